@@ -1,0 +1,59 @@
+# Two commands do everything on a fresh Debian machine: `make demo` and `make test`.
+# Each sets up .venv and what it needs from the machine's own package registries.
+
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO_ARGS ?=
+TEST_ARGS ?=
+
+.PHONY: demo test lint format proto bench bench-smoke install-service clean help
+
+help:
+	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
+	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
+	@echo "make lint     ruff, mypy strict, import floors"
+	@echo "make format   let ruff rewrite the code"
+	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
+	@echo "make bench    print the figures of docs/benchmarks.md on this machine"
+	@echo "make install-service  install koordlet as a systemd service (root)"
+	@echo "make clean    remove .venv and caches"
+
+$(VENV)/.runtime: pyproject.toml tools/setup
+	tools/setup $(VENV) ""
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml tools/setup
+	tools/setup $(VENV) dev
+	@touch $@ $(VENV)/.runtime
+
+demo: $(VENV)/.runtime
+	$(BIN)/koordlet demo $(DEMO_ARGS)
+
+test: $(VENV)/.dev
+	tools/test-setup
+	$(BIN)/pytest $(TEST_ARGS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_floors.py
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+proto: $(VENV)/.dev
+	$(BIN)/python tools/proto.py
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench
+
+bench-smoke: $(VENV)/.dev
+	$(BIN)/python -m bench --smoke
+
+install-service:
+	tools/install-service
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info

@@ -1,0 +1,134 @@
+"""``python -m bench [--smoke] [NAME ...]``: run benches and print one table of their figures.
+
+Each runs in a process of its own, so that one does not find the memory of another and a broken
+one stops none. Goals are printed and not enforced: the exit status is 1 only when a bench breaks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+import msgspec
+import structlog
+
+from bench import alarm, daemon, day, hooks, nri, proxy, scripts
+from bench.figures import Figure, NotMeasuredError, machine_line, table
+
+Run = Callable[[bool, Callable[[str], None]], list[Figure]]
+
+
+class Bench(NamedTuple):
+    """``run(smoke, say)``: progress goes to ``say``."""
+
+    proves: str
+    run: Run
+    needs_root: bool = True
+
+
+BENCHES = {
+    "collect": Bench("a round of collection against open() and read()", scripts.collect),
+    "tsdb": Bench("append, queries, bytes and memory of the store", scripts.tsdb, needs_root=False),
+    "daemon": Bench("CPU and memory of the whole daemon on 300 pods", daemon.run),
+    "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
+    "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
+    "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
+    "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
+    "day": Bench("memory and descriptors over a simulated day", day.run, needs_root=False),
+}
+_PROGRESS = 78
+
+
+def main() -> int:
+    listing = "\n".join(f"  {name:8} {bench.proves}" for name, bench in BENCHES.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        epilog=f"benches:\n{listing}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="which; all when none is named")
+    parser.add_argument("--smoke", action="store_true", help="small sizes: do they run at all?")
+    parser.add_argument("--json", action="store_true", help="figures as JSON, for scripts")
+    options = parser.parse_args()
+    unknown = [name for name in options.names if name not in BENCHES]
+    if unknown:
+        parser.error(f"no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}")
+    # An end that was asked for cleans up like Ctrl-C does.
+    signal.signal(signal.SIGTERM, _interrupt)
+    # Standard output is for figures.
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    names = options.names or list(BENCHES)
+    if len(names) == 1:
+        return _run_one(names[0], options.smoke, options.json)
+    return _run_each(names, options.smoke, options.json)
+
+
+def _run_one(name: str, smoke: bool, as_json: bool) -> int:
+    bench = BENCHES[name]
+    if bench.needs_root and os.geteuid() != 0:
+        print(f"bench {name} makes cgroups, which needs root", file=sys.stderr)
+        return 1
+    before = machine_line()
+    try:
+        found = bench.run(smoke, lambda text: _say(name, text))
+    except NotMeasuredError as error:
+        print(f"{name}: not measured: {error}", file=sys.stderr)
+        found = []
+    except KeyboardInterrupt:
+        return 130
+    _print([(name, figure) for figure in found], before, as_json)
+    return 0
+
+
+def _run_each(names: list[str], smoke: bool, as_json: bool) -> int:
+    before = machine_line()
+    rows: list[tuple[str, Figure]] = []
+    broken = []
+    for name in names:
+        command = [sys.executable, "-m", "bench", name, "--json", *(["--smoke"] if smoke else [])]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+            try:
+                output, _ = child.communicate()
+            except KeyboardInterrupt:
+                child.terminate()  # a second signal for one that Ctrl-C has reached too
+                child.wait()
+                return 130
+        if child.returncode:
+            broken.append(name)
+            continue
+        rows += [(name, figure) for figure in msgspec.json.decode(output, type=list[Figure])]
+    _print(rows, before, as_json)
+    if broken:
+        print(f"broken: {', '.join(broken)}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _print(rows: list[tuple[str, Figure]], before: str, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.encode([figure for _, figure in rows]) + b"\n")
+        return
+    print(before)
+    print(table(rows))
+    print(f"afterwards: {machine_line().rpartition(', ')[2]}")
+
+
+def _say(name: str, text: str) -> None:
+    print(f"{name}: {text}"[:_PROGRESS], file=sys.stderr, flush=True)
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The whole daemon on 300 pods with 600 containers: CPU, memory, descriptors, time of a tick."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from bench.child import Daemon, daemon
+from bench.figures import Figure
+from bench.tree import enter, make_pods, scratch_root
+from koordlet.demo.process import die_with_parent
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.layout import detect
+from koordlet.kernel.linux import LinuxHost
+
+MIB = 1 << 20
+CONFIG = """
+[slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressThresholdPercent = 95
+cpuSuppressPolicy = "cfsQuota"
+
+[slo.resourceQOSStrategy.beClass.cpuQOS]
+enable = true
+groupIdentity = -1
+"""
+_BUCKET = re.compile(r'koordlet_tick_duration_seconds_bucket\{le="([^"]+)"\}')
+# Containers are mostly asleep and wake a little: what each of these does.
+_TENANT = """\
+import signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+while True:
+    time.sleep(0.1)
+    sum(range(3000))
+"""
+_SETTLE_S = 5.0
+
+
+def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
+    """Raises PermissionError without root."""
+    pods, tenants, measure_s = (20, 2, 5.0) if smoke else (300, 10, 60.0)
+    cgroups = Cgroups(host := LinuxHost(), detect(host))
+    name = f"koordlet-bench-{os.getpid()}"
+    with scratch_root(cgroups, name) as make:
+        tell(f"making {pods} pods")
+        containers = make_pods(cgroups, make, name, pods, 2)
+        for container in containers[:: len(containers) // tenants]:
+            enter(cgroups, container, _tenant().pid)
+        with daemon(CONFIG) as child:
+            return _measure(child, measure_s, tell)
+
+
+def _tenant() -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+    return subprocess.Popen(
+        [sys.executable, "-c", _TENANT], preexec_fn=lambda: die_with_parent(parent)
+    )
+
+
+def _measure(child: Daemon, measure_s: float, tell: Callable[[str], None]) -> list[Figure]:
+    time.sleep(_SETTLE_S)
+    at_start = child.rss_bytes()
+    tell(f"watching the daemon for {measure_s:.0f} s")
+    cpu_s, started = child.cpu_s(), time.monotonic()
+    time.sleep(measure_s)
+    cores = (child.cpu_s() - cpu_s) / (time.monotonic() - started)
+    quiet = child.rss_bytes()
+    status = json.loads(child.ask("status", "-o", "json"))
+    pods = sum(source["pods"] for source in status["sources"])
+    after_call = child.rss_bytes()
+    child.ask("top", "--once")
+    page = child.metrics()
+    return [
+        Figure("CPU of the whole daemon at 1 Hz, of a core", cores * 100, "%", 3),
+        Figure(f"resident memory after {_SETTLE_S:.0f} s", at_start / MIB, "MiB", 60),
+        Figure(f"resident memory after {measure_s:.0f} s more", quiet / MIB, "MiB", 60),
+        Figure("resident memory after a first call of the API", after_call / MIB, "MiB", 60),
+        Figure("resident memory after `top` and the page", child.rss_bytes() / MIB, "MiB", 60),
+        Figure("open files", child.open_files(), ""),
+        Figure("pods it saw", pods, ""),
+        Figure("tick, p50 (upper bound of the bucket)", 1000 * _tick_quantile(page, 0.50), "ms"),
+        Figure("tick, p99 (upper bound of the bucket)", 1000 * _tick_quantile(page, 0.99), "ms"),
+    ]
+
+
+def _tick_quantile(page: dict[str, float], share: float) -> float:
+    counts = {float(m[1]): count for key, count in page.items() if (m := _BUCKET.fullmatch(key))}
+    return next((b for b in sorted(counts) if counts[b] >= share * counts[math.inf]), math.inf)

@@ -1,0 +1,107 @@
+"""Scratch cgroups of a bench: made in every hierarchy, emptied and removed again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from koordlet.decision.resource import Resource
+from koordlet.kernel.cgroup import Cgroups
+
+_V2_CONTROLLERS = ("cpu", "cpuset", "memory")
+_EMPTY_TIMEOUT_S = 5.0
+Make = Callable[[str], None]
+
+
+@contextmanager
+def scratch_root(cgroups: Cgroups, name: str) -> Iterator[Make]:
+    """The cgroup ``name`` in all hierarchies, and the function that makes others below it,
+    parents first. At the end every process in them is killed, and all are removed."""
+    made: list[str] = []
+
+    def make(cgroup: str) -> None:
+        for root in cgroups.layout.roots:
+            path = f"{root}/{cgroup}"
+            os.mkdir(path)
+            made.append(path)
+            if root == cgroups.layout.v1.get("cpuset"):
+                _inherit_cpuset(path)
+            if root == cgroups.layout.v2:
+                _enable_controllers(cgroups, os.path.dirname(path))
+
+    try:
+        make(name)
+        yield make
+    finally:
+        _empty(made)
+        for path in reversed(made):
+            with contextlib.suppress(FileNotFoundError):
+                os.rmdir(path)
+
+
+def make_pods(cgroups: Cgroups, make: Make, parent: str, pods: int, containers: int) -> list[str]:
+    """A kubepods tree below ``parent``, a third of the pods in each tier and a CPU limit on every
+    second one; returns the cgroups of the containers."""
+    for tier in ("", "/burstable", "/besteffort"):
+        make(f"{parent}/kubepods{tier}")
+    found = []
+    for n in range(pods):
+        tier = ("", "/burstable", "/besteffort")[n % 3]
+        pod = f"{parent}/kubepods{tier}/pod{n:08x}-0000-4000-8000-000000000000"
+        make(pod)
+        if n % 2:
+            cgroups.write(pod, Resource.CPU_QUOTA_US, 100_000)
+        for c in range(containers):
+            found.append(f"{pod}/{n * containers + c:064x}")
+            make(found[-1])
+    return found
+
+
+def enter(cgroups: Cgroups, cgroup: str, pid: int) -> None:
+    """Move a process into ``cgroup`` of every hierarchy."""
+    for root in cgroups.layout.roots:
+        _write(f"{root}/{cgroup}/cgroup.procs", str(pid))
+
+
+def _enable_controllers(cgroups: Cgroups, path: str) -> None:
+    """Those that the groups below ``path`` need. At the root they stay on, as everywhere."""
+    wanted = sorted(cgroups.layout.v2_controllers.intersection(_V2_CONTROLLERS))
+    if wanted:
+        _write(f"{path}/cgroup.subtree_control", " ".join(f"+{name}" for name in wanted))
+
+
+def _inherit_cpuset(path: str) -> None:
+    for name in ("cpuset.mems", "cpuset.cpus"):
+        with open(f"{os.path.dirname(path)}/{name}") as file:
+            _write(f"{path}/{name}", file.read().strip())
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _empty(made: list[str]) -> None:
+    deadline = time.monotonic() + _EMPTY_TIMEOUT_S
+    while pids := {pid for path in made for pid in _pids(path)}:
+        for pid in pids - {os.getpid()}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {sorted(pids)} in {made[0]} do not end")
+        time.sleep(0.01)
+
+
+def _pids(path: str) -> list[int]:
+    try:
+        with open(f"{path}/cgroup.procs") as file:
+            return [int(line) for line in file]
+    except OSError:  # removed by hand meanwhile
+        return []

@@ -1,0 +1,3 @@
+from koordlet.cli.main import main
+
+raise SystemExit(main())

@@ -1,0 +1,40 @@
+"""Who wants what: plans turned into claims per file. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from koordlet.actuator.journal import Entry
+from koordlet.actuator.merge import Claim, Key
+from koordlet.decision.plan import Plan, Setting
+from koordlet.decision.why import Why
+
+ADOPTED = Why("actuator.adopted", "found in the journal: written before this start")
+
+
+def absorb(before: Mapping[Key, Claim], plan: Plan) -> dict[Key, Claim]:
+    """The claims of one owner after ``plan``: what it lists, and passively what it keeps; after
+    one that amends, also what it wanted before.
+
+    Keeping what was never claimed means nothing.
+    """
+    kept = before if plan.keep_all else (Key(*key) for key in plan.keep)
+    claims = (
+        dict(before)
+        if plan.amends
+        else {key: before[key]._replace(active=False) for key in kept if key in before}
+    )
+    for setting in plan.settings:
+        claims[Key(setting.cgroup, setting.resource)] = Claim(plan.owner, setting)
+    return claims
+
+
+def adopt(entries: Iterable[Entry]) -> dict[str, dict[Key, Claim]]:
+    """Owner -> passive claims on what the journal says was written for it."""
+    owners: dict[str, dict[Key, Claim]] = {}
+    for entry in entries:
+        if entry.ours:
+            key = entry.original.key
+            setting = Setting(*key, entry.ours[-1], ADOPTED)
+            owners.setdefault(entry.owner, {})[key] = Claim(entry.owner, setting, active=False)
+    return owners

@@ -1,0 +1,311 @@
+"""Carries evictions out: asks first, then stops with grace, kills as the last resort.
+
+A machine of small steps: ``step`` never waits, so the event loop goes on meanwhile. What takes
+time (a call to the container runtime, systemd) is an ``Attempt`` that somebody else works on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from koordlet.actuator import evict_journal
+from koordlet.actuator.evict_journal import Begun
+from koordlet.decision.cgroups import not_to_be_ended
+from koordlet.decision.plan import Eviction, Victim, VictimKind
+from koordlet.decision.snapshot import Snapshot, Terminating
+from koordlet.kernel import kill
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.host import Host
+
+MARGIN_S = 0.5
+"""The runtime kills at the end of the grace by itself; this much later it is done here."""
+KILL_S = 30.0
+"""What still lives so long after the first SIGKILL is stuck in the kernel."""
+RETRY_S = 60.0
+"""One that could not be ended is left alone for so long."""
+TELL_S = 60.0
+"""In observe mode the same victim is told of at most this often."""
+
+
+class EvictResult(StrEnum):
+    WOULD_EVICT = "would-evict"  # observe mode
+    BEGUN = "evicting"
+    EVICTED = "evicted"
+    FAILED = "not-evicted"
+
+
+class EvictOutcome(msgspec.Struct, frozen=True):
+    """``text``: which ways were taken and how that went. ``took_s``: since the decision."""
+
+    time: float
+    begun: Begun
+    result: EvictResult
+    text: str
+    took_s: float = 0.0
+
+
+class Attempt(Protocol):
+    """One way, under way. ``error`` counts once it is ``done``; empty: the victim has ended or
+    will within its grace."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def final(self) -> bool:
+        """Whether success means that the victim has ended, whatever runs in its cgroup by then:
+        kubelet may start the pod anew."""
+        ...
+
+
+class Way(Protocol):
+    """``begin``: an attempt, or the reason why there can be none. Never waits."""
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(self, begun: Begun) -> Attempt | str: ...
+
+
+@dataclass
+class _Case:
+    """``end_s``: when the grace, or once ``killing`` the patience, is over; None: not yet asked."""
+
+    begun: Begun
+    since_s: float
+    tried: list[str] = field(default_factory=list)
+    next_way: int = 0
+    attempt: Attempt | None = None
+    end_s: float | None = None
+    killing: bool = False
+
+
+class Evictor:
+    """``ways``: asked in this order until one takes it. ``heard`` is told of each outcome.
+
+    ``problem``: why the journal of evictions cannot be read or written, else empty.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        cgroups: Cgroups,
+        ways: Sequence[Way],
+        *,
+        path: str,
+        boot_id: str,
+        heard: Callable[[EvictOutcome], None],
+        proc_root: str = "/proc",
+    ) -> None:
+        self._host = host
+        self._cgroups = cgroups
+        self._ways = tuple(ways)
+        self._path = path
+        self._boot_id = boot_id
+        self._heard = heard
+        self._proc_root = proc_root
+        self._cases: dict[Victim, _Case] = {}
+        self._failed: dict[Victim, tuple[str, float]] = {}
+        self._told: dict[tuple[Victim, str], float] = {}
+        self.problem = ""
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._cases)
+
+    def resume(self) -> None:
+        """Go on with what an earlier run began, where the victim is still the same."""
+        try:
+            found = evict_journal.load(self._path, self._boot_id)
+        except (OSError, ValueError) as error:
+            self.problem = str(error)
+            return
+        late_s = self._host.time()
+        for begun in found:
+            if self._inode(begun.cgroup) == begun.inode:
+                since_s = self._host.monotonic() - max(late_s - begun.since, 0.0)
+                self._cases[begun.victim] = _Case(begun, since_s, ["begun before a restart"])
+
+    def forget(self) -> None:
+        """From now on nothing may be done (observe mode). The journal stays for who may."""
+        self._cases.clear()
+
+    def terminating(self) -> dict[Victim, Terminating]:
+        return {
+            victim: Terminating(case.begun.owner, case.since_s)
+            for victim, case in self._cases.items()
+        }
+
+    def failed(self) -> dict[Victim, str]:
+        now = self._host.monotonic()
+        self._failed = {v: each for v, each in self._failed.items() if each[1] > now}
+        return {victim: text for victim, (text, _) in self._failed.items()}
+
+    def take(
+        self, owner: str, evictions: Iterable[Eviction], snapshot: Snapshot, *, observing: bool
+    ) -> None:
+        """Begin; what is on its way already is not begun again."""
+        new = False
+        for eviction in evictions:
+            if eviction.victim in self._cases:
+                continue
+            begun = self._begun(owner, eviction, snapshot)
+            if begun is None:
+                continue  # it has gone since the snapshot
+            if observing:
+                self._tell_would(begun)
+            elif why := not_to_be_ended(snapshot, begun.cgroup):
+                self._fail(_Case(begun, snapshot.now), f"refused: {why}")
+            else:
+                self._cases[begun.victim] = _Case(begun, snapshot.now)
+                new = True
+        if new:
+            self._save()
+            self.step()
+
+    def step(self) -> None:
+        """Advance every case by one small step. Never raises for what the machine refuses."""
+        before = len(self._cases)
+        for case in tuple(self._cases.values()):
+            try:
+                self._advance(case)
+            except OSError as error:
+                self._fail(case, f"{error.filename or 'kernel'}: {error.strerror or error}")
+        if len(self._cases) != before:
+            self._save()
+
+    def _advance(self, case: _Case) -> None:
+        now, begun = self._host.monotonic(), case.begun
+        pids = kill.processes(self._host, self._cgroups, begun.cgroup)
+        if not pids:
+            self._finish(case)
+            return
+        if case.killing:
+            self._kill(case, pids, now)
+            return
+        if case.attempt is None:
+            self._ask(case, now)
+            return
+        if case.attempt.done:
+            if case.attempt.error:
+                case.tried[-1] += f" failed: {case.attempt.error}"
+                case.attempt = None
+                self._ask(case, now)
+                return
+            if case.attempt.final:
+                self._finish(case)
+                return
+        if case.end_s is not None and now >= case.end_s:
+            case.tried.append("grace is over")
+            self._begin_kill(case, pids, now)
+
+    def _ask(self, case: _Case, now: float) -> None:
+        """The next way that takes it; after the last one it is killed."""
+        while case.next_way < len(self._ways):
+            way = self._ways[case.next_way]
+            case.next_way += 1
+            attempt = way.begin(case.begun)
+            if isinstance(attempt, str):
+                case.tried.append(f"{way.name}: {attempt}")
+                continue
+            first = case.end_s is None
+            case.tried.append(way.name)
+            case.attempt = attempt
+            if first:
+                case.end_s = now + case.begun.grace_s + MARGIN_S
+                self._tell(case, EvictResult.BEGUN)
+            return
+        if case.end_s is None:
+            self._tell(case, EvictResult.BEGUN)
+        pids = kill.processes(self._host, self._cgroups, case.begun.cgroup)
+        self._begin_kill(case, pids, now)
+
+    def _begin_kill(self, case: _Case, pids: list[int], now: float) -> None:
+        case.killing, case.end_s, case.attempt = True, now + KILL_S, None
+        self._kill(case, pids, now)
+
+    def _kill(self, case: _Case, pids: list[int], now: float) -> None:
+        if why := kill.guarded(self._host, pids, self._proc_root):
+            self._fail(case, f"refused: {why}")
+            return
+        if case.end_s is not None and now >= case.end_s:
+            self._fail(case, f"{len(pids)} processes outlive SIGKILL by {KILL_S:g} s")
+            return
+        how = kill.kill(self._host, self._cgroups, case.begun.cgroup)
+        if how not in case.tried:
+            case.tried.append(how)
+
+    def _finish(self, case: _Case) -> None:
+        self._cases.pop(case.begun.victim, None)
+        self._tell(case, EvictResult.EVICTED)
+
+    def _fail(self, case: _Case, text: str) -> None:
+        victim = case.begun.victim
+        self._cases.pop(victim, None)
+        self._failed[victim] = text, self._host.monotonic() + RETRY_S
+        case.tried.append(text)
+        self._tell(case, EvictResult.FAILED)
+
+    def _tell(self, case: _Case, result: EvictResult) -> None:
+        took_s = max(self._host.monotonic() - case.since_s, 0.0)
+        text = "; ".join(case.tried)
+        self._heard(EvictOutcome(self._host.time(), case.begun, result, text, took_s))
+
+    def _tell_would(self, begun: Begun) -> None:
+        key, now = (begun.victim, begun.feature), self._host.monotonic()
+        if now - self._told.get(key, -TELL_S) < TELL_S:
+            return
+        self._told = {k: at for k, at in self._told.items() if now - at < TELL_S} | {key: now}
+        text = "observe mode: nothing is stopped"
+        self._heard(EvictOutcome(self._host.time(), begun, EvictResult.WOULD_EVICT, text))
+
+    def _begun(self, owner: str, eviction: Eviction, snapshot: Snapshot) -> Begun | None:
+        victim, unit = eviction.victim, ""
+        if victim.kind is VictimKind.POD:
+            pod = next((each for each in snapshot.pods if each.uid == victim.name), None)
+            title, cgroup = (pod.title, pod.cgroup) if pod is not None else ("", "")
+        else:
+            app = next((each for each in snapshot.applications if each.name == victim.name), None)
+            title = f"application {victim.name}"
+            cgroup, unit = (app.cgroup, app.systemd_unit) if app is not None else ("", "")
+        inode = self._inode(cgroup) if cgroup else None
+        if inode is None:
+            return None
+        return Begun(
+            victim=victim,
+            title=title,
+            cgroup=cgroup,
+            inode=inode,
+            owner=owner,
+            feature=eviction.feature,
+            why=eviction.why,
+            since=snapshot.time,
+            grace_s=eviction.grace_s,
+            releases=eviction.releases,
+            unit=unit,
+        )
+
+    def _inode(self, cgroup: str) -> int | None:
+        """None: it is not there."""
+        try:
+            directories = self._cgroups.directories(cgroup)
+            return self._host.inode(directories[0]) if directories else None
+        except OSError:
+            return None
+
+    def _save(self) -> None:
+        begun = [case.begun for case in self._cases.values()]
+        try:
+            evict_journal.save(self._path, self._boot_id, begun)
+        except OSError as error:
+            self.problem = str(error)
+        else:
+            self.problem = ""

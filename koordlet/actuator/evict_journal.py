@@ -1,0 +1,67 @@
+"""Evictions that have begun and not ended, on disk: after a crash they go on, and the same victim
+is not chosen anew while it still terminates. One small JSON file, replaced as a whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+import msgspec
+
+from koordlet.decision.plan import Victim
+from koordlet.decision.why import Why
+
+FILE_NAME = "evictions"
+
+
+class Begun(msgspec.Struct, frozen=True):
+    """``since``: unix seconds. ``inode``: of the cgroup's directory, because another may have its
+    name by now. ``unit``: of an application that is a systemd unit."""
+
+    victim: Victim
+    title: str
+    cgroup: str
+    inode: int
+    owner: str
+    feature: str
+    why: Why
+    since: float
+    grace_s: float
+    releases: tuple[tuple[str, int], ...] = ()
+    unit: str = ""
+
+
+class _File(msgspec.Struct, frozen=True):
+    boot_id: str
+    evictions: tuple[Begun, ...] = ()
+
+
+def load(path: str, boot_id: str) -> tuple[Begun, ...]:
+    """Of this boot. Raises OSError, and ValueError for a file that is not of this shape."""
+    try:
+        with open(path, "rb") as file:
+            found = msgspec.json.decode(file.read(), type=_File)
+    except FileNotFoundError:
+        return ()
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return found.evictions if found.boot_id == boot_id else ()
+
+
+def save(path: str, boot_id: str, evictions: Iterable[Begun]) -> None:
+    """Raises OSError; then the file is as it was."""
+    new = f"{path}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    data = msgspec.json.encode(_File(boot_id, tuple(evictions)))
+    descriptor = os.open(new, flags, 0o640)
+    try:
+        # In the page cache is enough: what ends that ends the victims as well.
+        os.write(descriptor, data)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+    finally:
+        os.close(descriptor)
+    os.rename(new, path)

@@ -1,0 +1,50 @@
+"""Ways to end a victim that need nobody's answer; the others are the daemon's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from koordlet.actuator.evict import Attempt
+from koordlet.actuator.evict_journal import Begun
+from koordlet.kernel import kill
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.host import Host
+
+NO_CLUSTER = "no cluster configured"
+
+
+@dataclass
+class Progress:
+    """An attempt that somebody works on, or that the cgroup alone tells the end of."""
+
+    done: bool = False
+    error: str = ""
+    final: bool = False
+
+
+class EvictionApi:
+    """Asks the cluster to evict a pod."""
+
+    name = "Kubernetes eviction API"
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        return NO_CLUSTER
+
+
+class Terminate:
+    """SIGTERM to every process, for what neither a runtime nor systemd manages."""
+
+    name = "SIGTERM"
+
+    def __init__(self, host: Host, cgroups: Cgroups, proc_root: str = "/proc") -> None:
+        self._host = host
+        self._cgroups = cgroups
+        self._proc_root = proc_root
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        """Raises OSError."""
+        pids = kill.processes(self._host, self._cgroups, begun.cgroup)
+        if why := kill.guarded(self._host, pids, self._proc_root):
+            return why
+        kill.terminate(self._host, self._cgroups, begun.cgroup)
+        return Progress()

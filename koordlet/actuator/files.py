@@ -1,0 +1,173 @@
+"""What the actuator knows of each file: the journal's entry, and how the last attempts went."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+
+from koordlet.actuator.conflict import Conflict
+from koordlet.actuator.journal import Contents, Entry, Journal, Original
+from koordlet.actuator.merge import Key, ancestors
+from koordlet.decision.cgroups import parent
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import Resource, Value
+from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.members import PER_PROCESS, parts
+from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
+
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 300.0
+
+_BANDWIDTH = frozenset({Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US})
+_PART_OF_FILE = _BANDWIDTH | {each for each in Resource if each.startswith("blkio.")}
+"""Files that hold several values, on v2 or everywhere: put back by value, the rest of the file
+is not ours. All others are put back byte for byte."""
+
+
+def restored_by_value(original: Original, knobs: Knobs) -> bool:
+    if original.computed:
+        return True
+    if original.resource in _BANDWIDTH and "cpu" in knobs.layout.v1:
+        return False
+    return original.resource in _PART_OF_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The kernel, or the journal, said no to ``wanted``; not tried again before ``next_try``."""
+
+    wanted: Value
+    result: Result
+    text: str
+    wait_s: float
+    next_try: float
+
+
+@dataclass(slots=True)
+class State:
+    """``holds``: the values that are ours when found; None: what the journal says.
+
+    ``written_for``: what was wanted when ``holds`` was read back, where the kernel rounds.
+    """
+
+    path: str = ""
+    holds: tuple[Value, ...] | None = None
+    written_for: Value | None = None
+    conflict: Conflict | None = None
+    refusal: Refusal | None = None
+
+    def refuse(self, wanted: Value, result: Result, text: str, now: float) -> None:
+        before = self.refusal.wait_s if self.refusal is not None else FIRST_RETRY_S / 2
+        wait_s = min(2 * before, LONGEST_RETRY_S)
+        self.refusal = Refusal(wanted, result, text, wait_s, now + wait_s)
+
+
+class Files:
+    """Journal and states together. ``observe``: nothing reaches the disk."""
+
+    def __init__(self, knobs: Knobs, journal: Journal | Contents, *, observe: bool = False) -> None:
+        self._knobs = knobs
+        self.journal = journal if isinstance(journal, Journal) and not observe else None
+        self._shown = dict(journal.entries)
+        self._exact = journal.exact
+        self._states: dict[Key, State] = {}
+
+    @property
+    def entries(self) -> Mapping[Key, Entry]:
+        return self._shown if self.journal is None else self.journal.entries
+
+    @property
+    def states(self) -> Mapping[Key, State]:
+        return self._states
+
+    def state(self, key: Key) -> State:
+        state = self._states.get(key)
+        if state is None:
+            state = self._states[key] = State()
+        return state
+
+    def original(
+        self, key: Key, path: str, found: Value, owner: str, time: float, *, inherits: bool = False
+    ) -> Original:
+        """What is in the file now, to be journaled; with ``inherits`` what stood in the nearest
+        ancestor of ours (see ``Setting``). Raises as ``Knobs.read_raw``."""
+        raw, inode = self._knobs.read_raw(*key), self._knobs.id(*key)
+        around = self.ancestor(key) if inherits else None
+        if around is not None:
+            raw, found = around.original.raw, around.original.value
+        return Original(*key, path, inode, raw, found, owner, time)
+
+    def computed(self, key: Key, path: str, value: Value, owner: str, time: float) -> Original:
+        """An original that was never read from the file (see ``Setting.without``). Raises
+        ValueError for a value that the file cannot hold, and as ``Knobs.id``."""
+        raw = self._knobs.encode(key.resource, value)
+        return Original(*key, path, self._knobs.id(*key), raw, value, owner, time, computed=True)
+
+    def ancestor(self, key: Key) -> Entry | None:
+        """The entry of the nearest cgroup above that holds a value of ours in such a file. None
+        on v2, where a new cgroup has no value of its own to begin with."""
+        if "cpuset" not in self._knobs.layout.v1:
+            return None
+        above = (self.entries.get(Key(cgroup, key.resource)) for cgroup in ancestors(key.cgroup))
+        return next((entry for entry in above if entry is not None), None)
+
+    def release(self, keys: Iterable[Key]) -> None:
+        """The files hold their originals, or are no longer ours."""
+        keys = tuple(keys)
+        if self.journal is not None and keys:
+            self.journal.release(keys)
+        for key in keys:
+            self._shown.pop(key, None)
+
+    def forget(self, keys: Iterable[Key]) -> None:
+        """Release, and start from nothing when one of them is wanted again."""
+        keys = tuple(keys)
+        self.release(keys)
+        for key in keys:
+            self._states.pop(key, None)
+
+    def drop_idle_states(self, keys: Iterable[Key], wanted: Container[Key]) -> None:
+        """Forget how attempts went for those of ``keys`` that nobody wants and that hold nothing
+        of ours."""
+        for key in keys:
+            if key not in wanted and key not in self.entries:
+                self._states.pop(key, None)
+
+    def is_made_anew(self, key: Key) -> bool:
+        """True when the cgroup is not the one the journal speaks of. Raises as ``Knobs.id``."""
+        return self._knobs.id(*key) != self.entries[key].original.inode
+
+    def is_ours(self, key: Key, found: Value) -> bool:
+        """Whether koordlet can have put all of ``found`` there (the original counts before the
+        first write went through)."""
+        return all(self._is_ours(key, part) for part in parts(key.resource, found))
+
+    def has_ours(self, key: Key, found: Value) -> bool:
+        """The same for some of ``found``: of several processes one holds a value of ours."""
+        return any(self._is_ours(key, part) for part in parts(key.resource, found))
+
+    def _is_ours(self, key: Key, found: Value) -> bool:
+        entry, holds = self.entries[key], self.state(key).holds
+        if holds is None:
+            if not self._exact:
+                return True
+            holds = (*entry.ours, entry.original.value)
+        elif key.resource in PER_PROCESS:
+            # A process that a container runtime put there later has what all had at first.
+            holds = (*holds, entry.original.value)
+        holds = tuple(part for each in holds for part in parts(key.resource, each))
+        return any(self._knobs.equal(key.resource, ours, found) for ours in holds) or any(
+            found == self.within_parent(key, ours) for ours in holds
+        )
+
+    def within_parent(self, key: Key, value: Value) -> Value | None:
+        """What the parent has of a v1 CPU list; None for other files, and when it has nothing.
+
+        The kernel takes a CPU that is unplugged out of all v1 lists for good, so a list of ours
+        shrinks by itself, and one from before does not fit any more.
+        """
+        if key.resource is not Resource.CPUSET_CPUS or "cpuset" not in self._knobs.layout.v1:
+            return None
+        above = self._knobs.read(parent(key.cgroup), Resource.CPUSET_CPUS)
+        common = parse_cpulist(str(value)) & parse_cpulist(str(above))
+        return format_cpulist(common) or None

@@ -1,0 +1,245 @@
+"""Compare what is wanted with what the kernel holds: finds the changes to make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum, auto
+
+from koordlet.actuator.conflict import answered, is_over, may_write, notice
+from koordlet.actuator.files import State, restored_by_value
+from koordlet.actuator.journal import Original
+from koordlet.actuator.merge import Key, Merged
+from koordlet.actuator.order import LOCKS, Change
+from koordlet.actuator.outcome import describe, is_gone
+from koordlet.actuator.turn import FAILURES, Pending, Turn
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import Value
+from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.members import PER_PROCESS
+
+_LOCKED_BY = {file: lock for lock, files in LOCKS.items() for file in files}
+
+
+class _Lock(Enum):
+    """State of the file that locks another one, as it will be after this turn."""
+
+    NONE = auto()
+    ON = auto()
+    OPENING = auto()  # was on, goes off: the kernel resets what was locked
+
+
+def look(turn: Turn, keys: Iterable[Key]) -> None:
+    """Fill ``pending``, ``finished``, and the outcomes of what needs no write."""
+    for key in sorted(keys, key=lambda key: key.resource not in LOCKS):
+        merged = turn.targets.get(key)
+        if merged is None:
+            if key in turn.files.entries:
+                _look_at_released(turn, key)
+        elif merged.active:
+            _look_at_wanted(turn, key, merged)
+
+
+def show(turn: Turn) -> None:
+    """Observe mode: say what would be written."""
+    for key, pending in turn.pending.items():
+        restores = pending.merged is None
+        result = Result.WOULD_RESTORE if restores else Result.WOULD_WRITE
+        turn.tell(key, pending.path, result, pending.change.old, text=pending.text)
+
+
+def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
+    state = turn.files.state(key)
+    path = state.path
+    try:
+        found = turn.knobs.read(*key)
+        lock = _pending_lock(turn, key)
+        opening = lock is _Lock.OPENING
+        quiet = path and lock in {None, _Lock.NONE}
+        if quiet and _is_in_force(turn, key, merged, found, state):
+            return
+        path = state.path = turn.knobs.path(*key)
+        if _lock(turn, key) is _Lock.ON:
+            text = f"{_LOCKED_BY[key.resource]}=1 of the same cgroup locks it"
+            turn.tell(key, path, Result.OUTVOTED, found, text=text)
+            return
+        if not opening and _is_in_force(turn, key, merged, found, state):
+            return
+        if key in turn.files.entries and turn.files.is_made_anew(key):
+            turn.files.forget((key,))
+            state = turn.files.state(key)
+            state.path = path
+        fresh, text = None, ""
+        entry = turn.files.entries.get(key)
+        if entry is None:
+            fresh = turn.files.original(
+                key, path, found, merged.owner, turn.time, inherits=merged.inherits
+            )
+        elif not opening and not turn.files.is_ours(key, found):
+            if not _answer_conflict(turn, key, path, merged, found, state):
+                return
+            text = f"somebody else had written {found}"
+            if found != entry.original.value and key.resource not in PER_PROCESS:
+                fresh = turn.files.original(key, path, found, merged.owner, turn.time)
+    except FAILURES as error:
+        _unreadable(turn, key, path, merged, error)
+        return
+    if _must_wait(turn, key, path, merged.value, found, state):
+        return
+    change = Change(*key, found, merged.value)
+    turn.pending[key] = Pending(change, path, merged, fresh, entry is None, text)
+
+
+def _look_at_released(turn: Turn, key: Key) -> None:
+    entry = turn.files.entries[key]
+    original, state = entry.original, turn.files.state(key)
+    try:
+        if turn.files.is_made_anew(key):
+            turn.finished.append(key)
+            text = "the cgroup was made anew: nothing of ours in it"
+            turn.tell(key, original.path, Result.GONE, None, text=text)
+            return
+        found = turn.knobs.read(*key)
+        lock = _lock(turn, key)
+        if lock is _Lock.ON:
+            _leave_locked(turn, key, found)
+            return
+        opening = lock is _Lock.OPENING
+        if not opening and is_original(turn, key, original, found):
+            turn.finished.append(key)
+            turn.tell(key, original.path, Result.RESTORED, found, text="already as found")
+            return
+        kept = turn.force or opening or original.coupled or turn.files.has_ours(key, found)
+    except FAILURES as error:
+        _unreadable(turn, key, original.path, None, error)
+        return
+    if not kept:
+        turn.finished.append(key)
+        text = f"somebody else has written {found} since: left as it is"
+        turn.tell(key, original.path, Result.CONFLICT, found, text=text)
+    elif not _must_wait(turn, key, original.path, original.value, found, state):
+        change = Change(*key, found, original.value)
+        turn.pending[key] = Pending(change, original.path, None)
+
+
+def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: State) -> bool:
+    """Whether there is nothing to write; then that is told."""
+    rounded = (
+        state.written_for == merged.value
+        and state.holds == (found,)
+        and key.resource not in PER_PROCESS
+    )
+    if not rounded and not turn.knobs.equal(key.resource, merged.value, found):
+        return False
+    state.refusal, text = None, ""
+    if key in turn.files.entries:
+        state.holds = (found,)
+    elif merged.inherits and turn.files.ancestor(key) is not None:
+        turn.inherited.append(
+            turn.files.original(key, state.path, found, merged.owner, turn.time, inherits=True)
+        )
+    elif merged.without is not None:
+        text = _note_without(turn, key, merged.without, merged.owner, found)
+    if state.conflict is not None:
+        over = is_over(state.conflict, turn.now)
+        state.conflict = None if over else answered(state.conflict)
+    turn.tell(key, state.path, Result.IN_FORCE, found, text=text)
+    return True
+
+
+def _note_without(turn: Turn, key: Key, without: Value, owner: str, found: Value) -> str:
+    """Journal what goes back one day into a file that a container runtime filled for us. What
+    is wrong with it, else empty."""
+    try:
+        if not turn.knobs.equal(key.resource, without, found):
+            path = turn.files.state(key).path
+            turn.inherited.append(turn.files.computed(key, path, without, owner, turn.time))
+    except ValueError as error:
+        return f"{without!r}, which it would hold without koordlet, cannot go back: {error}"
+    return ""
+
+
+def is_original(turn: Turn, key: Key, original: Original, found: Value) -> bool:
+    """Whether the file, read as ``found``, is what it was before our first write."""
+    if restored_by_value(original, turn.knobs):
+        return turn.knobs.equal(key.resource, original.value, found)
+    return turn.knobs.holds(*key, original.raw)
+
+
+def _lock(turn: Turn, key: Key) -> _Lock:
+    pending = _pending_lock(turn, key)
+    if pending is not None or key.resource not in _LOCKED_BY:
+        return pending or _Lock.NONE
+    try:
+        is_on = turn.knobs.read(key.cgroup, _LOCKED_BY[key.resource]) == 1
+    except FAILURES:
+        return _Lock.NONE
+    return _Lock.ON if is_on else _Lock.NONE
+
+
+def _pending_lock(turn: Turn, key: Key) -> _Lock | None:
+    """What this turn does to the lock; None when it leaves it, or there is none."""
+    lock = _LOCKED_BY.get(key.resource)
+    pending = turn.pending.get(Key(key.cgroup, lock)) if lock is not None else None
+    if pending is None:
+        return None
+    if pending.change.new == 1:
+        return _Lock.ON
+    return _Lock.OPENING if pending.change.old == 1 else _Lock.NONE
+
+
+def _leave_locked(turn: Turn, key: Key, found: Value) -> None:
+    """Wait for a lock that is ours; with one that stays on there is nothing to put back, since
+    going off will reset the file."""
+    lock = Key(key.cgroup, _LOCKED_BY[key.resource])
+    restoring = lock in turn.files.entries and lock not in turn.finished
+    if lock in turn.targets or (restoring and lock not in turn.pending):
+        return
+    turn.finished.append(key)
+    path = turn.files.entries[key].original.path
+    text = f"{lock.resource}=1 stays on, which holds it"
+    turn.tell(key, path, Result.RESTORED, found, text=text)
+
+
+def _answer_conflict(
+    turn: Turn, key: Key, path: str, merged: Merged, found: Value, state: State
+) -> bool:
+    """Note the foreign value; True when ours may be written over it now."""
+    entry = turn.files.entries[key]
+    holds = state.holds or entry.ours or (entry.original.value,)
+    state.conflict = notice(
+        state.conflict,
+        cgroup=key.cgroup,
+        resource=key.resource,
+        path=path,
+        expected=holds[-1],
+        found=found,
+        now=turn.now,
+        time=turn.time,
+    )
+    if may_write(state.conflict, turn.now):
+        return True
+    text = (
+        f"somebody else writes {path}: expected {holds[-1]}, found {found}, "
+        f"{state.conflict.changes} times; waiting {state.conflict.wait_s:g} s"
+    )
+    turn.tell(key, path, Result.CONFLICT, found, text=text)
+    return False
+
+
+def _must_wait(turn: Turn, key: Key, path: str, wanted: Value, found: Value, state: State) -> bool:
+    refusal = state.refusal
+    if refusal is None or turn.urgent or refusal.wanted != wanted:
+        return False
+    if turn.now >= refusal.next_try:
+        return False
+    turn.tell(key, path, refusal.result, found, text=refusal.text)
+    return True
+
+
+def _unreadable(turn: Turn, key: Key, path: str, merged: Merged | None, error: Exception) -> None:
+    if is_gone(error) or (merged is None and isinstance(error, Unsupported)):
+        turn.finished.append(key)
+        turn.tell(key, path, Result.GONE, None, text=describe(error, path))
+    else:
+        result = Result.UNSUPPORTED if isinstance(error, Unsupported) else Result.REFUSED
+        turn.tell(key, path, result, None, text=describe(error, path))

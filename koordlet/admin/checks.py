@@ -1,0 +1,247 @@
+"""What ``doctor`` says, as far as daemon and command share it: the daemon's state, the kernel's
+features and other managers on the node, each as ok, limited or fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from koordlet.admin.model import CheckState, CheckView, StatusView
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Capability
+from koordlet.kernel.host import Host
+
+# Without these nothing sensible can be decided or done; any other lack costs one feature.
+ESSENTIAL = frozenset((Resource.CPU_QUOTA_US, Resource.CPUACCT_USAGE, Resource.MEMORY_STAT))
+
+KERNEL = "kernel: "
+"""How the names of checks of kernel features begin."""
+
+_PSI = "boot with psi=1, on a kernel with CONFIG_PSI"
+_CAPABILITY = "give koordlet CAP_SYS_RESOURCE (koordlet.service does, where the machine has it)"
+REMEDIES: dict[str, str] = {
+    "psi-node": _PSI,
+    "psi-cgroup": f"use cgroup v2; {_PSI}",
+    "psi-trigger-500ms": _CAPABILITY,
+    "psi-trigger-100ms": _CAPABILITY,
+    "cpu.cfs_burst_us": "use a kernel of 5.14 or later",
+    "cpu.idle": "use a kernel of 5.15 or later",
+    "cgroup.kill": "use a kernel of 5.14 or later",
+}
+_NO_REMEDY = "use a kernel or machine that has it, or do without"
+
+
+@dataclass(frozen=True)
+class Manager:
+    """Another program that writes what koordlet writes. ``comm`` as in ``/proc/PID/comm``."""
+
+    comm: str
+    state: CheckState
+    cost: str
+    remedy: str
+
+
+_SAME_JOB = "two managers write the same cgroup files; koordlet will back off from them"
+MANAGERS: dict[str, Manager] = {
+    manager.comm: manager
+    for manager in (
+        Manager("koordlet", CheckState.FAIL, _SAME_JOB, "stop the other koordlet"),
+        Manager("crane-agent", CheckState.FAIL, _SAME_JOB, "stop crane-agent"),
+        Manager("katalyst-agent", CheckState.FAIL, _SAME_JOB, "stop katalyst-agent"),
+        Manager(
+            "cgrulesengd",
+            CheckState.LIMITED,
+            "it moves processes to other cgroups, away from what koordlet set",
+            "take the managed programs out of cgrules.conf",
+        ),
+        Manager(
+            "numad",
+            CheckState.LIMITED,
+            "it changes CPU affinity and cpusets of busy processes",
+            "stop numad, or exclude the managed processes (numad -x)",
+        ),
+    )
+}
+
+
+def of_status(status: StatusView) -> tuple[CheckView, ...]:
+    """The state of a running daemon; what is well is one line, what is not says what it costs."""
+    return (
+        *_of_daemon(status),
+        *_of_measuring(status),
+        *_of_findings(status),
+        *of_capabilities(status.capabilities),
+    )
+
+
+def of_capabilities(capabilities: Iterable[Capability]) -> tuple[CheckView, ...]:
+    return tuple(_of_capability(capability) for capability in capabilities)
+
+
+def _of_capability(capability: Capability) -> CheckView:
+    name = f"{KERNEL}{capability.feature}"
+    if capability.supported:
+        return CheckView(name=name, state=CheckState.OK, why=capability.why)
+    return CheckView(
+        name=name,
+        state=CheckState.FAIL if capability.feature in ESSENTIAL else CheckState.LIMITED,
+        why=capability.why,
+        cost=capability.cost,
+        remedy=capability.remedy or REMEDIES.get(capability.feature, _NO_REMEDY),
+    )
+
+
+def other_managers(host: Host, proc_root: str = "/proc") -> tuple[CheckView, ...]:
+    """One line per other manager that runs, or one that says there is none."""
+    found = sorted(_managers(host, proc_root), key=lambda pair: (pair[1].comm, pair[0]))
+    if not found:
+        return (
+            CheckView(
+                name="other managers",
+                state=CheckState.OK,
+                why=f"none of {', '.join(MANAGERS)} runs here",
+            ),
+        )
+    return tuple(
+        CheckView(
+            name=f"other managers: {manager.comm}",
+            state=manager.state,
+            why=f"runs as pid {pid}",
+            cost=manager.cost,
+            remedy=manager.remedy,
+        )
+        for pid, manager in found
+    )
+
+
+def _managers(host: Host, proc_root: str) -> Iterator[tuple[int, Manager]]:
+    for entry in host.subdirs(proc_root):
+        if not entry.isdigit():
+            continue
+        try:
+            comm = host.read(f"{proc_root}/{entry}/comm").decode(errors="replace").strip()
+            manager = MANAGERS.get(comm)
+            # Ours is a script, so its command line begins with the interpreter; the reference
+            # is a program.
+            if manager and not (comm == "koordlet" and _is_python(host, f"{proc_root}/{entry}")):
+                yield int(entry), manager
+        except OSError:
+            continue  # the process has ended meanwhile
+
+
+def _is_python(host: Host, directory: str) -> bool:
+    program = host.read(f"{directory}/cmdline").split(b"\0")[0]
+    return os.path.basename(program).startswith(b"python")
+
+
+def _of_daemon(status: StatusView) -> Iterator[CheckView]:
+    reasons = "; ".join(status.not_ready)
+    yield _check("daemon: ready", status.ready, reasons, "not everything is managed yet", "wait")
+    yield _check(
+        "daemon: configuration",
+        not status.config.error,
+        status.config.error,
+        "the previous configuration stays in force",
+        f"mend it, then `koordlet config check {status.config.file}`",
+    )
+    yield _check(
+        "daemon: journal",
+        status.journal.healthy,
+        status.journal.why,
+        "nothing is written, since originals cannot be recorded",
+        f"make {status.journal.path} writable",
+        state=CheckState.FAIL,
+    )
+    yield _check(
+        "daemon: store",
+        not status.tsdb.error,
+        status.tsdb.error,
+        "history is lost at a restart",
+        f"make room in {status.tsdb.directory}",
+    )
+    yield _check(
+        "daemon: decision log",
+        not status.decision_log.error,
+        status.decision_log.error,
+        "`koordlet explain` forgets at a restart",
+        f"make {status.decision_log.path} writable",
+    )
+    nri = status.nri
+    # Without a socket there is nothing wrong with koordlet; the check of the runtime tells.
+    if nri.enabled and nri.phase != "no-socket":
+        yield _check(
+            f"daemon: NRI on {nri.socket}",
+            nri.connected,
+            nri.last_error or nri.phase,
+            "containers get their values by reconciling, a moment after their start",
+            "see the log of the container runtime, and `koordlet nri status`",
+        )
+    for endpoint in status.endpoints:
+        yield _check(
+            f"daemon: {endpoint.name} on {endpoint.address}",
+            endpoint.listening,
+            endpoint.error,
+            "nobody can ask there",
+            "free the address, or choose another one in the configuration",
+        )
+
+
+def _of_measuring(status: StatusView) -> Iterator[CheckView]:
+    for collector in status.collectors:
+        yield _check(
+            f"daemon: collector {collector.name}",
+            collector.success and not collector.shed,
+            "shed to keep koordlet within its budget" if collector.shed else collector.error,
+            "what it measures is missing",
+            "raise the budget in the configuration" if collector.shed else "see the error",
+        )
+    for source in status.sources:
+        yield _check(
+            f"daemon: source {source.name}",
+            source.synced and not source.error,
+            source.error or "has not listed yet",
+            "pods or applications it knows may be missing",
+            "see the error" if source.error else "wait",
+        )
+
+
+def _of_findings(status: StatusView) -> Iterator[CheckView]:
+    for conflict in status.conflicts:
+        yield CheckView(
+            name=f"second writer: {conflict.path}",
+            state=CheckState.LIMITED,
+            why=f"koordlet wrote {conflict.expected} and found {conflict.found}",
+            cost="koordlet keeps its hands off for a while",
+            remedy="find who writes this file and switch one of the two off",
+        )
+    for problem in status.problems:
+        yield CheckView(
+            name=f"daemon: {problem.part}",
+            state=CheckState.FAIL,
+            why=problem.why,
+            cost="this part of koordlet does not work; the rest goes on",
+            remedy="see the log of koordlet for where it comes from",
+        )
+    for refused in status.refused_inputs:
+        yield CheckView(
+            name=f"refused input: {refused.subject}",
+            state=CheckState.LIMITED,
+            why=f"{refused.path}: {refused.message}",
+            cost="it is treated as if it were absent",
+            remedy="mend it where it is set",
+        )
+
+
+def _check(
+    name: str,
+    good: bool,
+    why: str,
+    cost: str,
+    remedy: str,
+    *,
+    state: CheckState = CheckState.LIMITED,
+) -> CheckView:
+    if good:
+        return CheckView(name=name, state=CheckState.OK, why="works")
+    return CheckView(name=name, state=state, why=why, cost=cost, remedy=remedy)

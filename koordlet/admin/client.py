@@ -1,0 +1,193 @@
+"""The caller's side of the local API, for the commands. Synchronous; imports grpc on connect."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from koordlet.admin import DEFAULT_SOCKET, model
+from koordlet.admin.runtime import HooksView, NriView
+
+if TYPE_CHECKING:
+    import grpc
+
+CONNECT_TIMEOUT_S = 2.0
+CALL_TIMEOUT_S = 10.0
+
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+class NotReachableError(Exception):
+    """No daemon answers on the socket; the text says why and what to do."""
+
+
+class NoAccessError(NotReachableError):
+    """There may well be a daemon, but this user must not open its socket."""
+
+
+class DeniedError(Exception):
+    """The daemon answers, but not this to this user."""
+
+
+class Fault(StrEnum):
+    NOT_FOUND = "not-found"
+    INVALID = "invalid"
+    INTERNAL = "internal"
+
+
+class RefusedError(Exception):
+    """The daemon understood and said no; ``fault`` says of which kind."""
+
+    def __init__(self, fault: Fault, text: str) -> None:
+        super().__init__(text)
+        self.fault = fault
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    pods: tuple[model.PodView, ...]
+
+
+class Client:
+    """Raises NotReachableError, DeniedError and RefusedError, and nothing of grpc."""
+
+    def __init__(self, path: str = DEFAULT_SOCKET) -> None:
+        self._path = path
+        _try_to_connect(path)
+        import grpc
+
+        from koordlet.admin.pb import admin_pb2, admin_pb2_grpc
+
+        self._grpc = grpc
+        self._pb = admin_pb2
+        # The socket is local: a proxy from the environment is never meant.
+        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        self._channel = grpc.insecure_channel(f"unix:{path}", options=options)
+        self._stub = admin_pb2_grpc.AdminStub(self._channel)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._channel.close()
+
+    def status(self) -> model.StatusView:
+        return self._call("Status", self._pb.StatusRequest(), model.StatusView)
+
+    def pods(self) -> tuple[model.PodView, ...]:
+        return self._call("Pods", self._pb.PodsRequest(), _Pods).pods
+
+    def explain(self, target: str, limit: int) -> model.ExplainView:
+        request = self._pb.ExplainRequest(target=target, limit=limit)
+        return self._call("Explain", request, model.ExplainView)
+
+    def query(
+        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+    ) -> model.QueryView:
+        request = self._pb.QueryRequest(
+            kind=kind, match=match, window_s=window_s, aggregate=aggregate
+        )
+        return self._call("Query", request, model.QueryView)
+
+    def doctor(self) -> model.DoctorView:
+        return self._call("Doctor", self._pb.DoctorRequest(), model.DoctorView)
+
+    def hooks(self, target: str) -> HooksView:
+        return self._call("Hooks", self._pb.HooksRequest(target=target), HooksView)
+
+    def nri(self) -> NriView:
+        return self._call("Nri", self._pb.NriRequest(), NriView)
+
+    def restore(self, *, dry_run: bool) -> model.RestoreView:
+        request = self._pb.RestoreRequest(dry_run=dry_run)
+        return self._call("Restore", request, model.RestoreView)
+
+    def config(self) -> model.ConfigView:
+        return self._call("ConfigShow", self._pb.ConfigShowRequest(), model.ConfigView)
+
+    def reload(self) -> model.ReloadView:
+        return self._call("Reload", self._pb.ReloadRequest(), model.ReloadView)
+
+    def top(self, interval_s: float) -> Iterator[model.TopView]:
+        """Frames until closed or the daemon stops (NotReachableError)."""
+        return self._stream("Top", self._pb.TopRequest(interval_s=interval_s), model.TopView)
+
+    def events(self, *, since: float, follow: bool) -> Iterator[model.EventView]:
+        request = self._pb.EventsRequest(since=since, follow=follow)
+        return self._stream("Events", request, model.EventView)
+
+    def _call(self, method: str, request: Any, view: type[V]) -> V:
+        from koordlet.admin import wire
+
+        with self._errors():
+            answer = getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
+        return wire.from_message(answer, view)
+
+    def _stream(self, method: str, request: Any, view: type[V]) -> Iterator[V]:
+        from koordlet.admin import wire
+
+        call = getattr(self._stub, method)(request)
+        try:
+            with self._errors():
+                for message in call:
+                    yield wire.from_message(message, view)
+        finally:
+            call.cancel()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except self._grpc.RpcError as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: grpc.RpcError) -> Exception:
+        code, text = error.code(), error.details() or ""
+        codes = self._grpc.StatusCode
+        if code in (codes.UNAVAILABLE, codes.DEADLINE_EXCEEDED, codes.CANCELLED):
+            return NotReachableError(
+                f"koordlet on {self._path} stopped answering ({text}). "
+                "See `systemctl status koordlet`."
+            )
+        if code is codes.PERMISSION_DENIED:
+            return DeniedError(text)
+        if code is codes.NOT_FOUND:
+            return RefusedError(Fault.NOT_FOUND, text)
+        if code is codes.INVALID_ARGUMENT:
+            return RefusedError(Fault.INVALID, text)
+        return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} ({code.name})")
+
+
+def _try_to_connect(path: str) -> None:
+    """grpc retries and hides errno; a plain connect says at once what is wrong."""
+    probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    probe.settimeout(CONNECT_TIMEOUT_S)
+    try:
+        probe.connect(path)
+    except FileNotFoundError:
+        raise NotReachableError(
+            f"no koordlet is running: {path} does not exist. Start it with "
+            "`systemctl start koordlet`, look at `systemctl status koordlet`, or name another "
+            "socket with --socket."
+        ) from None
+    except ConnectionRefusedError:
+        raise NotReachableError(
+            f"koordlet is not running: nobody listens on {path}, which an earlier one left. "
+            "Start it with `systemctl start koordlet`, look at `systemctl status koordlet`."
+        ) from None
+    except PermissionError:
+        raise NoAccessError(
+            f"no permission to open {path}: only root and members of the socket's group may. "
+            f"Use sudo, or see `ls -l {path}` for the group to join."
+        ) from None
+    except OSError as error:
+        raise NotReachableError(
+            f"cannot connect to {path}: {error.strerror or error}. "
+            "Look at `systemctl status koordlet`."
+        ) from None
+    finally:
+        probe.close()

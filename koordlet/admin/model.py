@@ -1,0 +1,416 @@
+"""What the daemon hands to the local API, as data; proto/koordlet/admin/v1/admin.proto mirrors it.
+
+Field names are the names in the proto and the keys of ``-o json``. Times are unix seconds.
+None means not known (yet), which is different from zero. Kernel values (``wanted``, ``found``
+...) are text, as ``decision.Value`` prints them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from koordlet.admin.runtime import HooksView, NriView
+from koordlet.decision.snapshot import Capability, Fault
+from koordlet.decision.why import Why
+
+
+class Mode(StrEnum):
+    ENFORCE = "enforce"
+    OBSERVE = "observe"  # nothing is written, everything that would be is shown
+
+
+class ConfigState(msgspec.Struct, frozen=True, kw_only=True):
+    """``error``: why a newer file was kept out; the previous one stays in force."""
+
+    file: str
+    in_force_since: float
+    error: str = ""
+
+
+class SourceView(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    synced: bool
+    pods: int = 0
+    applications: int = 0
+    error: str = ""
+
+
+class CollectorView(msgspec.Struct, frozen=True, kw_only=True):
+    """``staleness_s`` is the time since the last success, None before the first one. ``shed``:
+    switched off for now, because koordlet was about to exceed its own budget."""
+
+    name: str
+    interval_s: float
+    success: bool
+    last_duration_s: float | None = None
+    staleness_s: float | None = None
+    samples: int = 0
+    shed: bool = False
+    error: str = ""
+
+
+class StrategyView(msgspec.Struct, frozen=True, kw_only=True):
+    """A strategy or a hook; ``kind`` is ``strategy`` or ``hook``."""
+
+    name: str
+    kind: str
+    enabled: bool
+    last_run: float | None = None
+    result: str = ""
+
+
+class TsdbView(msgspec.Struct, frozen=True, kw_only=True):
+    """``error``: why segments are not written at present (the store is in memory only then)."""
+
+    series: int = 0
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    segments: int = 0
+    damaged_segments: int = 0
+    directory: str = ""
+    error: str = ""
+
+
+class DecisionLogView(msgspec.Struct, frozen=True, kw_only=True):
+    path: str = ""
+    records: int = 0
+    disk_bytes: int = 0
+    dropped: int = 0
+    error: str = ""
+
+
+class JournalView(msgspec.Struct, frozen=True, kw_only=True):
+    """``entries`` = values koordlet has changed and knows the original of."""
+
+    path: str = ""
+    entries: int = 0
+    healthy: bool = True
+    why: str = ""
+
+
+class AlarmView(msgspec.Struct, frozen=True, kw_only=True):
+    """``mechanism``: how it is noticed (``psi-trigger``, ``sampled`` ...); ``why`` that one."""
+
+    name: str
+    mechanism: str
+    why: str = ""
+    count: int = 0
+    last_time: float | None = None
+
+
+class ConflictView(msgspec.Struct, frozen=True, kw_only=True):
+    """A second writer: koordlet expected its own value and found another."""
+
+    cgroup: str
+    resource: str
+    path: str
+    expected: str
+    found: str
+    count: int = 1
+    backing_off_until: float | None = None
+
+
+class RefusedInputView(msgspec.Struct, frozen=True, kw_only=True):
+    subject: str
+    path: str
+    message: str
+    count: int = 1
+
+
+class ProblemView(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of koordlet that does not work at present, and why; the rest goes on without it."""
+
+    part: str
+    why: str
+
+
+class OwnUsageView(msgspec.Struct, frozen=True, kw_only=True):
+    """A budget of None is no budget."""
+
+    cpu_cores: float = 0.0
+    rss_bytes: int = 0
+    open_files: int = 0
+    cpu_budget_cores: float | None = None
+    memory_budget_bytes: int | None = None
+
+
+class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
+    """Something koordlet listens on. ``error``: why it does not."""
+
+    name: str
+    address: str
+    listening: bool
+    error: str = ""
+
+
+class StatusView(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    pid: int
+    node: str
+    started: float
+    uptime_s: float
+    mode: Mode
+    ready: bool
+    config: ConfigState
+    cgroup_layout: str
+    own: OwnUsageView
+    tsdb: TsdbView
+    decision_log: DecisionLogView
+    journal: JournalView
+    nri: NriView
+    not_ready: tuple[str, ...] = ()
+    endpoints: tuple[EndpointView, ...] = ()
+    capabilities: tuple[Capability, ...] = ()
+    sources: tuple[SourceView, ...] = ()
+    collectors: tuple[CollectorView, ...] = ()
+    strategies: tuple[StrategyView, ...] = ()
+    alarms: tuple[AlarmView, ...] = ()
+    conflicts: tuple[ConflictView, ...] = ()
+    refused_inputs: tuple[RefusedInputView, ...] = ()
+    problems: tuple[ProblemView, ...] = ()
+
+
+class PressureView(msgspec.Struct, frozen=True, kw_only=True):
+    """PSI avg10 in percent of time; None where the kernel has no such line."""
+
+    cpu_some: float | None = None
+    cpu_full: float | None = None
+    memory_some: float | None = None
+    memory_full: float | None = None
+    io_some: float | None = None
+    io_full: float | None = None
+
+
+class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    cgroup: str
+    cpu_cores: float | None = None
+    memory_bytes: int | None = None
+    throttled_ratio: float | None = None
+
+
+class PodKind(StrEnum):
+    POD = "pod"
+    APPLICATION = "application"
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod, or a host application in the same shape (``uid`` and ``kube_qos`` empty then).
+    ``origins``: field name -> source that knew it. ``present``: its cgroup exists."""
+
+    kind: PodKind
+    uid: str
+    name: str
+    namespace: str
+    qos: str
+    kube_qos: str
+    cgroup: str
+    present: bool = True
+    priority: int | None = None
+    cpu_cores: float | None = None
+    memory_bytes: int | None = None
+    throttled_ratio: float | None = None
+    pressure: PressureView | None = None
+    containers: tuple[ContainerView, ...] = ()
+    origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+
+
+class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
+    """One write or refusal. ``cgroup`` and ``resource`` are empty for a note of an owner about
+    what it did not do. ``result`` is a ``decision.plan.Result`` or ``note``; ``detail`` what
+    the actuator adds (errno, path, the winning owner)."""
+
+    time: float
+    owner: str
+    result: str
+    why: Why
+    wake: str = ""
+    cgroup: str = ""
+    resource: str = ""
+    previous: str = ""
+    wanted: str = ""
+    detail: str = ""
+
+
+class TopView(msgspec.Struct, frozen=True, kw_only=True):
+    """One frame of ``koordlet top``. CPU by class: LS (all that is not best-effort, pods and
+    applications), BE, and the system (neither)."""
+
+    time: float
+    node: str
+    cpu_capacity_cores: float
+    memory_capacity_bytes: int
+    cpu_used_cores: float | None = None
+    cpu_ls_cores: float | None = None
+    cpu_be_cores: float | None = None
+    cpu_system_cores: float | None = None
+    be_limit_cores: float | None = None
+    memory_used_bytes: int | None = None
+    pressure: PressureView | None = None
+    pods: tuple[PodView, ...] = ()
+    decisions: tuple[DecisionView, ...] = ()
+
+
+class ExplainView(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest decision first. ``matched`` says what the target was taken for."""
+
+    target: str
+    matched: str
+    decisions: tuple[DecisionView, ...] = ()
+
+
+class EventKind(StrEnum):
+    DECISION = "decision"
+    ALARM = "alarm"
+    CONFLICT = "conflict"
+    REFUSED_INPUT = "refused-input"
+    WORKLOAD = "workload"  # a pod or application came or went
+    CONFIG = "config"
+    LIFECYCLE = "lifecycle"  # start, ready, stop, collector failed or shed
+
+
+class EventView(msgspec.Struct, frozen=True, kw_only=True):
+    """``sequence`` grows by one per event of this daemon run: a gap means events were lost. It is
+    0 for what the decision log tells of the time before."""
+
+    sequence: int
+    time: float
+    kind: EventKind
+    subject: str
+    text: str
+    decision: DecisionView | None = None
+
+
+class SeriesView(msgspec.Struct, frozen=True, kw_only=True):
+    """``age_s`` of the newest sample used, ``count`` of the samples used."""
+
+    labels: Mapping[str, str]
+    value: float
+    age_s: float
+    count: int
+
+
+class QueryView(msgspec.Struct, frozen=True, kw_only=True):
+    kind: str
+    unit: str
+    aggregate: str
+    window_s: float
+    series: tuple[SeriesView, ...] = ()
+
+
+class CheckState(StrEnum):
+    OK = "ok"
+    LIMITED = "limited"
+    FAIL = "fail"
+
+
+class CheckView(msgspec.Struct, frozen=True, kw_only=True):
+    """``why``: what was tried and seen; ``cost``: what does not work because of it; ``remedy``:
+    what to do. The last two are empty when ok."""
+
+    name: str
+    state: CheckState
+    why: str
+    cost: str = ""
+    remedy: str = ""
+
+
+class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
+    checks: tuple[CheckView, ...] = ()
+
+
+class RestoredView(msgspec.Struct, frozen=True, kw_only=True):
+    """One journal entry. ``result`` is an ``actuator.restore.Status``: ``restored``,
+    ``would-restore``, ``already``, ``gone``, ``foreign`` or ``failed``."""
+
+    cgroup: str
+    resource: str
+    path: str
+    found: str
+    original: str
+    result: str
+    why: str = ""
+
+
+class RestoreView(msgspec.Struct, frozen=True, kw_only=True):
+    """``complete``: every journalled value is (or, in a dry run, can be) back."""
+
+    dry_run: bool
+    complete: bool
+    values: tuple[RestoredView, ...] = ()
+
+
+class ConfigValueView(msgspec.Struct, frozen=True, kw_only=True):
+    """``value`` is TOML text, ``origin`` a file with line or ``default``."""
+
+    key: str
+    value: str
+    origin: str
+
+
+class ConfigView(msgspec.Struct, frozen=True, kw_only=True):
+    file: str
+    values: tuple[ConfigValueView, ...] = ()
+
+
+class ReloadView(msgspec.Struct, frozen=True, kw_only=True):
+    """``ok`` False: the new file is kept out and ``errors`` says where it is wrong.
+    ``needs_restart``: changed keys that a running daemon cannot take up."""
+
+    ok: bool
+    changed: tuple[str, ...] = ()
+    needs_restart: tuple[str, ...] = ()
+    errors: tuple[Fault, ...] = ()
+
+
+class NotFoundError(Exception):
+    """The caller asked about something that does not exist; the text names what does."""
+
+
+class InvalidError(Exception):
+    """The caller's arguments make no sense; the text says which and what would."""
+
+
+class Daemon(Protocol):
+    """What the API server needs of the daemon. All calls come on the daemon's event loop. Errors
+    for the caller are NotFoundError and InvalidError; others are defects, answered as INTERNAL."""
+
+    def status(self) -> StatusView: ...
+    def pods(self) -> tuple[PodView, ...]: ...
+    def top(self) -> TopView: ...
+
+    def explain(self, target: str, limit: int) -> ExplainView:
+        """``target``: as ExplainRequest in the proto has it. Raises NotFoundError."""
+        ...
+
+    def events(self, *, since: float, follow: bool) -> AsyncIterator[EventView]:
+        """Events from the unix time ``since`` on; with ``follow`` never ends by itself."""
+        ...
+
+    def query(
+        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+    ) -> QueryView:
+        """``match``: label -> value; others match everything. Raises InvalidError."""
+        ...
+
+    def doctor(self) -> DoctorView: ...
+
+    def hooks(self, target: str) -> HooksView:
+        """``target``: as HooksRequest in the proto has it. Raises NotFoundError."""
+        ...
+
+    def nri(self) -> NriView: ...
+
+    def restore(self, *, dry_run: bool) -> RestoreView:
+        """Puts every journalled value back; without ``dry_run`` the daemon goes into observe
+        mode first, or it would write again at the next tick."""
+        ...
+
+    def config(self) -> ConfigView: ...
+    def reload(self) -> ReloadView: ...

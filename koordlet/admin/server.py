@@ -1,0 +1,24 @@
+"""The local API: the full service for root, the read-only one for the socket's group."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+
+from koordlet.admin.model import Daemon
+from koordlet.kernel.door import Backend, Door
+from koordlet.kernel.unix_socket import Access
+
+
+class AdminServer(Door):
+    def __init__(self, daemon: Daemon, path: str, group: str = "") -> None:
+        """``group`` (a name, may be empty) gets the read-only calls."""
+
+        async def start(access: Access, private_path: str) -> Backend:
+            # In a thread: the import takes a good part of a second of a busy machine, and
+            # the loop has ticks and alarms to serve.
+            service = await asyncio.to_thread(importlib.import_module, "koordlet.admin.service")
+            backend: Backend = await service.start(daemon, access, private_path)
+            return backend
+
+        super().__init__(path, start, private="private", group=group)

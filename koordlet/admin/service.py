@@ -1,0 +1,131 @@
+"""The gRPC service itself. Imports grpc: imported at the first connection only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, TypeAlias
+
+import grpc
+import msgspec
+import structlog
+
+from koordlet.admin import wire
+from koordlet.admin.model import Daemon, InvalidError, NotFoundError
+from koordlet.admin.pb import admin_pb2 as pb
+from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
+from koordlet.kernel.unix_socket import Access
+
+DEFAULT_EXPLAIN_LIMIT = 20
+MAX_EXPLAIN_LIMIT = 1000
+DEFAULT_TOP_INTERVAL_S = 1.0
+MIN_TOP_INTERVAL_S = 0.2
+MAX_REQUEST_BYTES = 64 * 1024
+MAX_CONCURRENT_CALLS = 64
+
+_log = structlog.get_logger()
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated code has no types
+    """All calls for ``Access.FULL``; for ``Access.READ_ONLY`` those that change nothing."""
+
+    def __init__(self, daemon: Daemon, access: Access) -> None:
+        self._daemon = daemon
+        self._access = access
+
+    async def Status(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.StatusView, self._daemon.status)
+
+    async def Pods(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.PodsView, lambda: _Pods(self._daemon.pods()))
+
+    async def Explain(self, request: Any, context: Context) -> Any:  # noqa: N802
+        limit = min(request.limit or DEFAULT_EXPLAIN_LIMIT, MAX_EXPLAIN_LIMIT)
+        return await _answer(
+            context, pb.ExplainView, lambda: self._daemon.explain(request.target, limit)
+        )
+
+    async def Query(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(
+            context,
+            pb.QueryView,
+            lambda: self._daemon.query(
+                request.kind, dict(request.match), request.window_s, request.aggregate
+            ),
+        )
+
+    async def Doctor(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.DoctorView, self._daemon.doctor)
+
+    async def ConfigShow(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.ConfigView, self._daemon.config)
+
+    async def Hooks(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.HooksView, lambda: self._daemon.hooks(request.target))
+
+    async def Nri(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(context, pb.NriView, self._daemon.nri)
+
+    async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
+        if not request.dry_run:
+            await self._require_full(context, "restore")
+        return await _answer(
+            context, pb.RestoreView, lambda: self._daemon.restore(dry_run=request.dry_run)
+        )
+
+    async def Reload(self, request: Any, context: Context) -> Any:  # noqa: N802
+        await self._require_full(context, "config reload")
+        return await _answer(context, pb.ReloadView, self._daemon.reload)
+
+    async def Top(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        interval_s = max(request.interval_s or DEFAULT_TOP_INTERVAL_S, MIN_TOP_INTERVAL_S)
+        while True:
+            yield await _answer(context, pb.TopView, self._daemon.top)
+            await asyncio.sleep(interval_s)
+
+    async def Events(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        # gRPC waits for the client before it asks for the next one: a client that does not
+        # read holds up its own iterator only.
+        async for event in self._daemon.events(since=request.since, follow=request.follow):
+            yield wire.to_message(pb.EventView(), event)
+
+    async def _require_full(self, context: Context, what: str) -> None:
+        if self._access is not Access.FULL:
+            await context.abort(
+                grpc.StatusCode.PERMISSION_DENIED,
+                f"{what} changes the node and is for root; members of the socket's group may "
+                "read only. Run it with sudo.",
+            )
+
+
+class _Pods(msgspec.Struct, frozen=True):
+    pods: tuple[Any, ...]
+
+
+async def _answer(context: Context, message: Any, ask: Callable[[], msgspec.Struct]) -> Any:
+    try:
+        return wire.to_message(message(), ask())
+    except NotFoundError as error:
+        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+    except InvalidError as error:
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+    except Exception as error:
+        # Isolation boundary: a defect behind one call must not end the daemon.
+        _log.exception("admin call failed", answer=message.DESCRIPTOR.name)
+        await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+
+
+async def start(daemon: Daemon, access: Access, path: str) -> grpc.aio.Server:
+    """A gRPC server on the private socket ``path``."""
+    server = grpc.aio.server(
+        options=[
+            ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+            ("grpc.max_concurrent_streams", MAX_CONCURRENT_CALLS),
+        ],
+        maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
+    )
+    pb_grpc.add_AdminServicer_to_server(AdminService(daemon, access), server)
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    return server

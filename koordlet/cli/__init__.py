@@ -1,0 +1,5 @@
+"""The commands. Floor 8."""
+
+from koordlet.cli.main import main
+
+__all__ = ["main"]

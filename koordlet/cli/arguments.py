@@ -1,0 +1,94 @@
+"""What commands and their arguments are made of, and the arguments that several share."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from koordlet.admin import DEFAULT_SOCKET
+
+T = TypeVar("T", int, float)
+
+DEFAULT_CONFIG = "/etc/koordlet/koordlet.toml"
+DEFAULT_PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
+DEFAULT_PROXY_STATUS_SOCKET = "/run/koord-runtimeproxy/status.sock"
+DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
+DEFAULT_HOOK_CONFIG_DIR = "/etc/runtime/hookserver.d"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """``options`` as for ``ArgumentParser.add_argument``; ``is_path`` completes file names."""
+
+    names: tuple[str, ...]
+    options: Mapping[str, Any]
+    is_path: bool = False
+
+
+@dataclass(frozen=True)
+class Command:
+    """``function`` is ``module:name`` of ``f(args: argparse.Namespace) -> int`` (the exit code);
+    empty where ``children`` do the work."""
+
+    name: str
+    help: str
+    function: str = ""
+    arguments: tuple[Argument, ...] = ()
+    children: tuple[Command, ...] = ()
+
+
+def argument(*names: str, is_path: bool = False, **options: Any) -> Argument:
+    return Argument(names, options, is_path)
+
+
+def number_in(kind: type[T], least: T, most: T) -> Callable[[str], T]:
+    def parse(text: str) -> T:
+        try:
+            value = kind(text)
+        except ValueError:
+            value = None
+        if value is None or not least <= value <= most:
+            raise ArgumentTypeError(f"{text!r} is no number from {least} to {most}")
+        return value
+
+    return parse
+
+
+OUTPUT = argument(
+    "-o",
+    "--output",
+    choices=("table", "json", "yaml"),
+    default="table",
+    help="table for people; json and yaml have stable keys (default: table)",
+)
+SOCKET = argument(
+    "--socket",
+    metavar="PATH",
+    default=DEFAULT_SOCKET,
+    is_path=True,
+    help=f"socket of the daemon (default: {DEFAULT_SOCKET})",
+)
+CONFIG = argument(
+    "--config",
+    metavar="FILE",
+    default=DEFAULT_CONFIG,
+    is_path=True,
+    help=f"configuration file (default: {DEFAULT_CONFIG})",
+)
+# For what works without the daemon: absent tells "by default" from "named by the user".
+CONFIG_IF_ANY = argument("--config", metavar="FILE", is_path=True, help=CONFIG.options["help"])
+SOCKET_IF_ANY = argument(
+    "--socket",
+    metavar="PATH",
+    is_path=True,
+    help="socket of the daemon (default: the one in the configuration)",
+)
+PROXY_STATUS = argument(
+    "--status-socket",
+    metavar="PATH",
+    default=DEFAULT_PROXY_STATUS_SOCKET,
+    is_path=True,
+    help=f"where the proxy tells its state (default: {DEFAULT_PROXY_STATUS_SOCKET})",
+)

@@ -1,0 +1,371 @@
+"""The table of commands: parser, help, completion and dispatch all come from it.
+
+Nothing heavy is imported here, so that ``koordlet --help`` is quick: a command's function is
+named, and imported when it runs.
+"""
+
+from __future__ import annotations
+
+from koordlet.cli.arguments import (
+    CONFIG,
+    CONFIG_IF_ANY,
+    DEFAULT_HOOK_CONFIG_DIR,
+    DEFAULT_PROXY_SOCKET,
+    DEFAULT_RUNTIME_SOCKET,
+    OUTPUT,
+    PROXY_STATUS,
+    SOCKET,
+    SOCKET_IF_ANY,
+    Command,
+    argument,
+    number_in,
+)
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "run",
+        "run the daemon in the foreground",
+        "koordlet.cli.lean:main",
+        (
+            CONFIG,
+            argument(
+                "--observe",
+                action="store_true",
+                help="write nothing, show everything that would be written",
+            ),
+        ),
+    ),
+    Command(
+        "demo",
+        "show on this machine what koordlet does for a latency-sensitive service",
+        "koordlet.cli.demo:main",
+        (
+            argument("--seconds", type=float, default=20.0, metavar="N", help="length of one arm"),
+            argument(
+                "--arms",
+                default="alone,unmanaged,managed",
+                metavar="LIST",
+                help="which arms, comma-separated (default: alone,unmanaged,managed)",
+            ),
+            argument(
+                "--rate", type=float, metavar="N", help="requests per second of the LS service"
+            ),
+            argument(
+                "--repeat",
+                type=int,
+                default=1,
+                metavar="N",
+                help="run the arms N times in turn and report medians",
+            ),
+            argument(
+                "--report",
+                metavar="FILE",
+                default="demo-report.html",
+                is_path=True,
+                help="where the HTML report goes (default: demo-report.html)",
+            ),
+            argument(
+                "--simulate",
+                action="store_true",
+                help="on the fake kernel, without root: a simulation",
+            ),
+            argument(
+                "-o",
+                "--output",
+                choices=("table", "json"),
+                default="table",
+                help="table for people, json for scripts",
+            ),
+            argument(
+                "--latencies",
+                action="store_true",
+                help="with -o json: every single request, too",
+            ),
+        ),
+    ),
+    Command(
+        "status",
+        "state of the daemon and all its parts",
+        "koordlet.cli.status:main",
+        (OUTPUT, SOCKET),
+    ),
+    Command(
+        "pods",
+        "pods and applications with their usage",
+        "koordlet.cli.pods:main",
+        (OUTPUT, SOCKET),
+    ),
+    Command(
+        "top",
+        "live view: node, classes, pods, pressure, last decisions",
+        "koordlet.cli.top:main",
+        (
+            argument("--once", action="store_true", help="print one frame and end"),
+            argument(
+                "--interval",
+                type=number_in(float, 0.2, 3600),
+                default=1.0,
+                metavar="S",
+                help="seconds between frames (default: 1)",
+            ),
+            OUTPUT,
+            SOCKET,
+        ),
+    ),
+    Command(
+        "explain",
+        "why: the last decisions about something, with what they looked at",
+        "koordlet.cli.explain:main",
+        (
+            argument(
+                "target",
+                help="pod (uid or namespace/name), application, container, cgroup, owner or node",
+            ),
+            argument(
+                "--limit",
+                type=number_in(int, 1, 1000),
+                default=5,
+                metavar="N",
+                help="decisions shown (default: 5)",
+            ),
+            OUTPUT,
+            SOCKET,
+        ),
+    ),
+    Command(
+        "events",
+        "what happened, oldest first",
+        "koordlet.cli.events:main",
+        (
+            argument("-f", "--follow", action="store_true", help="go on with new events"),
+            argument(
+                "--since",
+                metavar="WHEN",
+                help="how long ago (10m, 1h30m) or a time (2026-01-31T12:00:00)",
+            ),
+            OUTPUT,
+            SOCKET,
+        ),
+    ),
+    Command(
+        "query",
+        "one number per series out of the local time-series store",
+        "koordlet.cli.query:main",
+        (
+            argument("kind", help="kind of series, such as pod_cpu_usage"),
+            argument("match", nargs="*", metavar="label=value", help="only series with this label"),
+            argument(
+                "--window", default="5m", metavar="DURATION", help="how far back (default: 5m)"
+            ),
+            argument(
+                "--aggregate",
+                default="avg",
+                choices=("avg", "p50", "p90", "p95", "p99", "last", "count", "min", "max"),
+                help="how the window becomes one number (default: avg)",
+            ),
+            OUTPUT,
+            SOCKET,
+        ),
+    ),
+    Command(
+        "hooks",
+        "what each hook would do to a pod, when, and what it needs of the kernel",
+        "koordlet.cli.hooks:main",
+        (
+            argument(
+                "target",
+                nargs="?",
+                default="",
+                metavar="POD",
+                help="pod (uid or namespace/name) or application; without: all hooks",
+            ),
+            argument(
+                "-f",
+                "--file",
+                metavar="FILE",
+                is_path=True,
+                help="a pod in YAML or JSON instead, without runtime and daemon",
+            ),
+            argument(
+                "--no-probe",
+                action="store_true",
+                help="without the daemon: take every kernel feature as there, try none",
+            ),
+            OUTPUT,
+            CONFIG_IF_ANY,
+            SOCKET_IF_ANY,
+        ),
+    ),
+    Command(
+        "runtime-proxy",
+        "run the CRI proxy, in front of a container runtime without NRI",
+        "koordlet.cli.proxy:run",
+        (
+            argument(
+                "--koord-runtimeproxy-endpoint",
+                metavar="PATH",
+                default=DEFAULT_PROXY_SOCKET,
+                is_path=True,
+                help=f"where kubelet comes (default: {DEFAULT_PROXY_SOCKET}); not with a socket "
+                "of systemd",
+            ),
+            argument(
+                "--remote-runtime-service-endpoint",
+                metavar="PATH",
+                default=DEFAULT_RUNTIME_SOCKET,
+                is_path=True,
+                help=f"socket of the container runtime (default: {DEFAULT_RUNTIME_SOCKET})",
+            ),
+            argument(
+                "--backend-runtime-mode",
+                metavar="MODE",
+                default="Containerd",
+                help="Containerd, which stands for every runtime with CRI",
+            ),
+            argument(
+                "--runtime-hook-server-key",
+                metavar="LABEL",
+                default="runtimeproxy.koordinator.sh/skip-hookserver",
+                help="pods with this label are passed through without hooks (default: "
+                "runtimeproxy.koordinator.sh/skip-hookserver)",
+            ),
+            argument(
+                "--runtime-hook-server-val",
+                metavar="VALUE",
+                default="true",
+                help="the value that the label must have (default: true)",
+            ),
+            argument(
+                "--hook-config-dir",
+                metavar="DIRECTORY",
+                default=DEFAULT_HOOK_CONFIG_DIR,
+                is_path=True,
+                help=f"files that name the hook servers (default: {DEFAULT_HOOK_CONFIG_DIR})",
+            ),
+            argument(
+                "--hook-timeout",
+                type=number_in(float, 0.01, 60),
+                default=1.0,
+                metavar="S",
+                help="time budget of a call to a hook server, in seconds (default: 1)",
+            ),
+            PROXY_STATUS,
+        ),
+    ),
+    Command(
+        "proxy",
+        "the CRI proxy",
+        children=(
+            Command(
+                "status",
+                "calls, changes, failures and added latency of the CRI proxy, per method",
+                "koordlet.cli.proxy:status",
+                (OUTPUT, PROXY_STATUS),
+            ),
+        ),
+    ),
+    Command(
+        "nri",
+        "the connection to the container runtime",
+        children=(
+            Command(
+                "status",
+                "connection, events, errors and latency of the NRI plugin in the daemon",
+                "koordlet.cli.nri:status",
+                (OUTPUT, SOCKET),
+            ),
+        ),
+    ),
+    Command(
+        "io",
+        "block devices",
+        children=(
+            Command(
+                "measure",
+                "measure a disk for the kernel's cost model (works without the daemon)",
+                "koordlet.cli.io:main",
+                (
+                    argument("device", metavar="DEVICE", is_path=True, help="disk, such as vda"),
+                    argument(
+                        "--directory",
+                        metavar="DIR",
+                        is_path=True,
+                        help="on that disk: read and write a file without a name, not the device",
+                    ),
+                    argument(
+                        "--seconds",
+                        type=number_in(float, 0.1, 60),
+                        default=5.0,
+                        metavar="N",
+                        help="for each of the figures (default: 5)",
+                    ),
+                    argument(
+                        "--size",
+                        type=number_in(int, 16, 65536),
+                        default=1024,
+                        metavar="MIB",
+                        help="of the file (default: 1024)",
+                    ),
+                    OUTPUT,
+                ),
+            ),
+        ),
+    ),
+    Command(
+        "doctor",
+        "check this machine, the configuration and the daemon (works without the daemon)",
+        "koordlet.cli.doctor:main",
+        (
+            argument("-v", "--verbose", action="store_true", help="every check, at length"),
+            OUTPUT,
+            CONFIG_IF_ANY,
+            SOCKET_IF_ANY,
+        ),
+    ),
+    Command(
+        "restore",
+        "put back every value that koordlet has changed (works without the daemon)",
+        "koordlet.cli.restore:main",
+        (
+            argument("--dry-run", action="store_true", help="only show what would be put back"),
+            OUTPUT,
+            CONFIG_IF_ANY,
+            SOCKET_IF_ANY,
+        ),
+    ),
+    Command(
+        "config",
+        "check, show and reload the configuration",
+        children=(
+            Command(
+                "check",
+                "check a configuration file (works without the daemon)",
+                "koordlet.cli.config:check",
+                (argument("file", metavar="FILE", is_path=True), OUTPUT),
+            ),
+            Command(
+                "show",
+                "effective values of the daemon and where each came from",
+                "koordlet.cli.config:show",
+                (OUTPUT, SOCKET),
+            ),
+            Command(
+                "sample",
+                "print the annotated sample file (works without the daemon)",
+                "koordlet.cli.config:sample",
+            ),
+            Command(
+                "reload",
+                "make the daemon read its configuration again",
+                "koordlet.cli.config:reload",
+                (OUTPUT, SOCKET),
+            ),
+        ),
+    ),
+    Command(
+        "completion",
+        "print a completion script for a shell",
+        "koordlet.cli.completion:main",
+        (argument("shell", choices=("bash", "zsh", "tcsh")),),
+    ),
+)

@@ -1,0 +1,196 @@
+"""``koordlet demo``: run the arms, show the table, the goals and the reasons."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from koordlet.cli import output
+from koordlet.cli.main import Exit, complain, warn
+from koordlet.decision.why import Input
+from koordlet.demo.arms import Progress
+from koordlet.demo.cast import ArmFailedError
+from koordlet.demo.html import render_report
+from koordlet.demo.model import ArmResult, ArmSpec, DemoResult, Goal, Moment, Settings
+from koordlet.demo.plan import Wish, problem
+from koordlet.demo.run import NotRootError, run_demo
+from koordlet.demo.stats import disturbance, goals, of_arm, three_that_mattered
+from koordlet.demo.table import (
+    goal_text,
+    header,
+    medians,
+    moment_text,
+    rows,
+    settings_line,
+    time_text,
+)
+from koordlet.demo.workdir import BusyError
+
+_NOT_ROOT = (
+    "the demo makes cgroups and changes their limits, which needs root: run it with sudo, or "
+    "`koordlet demo --simulate` to see the same arms on a simulated kernel"
+)
+_SIMULATED = "SIMULATION: figures of the fake kernel and its scheduling model, not of this machine."
+_WIDTH = 96
+
+
+class Document(msgspec.Struct, frozen=True):
+    """What ``-o json`` prints. ``warning`` is empty when nothing disturbed the arms;
+    ``mattered`` are of the last managed repeat."""
+
+    settings: Settings
+    goals: tuple[Goal, ...]
+    medians: dict[str, dict[str, float | None]]
+    warning: str
+    mattered: tuple[Moment, ...]
+    report: str
+    results: tuple[ArmResult, ...]
+
+
+def main(args: argparse.Namespace) -> int:
+    wish = Wish(args.seconds, args.repeat, tuple(filter(None, args.arms.split(","))), args.rate)
+    report = Path(args.report)
+    wrong = problem(wish) or _cannot_write(report)
+    if wrong:
+        return complain(wrong, Exit.USAGE)
+    try:
+        with _progress(wish.repeat) as progress:
+            demo = _run(wish, progress, simulated=args.simulate)
+        report.write_text(render_report(demo))
+    except NotRootError:
+        return complain(_NOT_ROOT, Exit.BAD)
+    except (BusyError, ArmFailedError) as error:
+        return complain(error, Exit.BAD)
+    except OSError as error:
+        return complain(f"the demo cannot run here: {error}", Exit.BAD)
+    document = _document(demo, report, latencies=args.latencies)
+    output.emit(document, args.output, lambda: _lines(demo, document))
+    return Exit.OK
+
+
+def _run(wish: Wish, progress: Progress, *, simulated: bool) -> DemoResult:
+    if not simulated:
+        return run_demo(wish, progress, warn)
+    from koordlet.demo.simulate import simulate
+
+    return simulate(wish, progress)
+
+
+def _cannot_write(report: Path) -> str:
+    """Known before the arms run, not after."""
+    target = report if report.exists() else report.absolute().parent
+    if report.is_dir() or not os.access(target, os.W_OK):
+        return f"--report: {report} cannot be written"
+    return ""
+
+
+def _document(demo: DemoResult, report: Path, *, latencies: bool) -> Document:
+    def shown(result: ArmResult) -> ArmResult:
+        return result if latencies else msgspec.structs.replace(result, latencies=())
+
+    return Document(
+        settings=demo.settings,
+        goals=goals(demo),
+        medians=medians(demo),
+        warning=disturbance(demo),
+        mattered=tuple(_mattered(demo)),
+        report=str(report.absolute()),
+        results=tuple(shown(result) for result in demo.results),
+    )
+
+
+def _mattered(demo: DemoResult) -> list[Moment]:
+    managed = of_arm(demo.results, "managed")
+    return three_that_mattered(managed[-1]) if managed else []
+
+
+def _lines(demo: DemoResult, document: Document) -> Iterator[str]:
+    if demo.settings.simulated:
+        yield from ("", _SIMULATED)
+    yield from ("", *textwrap.wrap(settings_line(demo.settings), _WIDTH), "")
+    yield from _table(demo)
+    yield from output.section("Goals", [_verdict(goal) for goal in document.goals])
+    if document.warning:
+        yield from ("", *textwrap.wrap(document.warning, _WIDTH))
+    for moment in document.mattered:
+        if moment is document.mattered[0]:
+            yield from ("", "The decisions that mattered most:")
+        yield from _decision(moment)
+    yield from ("", f"Report: {document.report}")
+
+
+def _table(demo: DemoResult) -> list[str]:
+    """Figures to the right, so that they can be compared."""
+    table = [header(demo), *rows(demo)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in table
+    ]
+
+
+def _verdict(goal: Goal) -> str:
+    words = {True: "reached", False: "missed ", None: "-      "}
+    return f"{words[goal.reached]}  {goal_text(goal)}"
+
+
+def _decision(moment: Moment) -> Iterator[str]:
+    yield ""
+    yield f"  {time_text(moment)}  {moment_text(moment)}"
+    yield from _wrapped(moment.why.text)
+    yield from _wrapped(f"by {moment.owner}, rule {moment.why.rule}")
+    if moment.why.inputs:
+        yield from _wrapped("looked at: " + "; ".join(map(_input, moment.why.inputs)))
+
+
+def _wrapped(text: str) -> list[str]:
+    indent = " " * 4
+    return textwrap.wrap(text, _WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _input(fact: Input) -> str:
+    value = f"{fact.value:.4g}" if isinstance(fact.value, float) else str(fact.value)
+    return f"{fact.name} {value} {fact.unit}".rstrip()
+
+
+@contextmanager
+def _progress(repeats: int) -> Iterator[Progress]:
+    """On stderr: a bar an arm, or plain lines where that is no terminal."""
+
+    def title(arm: ArmSpec, repeat: int) -> str:
+        return arm.title + (f", {repeat} of {repeats}" if repeats > 1 else "")
+
+    if not sys.stderr.isatty():
+        yield _plain(title)
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+    tasks = {}
+    with Bars(console=Console(stderr=True)) as bars:
+
+        def show(arm: ArmSpec, repeat: int, done: float) -> None:
+            key = (arm.name, repeat)
+            if key not in tasks:
+                tasks[key] = bars.add_task(title(arm, repeat), total=1.0)
+            bars.update(tasks[key], completed=done)
+
+        yield show
+
+
+def _plain(title: Callable[[ArmSpec, int], str]) -> Progress:
+    def show(arm: ArmSpec, repeat: int, done: float) -> None:
+        if done in (0.0, 1.0):
+            print(f"{title(arm, repeat)}: {'done' if done else 'running'}", file=sys.stderr)
+
+    return show

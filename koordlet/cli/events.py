@@ -1,0 +1,53 @@
+"""``koordlet events``."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import datetime
+
+import msgspec
+
+from koordlet.admin.client import Client
+from koordlet.admin.model import EventView
+from koordlet.cli import output
+from koordlet.cli.main import Exit, complain
+from koordlet.protocol.duration import parse_duration
+from koordlet.protocol.errors import ProtocolError
+
+
+def main(args: argparse.Namespace) -> int:
+    """json prints one object per line, yaml one document per event: a stream has no end."""
+    try:
+        since = parse_since(args.since, time.time()) if args.since else 0.0
+    except ValueError as error:
+        return complain(error, Exit.USAGE)
+    with Client(args.socket) as client:
+        for event in client.events(since=since, follow=args.follow):
+            print(_text(event, args.output), flush=args.follow)
+    return Exit.OK
+
+
+def parse_since(text: str, now: float) -> float:
+    """Unix time of ``10m`` (ago) or of a local ISO 8601 time. Raises ValueError."""
+    try:
+        return now - parse_duration(text)
+    except ProtocolError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        raise ValueError(
+            f"--since {text!r} is neither a duration (10m, 1h30m) nor a time (2026-01-31T12:00:00)"
+        ) from None
+
+
+def _text(event: EventView, form: str) -> str:
+    if form == "json":
+        return msgspec.json.encode(event).decode()
+    if form == "yaml":
+        return "---\n" + output.document(event, "yaml").rstrip("\n")
+    subject = f"{event.subject}: " if event.subject else ""
+    return (
+        f"{output.date(event.time)}  {event.kind.value:<13}  {output.clean(subject + event.text)}"
+    )

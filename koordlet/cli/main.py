@@ -1,0 +1,95 @@
+"""Entry point: parse, find the command's function, turn what it raises into an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from koordlet import __version__
+from koordlet.cli.arguments import Command
+from koordlet.cli.commands import COMMANDS
+
+
+class Exit(IntEnum):
+    OK = 0
+    BAD = 1  # the thing asked about is bad
+    USAGE = 2
+    NOT_REACHABLE = 3
+    INTERRUPTED = 130  # as a shell shows SIGINT
+    BROKEN_PIPE = 141  # and SIGPIPE
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code; SystemExit(2) for wrong arguments and SystemExit(0) for --help."""
+    args = build_parser().parse_args(argv)
+    try:
+        code = _run(args)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except OSError as error:
+        # What is still buffered must not fail again at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader (head, less) has gone
+            return Exit.BROKEN_PIPE
+        return complain(error, Exit.BAD)
+    return code
+
+
+def build_parser(path_completion: object = None) -> argparse.ArgumentParser:
+    """``path_completion`` is attached to arguments that name files (shtab)."""
+    parser = argparse.ArgumentParser(
+        prog="koordlet",
+        description="Node QoS daemon: keeps latency-sensitive services fast while best-effort "
+        "work uses what is left of the machine.",
+        epilog="Exit codes: 0 ok, 1 the thing asked about is bad, 2 usage, "
+        "3 the daemon is not reachable.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    _add(parser, COMMANDS, path_completion)
+    return parser
+
+
+def _add(
+    parser: argparse.ArgumentParser, commands: Iterable[Command], path_completion: object
+) -> None:
+    choices = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands:
+        sub = choices.add_parser(command.name, help=command.help, description=command.help)
+        if command.children:
+            _add(sub, command.children, path_completion)
+            continue
+        sub.set_defaults(function=command.function)
+        for argument in command.arguments:
+            action: Any = sub.add_argument(*argument.names, **argument.options)
+            if argument.is_path and path_completion is not None:
+                action.complete = path_completion
+
+
+def _run(args: argparse.Namespace) -> int:
+    module, _, name = args.function.partition(":")
+    function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
+    from koordlet.admin.client import DeniedError, Fault, NotReachableError, RefusedError
+
+    try:
+        return function(args)
+    except NotReachableError as error:
+        return complain(error, Exit.NOT_REACHABLE)
+    except DeniedError as error:
+        return complain(error, Exit.BAD)
+    except RefusedError as error:
+        return complain(error, Exit.USAGE if error.fault is Fault.INVALID else Exit.BAD)
+
+
+def complain(error: object, code: Exit) -> Exit:
+    warn(error)
+    return code
+
+
+def warn(text: object) -> None:
+    print(f"koordlet: {text}", file=sys.stderr)

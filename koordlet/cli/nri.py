@@ -1,0 +1,61 @@
+"""``koordlet nri status``."""
+
+from __future__ import annotations
+
+import argparse
+
+from koordlet.admin.client import Client
+from koordlet.admin.runtime import NriView
+from koordlet.cli import output
+from koordlet.cli.main import Exit
+
+
+def status(args: argparse.Namespace) -> int:
+    """1 when it is switched on and not connected."""
+    with Client(args.socket) as client:
+        view = client.nri()
+    output.emit(view, args.output, lambda: lines(view))
+    return Exit.BAD if view.enabled and not view.connected else Exit.OK
+
+
+def lines(view: NriView) -> list[str]:
+    facts = [
+        ("nri", connection(view)),
+        ("socket", view.socket),
+        ("found", f"{view.pods} pods, {view.containers} containers when it began"),
+        ("events", ", ".join(f"{count} {name}" for name, count in view.events.items()) or "none"),
+        ("changed", _changed(view)),
+        ("answers", f"p50 {_ms(view.handler_p50_ms)}, p99 {_ms(view.handler_p99_ms)}"),
+        ("errors", f"{view.errors}{f', the last: {view.last_error}' if view.last_error else ''}"),
+        ("reconnects", str(view.reconnects)),
+    ]
+    shown = facts if view.enabled else facts[:2]
+    return [
+        line
+        for name, text in shown
+        for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
+    ]
+
+
+def connection(view: NriView) -> str:
+    """In one line."""
+    if not view.enabled:
+        return "switched off (key nri.enable)"
+    since = f" since {output.date(view.since)}" if view.since is not None else ""
+    if view.connected:
+        return f"connected to {view.runtime} {view.version}{since}"
+    again = ""
+    if view.next_attempt_s is not None:
+        again = f"; next attempt in {output.span(view.next_attempt_s)}"
+    return f"not connected ({view.phase}){since}{again}"
+
+
+def _changed(view: NriView) -> str:
+    return (
+        f"{view.adjusted} containers when created, {view.updated} updates of kubelet, "
+        f"{view.pushed} by updates of ours, {view.refused} operations refused"
+    )
+
+
+def _ms(value: float | None) -> str:
+    return output.NOTHING if value is None else output.span(value / 1000)

@@ -1,0 +1,151 @@
+"""How answers are printed: aligned text for people, JSON and YAML with stable keys for scripts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+_SPANS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+NOTHING = "-"
+INDENT = "  "
+_NARROWEST = 30
+"""With fewer columns left for a text the terminal's own wrapping reads better."""
+
+
+def emit(value: object, form: str, table: Callable[[], Iterable[str]]) -> None:
+    """``form`` is table, json or yaml; ``table`` makes the lines for people."""
+    if form == "table":
+        for line in table():
+            print(line)
+    else:
+        print(document(value, form), end="")
+
+
+def document(value: object, form: str) -> str:
+    if form == "json":
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+    import yaml
+
+    plain = msgspec.json.decode(msgspec.json.encode(value))
+    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
+
+
+def log_to_stderr() -> None:
+    """For commands that use the daemon's rooms: stdout is for the answer alone."""
+    import structlog
+
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
+def terminal_width() -> int | None:
+    """Columns of the terminal, or what ``COLUMNS`` says; None where nothing limits a line."""
+    if sys.stdout.isatty() or os.environ.get("COLUMNS"):
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def columns(
+    header: Sequence[str], rows: Iterable[Sequence[str]], width: int | None = None
+) -> list[str]:
+    """Aligned columns, two spaces between; those whose header begins with ``>`` are numbers and
+    aligned right. The last one is as long as it likes, or wrapped to fit ``width``."""
+    right = [name.startswith(">") for name in header]
+    names = [name.removeprefix(">") for name in header]
+    table = [names, *([clean(cell) or NOTHING for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    start = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    found = []
+    for row in table:
+        cells = [
+            cell.rjust(size) if by_right else cell.ljust(size)
+            for cell, size, by_right in zip(row, widths, right, strict=True)
+        ]
+        line = "  ".join(cells).rstrip()
+        if width is None or len(line) <= width or width - start < _NARROWEST:
+            found.append(line)
+        else:
+            first, *rest = textwrap.wrap(row[-1], width - start, break_on_hyphens=False)
+            found.append(line[:start] + first)
+            found += [" " * start + more for more in rest]
+    return found
+
+
+def wrap(text: str, indent: str = "", hanging: str | None = None) -> list[str]:
+    """``text`` in lines that fit the terminal, the first after ``indent``, the others after
+    ``hanging`` (the same where it is not given)."""
+    width = terminal_width()
+    hanging = indent if hanging is None else hanging
+    if width is None or width - len(hanging) < _NARROWEST:
+        return [indent + text]
+    return textwrap.wrap(
+        text, width, initial_indent=indent, subsequent_indent=hanging, break_on_hyphens=False
+    )
+
+
+def section(title: str, lines: Sequence[str]) -> list[str]:
+    """A titled block, or nothing when there are no lines."""
+    return ["", f"{title}:", *(INDENT + line for line in lines)] if lines else []
+
+
+def clean(text: str) -> str:
+    """Names and messages come from pods: what could steer the terminal is shown escaped."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def cores(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def size(value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    unit = 0
+    while abs(value) >= 1024 and unit < len(_UNITS) - 1:
+        value /= 1024
+        unit += 1
+    return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
+
+
+def ratio(value: float | None) -> str:
+    return percent(None if value is None else value * 100)
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.1f} %"
+
+
+def span(seconds: float | None) -> str:
+    """``200 us``, ``12.5 s``, ``3 min``, ``1 d 2 h``: as exact as people want it."""
+    if seconds is None:
+        return NOTHING
+    if seconds < 120:
+        factor, unit = next((f, u) for f, u in _SPANS if seconds * f >= 1 or u == _SPANS[-1][1])
+        scaled = seconds * factor
+        return f"{round(scaled, 1 if scaled < 100 else 0):g} {unit}" if scaled else "0 s"
+    minutes = int(seconds // 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    days, hours = divmod(minutes // 60, 24)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min"
+
+
+def clock(unix_s: float | None) -> str:
+    """Local time of day."""
+    return NOTHING if unix_s is None else time.strftime("%H:%M:%S", time.localtime(unix_s))
+
+
+def date(unix_s: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+
+
+def yes(value: bool) -> str:
+    return "yes" if value else "no"

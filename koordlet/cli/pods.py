@@ -1,0 +1,52 @@
+"""``koordlet pods``."""
+
+from __future__ import annotations
+
+import argparse
+
+from koordlet.admin.client import Client
+from koordlet.admin.model import PodView
+from koordlet.cli import output
+from koordlet.cli.main import Exit
+
+
+def main(args: argparse.Namespace) -> int:
+    with Client(args.socket) as client:
+        pods = client.pods()
+    output.emit(pods, args.output, lambda: lines(pods))
+    return Exit.OK
+
+
+def lines(pods: tuple[PodView, ...]) -> list[str]:
+    faults = [
+        f"{title(pod)}: {output.clean(fault.path)}: {output.clean(fault.message)}"
+        for pod in pods
+        for fault in pod.faults
+    ]
+    return [*table(pods), *output.section("Refused inputs", faults)]
+
+
+def table(pods: tuple[PodView, ...]) -> list[str]:
+    """One line for each; CPU in cores, the pressure columns are the share of the last 10 s."""
+    return output.columns(
+        ("NAME", "KIND", "QOS", ">CPU", ">MEMORY", ">THROTTLED", ">PSI CPU", ">PSI MEM", "CGROUP"),
+        (
+            (
+                title(pod),
+                pod.kind.value,
+                pod.qos,
+                output.cores(pod.cpu_cores),
+                output.size(pod.memory_bytes),
+                output.ratio(pod.throttled_ratio),
+                output.percent(pod.pressure.cpu_some if pod.pressure else None),
+                output.percent(pod.pressure.memory_some if pod.pressure else None),
+                pod.cgroup if pod.present else f"{pod.cgroup} (absent)",
+            )
+            for pod in pods
+        ),
+    )
+
+
+def title(pod: PodView) -> str:
+    name = pod.name or pod.uid
+    return output.clean(f"{pod.namespace}/{name}" if pod.namespace else name)

@@ -1,0 +1,1 @@
+"""One file per collector: kernel to tsdb. Floor 4."""

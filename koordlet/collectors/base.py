@@ -1,0 +1,162 @@
+"""One round of collection, and what a collector is."""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Protocol, runtime_checkable
+
+from koordlet.decision.metrics import Metric
+from koordlet.decision.snapshot import Application, Node, Pod
+
+
+class SeriesStore(Protocol):
+    """The part of ``koordlet.tsdb.Store`` that collectors use."""
+
+    def series(self, kind: str, labels: tuple[tuple[str, str], ...]) -> int: ...
+
+    def append(self, time_ms: int, ids: list[int], values: list[float]) -> object: ...
+
+    def release(self, series: int) -> None: ...
+
+
+def series_of(store: SeriesStore, metric: Metric, values: tuple[str, ...]) -> int:
+    """Id of the series with these label values, in the order of the metric's schema."""
+    if len(values) != len(metric.labels):
+        raise ValueError(f"{metric.kind} has labels {metric.labels}, not {values}")
+    return store.series(metric.kind, tuple(map(_pair, metric.labels, values)))
+
+
+@lru_cache(maxsize=64)
+def _pair(name: str, value: str) -> tuple[str, str]:
+    """One object for all the series of a pod or container that are made one after the other; a
+    full node has 9,000 series with up to five labels."""
+    return name, value
+
+
+@dataclass
+class Totals:
+    """What the collectors of one round tell those that run after them.
+
+    None: not measured in this round. CPU in cores, memory in bytes.
+    """
+
+    node_cpu_cores: float | None = None
+    node_memory_bytes: float | None = None
+    pods_cpu_cores: float | None = None
+    pods_memory_bytes: float | None = None
+    applications_cpu_cores: float | None = None
+    applications_memory_bytes: float | None = None
+    numa_cpu_cores: dict[int, float] = field(default_factory=dict)
+    numa_memory_bytes: dict[int, float] = field(default_factory=dict)
+    groups_numa_memory_bytes: dict[int, float] | None = None
+    """Memory by NUMA node of the pods and of the applications counted with them."""
+
+
+class Round:
+    """One round: who is there, when it is, and the samples so far.
+
+    ``time_ms`` is unix time, ``now_s`` monotonic. ``ids`` and ``values`` grow in step: a hot
+    collector appends to them directly with series ids it has kept.
+    """
+
+    __slots__ = (
+        "_store",
+        "applications",
+        "ids",
+        "node",
+        "now_s",
+        "pods",
+        "skipped",
+        "time_ms",
+        "totals",
+        "values",
+    )
+
+    def __init__(
+        self,
+        store: SeriesStore,
+        time_ms: int,
+        now_s: float,
+        node: Node,
+        pods: tuple[Pod, ...],
+        applications: tuple[Application, ...],
+    ) -> None:
+        self._store = store
+        self.time_ms = time_ms
+        self.now_s = now_s
+        self.node = node
+        self.pods = pods
+        self.applications = applications
+        self.ids: list[int] = []
+        self.values: list[float] = []
+        self.totals = Totals()
+        self.skipped: list[str] = []
+        """What could not be read, though it should be there."""
+
+    def add(self, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """One sample. ``labels`` are values in the order of the metric's schema."""
+        self.ids.append(series_of(self._store, metric, labels))
+        self.values.append(value)
+
+    def skip(self, path: str, error: Exception) -> None:
+        """One file left out. A cgroup that has just gone is no news."""
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOENT, errno.ENODEV):
+            self.skipped.append(f"{path}: {error}")
+
+
+class Collector(Protocol):
+    """Reads the kernel, adds samples to the round.
+
+    What it cannot read of one object it leaves out; what makes its whole result meaningless it
+    raises, and the runner drops its samples of this round.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval_s(self) -> float: ...
+
+    @property
+    def optional(self) -> bool:
+        """True: may be shed when the daemon is over its CPU budget."""
+        ...
+
+    def collect(self, round_: Round) -> None: ...
+
+    def close(self) -> None:
+        """Closes descriptors and forgets counters; a later ``collect`` starts afresh."""
+        ...
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A collector that wants to know at once who came and went."""
+
+    def follow(self, pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> None:
+        """Take a first reading of the newcomers: their use from now on is in the next round, and
+        does not pass for that of the system there."""
+        ...
+
+
+@dataclass(frozen=True)
+class Health:
+    """How one collector does, for the metrics page.
+
+    ``staleness_s``: age of its last success, infinite before the first.
+    """
+
+    name: str
+    duration_s: float
+    success: bool
+    staleness_s: float
+    samples: int
+    consecutive_failures: int
+    error: str
+    """Why it failed as a whole."""
+    skipped: int
+    """Files it had to leave out of its last round."""
+    skipped_example: str
+    shed: bool

@@ -1,0 +1,85 @@
+"""Memory by NUMA node (spec/metrics.md 2.3, 2.6; D-8: units and hierarchy mended)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from koordlet.collectors.applications import disjoint
+from koordlet.collectors.base import Round
+from koordlet.decision import metrics
+from koordlet.decision.resource import Resource
+from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.host import Host
+from koordlet.kernel.parse import meminfo, numa_stat
+
+
+class NumaCollector:
+    """Node ids may have gaps, and a node may have CPUs but no memory."""
+
+    name = "numa"
+    optional = True
+
+    def __init__(
+        self,
+        host: Host,
+        cgroups: Cgroups,
+        files: Descriptors,
+        interval_s: float = 10.0,
+        sys_root: str = "/sys",
+    ) -> None:
+        self.interval_s = interval_s
+        self._host = host
+        self._cgroups = cgroups
+        self._files = files
+        self._nodes = f"{sys_root}/devices/system/node"
+        self._opened: set[str] = set()
+
+    def collect(self, round_: Round) -> None:
+        """Raises OSError where the kernel shows no NUMA nodes."""
+        for name in self._host.subdirs(self._nodes):
+            number = name.removeprefix("node")
+            if name == number or not number.isdigit():
+                continue
+            path = f"{self._nodes}/{name}/meminfo"
+            try:
+                info = meminfo(self._files.read(path), path)
+            except (OSError, ValueError) as error:
+                round_.skip(path, error)
+                continue
+            if info.total_bytes == 0:
+                continue
+            used = info.used_without_cache_bytes
+            round_.totals.numa_memory_bytes[int(number)] = used
+            round_.add(metrics.NODE_NUMA_MEMORY_USAGE, (number,), used)
+        round_.totals.groups_numa_memory_bytes = self._groups(round_)
+
+    def close(self) -> None:
+        self._files.drop(self._nodes)
+        for path in self._opened:
+            self._files.forget(path)
+        self._opened.clear()
+
+    def _groups(self, round_: Round) -> dict[int, float]:
+        counted = disjoint(round_.applications, round_.pods)
+        cgroups = [pod.cgroup for pod in round_.pods]
+        cgroups += [a.cgroup for a in round_.applications if a.present and a.name in counted]
+        used: defaultdict[int, float] = defaultdict(float)
+        opened = set()
+        for cgroup in cgroups:
+            try:
+                path = self._cgroups.path(cgroup, Resource.MEMORY_NUMA_STAT)
+            except Unsupported:
+                break
+            opened.add(path)
+            try:
+                stat = numa_stat(self._files.read(path), path)
+            except (OSError, ValueError) as error:
+                round_.skip(path, error)
+                continue
+            for numa, memory in stat.items():
+                used[numa] += memory.without_cache_bytes
+        for path in self._opened - opened:
+            self._files.forget(path)
+        self._opened = opened
+        return dict(used)

@@ -1,0 +1,106 @@
+"""CPU and memory of pods, and of containers (spec/metrics.md 2.6, 2.13)."""
+
+from __future__ import annotations
+
+import math
+
+from koordlet.collectors.base import Round, SeriesStore
+from koordlet.collectors.usage import GroupUsage, Kinds, Wanted
+from koordlet.decision import metrics
+from koordlet.decision.snapshot import Application, Pod
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.host import Host
+
+_POD_KINDS = Kinds(
+    metrics.POD_CPU_USAGE, metrics.POD_MEMORY_USAGE, metrics.POD_MEMORY_USAGE_WITH_PAGE_CACHE
+)
+_CONTAINER_KINDS = Kinds(
+    metrics.CONTAINER_CPU_USAGE,
+    metrics.CONTAINER_MEMORY_USAGE,
+    metrics.CONTAINER_MEMORY_USAGE_WITH_PAGE_CACHE,
+)
+
+# Who asks for a pod's newest memory accepts two seconds (spec/qos.md 1.6); nobody acts on that of
+# a container within seconds.
+_POD_MEMORY_ROUNDS = 2
+_CONTAINER_MEMORY_ROUNDS = 10
+
+
+class PodsCollector:
+    """Reads every pod's cgroup, whatever its phase: one that has ended has none."""
+
+    name = "pods"
+    optional = False
+
+    def __init__(
+        self,
+        host: Host,
+        cgroups: Cgroups,
+        files: Descriptors,
+        store: SeriesStore,
+        interval_s: float = 1.0,
+    ) -> None:
+        self.interval_s = interval_s
+        self._groups = GroupUsage(
+            host, cgroups, files, store, _POD_KINDS, memory_rounds=_POD_MEMORY_ROUNDS
+        )
+        self._pods: tuple[Pod, ...] | None = None
+        self.fresh_memory_from = math.inf
+        """Share of the node's memory from which on the memory of all pods is read in each round:
+        somebody may have to be chosen by it."""
+
+    def follow(self, pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> None:
+        self._keep(pods)
+        self._groups.look()
+
+    def collect(self, round_: Round) -> None:
+        self._keep(round_.pods)
+        needed_bytes = self.fresh_memory_from * round_.node.memory_bytes
+        tight = (round_.totals.node_memory_bytes or 0) >= needed_bytes
+        sums = self._groups.read(round_, all_memory=tight)
+        round_.totals.pods_cpu_cores, round_.totals.pods_memory_bytes = sums
+
+    def close(self) -> None:
+        self._groups.close()
+        self._pods = None
+
+    def _keep(self, pods: tuple[Pod, ...]) -> None:
+        if pods is not self._pods:
+            self._groups.keep(Wanted(pod.uid, pod.cgroup) for pod in pods)
+            self._pods = pods
+
+
+class ContainersCollector:
+    """Apart from the pods, because it is two thirds of the work and may be shed."""
+
+    name = "containers"
+    optional = True
+
+    def __init__(
+        self,
+        host: Host,
+        cgroups: Cgroups,
+        files: Descriptors,
+        store: SeriesStore,
+        interval_s: float = 1.0,
+    ) -> None:
+        self.interval_s = interval_s
+        self._groups = GroupUsage(
+            host, cgroups, files, store, _CONTAINER_KINDS, memory_rounds=_CONTAINER_MEMORY_ROUNDS
+        )
+        self._pods: tuple[Pod, ...] | None = None
+
+    def collect(self, round_: Round) -> None:
+        if round_.pods is not self._pods:
+            self._groups.keep(
+                Wanted(container.id, container.cgroup, counted=False)
+                for pod in round_.pods
+                for container in pod.containers
+            )
+            self._pods = round_.pods
+        self._groups.read(round_)
+
+    def close(self) -> None:
+        self._groups.close()
+        self._pods = None

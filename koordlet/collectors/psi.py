@@ -1,0 +1,185 @@
+"""Pressure of the node, pods, containers and applications (spec/metrics.md 2.11).
+
+On a hybrid host a cgroup has pressure files where the same path exists in the unified
+hierarchy. Groups without any are named by ``missing``, not warned about each round. A ``full``
+line that the kernel does not have counts as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.decision import metrics
+from koordlet.decision.metrics import Metric
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Application, Pod
+from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.parse import Pressure, pressure
+from koordlet.kernel.parse_hot import pressure_avg10
+
+_RESOURCES = (
+    ("cpu", Resource.CPU_PRESSURE),
+    ("mem", Resource.MEMORY_PRESSURE),
+    ("io", Resource.IO_PRESSURE),
+)
+_PRECISION = "10"
+
+
+class _Subject(NamedTuple):
+    metric: Metric
+    full_supported: Metric | None
+    labels: tuple[str, ...]
+    cgroup: str
+
+
+class Reading(NamedTuple):
+    """Pressure of one subject by resource: ``cpu``, ``mem``, ``io``."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    pressure: dict[str, Pressure]
+
+
+def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[_Subject]:
+    for pod in pods:
+        yield _Subject(metrics.POD_PSI, metrics.POD_PSI_CPU_FULL_SUPPORTED, (pod.uid,), pod.cgroup)
+        for container in pod.containers:
+            yield _Subject(
+                metrics.CONTAINER_PSI,
+                metrics.CONTAINER_PSI_CPU_FULL_SUPPORTED,
+                (pod.uid, container.id),
+                container.cgroup,
+            )
+    for application in applications:
+        if application.present:
+            yield _Subject(
+                metrics.HOST_APPLICATION_PSI, None, (application.name,), application.cgroup
+            )
+
+
+class _Group:
+    """``series``: one id per resource and degree, then that of the cpu-full flag if any.
+    ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that."""
+
+    __slots__ = ("paths", "series", "subject", "texts")
+
+    def __init__(self, subject: _Subject, paths: tuple[str, ...]) -> None:
+        self.subject = subject
+        self.paths = paths
+        self.series: tuple[int, ...] = ()
+        self.texts: tuple[bytes, ...] = ()
+
+
+class PsiCollector:
+    name = "psi"
+    optional = True
+
+    def __init__(
+        self,
+        cgroups: Cgroups,
+        files: Descriptors,
+        store: SeriesStore,
+        interval_s: float = 10.0,
+        proc_root: str = "/proc",
+    ) -> None:
+        self.interval_s = interval_s
+        self._cgroups = cgroups
+        self._files = files
+        self._store = store
+        self._node_dir = f"{proc_root}/pressure"
+        self._groups: dict[tuple[str, tuple[str, ...]], _Group] = {}
+        self._seen: tuple[tuple[Pod, ...], tuple[Application, ...]] | None = None
+        self.missing: tuple[str, ...] = ()
+        """Cgroups that had no pressure files in the last round."""
+
+    def collect(self, round_: Round) -> None:
+        """Raises OSError when the kernel has no PSI at all."""
+        for name, file in (("cpu", "cpu"), ("mem", "memory"), ("io", "io")):
+            path = f"{self._node_dir}/{file}"
+            some, full = pressure_avg10(self._files.read(path), path)
+            round_.add(metrics.NODE_PSI, (name, _PRECISION, "some"), some)
+            round_.add(metrics.NODE_PSI, (name, _PRECISION, "full"), full or 0.0)
+        seen = (round_.pods, round_.applications)
+        if self._seen is None or seen[0] is not self._seen[0] or seen[1] is not self._seen[1]:
+            self._keep({(s.metric.kind, s.labels): s for s in _subjects(*seen)})
+            self._seen = seen
+        self.missing = tuple(
+            group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
+        )
+
+    def readings(self) -> Iterator[Reading]:
+        """What the files said in the last round, with the averages that are not stored."""
+        for group in self._groups.values():
+            if group.texts:
+                values = {
+                    name: pressure(text, path)
+                    for (name, _), text, path in zip(
+                        _RESOURCES, group.texts, group.paths, strict=True
+                    )
+                }
+                yield Reading(group.subject.metric, group.subject.labels, values)
+
+    def close(self) -> None:
+        self._keep({})
+        self._seen = None
+        for file in ("cpu", "memory", "io"):
+            self._files.forget(f"{self._node_dir}/{file}")
+
+    def _keep(self, wanted: dict[tuple[str, tuple[str, ...]], _Subject]) -> None:
+        for key, group in tuple(self._groups.items()):
+            if wanted.get(key) != group.subject:
+                for path in group.paths:
+                    self._files.forget(path)
+                for series in group.series:
+                    self._store.release(series)
+                del self._groups[key]
+        for key, subject in wanted.items():
+            if key not in self._groups:
+                self._groups[key] = _Group(subject, self._paths(subject.cgroup))
+
+    def _paths(self, cgroup: str) -> tuple[str, ...]:
+        try:
+            return tuple(self._cgroups.path(cgroup, resource) for _, resource in _RESOURCES)
+        except Unsupported:
+            return ()
+
+    def _read(self, group: _Group, round_: Round) -> bool:
+        """False where there is nothing to read. One bad file drops all samples of its group:
+        a reader compares the three resources."""
+        if not group.paths:
+            return False
+        values: list[float] = []
+        texts: list[bytes] = []
+        cpu_full = False
+        group.texts = ()
+        for path in group.paths:
+            try:
+                texts.append(self._files.read(path))
+                some, full = pressure_avg10(texts[-1], path)
+            except (OSError, ValueError) as error:
+                round_.skip(path, error)
+                return not isinstance(error, FileNotFoundError)
+            if path is group.paths[0]:
+                cpu_full = full is not None
+            values += (some, full or 0.0)
+        if group.subject.full_supported is not None:
+            values.append(float(cpu_full))
+        if not group.series:
+            group.series = self._series_of(group.subject)
+        round_.ids += group.series
+        round_.values += values
+        group.texts = tuple(texts)
+        return True
+
+    def _series_of(self, subject: _Subject) -> tuple[int, ...]:
+        ids = [
+            series_of(self._store, subject.metric, (*subject.labels, name, _PRECISION, degree))
+            for name, _ in _RESOURCES
+            for degree in ("some", "full")
+        ]
+        if subject.full_supported is not None:
+            ids.append(series_of(self._store, subject.full_supported, subject.labels))
+        return tuple(ids)

@@ -1,0 +1,207 @@
+"""Runs what is due, in the declared order, each isolated from the others."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from koordlet.collectors.base import Collector, Follower, Health, Round, SeriesStore
+from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
+from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.kernel.host import Host
+from koordlet.kernel.proc import resident_bytes
+
+log = structlog.get_logger()
+
+# A tick comes some milliseconds early or late; without slack a collector of the tick's own
+# interval would miss every other round.
+SLACK_S = 0.2
+FRESH_S = 0.25
+
+
+@dataclass
+class _Slot:
+    collector: Collector
+    due_s: float = -math.inf
+    duration_s: float = 0.0
+    succeeded_s: float = -math.inf
+    samples: int = 0
+    failures: int = 0
+    error: str = ""
+    skipped: tuple[str, ...] = ()
+    shed: bool = False
+
+
+class Runner:
+    """``collectors`` in the order they run; optional ones are shed from the end."""
+
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        store: SeriesStore,
+        host: Host,
+        budget: BudgetOptions | None = None,
+        cpu_seconds: Callable[[], float] = time.process_time,
+        proc_root: str = "/proc",
+    ) -> None:
+        self._slots = [_Slot(collector) for collector in collectors]
+        self._optional = [slot for slot in self._slots if slot.collector.optional][::-1]
+        self._store = store
+        self._host = host
+        self._options = budget or BudgetOptions()
+        self._state = BudgetState()
+        self._cpu_seconds = cpu_seconds
+        self._cpu_mark: tuple[float, float] | None = None
+        self._proc_root = proc_root
+        self._round_s = -math.inf
+        self.append_error = ""
+        """What the store said to the last round; empty when it took it."""
+
+    def run(
+        self, node: Node, pods: tuple[Pod, ...], applications: tuple[Application, ...]
+    ) -> Round:
+        """A round of what is due; its samples are in the store when this returns."""
+        now_s = self._host.monotonic()
+        self._keep_budget(now_s)
+        due = [slot for slot in self._slots if _is_due(slot, now_s)]
+        return self._round(due, now_s, node, pods, applications)
+
+    def refresh(
+        self,
+        names: frozenset[str],
+        node: Node,
+        pods: tuple[Pod, ...],
+        applications: tuple[Application, ...],
+    ) -> None:
+        """A round of the named collectors, due or not, for an alarm that wants fresh figures.
+
+        Nothing happens when the last round is younger than ``FRESH_S``: a rate over a few
+        milliseconds is noise (``/proc/stat`` counts in steps of 10 ms). Those that ran are next
+        due a whole interval later, for the same reason.
+        """
+        now_s = self._host.monotonic()
+        if now_s - self._round_s >= FRESH_S:
+            wanted = [slot for slot in self._slots if slot.collector.name in names]
+            self._round(wanted, now_s, node, pods, applications)
+
+    def follow(self, pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> None:
+        """Who is there has changed; no round, and no sample."""
+        for slot in self._slots:
+            if isinstance(slot.collector, Follower) and not slot.shed:
+                slot.collector.follow(pods, applications)
+
+    def _round(
+        self,
+        slots: Sequence[_Slot],
+        now_s: float,
+        node: Node,
+        pods: tuple[Pod, ...],
+        applications: tuple[Application, ...],
+    ) -> Round:
+        self._round_s = now_s
+        round_ = Round(self._store, int(self._host.time() * 1000), now_s, node, pods, applications)
+        for slot in slots:
+            if not slot.shed:
+                slot.due_s = now_s + slot.collector.interval_s
+                self._run_one(slot, round_)
+        try:
+            self._store.append(round_.time_ms, round_.ids, round_.values)
+            self.append_error = ""
+        except (OSError, ValueError) as error:
+            # A round that cannot be kept (disk, clock set back) must not end the loop.
+            if not self.append_error:
+                log.warning("the store refused a round", error=str(error))
+            self.append_error = str(error)
+        return round_
+
+    @property
+    def collectors(self) -> tuple[Collector, ...]:
+        return tuple(slot.collector for slot in self._slots)
+
+    def health(self) -> tuple[Health, ...]:
+        now_s = self._host.monotonic()
+        return tuple(
+            Health(
+                name=slot.collector.name,
+                duration_s=slot.duration_s,
+                success=slot.failures == 0 and slot.succeeded_s > -math.inf,
+                staleness_s=now_s - slot.succeeded_s,
+                samples=slot.samples,
+                consecutive_failures=slot.failures,
+                error=slot.error,
+                skipped=len(slot.skipped),
+                skipped_example=slot.skipped[0] if slot.skipped else "",
+                shed=slot.shed,
+            )
+            for slot in self._slots
+        )
+
+    def close(self) -> None:
+        for slot in self._slots:
+            slot.collector.close()
+
+    def _run_one(self, slot: _Slot, round_: Round) -> None:
+        before = len(round_.ids)
+        skipped_before = len(round_.skipped)
+        started_s = self._host.monotonic()
+        try:
+            slot.collector.collect(round_)
+        except Exception as error:  # the isolation boundary: one collector, whatever it raised
+            del round_.ids[before:]
+            del round_.values[before:]
+            slot.error = f"{type(error).__name__}: {error}"
+            if slot.failures == 0:
+                log.warning("collector failed", collector=slot.collector.name, error=slot.error)
+            slot.failures += 1
+        else:
+            if slot.failures:
+                log.info(
+                    "collector works again",
+                    collector=slot.collector.name,
+                    failed_rounds=slot.failures,
+                )
+            slot.failures = 0
+            slot.error = ""
+            slot.succeeded_s = round_.now_s
+        slot.skipped = tuple(round_.skipped[skipped_before:])
+        slot.samples = len(round_.ids) - before
+        slot.duration_s = self._host.monotonic() - started_s
+
+    def _keep_budget(self, now_s: float) -> None:
+        cpu = self._cpu_seconds()
+        if self._cpu_mark is not None and now_s > self._cpu_mark[1]:
+            used = (cpu - self._cpu_mark[0]) / (now_s - self._cpu_mark[1])
+            memory = self._memory_bytes()
+            self._state = weigh(self._state, used, memory, len(self._optional), self._options)
+            for rank, slot in enumerate(self._optional):
+                self._set_shed(slot, rank < self._state.shed, used, memory)
+        self._cpu_mark = (cpu, now_s)
+
+    def _memory_bytes(self) -> int:
+        try:
+            return resident_bytes(self._host, self._proc_root)
+        except (OSError, ValueError):
+            return 0  # what cannot be read sheds nothing
+
+    def _set_shed(self, slot: _Slot, shed: bool, used_cores: float, memory_bytes: int) -> None:
+        if slot.shed == shed:
+            return
+        slot.shed = shed
+        if shed:
+            slot.collector.close()
+        log.warning(
+            "optional collector shed" if shed else "optional collector back",
+            collector=slot.collector.name,
+            daemon_cores=round(used_cores, 4),
+            budget_cores=self._options.cores,
+            daemon_bytes=memory_bytes,
+            budget_bytes=self._options.memory_bytes,
+        )
+
+
+def _is_due(slot: _Slot, now_s: float) -> bool:
+    return now_s + min(SLACK_S, slot.collector.interval_s / 4) >= slot.due_s

@@ -1,0 +1,1 @@
+"""The configuration file: schema, validation, origins, reload. Floor 5."""

@@ -1,0 +1,161 @@
+"""docs/configuration.md: the same keys as the sample, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import msgspec.inspect as mi
+
+from koordlet.config.origins import structure
+from koordlet.config.schema import Application, Config
+from koordlet.config.show import meaning, needs_restart, toml_text
+from koordlet.protocol import slo
+from koordlet.protocol.decode import describe, plain
+from koordlet.protocol.errors import join
+from koordlet.protocol.slo_defaults import DEFAULTS, NONE, NONE_CLASSES
+
+_HEAD = """\
+# Configuration
+
+<!-- Written by `python -m koordlet.config` from koordlet/config/schema.py and
+koordlet/protocol/slo.py; a test keeps it in step. -->
+
+koordlet reads `/etc/koordlet/koordlet.toml`. Every key has a default, so an empty file is a valid
+one; the annotated sample is `koordlet/config/koordlet.toml`.
+
+- `koordlet config check FILE` names every fault with file, line and key, and the nearest valid
+  name of a mistyped one. It works without a running daemon.
+- `koordlet config show` prints the values in force and where each came from: `default`,
+  `koordlet.toml:12`, the name of `slo.file`, or `disabled`.
+- SIGHUP or a changed file reloads. A file with any fault is refused as a whole: the previous
+  configuration stays in force and `koordlet status` says so. Keys marked *restart* are taken up
+  at the next start.
+- Durations are Go style (`300ms`, `5m`, `1h30m`), amounts are Kubernetes quantities (`500m`,
+  `128Mi`), CPU lists are the kernel's (`0-3,8`).
+"""
+_SLO_HEAD = """\
+## `[slo.*]`: the NodeSLO
+
+The keys are those of a NodeSLO in a cluster, in any letter case. They may stand in the file
+below `[slo]`, or in `slo.file`, which may hold a NodeSLO object, its bare `spec`, a
+`slo-controller-config` ConfigMap, or its bare `data`, in YAML or JSON. In a ConfigMap the first
+entry of `nodeStrategies` whose `nodeSelector` matches `node.labels` is laid over the cluster's
+strategy. Inline keys win over the file, the file wins over the built-in defaults. An absent key
+keeps the lower layer's value, an explicit `0` or `false` does not.
+
+koordlet acts on `enable` and `cpuSuppress*` of `resourceUsedThresholdWithBE`, on `cpuQOS`,
+`policies.cpuPolicy` and `hostApplications`. All other keys are read, checked and shown, so that
+the file of a cluster can be used as it is, and change nothing.
+
+```toml
+[slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressThresholdPercent = 65
+```
+"""
+_CLASSES_HEAD = """\
+### `slo.resourceQOSStrategy.<class>`
+
+Classes are `lsrClass` (also for LSE pods), `lsClass`, `beClass`, `systemClass` and `cgroupRoot`
+(`blkioQOS` alone). Where `enable` of `cpuQOS`, `resctrlQOS` or `memoryQOS` is false, the block
+has the values of the column *off*.
+"""
+
+
+def reference() -> str:
+    """The text of docs/configuration.md."""
+    lines = [_HEAD, *_tables(Config(), "")]
+    lines += ["## `[[applications]]`", "", _first_line(Application), ""]
+    lines += [*_rows(Application, None), "", _SLO_HEAD, *_strategies(), _CLASSES_HEAD]
+    lines += [*_blocks(), *_lists()]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _tables(value: msgspec.Struct, path: str) -> Iterator[str]:
+    for field in structure(type(value)).fields:
+        child, where = getattr(value, field.name), join(path, field.encode_name)
+        if not isinstance(child, msgspec.Struct):
+            continue
+        yield f"## `[{where}]`" if not path else f"### `[{where}]`"
+        yield ""
+        yield meaning(field.type) or _first_line(type(child))
+        yield ""
+        if any(not _is_struct(f.type) for f in structure(type(child)).fields):
+            yield from _rows(type(child), child)
+            yield ""
+        yield from _tables(child, where)
+
+
+def _rows(cls: type[msgspec.Struct], defaults: msgspec.Struct | None) -> Iterator[str]:
+    yield "| Key | Value | Default | Meaning |"
+    yield "|---|---|---|---|"
+    for field in structure(cls).fields:
+        if _is_struct(field.type):
+            continue
+        if defaults is None:
+            default = "required" if field.required else _code(field.type, field.default)
+        else:
+            default = _code(field.type, getattr(defaults, field.name))
+        restart = " *restart*" if needs_restart(field.type) else ""
+        kind, text = _cell(describe(field.type)), _cell(meaning(field.type) + restart)
+        yield f"| `{field.encode_name}` | {kind} | {default} | {text} |"
+
+
+def _strategies() -> Iterator[str]:
+    strategy = DEFAULTS.resource_qos_strategy
+    assert strategy is not None
+    sections: list[tuple[str, slo.Section | None]] = [
+        ("resourceUsedThresholdWithBE", DEFAULTS.resource_used_threshold_with_be),
+        ("cpuBurstStrategy", DEFAULTS.cpu_burst_strategy),
+        ("systemStrategy", DEFAULTS.system_strategy),
+        ("resourceQOSStrategy.policies", strategy.policies),
+    ]
+    for name, section in sections:
+        assert section is not None
+        yield from (f"### `slo.{name}`", "", *_rows(type(section), section), "")
+
+
+def _blocks() -> Iterator[str]:
+    """One table for each block of a class, a column for each class's default."""
+    strategy = DEFAULTS.resource_qos_strategy
+    for block in structure(slo.ResourceQOS).fields:
+        values = [getattr(getattr(strategy, name), block.name) for name in NONE_CLASSES]
+        off = getattr(NONE, block.name)
+        yield from (f"#### `{block.encode_name}`", "")
+        yield "| Key | Value | LSR | LS | BE | SYSTEM | off | Meaning |"
+        yield "|---|---|---|---|---|---|---|---|"
+        for field in structure(type(off)).fields:
+            cells = [_code(field.type, getattr(value, field.name)) for value in (*values, off)]
+            kind, text = _cell(describe(field.type)), _cell(meaning(field.type))
+            yield f"| `{field.encode_name}` | {kind} | {' | '.join(cells)} | {text} |"
+        yield ""
+
+
+def _lists() -> Iterator[str]:
+    kinds: Iterable[tuple[str, type[slo.Section]]] = (
+        ("blkioQOS.blocks[]", slo.BlockCfg),
+        ("blkioQOS.blocks[].ioCfg", slo.IOCfg),
+        ("hostApplications[]", slo.HostApplicationSpec),
+        ("hostApplications[].cgroupPath", slo.CgroupPath),
+    )
+    for name, cls in kinds:
+        yield from (f"### `{name}`", "", *_rows(cls, None), "")
+
+
+def _is_struct(info: mi.Type) -> bool:
+    info = plain(info)
+    members = info.types if isinstance(info, mi.UnionType) else (info,)
+    return any(isinstance(member, mi.StructType) for member in members)
+
+
+def _code(info: mi.Type, value: object) -> str:
+    return "" if value is None else f"`{toml_text(info, value)}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or "").partition("\n")[0]

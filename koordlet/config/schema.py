@@ -1,0 +1,491 @@
+"""Every key of ``koordlet.toml``: type, range, default and meaning, stated once.
+
+The decoder, the annotated sample, docs/configuration.md and ``config show`` all come from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from koordlet.protocol.annotation_types import CPUList, ResourceList
+from koordlet.protocol.slo import Int32
+
+MilliCores = Annotated[int, Meta(extra={"format": "cpu"})]
+Bytes = Annotated[int, Meta(extra={"format": "bytes"})]
+Seconds = Annotated[float, Meta(extra={"format": "duration"})]
+
+
+def about(meaning: str, *, restart: bool = False) -> Meta:
+    """What a key means. ``restart``: taken up at the next start only, not at a reload."""
+    return Meta(description=meaning, extra={"restart": True} if restart else None)
+
+
+class Table(msgspec.Struct, frozen=True):
+    """Base of the tables of the file; the first line of a docstring heads it in the sample."""
+
+
+class NodeTable(Table, frozen=True):
+    """The machine, where koordlet cannot find out by itself."""
+
+    name: Annotated[str, about("Name of the node; empty = the host name.")] = ""
+    labels: Annotated[
+        dict[str, str],
+        about("Node labels, matched by the nodeSelectors of a slo-controller-config."),
+    ] = msgspec.field(default_factory=dict)
+    annotations: Annotated[
+        dict[str, str],
+        about("Annotations of the node and its topology, as a cluster would have them."),
+    ] = msgspec.field(default_factory=dict)
+    reserved_cpus: Annotated[
+        CPUList,
+        about("CPUs kept for other work; best-effort never gets them."),
+    ] = frozenset()
+    system_qos_cpus: Annotated[CPUList, about("CPUs that belong to the SYSTEM class alone.")] = (
+        frozenset()
+    )
+    allocatable: Annotated[
+        ResourceList,
+        about("What the node offers to pods, such as kubernetes.io/batch-cpu; empty = not known."),
+    ] = msgspec.field(default_factory=dict)
+    kubelet_reserved_cpu_milli: Annotated[
+        MilliCores, about("CPU that kubelet reserves (kube- and system-reserved).")
+    ] = msgspec.field(default=0, name="kubelet_reserved_cpu")
+    kubelet_cpu_manager_policy: Annotated[
+        Literal["none", "static"], about("CPU manager policy of this node's kubelet.")
+    ] = "none"
+
+
+class PathsTable(Table, frozen=True):
+    """Where koordlet keeps its files, and where the kernel's are mounted."""
+
+    state_dir: Annotated[
+        str,
+        about("Journal of original values, decision log, metrics.", restart=True),
+    ] = "/var/lib/koordlet"
+    run_dir: Annotated[str, about("Sockets and locks.", restart=True)] = "/run/koordlet"
+    cgroup_root: Annotated[
+        str,
+        about("Where cgroup is mounted, v2 or the parent of the v1 mounts.", restart=True),
+    ] = "/sys/fs/cgroup"
+    proc_root: Annotated[str, about("The proc file system.", restart=True)] = "/proc"
+    sys_root: Annotated[str, about("The sys file system.", restart=True)] = "/sys"
+
+
+class DaemonTable(Table, frozen=True):
+    """How the daemon behaves."""
+
+    mode: Annotated[
+        Literal["enforce", "observe"],
+        about('"observe" writes nothing to the host and shows what it would write.'),
+    ] = "enforce"
+    on_stop: Annotated[
+        Literal["keep", "restore"],
+        about("Values in force at a stop: left as they are, or put back."),
+    ] = "keep"
+    tick_seconds: Annotated[
+        Annotated[float, Meta(ge=0.1, le=60)],
+        about("Time between two rounds of decisions."),
+    ] = 1.0
+    cpu_budget_percent: Annotated[
+        Annotated[float, Meta(ge=0, le=100)],
+        about("CPU for koordlet itself, in percent of a core; optional collectors yield. 0 = any."),
+    ] = 5.0
+    memory_budget_bytes: Annotated[
+        Bytes,
+        about("Resident memory for koordlet itself; optional collectors yield. 0 = any."),
+    ] = msgspec.field(default=128 << 20, name="memory_budget")
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        about("Least level that is logged."),
+    ] = "info"
+
+
+class ApiTable(Table, frozen=True):
+    """The local API that the commands talk to."""
+
+    socket: Annotated[str, about("Path of the unix socket.", restart=True)] = (
+        "/run/koordlet/koordlet.sock"
+    )
+    group: Annotated[
+        str,
+        about("Group whose members may read; empty = root alone.", restart=True),
+    ] = ""
+
+
+class MetricsTable(Table, frozen=True):
+    """The metrics page and health."""
+
+    listen: Annotated[
+        str,
+        about(
+            '"IP:PORT", "unix:/path" or "off"; "remote:IP:PORT" where other machines may look.',
+            restart=True,
+        ),
+    ] = "127.0.0.1:9316"
+
+
+_Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
+_Enable = Annotated[bool, about("Whether it runs.")]
+
+
+class CollectorTable(Table, frozen=True):
+    enable: _Enable = True
+    interval_seconds: _Interval = 1.0
+
+
+class SlowCollectorTable(Table, frozen=True):
+    enable: _Enable = True
+    interval_seconds: _Interval = 10.0
+
+
+class CollectorsTable(Table, frozen=True):
+    """What is measured."""
+
+    node: Annotated[CollectorTable, about("CPU and memory of the node.")] = CollectorTable()
+    pods: Annotated[CollectorTable, about("CPU and memory of pods.")] = CollectorTable()
+    containers: Annotated[CollectorTable, about("CPU and memory of containers.")] = CollectorTable()
+    applications: Annotated[CollectorTable, about("CPU and memory of host applications.")] = (
+        CollectorTable()
+    )
+    be: Annotated[CollectorTable, about("Request, limit and use of the best-effort tier.")] = (
+        CollectorTable()
+    )
+    system: Annotated[CollectorTable, about("What belongs to no pod and no application.")] = (
+        CollectorTable()
+    )
+    throttled: Annotated[
+        CollectorTable, about("CPU throttling of pods, containers and applications.")
+    ] = CollectorTable()
+    psi: Annotated[SlowCollectorTable, about("Pressure stall information of node and cgroups.")] = (
+        SlowCollectorTable()
+    )
+    numa: Annotated[SlowCollectorTable, about("Memory by NUMA node.")] = SlowCollectorTable()
+    resctrl: Annotated[
+        SlowCollectorTable, about("L3 cache and memory traffic of classes, where resctrl counts.")
+    ] = SlowCollectorTable()
+    self: Annotated[CollectorTable, about("What koordlet itself uses.")] = CollectorTable()
+
+
+class TsdbTable(Table, frozen=True):
+    """The local time-series store."""
+
+    path: Annotated[
+        str,
+        about("Directory of the segments; empty = tsdb below state_dir.", restart=True),
+    ] = ""
+    hot_window_s: Annotated[
+        Annotated[Seconds, Meta(ge=60, le=3600)],
+        about("How long samples stay in memory at full resolution.", restart=True),
+    ] = msgspec.field(default=300.0, name="hot_window")
+    retention_s: Annotated[
+        Annotated[Seconds, Meta(ge=300, le=30 * 86400)],
+        about("How long history is kept on disk.", restart=True),
+    ] = msgspec.field(default=12 * 3600.0, name="retention")
+    coarse_resolution_s: Annotated[
+        Annotated[Seconds, Meta(ge=10, le=3600)],
+        about("Step of the coarser history behind the hot window.", restart=True),
+    ] = msgspec.field(default=60.0, name="coarse_resolution")
+    max_bytes: Annotated[
+        Annotated[Bytes, Meta(ge=1 << 20)],
+        about("Disk space of the store; the oldest goes first.", restart=True),
+    ] = 100 << 20
+
+
+class ExplainTable(Table, frozen=True):
+    """The decision log that `koordlet explain` walks back."""
+
+    max_bytes: Annotated[
+        Annotated[Bytes, Meta(ge=64 << 10)],
+        about("Disk space of the log; the oldest decisions go first.", restart=True),
+    ] = 16 << 20
+
+
+class SourcesTable(Table, frozen=True):
+    """Who runs here."""
+
+    kubepods: Annotated[
+        bool, about("Find pods and containers in the kubepods cgroups.", restart=True)
+    ] = True
+    cri: Annotated[
+        str,
+        about(
+            'Socket of the container runtime, asked for pods and their labels; "auto" = the usual '
+            'ones, "off" = do not ask.',
+            restart=True,
+        ),
+    ] = "auto"
+    rescan_seconds: Annotated[
+        Annotated[float, Meta(ge=1, le=3600)],
+        about("Slow rescan, the safety net behind inotify."),
+    ] = 10.0
+
+
+class AlarmsTable(Table, frozen=True):
+    """What wakes the strategies between two ticks."""
+
+    psi: Annotated[bool, about("CPU pressure of the node and of latency-sensitive groups.")] = True
+    psi_stall_percent: Annotated[
+        Annotated[float, Meta(gt=0, le=100)],
+        about("CPU stall that counts as an alarm, in percent of the window watched."),
+    ] = 15.0
+    throttled: Annotated[bool, about("Throttling of latency-sensitive groups.")] = True
+    min_interval_ms: Annotated[
+        Annotated[int, Meta(ge=10, le=60000)],
+        about("At most one alarm of a kind and a group in this time."),
+    ] = 500
+
+
+class StrategyTable(Table, frozen=True):
+    enable: Annotated[
+        bool,
+        about("Off: it does not run, and what it had set is put back."),
+    ] = True
+
+
+class EvictTable(Table, frozen=True):
+    enable: Annotated[bool, about("Off: it does not run, and evicts nobody.")] = True
+    cool_down_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)],
+        about("Time between an eviction and the next round."),
+    ] = 20.0
+    max_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        about("At most so many evictions in any minute."),
+    ] = 30
+    max_grace_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)],
+        about("A victim is killed after its own grace, or after this if that is longer."),
+    ] = 30.0
+
+
+class MemoryEvictTable(EvictTable, frozen=True):
+    cool_down_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)],
+        about("Time between an eviction and the next round."),
+    ] = 4.0
+    max_grace_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)],
+        about("A victim is killed after its own grace, or after this if that is longer."),
+    ] = 2.0
+
+
+class StrategiesTable(Table, frozen=True):
+    """What decides at each tick."""
+
+    cpu_suppress: Annotated[
+        StrategyTable,
+        about("Limit best-effort CPU to what latency-sensitive work leaves."),
+    ] = msgspec.field(default=StrategyTable(), name="cpu-suppress")
+    cpu_burst: Annotated[
+        StrategyTable,
+        about("Let throttled work have more than its CPU limit for a while."),
+    ] = msgspec.field(default=StrategyTable(), name="cpu-burst")
+    memory_qos: Annotated[
+        StrategyTable,
+        about("Memory floors, limits and reclaim by QoS class."),
+    ] = msgspec.field(default=StrategyTable(), name="memory-qos")
+    resctrl_qos: Annotated[
+        StrategyTable,
+        about("L3 cache and memory bandwidth by QoS class."),
+    ] = msgspec.field(default=StrategyTable(), name="resctrl-qos")
+    cpu_evict: Annotated[
+        EvictTable,
+        about("Evict best-effort and lower-priority work that starves or crowds the CPU."),
+    ] = msgspec.field(default=EvictTable(), name="cpu-evict")
+    memory_evict: Annotated[
+        MemoryEvictTable,
+        about("Evict best-effort and lower-priority work before memory runs out."),
+    ] = msgspec.field(default=MemoryEvictTable(), name="memory-evict")
+    blkio_qos: Annotated[
+        StrategyTable,
+        about("Block I/O limits and weights of best effort and of pods, cost of disks."),
+    ] = msgspec.field(default=StrategyTable(), name="blkio-qos")
+    system_knobs: Annotated[
+        StrategyTable,
+        about("Memory watermarks and switches of the whole machine."),
+    ] = msgspec.field(default=StrategyTable(), name="system-knobs")
+
+
+class CpuQosTable(Table, frozen=True):
+    enable: Annotated[bool, about("Off: it does not run, and what it had set is put back.")] = True
+    bvt: Annotated[bool, about("May use cpu.bvt_warp_ns.")] = True
+    idle: Annotated[bool, about("May use cpu.idle.")] = True
+    weight: Annotated[bool, about("May use cpu.shares or cpu.weight.")] = True
+
+
+class HookTable(Table, frozen=True):
+    enable: Annotated[bool, about("Off: it does not run, and what it had set is put back.")] = True
+
+
+class CpusetTable(HookTable, frozen=True):
+    unset_quota: Annotated[bool, about("No CPU quota for pods with CPUs of their own.")] = True
+    be_pools: Annotated[
+        bool, about("Best-effort pods with a NUMA node stay on its best-effort CPUs.")
+    ] = False
+
+
+class GpuEnvTable(HookTable, frozen=True):
+    hami_library: Annotated[str, about("HAMi-core library on this node.")] = (
+        "/usr/local/vgpu/libvgpu.so"
+    )
+
+
+class NetworkQosTable(HookTable, frozen=True):
+    devices: Annotated[
+        tuple[str, ...],
+        about("Network devices to divide; none = those of the default routes."),
+    ] = ()
+
+
+FailurePolicy = Literal["Ignore", "Fail"]
+
+
+class HooksTable(Table, frozen=True):
+    """What each pod, container and application gets by its class, labels and annotations."""
+
+    failure_policy: Annotated[
+        FailurePolicy,
+        about(
+            "A hook that fails while a runtime asks: left out, or the runtime's operation fails "
+            "with it."
+        ),
+    ] = "Ignore"
+    cpu_qos: Annotated[CpuQosTable, about("CPU priority by QoS class.")] = msgspec.field(
+        default=CpuQosTable(), name="cpu-qos"
+    )
+    batch_resource: Annotated[
+        HookTable, about("Limits and weights from batch and mid resources.")
+    ] = msgspec.field(default=HookTable(), name="batch-resource")
+    cpu_normalization: Annotated[
+        HookTable, about("CPU quotas scaled to the speed of this CPU.")
+    ] = msgspec.field(default=HookTable(), name="cpu-normalization")
+    cpuset: Annotated[CpusetTable, about("CPUs by allocation or by shared pool.")] = CpusetTable()
+    core_sched: Annotated[
+        HookTable, about("Core scheduling groups, where cpuPolicy is coreSched.")
+    ] = msgspec.field(default=HookTable(), name="core-sched")
+    oom_score_adj: Annotated[HookTable, about("Out-of-memory score by annotation.")] = (
+        msgspec.field(default=HookTable(), name="oom-score-adj")
+    )
+    resctrl: Annotated[HookTable, about("Cache and memory bandwidth by annotation.")] = HookTable()
+    gpu_env: Annotated[GpuEnvTable, about("Variables that tell a container its GPUs.")] = (
+        msgspec.field(default=GpuEnvTable(), name="gpu-env")
+    )
+    rdma_devices: Annotated[HookTable, about("RDMA devices that were allocated to a pod.")] = (
+        msgspec.field(default=HookTable(), name="rdma-devices")
+    )
+    terway_qos: Annotated[
+        HookTable, about("Files for terway-qos, where netQOSPolicy is terway-qos.")
+    ] = msgspec.field(default=HookTable(), name="terway-qos")
+    network_qos: Annotated[
+        NetworkQosTable, about("Traffic classes of ours, where netQOSPolicy is tc.")
+    ] = msgspec.field(default=NetworkQosTable(), name="network-qos")
+
+
+class NriTable(Table, frozen=True):
+    """The container runtime asks koordlet when it creates pods (NRI)."""
+
+    enable: Annotated[bool, about("Connect as soon as the socket is there.", restart=True)] = True
+    socket: Annotated[str, about("NRI socket of the runtime.", restart=True)] = (
+        "/var/run/nri/nri.sock"
+    )
+    plugin_name: Annotated[str, about("Name to register with.", restart=True)] = "koordlet_nri"
+    plugin_index: Annotated[
+        Annotated[str, Meta(pattern="^[0-9]{2}$")],
+        about("Two digits: plugins are asked in this order.", restart=True),
+    ] = "00"
+
+
+class HookServerTable(Table, frozen=True):
+    """A CRI proxy asks koordlet when kubelet creates pods (`koordlet runtime-proxy`)."""
+
+    enable: Annotated[bool, about("Serve the hook API and tell the proxy where.", restart=True)] = (
+        False
+    )
+    socket: Annotated[str, about("Where the hook API is served.", restart=True)] = (
+        "/run/koordlet/hooks.sock"
+    )
+    config_dir: Annotated[
+        str, about("Where the proxy reads of its hook servers.", restart=True)
+    ] = "/etc/runtime/hookserver.d"
+    failure_policy: Annotated[
+        FailurePolicy,
+        about("What the proxy does while koordlet cannot be asked.", restart=True),
+    ] = "Ignore"
+
+
+class SloTable(Table, frozen=True):
+    """The NodeSLO: what the strategies aim at, with the keys of a NodeSLO in a cluster."""
+
+    file: Annotated[
+        str,
+        about("A NodeSLO or slo-controller-config in YAML or JSON; relative to this file."),
+    ] = ""
+
+
+class Application(Table, frozen=True, kw_only=True):
+    """A service on the host that is no pod; one [[applications]] table each."""
+
+    name: Annotated[str, about("Name, unique in this file.")]
+    cgroup: Annotated[
+        str,
+        about("Its cgroup, relative to the cgroup root. Either this or systemd_unit."),
+    ] = ""
+    systemd_unit: Annotated[str, about("Its systemd unit, such as nginx.service.")] = ""
+    qos: Annotated[Literal["LSE", "LSR", "LS", "BE", "SYSTEM"], about("QoS class.")]
+    priority: Annotated[
+        Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"] | Int32 | None,
+        about("Priority class or value; unset = the one that goes with the QoS class."),
+    ] = None
+    evict: Annotated[
+        Literal["never", "stop", "freeze"],
+        about(
+            'What an eviction does: "stop" ends it (a unit by systemd), "freeze" holds it for a '
+            "while to free CPU."
+        ),
+    ] = "never"
+    request_cpu_milli: Annotated[MilliCores | None, about("CPU it counts on.")] = msgspec.field(
+        default=None, name="cpu_request"
+    )
+    limit_cpu_milli: Annotated[MilliCores | None, about("CPU it may use.")] = msgspec.field(
+        default=None, name="cpu_limit"
+    )
+    request_memory_bytes: Annotated[Bytes | None, about("Memory it counts on.")] = msgspec.field(
+        default=None, name="memory_request"
+    )
+    limit_memory_bytes: Annotated[Bytes | None, about("Memory it may use.")] = msgspec.field(
+        default=None, name="memory_limit"
+    )
+
+
+class Config(Table, frozen=True):
+    """The whole file. Durations are seconds, sizes bytes, CPU milli-cores."""
+
+    node: NodeTable = NodeTable()
+    paths: PathsTable = PathsTable()
+    daemon: DaemonTable = DaemonTable()
+    api: ApiTable = ApiTable()
+    metrics: MetricsTable = MetricsTable()
+    collectors: CollectorsTable = CollectorsTable()
+    tsdb: TsdbTable = TsdbTable()
+    explain: ExplainTable = ExplainTable()
+    sources: SourcesTable = SourcesTable()
+    alarms: AlarmsTable = AlarmsTable()
+    strategies: StrategiesTable = StrategiesTable()
+    hooks: HooksTable = HooksTable()
+    nri: NriTable = NriTable()
+    hook_server: HookServerTable = msgspec.field(default=HookServerTable(), name="hook-server")
+    slo: SloTable = SloTable()
+    applications: tuple[Application, ...] = ()
+
+
+EXAMPLE_APPLICATION: dict[str, Any] = {
+    "name": "nginx",
+    "systemd_unit": "nginx.service",
+    "qos": "LS",
+    "priority": "koord-prod",
+    "cpu_request": "2",
+    "memory_request": "1Gi",
+}

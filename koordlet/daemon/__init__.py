@@ -1,0 +1,1 @@
+"""Composition and lifecycle of the daemon. Floor 6."""

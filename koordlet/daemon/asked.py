@@ -1,0 +1,85 @@
+"""Answers to runtimes: what NRI and the hook server ask, decided from the snapshot of now.
+
+An answer is what reconciling would set, at the moment when it does most good: before the first
+process of a container runs. What concerns the pod's own cgroup is written here; what concerns the
+container goes back to the runtime, and reconciling only checks it later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from koordlet.daemon.engine import Engine
+from koordlet.decision.answer import Combined
+from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.snapshot import Container, Pod
+from koordlet.decision.strategy import Level, Stage, Subject
+from koordlet.state.merge import bare_id
+from koordlet.state.told import ToldSource
+
+_CARRIES_VALUES = frozenset({Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER})
+
+
+class Asked:
+    """``decision.answer.Ask`` of this daemon. ``told``: origin -> the source that remembers what
+    a runtime told with its questions."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        told: Mapping[str, ToldSource],
+        answered: Callable[[str, str, Combined], None],
+    ) -> None:
+        """``answered(origin, container id, values)`` hears what a runtime was given to store."""
+        self._engine = engine
+        self._told = told
+        self._answered = answered
+
+    def pod(self, origin: str, stage: Stage, pod: PodFacts) -> Combined:
+        if stage is Stage.REMOVE_POD_SANDBOX:
+            self._told[origin].remove_pod(pod.uid)
+            return Combined()
+        self._told[origin].upsert(pod)
+        known = self._engine.parts.state.asked(origin, pod)
+        if known is None:
+            return Combined()
+        return self._engine.answer(origin, stage, Subject(Level.POD, known.cgroup, pod=known))
+
+    def container(
+        self, origin: str, stage: Stage, pod: PodFacts, container: ContainerFacts
+    ) -> Combined:
+        told = self._told[origin]
+        told.upsert(pod)
+        known_now = told.upsert_container(pod.uid, container).containers
+        if container.id:
+            bare = bare_id(container.id)
+            container = next((c for c in known_now if bare_id(c.id) == bare), container)
+        placed = _placed(pod, container)
+        known = self._engine.parts.state.asked(
+            origin, msgspec.structs.replace(pod, containers=(placed,))
+        )
+        found = _container(known, placed) if known is not None else None
+        if known is None or found is None:
+            return Combined()
+        subject = Subject(Level.CONTAINER, found.cgroup, pod=known, container=found)
+        combined = self._engine.answer(origin, stage, subject)
+        if stage in _CARRIES_VALUES and container.id:
+            self._answered(origin, container.id, combined)
+        return combined
+
+
+def _placed(pod: PodFacts, container: ContainerFacts) -> ContainerFacts:
+    """A container whose cgroup has no name yet stands for one inside its pod's."""
+    if container.cgroup is not None:
+        return container
+    name = container.name or "new"
+    return msgspec.structs.replace(
+        container, id=container.id or name, cgroup=f"{pod.cgroup or ''}/{name}".strip("/")
+    )
+
+
+def _container(pod: Pod, asked: ContainerFacts) -> Container | None:
+    wanted = bare_id(asked.id)
+    return next((each for each in pod.containers if bare_id(each.id) == wanted), None)

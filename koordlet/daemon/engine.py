@@ -1,0 +1,419 @@
+"""The loop without its clock: one call is one tick, an alarm or a change.
+
+Synchronous on purpose: a tick is some milliseconds of file reads, arithmetic and a few writes,
+and a test drives it on the fake kernel with time of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import structlog
+
+from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.reclaim import Reclaimer
+from koordlet.actuator.restore import RestoreReport, restore, together
+from koordlet.config.load import Loaded
+from koordlet.daemon import options
+from koordlet.daemon.evictions import Evictions
+from koordlet.daemon.news import News
+from koordlet.daemon.parts import Parts, journal_path, node_name
+from koordlet.daemon.reclaims import Reclaims
+from koordlet.daemon.traffic import want_of
+from koordlet.decision.answer import Combined, HookFailedError
+from koordlet.decision.plan import Decision, Plan
+from koordlet.decision.snapshot import Capability, Fault, Node, Snapshot, Wake, WakeKind
+from koordlet.decision.strategy import Hook, Level, Stage, Strategy, Subject
+from koordlet.decision.why import Why
+from koordlet.hooks import delivery
+from koordlet.hooks.combine import combine
+from koordlet.hooks.reconcile import Pass, run
+from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc import boot_id
+from koordlet.kernel.topology import read_topology
+from koordlet.report import metrics
+from koordlet.report.decisions import Kind, Record, answer_records, record_of
+from koordlet.state.applications import specs_of_slo
+from koordlet.state.node import node_of, read_hardware, refused
+from koordlet.state.snapshot import take
+
+log = structlog.get_logger()
+
+URGENT = frozenset({"node", "pods", "applications", "be", "system", "throttled"})
+"""What an alarm has measured anew before it decides."""
+HOOKS_EVERY_S = 10.0
+"""The reference reconciles hooks every 10 s; a change of the node does so at once."""
+NOTE_EVERY_S = 30.0
+"""Notes of one rule are recorded at most this often."""
+ALARM_GAP_S = 2.0
+"""Alarms closer together than this are one stretch of trouble: its beginning is recorded, then
+one record each ``ALARM_TELL_S``. Each still wakes the strategies and is counted."""
+ALARM_TELL_S = 60.0
+
+
+@dataclass
+class Heard:
+    """Alarms of one kind from one source."""
+
+    count: int = 0
+    last_time: float = 0.0
+    told_time: float = -math.inf
+    untold: int = 0
+
+
+@dataclass
+class Runs:
+    """One strategy or hook: its memory, and what it said last. ``noted``: the notes that were
+    told and still stand, by rule and text; ``told_s``: when a rule was last told."""
+
+    name: str
+    kind: str
+    memory: Any = None
+    last_run: float | None = None
+    result: str = ""
+    noted: frozenset[tuple[str, str]] = frozenset()
+    told_s: dict[str, float] = field(default_factory=dict)
+
+
+class Engine:
+    """``parts`` and a configuration that may be replaced while it runs."""
+
+    def __init__(self, parts: Parts, loaded: Loaded) -> None:
+        self.parts = parts
+        self.loaded = loaded
+        self.alarms_heard: dict[tuple[str, str], Heard] = {}
+        self.strategies: tuple[Strategy, ...] = ()
+        self.hooks: tuple[Hook, ...] = ()
+        self.runs: dict[str, Runs] = {}
+        self.wanted: tuple[Decision, ...] = ()
+        """What hooks wanted when everything was last reconciled."""
+        self.last_tick: float | None = None
+        """Monotonic seconds of the end of the last tick; None before the first."""
+        self.probed = False
+        """Whether it was tried to find out what the kernel can do."""
+        self._wake = Wake()
+        self._hooks_due = -math.inf
+        self._hooks_pass: Pass | None = None
+        self._node: tuple[tuple[object, ...], Node] | None = None
+        # What an earlier run had set and this one has switched off goes back at the first tick.
+        self._given_up = {entry.owner for entry in parts.journal.entries.values()}
+        self._news = News(parts.events)
+        reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
+        self.evictions = Evictions(parts, loaded)
+        self.reclaims = Reclaims(reclaimer, parts.metrics, parts.tell)
+        self.reconfigure(loaded)
+
+    def reconfigure(self, loaded: Loaded) -> None:
+        """Take up a new configuration. What is switched off gives up all it had set.
+
+        Raises CannotStartError, with nothing changed, when it asks to write and another daemon
+        does so already.
+        """
+        self.parts.adapt(loaded.config)
+        self.evictions.adapt(loaded)
+        self.loaded = loaded
+        config = loaded.config
+        self.strategies = options.enabled_strategies(config)
+        self.hooks = options.enabled_hooks(config)
+        wanted = {s.name: "strategy" for s in self.strategies}
+        wanted |= {h.name: "hook" for h in self.hooks}
+        for name in self.runs.keys() - wanted.keys():
+            self.parts.metrics.publish(name, ())
+        self._given_up = (self._given_up | self.runs.keys()) - wanted.keys()
+        memories = {s.name: s.initial for s in self.strategies}
+        self.runs = {
+            name: self.runs.get(name) or Runs(name, kind, memories.get(name))
+            for name, kind in wanted.items()
+        }
+        self._hooks_due = -math.inf
+        self.parts.applications.set(options.application_specs(config))
+        self._set_slo_applications()
+
+    @property
+    def observing(self) -> bool:
+        return self.parts.observing
+
+    def restore(self, *, dry_run: bool) -> RestoreReport:
+        """Every original back. Without ``dry_run`` nothing is written afterwards until a restart
+        or a reload: the next tick would only undo it.
+
+        Raises CannotStartError in observe mode while another daemon holds the journal, OSError
+        where it cannot be read.
+        """
+        parts = self.parts
+        now, time = parts.host.monotonic(), parts.host.time()
+        if not dry_run:
+            return parts.restore_all(now=now, time=time)
+        boot = boot_id(parts.host, parts.config.paths.proc_root)
+        path = journal_path(parts.config)
+        found = restore(parts.knobs, path, boot_id=boot, now=now, time=time, dry_run=True)
+        return together(found, parts.traffic.restore(time, dry_run=True))
+
+    def set_capabilities(self, found: Sequence[Capability]) -> None:
+        self.parts.capabilities = {capability.feature: capability for capability in found}
+        self._hooks_due = -math.inf
+
+    def rescan(self) -> None:
+        """The slow safety net: list everything again, follow CPU hotplug and late triggers."""
+        parts = self.parts
+        parts.state.rescan()
+        self._set_slo_applications()
+        try:
+            parts.topology = read_topology(parts.host, self.loaded.config.paths.sys_root)
+            parts.problems.pop("topology", None)
+        except (OSError, ParseError) as error:
+            parts.problems["topology"] = str(error)
+        paths = self.loaded.config.paths
+        try:
+            parts.hardware = read_hardware(
+                parts.host, sys_root=paths.sys_root, proc_root=paths.proc_root
+            )
+            parts.problems.pop("hardware", None)
+        except (OSError, ParseError) as error:
+            parts.problems["hardware"] = str(error)
+        self._follow()
+
+    def changed(self) -> None:
+        """Pods or applications came, went or changed."""
+        self._hooks_due = -math.inf
+        self._follow()
+
+    def tick(self, wake: Wake | None = None) -> None:
+        """Measure, decide, act. With an alarm only what it wakes decides."""
+        parts = self.parts
+        wake = wake or Wake()
+        started = parts.host.monotonic()
+        node = self.node()
+        pods, applications = parts.state.pods(), parts.state.applications()
+        if wake.kind is WakeKind.TICK:
+            parts.runner.run(node, pods, applications)
+        elif wake.kind is not WakeKind.CHANGE:
+            parts.runner.refresh(URGENT, node, pods, applications)
+        self._wake = wake
+        snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
+        self._news.collectors(snapshot.time, parts.runner.health())
+        plans = [Plan(owner) for owner in sorted(self._given_up)]
+        self._given_up = set()
+        plans += self._run_strategies(snapshot)
+        plans += self._run_hooks(snapshot)
+        if plans:
+            parts.actuator.apply(plans, now=snapshot.now, time=snapshot.time)
+        self.evictions.carry_out(plans, snapshot)
+        for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
+            self.heard(outcome)
+        ended = parts.host.monotonic()
+        parts.metrics.observe(metrics.TICK_DURATION, ended - started)
+        if wake.kind is WakeKind.TICK:
+            parts.decisions.flush()
+        self.last_tick = ended
+
+    def snapshot(self, wake: Wake) -> Snapshot:
+        """Of now."""
+        parts = self.parts
+        return take(
+            parts.host,
+            parts.knobs,
+            parts.store,
+            wake=wake,
+            node=self.node(),
+            pods=parts.state.pods(),
+            applications=parts.state.applications(),
+            slo=self.loaded.slo,
+            collect_interval_s=options.collect_interval_s(self.loaded.config),
+            sources_synced=parts.state.synced,
+            originals=parts.actuator.original,
+        )
+
+    def node(self) -> Node:
+        """The same object while nothing about the machine changes."""
+        parts, config = self.parts, self.loaded.config
+        tree = parts.kubepods.tree() if parts.kubepods is not None else None
+        about = (
+            config,
+            parts.topology,
+            parts.memory_bytes,
+            parts.capabilities,
+            tree,
+            parts.hardware,
+        )
+        if self._node is None or self._node[0] != about:
+            told = options.node_options(config, node_name(config))
+            node = node_of(told, *about[1:])
+            offered = options.allocatable(config)
+            self._node = about, msgspec.structs.replace(node, allocatable=offered)
+        return self._node[1]
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Everything that was refused and still stands: of the node, of pods, of sources."""
+        config = self.loaded.config
+        node = refused(options.node_options(config, node_name(config)))
+        return (*node, *self.parts.state.faults())
+
+    def answer(self, origin: str, stage: Stage, subject: Subject) -> Combined:
+        """What a runtime gets for ``subject``; the pod's own values are in force afterwards. In
+        observe mode it gets nothing, and what it would have got is told.
+
+        Raises HookFailedError where the configuration wants that.
+        """
+        parts = self.parts
+        snapshot = self.snapshot(Wake(WakeKind.ASKED, f"{origin} {stage}"))
+        started = parts.host.monotonic()
+
+        def heard(hook: str, success: bool) -> None:
+            nonlocal started
+            ended = parts.host.monotonic()
+            labels = (hook, stage, "success" if success else "fail")
+            parts.metrics.observe(
+                metrics.RUNTIME_HOOK_INVOKED_DURATION, 1000 * (ended - started), labels
+            )
+            started = ended
+
+        combined = combine(self.hooks, subject, snapshot, stage, heard)
+        for owner, note in combined.notes:
+            self._tell_notes(self.runs[owner], (note,), snapshot, others_stand=True)
+        wrong = (*combined.refused, *combined.failed)
+        if wrong and not self.observing and self.loaded.config.hooks.failure_policy == "Fail":
+            raise HookFailedError("; ".join(f"{hook}: {why}" for hook, why in wrong))
+        if subject.level is Level.CONTAINER:
+            for record in answer_records(combined, subject, snapshot, observing=self.observing):
+                parts.tell(record)
+        elif stage is Stage.RUN_POD_SANDBOX:
+            self._wake = snapshot.wake
+            plans = delivery.plans(subject, combined)
+            parts.actuator.amend(plans, now=snapshot.now, time=snapshot.time)
+        return Combined() if self.observing else combined
+
+    def heard(self, outcome: Outcome) -> None:
+        """The actuator's audit: something was written, or an outcome changed."""
+        record = record_of(outcome, _wake_text(self._wake))
+        self.parts.metrics.inc(metrics.DECISIONS, (outcome.owner, outcome.result))
+        self.parts.tell(record)
+
+    def alarmed(self, wake: Wake) -> None:
+        """Count and record an alarm; the tick that answers it follows."""
+        parts = self.parts
+        now = parts.host.time()
+        parts.metrics.inc(metrics.ALARMS, (wake.kind,))
+        heard = self.alarms_heard.setdefault((wake.kind, wake.source), Heard())
+        goes_on = now - heard.last_time < ALARM_GAP_S and now - heard.told_time < ALARM_TELL_S
+        heard.count, heard.last_time = heard.count + 1, now
+        if goes_on:
+            heard.untold += 1
+            return
+        text = _ALARM_TEXT[wake.kind]
+        if heard.untold:
+            text += f" ({heard.untold} more times since the last such record)"
+        heard.told_time, heard.untold = now, 0
+        why = Why(f"alarm.{wake.kind}", text)
+        parts.tell(Record(now, Kind.ALARM, "alarms", why, cgroup=wake.source))
+
+    def answered(self, seconds: float) -> None:
+        """An alarm has led to writes, that long after it was raised."""
+        self.parts.metrics.observe(metrics.ALARM_TO_WRITE, seconds)
+
+    def _run_strategies(self, snapshot: Snapshot) -> list[Plan]:
+        plans = []
+        for strategy in self.strategies:
+            kind = snapshot.wake.kind
+            if kind is not WakeKind.TICK and kind not in strategy.wakes_on:
+                continue
+            runs = self.runs[strategy.name]
+            try:
+                decision = strategy.decide(snapshot, runs.memory)
+                plans.append(self._took(runs, decision, snapshot))
+            except Exception as error:  # the isolation boundary: one strategy, whatever it raised
+                plans.append(self._failed(runs, snapshot, error))
+        return plans
+
+    def _run_hooks(self, snapshot: Snapshot) -> list[Plan]:
+        due = snapshot.now >= self._hooks_due or snapshot.wake.kind is WakeKind.CHANGE
+        if not due or not self.parts.capabilities:
+            # Which mechanism a hook takes depends on what the probe finds.
+            return []
+        self._hooks_due = snapshot.now + HOOKS_EVERY_S
+        self.parts.traffic.want(want_of(snapshot, self.loaded.config, observe=self.observing))
+        started = self.parts.host.monotonic()
+        self._hooks_pass = run(self.hooks, snapshot, self._hooks_pass)
+        took_ms = 1000 * (self.parts.host.monotonic() - started)
+        self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_ms)
+        self.wanted = self._hooks_pass.decisions
+        found = zip(self.hooks, self.wanted, strict=True)
+        return [self._took(self.runs[hook.name], decision, snapshot) for hook, decision in found]
+
+    def _took(self, runs: Runs, decision: Decision, snapshot: Snapshot) -> Plan:
+        self.parts.metrics.publish(runs.name, decision.gauges)
+        self.reclaims.took(runs.name, decision, snapshot.time, observing=self.observing)
+        runs.memory = decision.memory
+        runs.last_run = snapshot.time
+        runs.result = _summary(decision)
+        self._tell_notes(runs, decision.notes, snapshot)
+        return decision.plan
+
+    def _failed(self, runs: Runs, snapshot: Snapshot, error: Exception) -> Plan:
+        """A defect of ours: what the owner had set stays, and the text says where to look."""
+        text = f"{type(error).__name__}: {error}"
+        runs.last_run, runs.result = snapshot.time, text
+        if self._tell_notes(runs, (Why(f"{runs.name}.failed", text),), snapshot):
+            log.error("decision failed", owner=runs.name, exc_info=error)
+        return Plan(runs.name, keep_all=True)
+
+    def _tell_notes(
+        self, runs: Runs, notes: Sequence[Why], snapshot: Snapshot, *, others_stand: bool = False
+    ) -> bool:
+        """Record what is new; False when nothing was. ``others_stand``: these are not all notes.
+
+        One rule speaks at most every ``NOTE_EVERY_S``, since its text may hold figures that
+        change each second; a note that has to wait is told later if it still stands.
+        """
+        before = told = runs.noted
+        if not others_stand:
+            before = told = runs.noted & {(note.rule, note.text) for note in notes}
+        for note in notes:
+            waits = 0 < snapshot.now - runs.told_s.get(note.rule, -math.inf) < NOTE_EVERY_S
+            if waits or (note.rule, note.text) in told:
+                continue
+            told |= {(note.rule, note.text)}
+            runs.told_s[note.rule] = snapshot.now
+            wake = _wake_text(snapshot.wake)
+            self.parts.tell(Record(snapshot.time, Kind.NOTE, runs.name, note, wake=wake))
+        runs.noted = told
+        return told != before
+
+    def _set_slo_applications(self) -> None:
+        parts = self.parts
+        tree = parts.kubepods.tree() if parts.kubepods is not None else None
+        parts.slo_applications.set(*specs_of_slo(self.loaded.slo.host_applications or (), tree))
+
+    def _follow(self) -> None:
+        """Measure and watch what is there now, and tell what came and went."""
+        parts, now = self.parts, self.parts.host.time()
+        pods, applications = parts.state.pods(), parts.state.applications()
+        parts.alarms.watch(pods, applications)
+        watched = {(armed.kind, armed.source) for armed in parts.alarms.describe()}
+        for key in self.alarms_heard.keys() - watched:
+            del self.alarms_heard[key]
+        self._news.workloads(now, pods, applications)
+        self._news.faults(now, self.faults())
+        parts.runner.follow(pods, applications)
+
+
+_ALARM_TEXT = {
+    WakeKind.PSI: "tasks had to wait for a CPU",
+    WakeKind.THROTTLED: "was throttled by its CPU quota",
+}
+
+
+def _wake_text(wake: Wake) -> str:
+    return f"{wake.kind} {wake.source}".strip()
+
+
+def _summary(decision: Decision) -> str:
+    if decision.plan.evictions:
+        return decision.plan.evictions[0].why.text
+    if decision.plan.settings:
+        return decision.plan.settings[0].why.text
+    return decision.notes[0].text if decision.notes else "nothing to set"

@@ -1,0 +1,257 @@
+"""Evictions in the daemon: who carries them out, who is told, and what decisions know of them."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import math
+import os
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+
+from koordlet.actuator import evict_journal
+from koordlet.actuator.evict import Attempt, Evictor, EvictOutcome, EvictResult
+from koordlet.actuator.evict_journal import Begun
+from koordlet.actuator.evict_ways import EvictionApi, Progress, Terminate
+from koordlet.collectors.pods import PodsCollector
+from koordlet.config.load import Loaded
+from koordlet.daemon.options import evict_policies
+from koordlet.daemon.parts import Parts, runtime_socket
+from koordlet.decision.plan import Plan, VictimKind
+from koordlet.decision.snapshot import Evicting, EvictPolicy, Snapshot
+from koordlet.decision.why import Why
+from koordlet.kernel import kill, units
+from koordlet.kernel.host import Host
+from koordlet.kernel.proc import boot_id
+from koordlet.report import metrics
+from koordlet.report.decisions import Kind, Record
+
+log = structlog.get_logger()
+
+STEP_S = 0.02
+"""Between two looks at those that are on their way."""
+DETAIL_S = 300.0
+"""How long an evicted pod stays on the metrics page (spec/metrics.md 7)."""
+LOOK_S = 10.0
+"""Between two looks at who is in an application that may be frozen."""
+NEAR_PERCENT = 10
+"""So far below the threshold the memory of pods is measured in each round."""
+
+
+class Evictions:
+    """``carry_out`` begins and returns at once; the rest is done in small steps beside the loop's
+    other work, or, where no loop runs, by the ticks alone."""
+
+    def __init__(self, parts: Parts, loaded: Loaded) -> None:
+        self._parts = parts
+        paths = loaded.config.paths
+        self._evictor = Evictor(
+            parts.host,
+            parts.cgroups,
+            (
+                EvictionApi(),
+                RuntimeStop(parts.host, lambda: runtime_socket(parts.host, parts.config)),
+                UnitStop(parts.host),
+                Terminate(parts.host, parts.cgroups, paths.proc_root),
+            ),
+            path=os.path.join(paths.state_dir, evict_journal.FILE_NAME),
+            boot_id=boot_id(parts.host, paths.proc_root),
+            heard=self._heard,
+            proc_root=paths.proc_root,
+        )
+        self._task: asyncio.Task[None] | None = None
+        self._shown: dict[tuple[str, str, str], float] = {}
+        self._loaded = loaded
+        self._looked_s = -math.inf
+        self._unsafe: set[str] = set()
+        if not parts.observing:
+            self._evictor.resume()
+
+    def adapt(self, loaded: Loaded) -> None:
+        """Take up a new configuration, and a new runner of collectors with it."""
+        self._loaded = loaded
+        self._looked_s = -math.inf
+        slo = loaded.slo.resource_used_threshold_with_be
+        percent = slo.memory_evict_threshold_percent if slo is not None and slo.enable else None
+        for collector in self._parts.runner.collectors:
+            if isinstance(collector, PodsCollector):
+                share = math.inf if percent is None else (percent - NEAR_PERCENT) / 100
+                collector.fresh_memory_from = share
+
+    def view(self) -> Evicting:
+        """For a snapshot."""
+        evictor = self._evictor
+        return Evicting(
+            terminating=evictor.terminating(),
+            failed=evictor.failed(),
+            policies=self._policies(),
+        )
+
+    def _policies(self) -> dict[str, EvictPolicy]:
+        """Without applications that hold koordlet, kubelet or init: to freeze those is a write like
+        any other, which nothing looks at again (one that is stopped is looked at by the evictor).
+        """
+        found = evict_policies(self._loaded.config)
+        if EvictPolicy.FREEZE not in found.values():
+            return found
+        now, parts = self._parts.host.monotonic(), self._parts
+        if now - self._looked_s >= LOOK_S:
+            self._looked_s, self._unsafe = now, set()
+            for app in parts.state.applications():
+                if found.get(app.name) is EvictPolicy.FREEZE and app.present:
+                    pids = kill.processes(parts.host, parts.cgroups, app.cgroup)
+                    why = kill.guarded(parts.host, pids, parts.config.paths.proc_root)
+                    part = f"eviction of application {app.name}"
+                    if why:
+                        self._unsafe.add(app.name)
+                        parts.problems[part] = f"it is not frozen: {why}"
+                    else:
+                        parts.problems.pop(part, None)
+        return {name: policy for name, policy in found.items() if name not in self._unsafe}
+
+    def carry_out(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
+        """At each tick: what the plans ask for, and a step of what is on its way."""
+        observing = self._parts.observing
+        if observing:
+            self._evictor.forget()
+        self._evictor.step()
+        for plan in plans:
+            if plan.evictions:
+                self._evictor.take(plan.owner, plan.evictions, snapshot, observing=observing)
+        self._sweep(snapshot.time)
+        if self._evictor.problem:
+            self._parts.problems["evictions"] = self._evictor.problem
+        else:
+            self._parts.problems.pop("evictions", None)
+        if self._evictor.busy and (self._task is None or self._task.done()):
+            try:
+                loop = asyncio.get_running_loop()
+            except RuntimeError:
+                return
+            self._task = loop.create_task(self._keep_on(), name="evictions")
+
+    async def _keep_on(self) -> None:
+        while self._evictor.busy and not self._parts.observing:
+            await asyncio.sleep(STEP_S)
+            self._evictor.step()
+
+    def _heard(self, outcome: EvictOutcome) -> None:
+        begun, parts = outcome.begun, self._parts
+        told = _TOLD[outcome.result].format(title=begun.title, seconds=outcome.took_s)
+        text = f"{told}: {begun.why.text}"
+        if outcome.result is EvictResult.EVICTED:
+            self._count(outcome)
+        log.info(
+            "eviction",
+            victim=begun.title,
+            cgroup=begun.cgroup,
+            result=str(outcome.result),
+            feature=begun.feature,
+            how=outcome.text,
+        )
+        parts.metrics.inc(metrics.DECISIONS, (begun.owner, outcome.result))
+        parts.tell(
+            Record(
+                time=outcome.time,
+                kind=Kind.EVICTION,
+                owner=begun.owner,
+                why=Why(begun.why.rule, text, begun.why.inputs),
+                cgroup=begun.cgroup,
+                result=outcome.result,
+                detail=outcome.text,
+            )
+        )
+
+    def _count(self, outcome: EvictOutcome) -> None:
+        begun, found = outcome.begun, self._parts.metrics
+        reason = f"trigger by koordlet feature {begun.feature}"
+        found.observe(metrics.EVICTION_DURATION, outcome.took_s, (begun.feature,))
+        if begun.victim.kind is VictimKind.APPLICATION:
+            found.inc(metrics.APPLICATION_EVICTION, (begun.victim.name, reason))
+            return
+        namespace, _, name = begun.title.removeprefix("pod ").partition("/")
+        labels = namespace, name, reason
+        found.inc(metrics.POD_EVICTION, (reason,))
+        found.inc(metrics.POD_EVICTION_DETAIL, labels)
+        self._shown[labels] = outcome.time
+
+    def _sweep(self, time: float) -> None:
+        for labels, shown in tuple(self._shown.items()):
+            if time - shown > DETAIL_S:
+                del self._shown[labels]
+                self._parts.metrics.scalars[metrics.POD_EVICTION_DETAIL].pop(labels, None)
+
+
+_TOLD = {
+    EvictResult.WOULD_EVICT: "{title} would be evicted",
+    EvictResult.BEGUN: "{title} is being evicted",
+    EvictResult.EVICTED: "{title} evicted after {seconds:.1f} s",
+    EvictResult.FAILED: "{title} was not evicted",
+}
+
+
+class RuntimeStop:
+    """The container runtime stops a pod, with the pod's grace."""
+
+    name = "container runtime"
+
+    def __init__(self, host: Host, socket: Callable[[], str]) -> None:
+        """``socket``: where the runtime would listen; empty: not known."""
+        self._host = host
+        self._socket = socket
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        if begun.victim.kind is not VictimKind.POD:
+            return "is for pods alone"
+        socket = self._socket()
+        if not socket or not self._host.exists(socket):
+            return f"{socket or 'its socket'} is not there"
+        return _work(lambda: self._stop(socket, begun), final=True)
+
+    async def _stop(self, socket: str, begun: Begun) -> str:
+        # In a thread: importing grpc takes a good part of a second of a busy machine.
+        module = await asyncio.to_thread(importlib.import_module, "koordlet.state.cri_client")
+        async with module.Client(socket) as client:
+            try:
+                await client.stop_pod(begun.victim.name, begun.grace_s)
+            except module.CallError as error:
+                return str(error)
+        return ""
+
+
+class UnitStop:
+    """systemd stops the unit of an application."""
+
+    name = "systemd"
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        if not begun.unit:
+            return "it is no unit"
+        if why := units.missing(self._host):
+            return why
+        return _work(lambda: units.stop(begun.unit), final=False)
+
+
+def _work(work: Callable[[], Awaitable[str]], *, final: bool) -> Progress:
+    """``work`` returns what is wrong, empty for success."""
+    progress = Progress(final=final)
+
+    async def run() -> None:
+        try:
+            progress.error = await work()
+        except Exception as error:  # isolation boundary: then the next way is tried
+            progress.error = f"{type(error).__name__}: {error}"
+        progress.done = True
+
+    task = asyncio.get_running_loop().create_task(run())
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return progress
+
+
+_running: set[asyncio.Task[None]] = set()
+"""The loop holds tasks weakly."""

@@ -1,0 +1,354 @@
+"""Everything a daemon is made of, built from a configuration and a host.
+
+Nothing here waits: what cannot be had becomes a problem with a name, and the rest starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from koordlet.actuator.actuator import Actuator
+from koordlet.actuator.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
+from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.restore import RestoreReport, report, together
+from koordlet.collectors.budget import BudgetOptions
+from koordlet.collectors.runner import Runner
+from koordlet.collectors.standard import collectors
+from koordlet.config.schema import Config
+from koordlet.daemon.events import Events
+from koordlet.daemon.options import alarm_options, collector_intervals
+from koordlet.daemon.traffic import Traffic
+from koordlet.decision.facts import PodFacts
+from koordlet.decision.snapshot import Capability, Topology, Wake
+from koordlet.hooks import hooks
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.host import Host
+from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.layout import Layout, detect
+from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc import boot_id
+from koordlet.kernel.topology import read_topology
+from koordlet.qos import STRATEGIES
+from koordlet.report.decisions import DecisionLog, Record
+from koordlet.report.metrics import Metrics
+from koordlet.state.alarms import Alarms
+from koordlet.state.applications import ApplicationsSource
+from koordlet.state.cri import CriSource
+from koordlet.state.kubepods import KubepodsSource
+from koordlet.state.node import NO_HARDWARE, Hardware, memory_bytes, read_hardware
+from koordlet.state.node_state import NodeState
+from koordlet.state.source import Source
+from koordlet.state.told import ToldSource
+from koordlet.state.told_file import T, ToldFile
+from koordlet.tsdb.store import Store
+
+NRI_AWAITED_S = 5.0
+RUNTIME_SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
+
+
+class CannotStartError(Exception):
+    """What no daemon can do without is not to be had; the text says what and what to do."""
+
+
+@dataclass
+class Callbacks:
+    """Whom the parts tell."""
+
+    on_change: Callable[[], None]
+    on_alarm: Callable[[Wake], None]
+    on_outcome: Callable[[Outcome], None]
+
+
+@dataclass
+class Parts:
+    """``problems``: name of a part -> why it does not work; shown in `status`, never fatal."""
+
+    host: Host
+    config: Config
+    callbacks: Callbacks
+    cgroups: Cgroups
+    knobs: Knobs
+    topology: Topology
+    memory_bytes: int
+    hardware: Hardware
+    store: Store
+    state: NodeState
+    sources: tuple[Source, ...]
+    kubepods: KubepodsSource | None
+    applications: ApplicationsSource
+    slo_applications: ApplicationsSource
+    told: Mapping[str, ToldSource]
+    cri: CriSource | None
+    runner: Runner
+    alarms: Alarms
+    actuator: Actuator
+    journal: Journal | Contents
+    decisions: DecisionLog
+    metrics: Metrics
+    events: Events
+    traffic: Traffic
+    observing: bool
+    capabilities: dict[str, Capability] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+    def tell(self, record: Record) -> None:
+        """For the decision log and for those who follow events."""
+        self.decisions.append((record,))
+        self.events.record(record)
+
+    def adapt(self, config: Config) -> None:
+        """Rebuild what a changed configuration concerns. Raises CannotStartError, with nothing
+        changed, when writing was asked for and is not possible."""
+        self.set_mode(observing=config.daemon.mode == "observe")
+        old, self.config = self.config, config
+        if _measuring(old) != _measuring(config):
+            self.runner.close()
+            self.runner = _runner(self.host, self.cgroups, self.store, config)
+        if old.alarms != config.alarms:
+            self.alarms.close()
+            self.alarms = _alarms(self.host, self.cgroups, config, self.callbacks)
+            self.alarms.watch(self.state.pods(), self.state.applications())
+
+    def set_mode(self, *, observing: bool) -> None:
+        """From now on write, or only show. Values in force stay as they are, and a journal once
+        taken is kept. Raises CannotStartError."""
+        if observing == self.observing:
+            return
+        journal = self.journal
+        if not observing and not isinstance(journal, Journal):
+            journal = _open_journal(self.host, self.config, observing=False)
+        self._act(journal, observing=observing)
+
+    def restore_all(self, *, now: float, time: float) -> RestoreReport:
+        """Every original back, in observe mode as well; afterwards nothing is written any more.
+        Raises CannotStartError while another daemon holds the journal."""
+        held = self.journal
+        self.set_mode(observing=False)
+        assert isinstance(self.journal, Journal)
+        outcomes = self.actuator.restore_all(now=now, time=time)
+        found = report(outcomes, self.journal.damaged_lines, other_boot=self.journal.other_boot)
+        found = together(found, self.traffic.restore(time))
+        if held is not self.journal:  # it was only looked at, and is so again
+            self.journal.close()
+            held = load(self.journal.path, _boot(self.host, self.config))
+        self._act(held, observing=True)
+        return found
+
+    def _act(self, journal: Journal | Contents, *, observing: bool) -> None:
+        before = self.actuator.histogram
+        self.journal, self.observing = journal, observing
+        self.actuator = _actuator(self.knobs, journal, observing, self.memory_bytes, self.callbacks)
+        self.actuator.histogram = before
+
+
+def node_name(config: Config) -> str:
+    return config.node.name or socket.gethostname()
+
+
+def journal_path(config: Config) -> str:
+    return os.path.join(config.paths.state_dir, FILE_NAME)
+
+
+def decisions_path(config: Config) -> str:
+    return os.path.join(config.paths.state_dir, "decisions")
+
+
+def tsdb_path(config: Config) -> str:
+    return config.tsdb.path or os.path.join(config.paths.state_dir, "tsdb")
+
+
+def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
+    """Raises CannotStartError: no cgroups at all, or another daemon holds the journal."""
+    paths = config.paths
+    problems: dict[str, str] = {}
+    try:
+        layout = detect(host, cgroup_root=paths.cgroup_root, proc_root=paths.proc_root)
+    except (OSError, ParseError) as error:
+        raise CannotStartError(
+            f"no cgroup hierarchy below {paths.cgroup_root}: {error}; mount one, or set "
+            "paths.cgroup_root"
+        ) from error
+    cgroups = Cgroups(host, layout)
+    knobs = Knobs(host, cgroups, proc_root=paths.proc_root, sys_root=paths.sys_root)
+    topology, total_bytes, hardware = Topology(()), 0, NO_HARDWARE
+    try:
+        topology = read_topology(host, paths.sys_root)
+        total_bytes = memory_bytes(host, paths.proc_root)
+    except (OSError, ParseError) as error:
+        problems["topology"] = str(error)
+    try:
+        hardware = read_hardware(host, sys_root=paths.sys_root, proc_root=paths.proc_root)
+    except (OSError, ParseError) as error:
+        problems["hardware"] = str(error)
+    observing = config.daemon.mode == "observe"
+    journal = _open_journal(host, config, observing=observing)
+    if isinstance(journal, Journal) and journal.damaged_lines:
+        problems["journal"] = (
+            f"{journal.path}: {journal.damaged_lines} damaged lines; the original values they told "
+            "of are lost"
+        )
+    store = Store(
+        tsdb_path(config),
+        hot_window_s=config.tsdb.hot_window_s,
+        step_s=config.daemon.tick_seconds,
+        retention_s=config.tsdb.retention_s,
+        max_bytes=config.tsdb.max_bytes,
+        coarse_step_s=int(config.tsdb.coarse_resolution_s),
+    )
+    kubepods = KubepodsSource(host, layout) if config.sources.kubepods else None
+    applications = ApplicationsSource("config", host, cgroups, paths.cgroup_root)
+    slo_applications = ApplicationsSource("slo", host, cgroups, paths.cgroup_root)
+    told = _told(host, layout, config)
+    cri = _cri(host, layout, config)
+    sources: tuple[Source, ...] = tuple(
+        source
+        for source in (kubepods, *told.values(), cri, applications, slo_applications)
+        if source is not None
+    )
+    return Parts(
+        host=host,
+        config=config,
+        callbacks=callbacks,
+        cgroups=cgroups,
+        knobs=knobs,
+        topology=topology,
+        memory_bytes=total_bytes,
+        hardware=hardware,
+        store=store,
+        state=NodeState(sources, callbacks.on_change),
+        sources=sources,
+        kubepods=kubepods,
+        applications=applications,
+        slo_applications=slo_applications,
+        told=told,
+        cri=cri,
+        runner=_runner(host, cgroups, store, config),
+        alarms=_alarms(host, cgroups, config, callbacks),
+        actuator=_actuator(knobs, journal, observing, total_bytes, callbacks),
+        journal=journal,
+        decisions=DecisionLog(decisions_path(config), config.explain.max_bytes),
+        metrics=Metrics(node_name(config)),
+        events=Events(),
+        traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
+        observing=observing,
+        problems=problems,
+    )
+
+
+def told_file(host: Host, config: Config, name: str, kind: type[T]) -> ToldFile[T]:
+    """What runtimes told, kept over restarts in this boot."""
+    path = os.path.join(config.paths.state_dir, f"told-{name}")
+    return ToldFile(path, _boot(host, config), kind)
+
+
+def _told(host: Host, layout: Layout, config: Config) -> dict[str, ToldSource]:
+    """Origin -> what a runtime that asks has told."""
+    nri = config.nri
+    # The runtime lists everything when it is connected; until then a pod may be missing.
+    awaited_s = NRI_AWAITED_S if nri.enable and host.exists(nri.socket) else 0.0
+    enabled = {"nri": nri.enable, "hooks": config.hook_server.enable}
+    return {
+        origin: ToldSource(
+            origin,
+            host,
+            layout,
+            awaited_s=awaited_s if origin == "nri" else 0.0,
+            file=told_file(host, config, origin, PodFacts),
+        )
+        for origin, is_on in enabled.items()
+        if is_on
+    }
+
+
+def _cri(host: Host, layout: Layout, config: Config) -> CriSource | None:
+    socket = runtime_socket(host, config)
+    return CriSource(host, layout, socket) if socket else None
+
+
+def runtime_socket(host: Host, config: Config) -> str:
+    """Where the container runtime is asked; empty: nowhere."""
+    socket = config.sources.cri
+    if socket == "auto":
+        usual = (path for path in RUNTIME_SOCKETS if host.exists(path))
+        socket = next(usual, "off") if config.sources.kubepods else "off"
+    return "" if socket == "off" else socket
+
+
+def _measuring(config: Config) -> tuple[object, ...]:
+    """What a runner is made of."""
+    daemon = config.daemon
+    return config.collectors, daemon.cpu_budget_percent, daemon.memory_budget_bytes
+
+
+def _runner(host: Host, cgroups: Cgroups, store: Store, config: Config) -> Runner:
+    paths, percent = config.paths, config.daemon.cpu_budget_percent
+    found = collectors(
+        host,
+        cgroups,
+        store,
+        collector_intervals(config),
+        proc_root=paths.proc_root,
+        sys_root=paths.sys_root,
+    )
+    budget = BudgetOptions(
+        cores=percent / 100 if percent else math.inf,
+        memory_bytes=config.daemon.memory_budget_bytes or math.inf,
+    )
+    return Runner(found, store, host, budget, proc_root=paths.proc_root)
+
+
+def _alarms(host: Host, cgroups: Cgroups, config: Config, callbacks: Callbacks) -> Alarms:
+    return Alarms(
+        host,
+        cgroups,
+        callbacks.on_alarm,
+        alarm_options(config.alarms),
+        proc_root=config.paths.proc_root,
+    )
+
+
+def _actuator(
+    knobs: Knobs,
+    journal: Journal | Contents,
+    observing: bool,
+    memory_bytes: int,
+    callbacks: Callbacks,
+) -> Actuator:
+    return Actuator(
+        knobs,
+        journal,
+        observe=observing,
+        ranks=(*STRATEGIES, *(hook.name for hook in hooks())),
+        audit=callbacks.on_outcome,
+        memory_bytes=memory_bytes or None,
+    )
+
+
+def _boot(host: Host, config: Config) -> str:
+    try:
+        return boot_id(host, config.paths.proc_root)
+    except OSError as error:
+        raise CannotStartError(f"the boot id cannot be read: {error}") from error
+
+
+def _open_journal(host: Host, config: Config, *, observing: bool) -> Journal | Contents:
+    """In observe mode it is only looked at, so that a daemon beside this one is undisturbed."""
+    path, boot = journal_path(config), _boot(host, config)
+    try:
+        if observing:
+            return load(path, boot)
+        with contextlib.suppress(OSError):  # where it cannot be made, the journal says so itself
+            os.makedirs(config.paths.state_dir, mode=0o750, exist_ok=True)
+        return Journal(path, boot_id=boot)
+    except JournalBusyError as error:
+        raise CannotStartError(f"another koordlet runs: {error}") from error
+    except OSError as error:
+        raise CannotStartError(
+            f"the journal of original values cannot be read: {error}; without it values of ours "
+            "would pass for originals. Make it readable, or set another paths.state_dir"
+        ) from error

@@ -1,0 +1,78 @@
+"""What decisions want reclaimed, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from koordlet.actuator.reclaim import Reclaimed, Reclaimer
+from koordlet.decision.plan import Decision, Reclaim
+from koordlet.report import metrics
+from koordlet.report.decisions import Kind, Record
+from koordlet.report.metrics import Metrics
+
+RESOURCE = "memory.reclaim"
+TELL_S = 60.0
+"""Reclaim from one cgroup that goes on is recorded this often, with what it came to."""
+_RESULT_KINDS = {"reclaimed": Kind.WRITE, "would-reclaim": Kind.WRITE, "refused": Kind.REFUSAL}
+
+
+@dataclass
+class _Going:
+    """One cgroup and what comes of it. ``told_s``: unix time of the last record."""
+
+    told_s: float = -math.inf
+    untold_bytes: int = 0
+
+
+class Reclaims:
+    """Between the engine and the worker; ``tell`` hears what a person may want to know."""
+
+    def __init__(
+        self, reclaimer: Reclaimer, reported: Metrics, tell: Callable[[Record], None]
+    ) -> None:
+        self._reclaimer = reclaimer
+        self._metrics = reported
+        self._tell = tell
+        self._going: dict[tuple[str, str, str], _Going] = {}
+
+    def took(self, owner: str, decision: Decision, time_s: float, *, observing: bool) -> None:
+        """One decision of ``owner``, and what has ended meanwhile."""
+        for each in self._reclaimer.ended():
+            self._ended(each, time_s)
+        self._reclaimer.take(owner, () if observing else decision.reclaims)
+        for wanted in decision.reclaims if observing else ():
+            self._record(owner, wanted, wanted.size_bytes, "would-reclaim", "", time_s)
+
+    def _ended(self, each: Reclaimed, time_s: float) -> None:
+        result = "refused" if each.error else "reclaimed"
+        self._metrics.inc(metrics.RECLAIMED_BYTES, (each.owner,), each.size_bytes)
+        if each.size_bytes or each.error:
+            self._record(each.owner, each.reclaim, each.size_bytes, result, each.error, time_s)
+
+    def _record(
+        self, owner: str, wanted: Reclaim, size: int, result: str, detail: str, time_s: float
+    ) -> None:
+        # Who was quiet that long begins anew.
+        self._going = {
+            key: going for key, going in self._going.items() if time_s - going.told_s < 2 * TELL_S
+        }
+        going = self._going.setdefault((owner, wanted.cgroup, result), _Going())
+        going.untold_bytes += size
+        if time_s - going.told_s < TELL_S:
+            return
+        self._tell(
+            Record(
+                time_s,
+                _RESULT_KINDS[result],
+                owner,
+                wanted.why,
+                cgroup=wanted.cgroup,
+                resource=RESOURCE,
+                wanted=going.untold_bytes,
+                result=result,
+                detail=detail,
+            )
+        )
+        going.told_s, going.untold_bytes = time_s, 0

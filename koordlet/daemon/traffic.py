@@ -1,0 +1,175 @@
+"""Traffic plans on their way to the kernel, in a thread of their own: whoever configures the
+network at the same time can keep a netlink call waiting."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import msgspec
+import structlog
+
+from koordlet.actuator.devices import FILE_NAME, Devices
+from koordlet.actuator.outcome import Outcome, is_news, signature
+from koordlet.actuator.traffic import Wanted, apply, restore
+from koordlet.config.schema import Config
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Capability, Snapshot
+from koordlet.decision.traffic import TrafficPlan
+from koordlet.hooks.traffic import traffic
+from koordlet.kernel.host import Host
+from koordlet.kernel.layout import Layout
+from koordlet.kernel.tc_probe import probe_traffic
+
+log = structlog.get_logger()
+
+PART = "network-qos"
+CHECK_EVERY_S = 60.0
+"""How often the kernel is compared with a plan that stays the same; routes are looked at then."""
+
+
+class Want(msgspec.Struct, frozen=True):
+    """``net_cls``: pods have a ``net_cls.classid``."""
+
+    plan: TrafficPlan | None
+    devices: tuple[str, ...] = ()
+    net_cls: bool = False
+    observe: bool = False
+
+
+class Traffic:
+    """``capabilities``: what the kernel has for it, empty until somebody has asked for a plan.
+    ``problems``: where to tell that it cannot be done at all."""
+
+    def __init__(
+        self, host: Host, layout: Layout, state_dir: str, boot_id: str, problems: dict[str, str]
+    ) -> None:
+        self._host = host
+        self._layout = layout
+        self._problems = problems
+        self._path = devices_path(state_dir)
+        self._boot_id = boot_id
+        self._devices: Devices | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._job: Future[tuple[Outcome, ...]] | None = None
+        self._want = Want(None)
+        self._done: Want | None = None
+        self._checked = -math.inf
+        self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
+        self.capabilities: tuple[Capability, ...] = ()
+
+    def want(self, want: Want) -> None:
+        """From now on. Returns at once."""
+        self._want = want
+
+    def turn(self, now: float, time: float) -> tuple[Outcome, ...]:
+        """Begin what is due; what was finished since the last call and is worth telling. Returns
+        at once. ``now``: monotonic seconds, ``time``: unix seconds."""
+        news: tuple[Outcome, ...] = ()
+        if self._job is not None:
+            if not self._job.done():
+                return ()
+            news = self._finish()
+        due = self._want != self._done or now - self._checked >= CHECK_EVERY_S
+        if due and not self._idle():
+            want = self._want
+            self._done, self._checked = want, now
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "traffic")
+            self._job = self._pool.submit(self._work, want, time)
+        return news
+
+    def restore(self, time: float, *, dry_run: bool = False) -> tuple[Outcome, ...]:
+        """Take everything of ours away, once what is under way has ended, and do nothing until
+        ``want`` is called again. Raises OSError."""
+        if self._job is not None:
+            wait([self._job])
+        if not dry_run:
+            self._job = self._done = self._devices = None
+            self._want, self._told = Want(None), {}
+        return restore_devices(self._host, self._path, self._boot_id, time, dry_run=dry_run)
+
+    def close(self) -> None:
+        """After what is under way."""
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def _idle(self) -> bool:
+        """Nothing is wanted, and nothing of ours is there."""
+        if self._want.plan is not None:
+            return False
+        try:
+            return self._known().is_empty
+        except OSError as error:
+            self._problems[PART] = str(error)
+            return True
+
+    def _known(self) -> Devices:
+        if self._devices is None:
+            self._devices = Devices(self._path, self._boot_id)
+        return self._devices
+
+    def _finish(self) -> tuple[Outcome, ...]:
+        assert self._job is not None
+        job, self._job = self._job, None
+        try:
+            outcomes = job.result()
+            self._problems.pop(PART, None)
+        except OSError as error:
+            self._problems[PART] = f"{error.filename or 'netlink'}: {error.strerror or error}"
+            return ()
+        except Exception as error:  # the isolation boundary: a defect of ours in that thread
+            log.error("traffic classes failed", exc_info=error)
+            self._problems[PART] = f"{type(error).__name__}: {error}"
+            return ()
+        before, self._told = self._told, {(o.cgroup, o.resource): signature(o) for o in outcomes}
+        return tuple(o for o in outcomes if is_news(o, before.get((o.cgroup, o.resource))))
+
+    def _work(self, want: Want, time: float) -> tuple[Outcome, ...]:
+        control, tables = self._host.traffic()
+        with contextlib.closing(control), contextlib.closing(tables):
+            if want.plan is not None and not self.capabilities:
+                self.capabilities = probe_traffic()
+            features = frozenset(each.feature for each in self.capabilities if each.supported)
+            wanted = Wanted(want.plan, want.devices, features, self._place, want.net_cls)
+            return apply(control, tables, wanted, self._known(), time=time, observe=want.observe)
+
+    def _place(self, cgroup: str) -> tuple[int, int] | None:
+        """(depth, inode) in the unified hierarchy."""
+        if self._layout.v2 is None:
+            return None
+        try:
+            return cgroup.count("/") + 1, self._host.inode(f"{self._layout.v2}/{cgroup}")
+        except OSError:
+            return None
+
+
+def want_of(snapshot: Snapshot, config: Config, *, observe: bool) -> Want:
+    """What the hook network-qos asks for."""
+    table = config.hooks.network_qos
+    return Want(
+        traffic(snapshot) if table.enable else None,
+        table.devices,
+        net_cls=snapshot.node.has(Resource.NET_CLS_CLASSID),
+        observe=observe,
+    )
+
+
+def devices_path(state_dir: str) -> str:
+    return os.path.join(state_dir, FILE_NAME)
+
+
+def restore_devices(
+    host: Host, path: str, boot_id: str, time: float, *, dry_run: bool = False
+) -> tuple[Outcome, ...]:
+    """Take everything of ours off the devices that the file at ``path`` tells of; harmless when
+    repeated. Raises OSError."""
+    devices = Devices(path, boot_id)
+    if devices.is_empty:
+        return ()
+    control, tables = host.traffic()
+    with contextlib.closing(control), contextlib.closing(tables):
+        return restore(control, tables, devices, time=time, observe=dry_run)

@@ -1,0 +1,92 @@
+"""Which containers a runtime must be told new values of (NRI UpdateContainers). Pure.
+
+A runtime keeps the resources of each container and writes all of them whenever one changes. A
+value that koordlet changed behind its back would be lost then, so it is told.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+
+from koordlet.decision.answer import Combined, Wanted
+from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.plan import Decision
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.why import Why
+from koordlet.hooks.delivery import FIELDS, UNASKED
+from koordlet.state.merge import bare_id
+
+Values = dict[Resource, Value]
+Claims = dict[Resource, Wanted]
+
+_TOLD = frozenset(
+    resource for resource, fields in FIELDS.items() if fields.nri.startswith("resources.")
+)
+_GIVEN_UP = Why("nri.given-up", "koordlet does not set this any more; what kubelet asked for")
+
+
+class Updates:
+    """What the runtime was last told of each container, by bare id."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, Values] = {}
+        self._nothing_due: tuple[object, object] | None = None
+        """The pods and decisions, kept as long as nothing changes, for which nothing was due."""
+
+    def answered(self, container_id: str, combined: Combined) -> None:
+        """The runtime asked about a container and got this."""
+        self._nothing_due = None
+        self._told[bare_id(container_id)] = {
+            wanted.resource: wanted.value
+            for wanted in combined.settings
+            if wanted.resource in _TOLD
+        }
+
+    def due(
+        self, pods: Iterable[PodFacts], decisions: Sequence[Decision]
+    ) -> Mapping[str, Combined]:
+        """Bare container id -> what to tell. ``decisions``: of hooks, about everything; a
+        container that no longer is in ``pods`` is forgotten."""
+        asked = (pods, decisions)
+        if self._nothing_due is not None and all(map(operator.is_, asked, self._nothing_due)):
+            return {}
+        settings: dict[str, Claims] = {}
+        for plan in (decision.plan for decision in decisions):
+            for setting in plan.settings:
+                if setting.resource in _TOLD:
+                    claims = settings.setdefault(setting.cgroup, {})
+                    claims[setting.resource] = Wanted(
+                        plan.owner, setting.resource, setting.value, setting.why
+                    )
+        found, alive = {}, set()
+        for container in (container for pod in pods for container in pod.containers):
+            bare = bare_id(container.id)
+            alive.add(bare)
+            if container.is_sandbox or container.cgroup is None:
+                continue
+            changes = self._changes(bare, container, settings.get(container.cgroup, {}))
+            if changes:
+                found[bare] = Combined(tuple(changes))
+        self._told = {bare: told for bare, told in self._told.items() if bare in alive}
+        self._nothing_due = None if found else asked
+        return found
+
+    def pushed(self, wanted: Mapping[str, Combined]) -> None:
+        """The runtime was told; what it refused is not tried again before it changes."""
+        for bare, combined in wanted.items():
+            told = self._told.setdefault(bare, {})
+            for each in combined.settings:
+                if each.why is _GIVEN_UP:
+                    told.pop(each.resource, None)
+                else:
+                    told[each.resource] = each.value
+
+    def _changes(self, bare: str, container: ContainerFacts, wanted: Claims) -> list[Wanted]:
+        told = self._told.get(bare, {})
+        changes = [each for each in wanted.values() if told.get(each.resource) != each.value]
+        for resource in told.keys() - wanted.keys():
+            value = (container.requested or {}).get(resource, UNASKED.get(resource))
+            if value is not None:
+                changes.append(Wanted("nri", resource, value, _GIVEN_UP))
+        return changes

@@ -1,0 +1,1 @@
+"""The words the pure middle speaks: snapshots, plans, reasons. No I/O. Floor 1."""

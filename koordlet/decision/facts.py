@@ -1,0 +1,51 @@
+"""What somebody knows about a pod: a source that lists, or a runtime that asks.
+
+The cgroup tree knows paths, a runtime knows labels. ``None`` means "not known", which is different
+from empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import Resources
+from koordlet.protocol.qos import KubeQoS
+
+
+class ContainerFacts(msgspec.Struct, frozen=True):
+    """``id`` with the runtime's scheme where known (``containerd://<hash>``), else bare."""
+
+    id: str
+    cgroup: str | None = None
+    name: str | None = None
+    is_sandbox: bool | None = None
+    resources: Resources | None = None
+    requested: Mapping[Resource, Value] | None = None
+    """What kubelet asked the runtime for, before any hook."""
+
+
+class PodFacts(msgspec.Struct, frozen=True):
+    """What one source knows about one pod.
+
+    ``as_of``: monotonic seconds at which its labels and annotations were told; of several
+    sources the latest counts for those two.
+    """
+
+    uid: str
+    cgroup: str | None = None
+    kube_qos: KubeQoS | None = None
+    name: str | None = None
+    namespace: str | None = None
+    priority: int | None = None
+    phase: str | None = None
+    labels: Mapping[str, str] | None = None
+    annotations: Mapping[str, str] | None = None
+    resources: Resources | None = None
+    host_network: bool | None = None
+    ips: tuple[str, ...] | None = None
+    runtime_handler: str | None = None
+    as_of: float | None = None
+    containers: tuple[ContainerFacts, ...] = ()

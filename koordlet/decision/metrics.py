@@ -1,0 +1,160 @@
+"""The catalogue of local time series, and the read-only view a decision gets of them.
+
+Kinds, label names and units as in spec/metrics.md 3.2, so that a query known from the
+reference works here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+
+class Metric(NamedTuple):
+    """One kind of series. ``labels`` is the schema: a sample gives a value for each, in order."""
+
+    kind: str
+    labels: tuple[str, ...]
+    unit: str
+    help: str
+
+
+_POD = ("pod_uid",)
+_CONTAINER = ("container_id",)
+_APP = ("host_app_name",)
+_NUMA = ("numa_node_id",)
+
+NODE_CPU_USAGE = Metric("node_cpu_usage", (), "cores", "CPU used by the whole node")
+NODE_MEMORY_USAGE = Metric("node_memory_usage", (), "bytes", "MemTotal - MemAvailable")
+NODE_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
+    "node_memory_usage_with_page_cache", (), "bytes", "MemTotal - MemFree"
+)
+NODE_NUMA_CPU_USAGE = Metric("node_numa_cpu_usage", _NUMA, "cores", "CPU used on a NUMA node")
+NODE_NUMA_MEMORY_USAGE = Metric(
+    "node_numa_memory_usage", _NUMA, "bytes", "memory used on a NUMA node, without page cache"
+)
+SYS_CPU_USAGE = Metric(
+    "sys_cpu_usage", (), "cores", "node CPU that belongs to no pod and no application"
+)
+SYS_MEMORY_USAGE = Metric(
+    "sys_memory_usage", (), "bytes", "node memory that belongs to no pod and no application"
+)
+SYS_NUMA_CPU_USAGE = Metric("sys_numa_cpu_usage", _NUMA, "cores", "system CPU, by NUMA node")
+SYS_NUMA_MEMORY_USAGE = Metric(
+    "sys_numa_memory_usage", _NUMA, "bytes", "system memory, by NUMA node"
+)
+NODE_BE = Metric(
+    "node_be",
+    ("be_resource", "be_allocation"),
+    "milli-cores",
+    "best-effort tier: real-limit, request and usage",
+)
+POD_CPU_USAGE = Metric("pod_cpu_usage", _POD, "cores", "CPU used by a pod")
+POD_MEMORY_USAGE = Metric("pod_memory_usage", _POD, "bytes", "anonymous + unevictable memory")
+POD_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
+    "pod_memory_usage_with_page_cache", _POD, "bytes", "memory with file pages"
+)
+POD_CPU_THROTTLED = Metric("pod_cpu_throttled", _POD, "ratio", "throttled periods / periods")
+CONTAINER_CPU_USAGE = Metric("container_cpu_usage", _CONTAINER, "cores", "CPU used by a container")
+CONTAINER_MEMORY_USAGE = Metric(
+    "container_memory_usage", _CONTAINER, "bytes", "anonymous + unevictable memory"
+)
+CONTAINER_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
+    "container_memory_usage_with_page_cache", _CONTAINER, "bytes", "memory with file pages"
+)
+CONTAINER_CPU_THROTTLED = Metric(
+    "container_cpu_throttled", _CONTAINER, "ratio", "throttled periods / periods"
+)
+HOST_APPLICATION_CPU_USAGE = Metric(
+    "host_application_cpu_usage", _APP, "cores", "CPU used by a host application"
+)
+HOST_APPLICATION_MEMORY_USAGE = Metric(
+    "host_application_memory_usage", _APP, "bytes", "anonymous + unevictable memory"
+)
+HOST_APPLICATION_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
+    "host_application_memory_usage_with_page_cache", _APP, "bytes", "memory.usage / current"
+)
+HOST_APPLICATION_CPU_THROTTLED = Metric(
+    "host_application_cpu_throttled", _APP, "ratio", "throttled periods / periods"
+)
+_PSI = ("psi_resource", "psi_precision", "psi_degree")
+CONTAINER_PSI = Metric(
+    "container_psi", ("pod_uid", "container_id", *_PSI), "percent", "pressure of a container"
+)
+CONTAINER_PSI_CPU_FULL_SUPPORTED = Metric(
+    "container_psi_cpu_full_supported",
+    ("pod_uid", "container_id"),
+    "bool",
+    "1 where cpu.pressure has a full line",
+)
+POD_PSI = Metric("pod_psi", ("pod_uid", *_PSI), "percent", "pressure of a pod")
+POD_PSI_CPU_FULL_SUPPORTED = Metric(
+    "pod_psi_cpu_full_supported", _POD, "bool", "1 where cpu.pressure has a full line"
+)
+HOST_APPLICATION_PSI = Metric(
+    "host_application_psi", ("host_app_name", *_PSI), "percent", "pressure of a host application"
+)
+NODE_PSI = Metric("node_psi", _PSI, "percent", "pressure of the node")
+RESCTRL_LLC = Metric(
+    "resctrl_resource_llc", ("qos", "cache_id"), "bytes", "L3 cache that a class occupies"
+)
+RESCTRL_MB = Metric(
+    "resctrl_resource_mb",
+    ("qos", "cache_id", "resctrl_mb_type"),
+    "bytes",
+    "memory traffic of a class since its group was made",
+)
+KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
+KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
+KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descriptors of koordlet")
+
+CATALOGUE: dict[str, Metric] = {
+    value.kind: value for value in tuple(globals().values()) if isinstance(value, Metric)
+}
+
+
+BUCKETS_MS = tuple(0.01 * 4**k for k in range(8))
+"""Upper bounds of every histogram of milliseconds (spec/metrics.md 7)."""
+
+
+class Aggregate(StrEnum):
+    """How a window becomes one number (spec/metrics.md 3.1, plus min and max)."""
+
+    AVG = "avg"
+    P50 = "p50"
+    P90 = "p90"
+    P95 = "p95"
+    P99 = "p99"
+    LAST = "last"
+    COUNT = "count"
+    MIN = "min"
+    MAX = "max"
+
+
+class Reading(msgspec.Struct, frozen=True):
+    """Answer to one question to the store.
+
+    ``age_s`` is the age of the newest sample used, ``count`` how many went in.
+    """
+
+    value: float
+    age_s: float
+    count: int
+    window_s: float
+
+
+class MetricView(Protocol):
+    """The store as a decision sees it: frozen at the snapshot's instant."""
+
+    def read(
+        self,
+        metric: Metric,
+        labels: tuple[str, ...] = (),
+        *,
+        window_s: float,
+        aggregate: Aggregate = Aggregate.LAST,
+    ) -> Reading | None:
+        """None when the window holds no sample: a stale value does not exist."""
+        ...

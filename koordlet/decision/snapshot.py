@@ -1,0 +1,299 @@
+"""Everything a decision may look at, frozen at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from koordlet.decision.metrics import MetricView
+from koordlet.decision.plan import Victim
+from koordlet.decision.resource import Resource, Value
+from koordlet.protocol.cpuset import CPUSet
+from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass, qos_with_default
+from koordlet.protocol.slo import NodeSLOSpec
+
+
+class WakeKind(StrEnum):
+    TICK = "tick"
+    PSI = "psi"  # a pressure trigger fired, or the sampled stand-in crossed its threshold
+    THROTTLED = "throttled"  # a latency-sensitive group was throttled
+    CHANGE = "change"  # a cgroup came or went, configuration changed
+    ASKED = "asked"  # a container runtime wants to know what a pod or container gets
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """Why this snapshot was taken. ``source``: the cgroup of an alarm, ``node`` for the whole
+    machine."""
+
+    kind: WakeKind = WakeKind.TICK
+    source: str = ""
+
+
+class Cpu(msgspec.Struct, frozen=True, order=True):
+    """One online logical CPU. ``core`` is unique on the node, not only inside its socket."""
+
+    id: int
+    core: int
+    socket: int
+    numa: int
+    l3: int
+
+
+class Topology(msgspec.Struct, frozen=True):
+    """Online CPUs, sorted by id."""
+
+    cpus: tuple[Cpu, ...]
+
+    @property
+    def ids(self) -> CPUSet:
+        return frozenset(cpu.id for cpu in self.cpus)
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """Result of one probe. ``why`` says what was tried and what the kernel answered; ``cost``
+    what does not work without it (empty when supported); ``remedy`` what this host wants done
+    about it (empty when the answer does not tell)."""
+
+    feature: str
+    supported: bool
+    why: str
+    cost: str = ""
+    remedy: str = ""
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """Requests and limits where known. CPU in milli-cores, memory in bytes."""
+
+    request_cpu_milli: int | None = None
+    limit_cpu_milli: int | None = None
+    request_memory_bytes: int | None = None
+    limit_memory_bytes: int | None = None
+    request_batch_cpu_milli: int | None = None
+    limit_batch_cpu_milli: int | None = None
+    request_batch_memory_bytes: int | None = None
+    limit_batch_memory_bytes: int | None = None
+
+
+class CpuPool(msgspec.Struct, frozen=True):
+    """CPUs of one NUMA node that pods of a kind share (spec/protocol.md 2.7)."""
+
+    socket: int
+    numa: int
+    cpus: CPUSet
+
+
+class DeviceNode(msgspec.Struct, frozen=True):
+    """A character device of the host, as a container needs to be told about it."""
+
+    path: str
+    major: int
+    minor: int
+
+
+RDMA_CM = "rdma_cm"
+"""Key of the RDMA connection manager in ``Node.verbs_devices``."""
+
+
+class BlockDevices(msgspec.Struct, frozen=True):
+    """Names -> numbers (``MAJ:MIN``) of the disks below, several where data is spread."""
+
+    disks: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """By what follows ``/dev/``: ``vda``, ``vda1``, ``mapper/vg-lv``, ``vg/lv``."""
+    volume_groups: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """LVM groups with a volume in use."""
+    pod_volumes: Mapping[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    """By ``<pod uid>/<volume>``, the name of the volume's directory."""
+    bfq: frozenset[str] = frozenset()
+    """Numbers of the disks whose requests BFQ schedules."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """Bad input, refused: where it stood (key, JSON path) and what to do about it."""
+
+    subject: str
+    path: str
+    message: str
+
+
+class Container(msgspec.Struct, frozen=True):
+    id: str
+    """``containerd://<hash>`` where the runtime is known, else the bare id."""
+    cgroup: str
+    name: str = ""
+    is_sandbox: bool | None = None
+    """None: nobody has told (the cgroup tree alone cannot)."""
+    resources: Resources = Resources()
+    requested: Mapping[Resource, Value] = msgspec.field(default_factory=dict)
+    """What kubelet asked the runtime for, before any hook; empty: nobody has seen it."""
+
+
+class Pod(msgspec.Struct, frozen=True):
+    """A pod as all its sources together know it. ``origins``: field name -> source name."""
+
+    uid: str
+    cgroup: str
+    kube_qos: KubeQoS
+    containers: tuple[Container, ...] = ()
+    name: str = ""
+    namespace: str = ""
+    raw_qos: QoSClass | None = None
+    priority: int | None = None
+    priority_class: PriorityClass | None = None
+    phase: str = ""
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    resources: Resources = Resources()
+    pinned_cpus: CPUSet | None = None
+    """CPUs of annotation ``scheduling.koordinator.sh/resource-status``."""
+    host_network: bool | None = None
+    """None: nobody has told."""
+    ips: tuple[str, ...] = ()
+    runtime_handler: str = ""
+    faults: tuple[Fault, ...] = ()
+    origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """How messages call it."""
+        return f"pod {self.namespace}/{self.name or self.uid}"
+
+    @property
+    def qos(self) -> QoSClass:
+        return qos_with_default(self.raw_qos, self.kube_qos)
+
+    @property
+    def is_best_effort(self) -> bool:
+        """Best-effort for suppression: label BE or kube BestEffort (spec/qos.md 2.2)."""
+        return self.raw_qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
+
+    @property
+    def is_active(self) -> bool:
+        """False once it ended: then it holds nothing. An unknown phase counts as running."""
+        return self.phase in ("", "Pending", "Running")
+
+
+class Application(msgspec.Struct, frozen=True):
+    """A service on the host that is no pod: from the configuration or ``hostApplications``."""
+
+    name: str
+    cgroup: str
+    qos: QoSClass | None
+    priority: int | None = None
+    priority_class: PriorityClass | None = None
+    systemd_unit: str = ""
+    resources: Resources = Resources()
+    present: bool = True
+    """False while its cgroup does not exist."""
+    origin: str = ""
+
+    @property
+    def is_best_effort(self) -> bool:
+        return self.qos is QoSClass.BE
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The machine. ``*_milli`` are milli-cores."""
+
+    name: str
+    topology: Topology
+    capacity_milli: int
+    memory_bytes: int
+    kubelet_reserved_milli: int = 0
+    annotation_reserved_milli: int = 0
+    reserved_cpus: CPUSet = frozenset()
+    system_qos_cpus: CPUSet = frozenset()
+    """Exclusive CPUs of the SYSTEM class; empty when not exclusive."""
+    system_pool: CPUSet = frozenset()
+    """CPUs that SYSTEM pods run on, exclusive or not; empty: no particular ones."""
+    kubelet_static_policy: bool = False
+    kubelet_static_cpus: CPUSet = frozenset()
+    """CPUs that kubelet's static policy gave to containers for themselves."""
+    share_pools: tuple[CpuPool, ...] | None = None
+    """CPUs that LS pods share, as a cluster has told; None: derive them (hooks/cpu_pools.py)."""
+    be_share_pools: tuple[CpuPool, ...] | None = None
+    cpu_normalization_ratio: float | None = None
+    """How much faster this CPU is than a normal one; None: no normalization."""
+    verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
+    """PCI address -> RDMA verbs device; RDMA_CM -> the connection manager."""
+    l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
+    """L3 cache id -> mask of all its ways, where resctrl can allocate them."""
+    mb_caches: tuple[int, ...] = ()
+    """Cache ids whose memory bandwidth resctrl can allocate."""
+    blocks: BlockDevices = BlockDevices()
+    cpu_vendor: str = ""
+    """``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
+    allocatable: Mapping[str, int] | None = None
+    """Resource name -> amount that the node offers to pods, CPU in milli-cores, the rest in its
+    own unit; None: nobody has told."""
+    kubepods: str = ""
+    """The kubepods root (``kubepods`` or ``kubepods.slice``); empty where there is none."""
+    burstable: str = ""
+    besteffort: str = ""
+    capabilities: Mapping[str, Capability] = msgspec.field(default_factory=dict)
+
+    def has(self, feature: str) -> bool:
+        capability = self.capabilities.get(feature)
+        return capability is not None and capability.supported
+
+
+class InForce(Protocol):
+    """What the kernel holds, as of the snapshot: each value is read at most once per snapshot."""
+
+    def value(self, cgroup: str, resource: Resource) -> Value | None:
+        """None when the cgroup or the file is not there."""
+        ...
+
+    def original(self, cgroup: str, resource: Resource) -> Value | None:
+        """What the file held before koordlet wrote it; where it did not, as ``value``."""
+        ...
+
+    def children(self, cgroup: str) -> tuple[str, ...]:
+        """Relative paths of the direct child cgroups, sorted; empty when gone."""
+        ...
+
+
+class Terminating(msgspec.Struct, frozen=True):
+    """Somebody whose eviction ``owner`` began at ``since`` (as ``Snapshot.now``) and has not ended
+    yet."""
+
+    owner: str
+    since: float
+
+
+class EvictPolicy(StrEnum):
+    """How an application of the configuration may be evicted."""
+
+    NEVER = "never"
+    STOP = "stop"
+    FREEZE = "freeze"
+
+
+class Evicting(msgspec.Struct, frozen=True):
+    """What a decision must know of evictions. ``failed``: could not be ended a short while ago,
+    and why. ``policies``: by name of the application; absent is NEVER."""
+
+    terminating: Mapping[Victim, Terminating] = msgspec.field(default_factory=dict)
+    failed: Mapping[Victim, str] = msgspec.field(default_factory=dict)
+    policies: Mapping[str, EvictPolicy] = msgspec.field(default_factory=dict)
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """``now`` is monotonic seconds (for state machines), ``time`` the unix time (for people)."""
+
+    now: float
+    time: float
+    wake: Wake
+    node: Node
+    pods: tuple[Pod, ...]
+    applications: tuple[Application, ...]
+    slo: NodeSLOSpec | None
+    """Effective NodeSLO, defaults merged; None until a first one is known."""
+    metrics: MetricView
+    in_force: InForce
+    collect_interval_s: float = 1.0
+    sources_synced: bool = True
+    """False until every pod source has listed once: a pod may be missing."""
+    evicting: Evicting = Evicting()

@@ -1,0 +1,1 @@
+"""The demonstration: three arms, one report. Floor 7."""

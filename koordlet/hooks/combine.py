@@ -1,0 +1,134 @@
+"""What all hooks together want for one subject. Pure; every way to a container starts here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from koordlet.decision.answer import Combined, Wanted
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.strategy import (
+    Device,
+    EnvVar,
+    Hook,
+    Level,
+    Mount,
+    ResctrlGroup,
+    Stage,
+    Subject,
+)
+from koordlet.decision.why import Why
+from koordlet.protocol.errors import AnnotationError
+
+
+def check(hooks: Sequence[Hook]) -> None:
+    """Raises ValueError when two hooks share a name, or a resource at some level without the
+    later one declaring that its value counts. A hook that is switched off may be overridden."""
+    names = [hook.name for hook in hooks]
+    taken: dict[tuple[str, Resource], list[str]] = {}
+    for place, hook in enumerate(hooks):
+        if hook.name in names[:place]:
+            raise ValueError(f"two hooks are called {hook.name}; names must differ")
+        if later := sorted(set(hook.overrides) & set(names[place:])):
+            raise ValueError(f"{hook.name} overrides {', '.join(later)}, which must come before it")
+        for key in ((level, resource) for level in hook.levels for resource in hook.writes):
+            others = taken.setdefault(key, [])
+            for other in others:
+                if other not in hook.overrides:
+                    raise ValueError(
+                        f"hooks {other} and {hook.name} both set {key[1]} at level {key[0]}; one "
+                        f"of them must leave it, or {hook.name} must declare that it overrides"
+                    )
+            others.append(hook.name)
+
+
+def lacks(hook: Hook, snapshot: Snapshot) -> bool:
+    """Whether nothing that the hook needs is there."""
+    return bool(hook.needs) and not any(snapshot.node.has(feature) for feature in hook.needs)
+
+
+def serving(
+    hooks: Sequence[Hook], level: Level, snapshot: Snapshot, stage: Stage | None = None
+) -> tuple[Hook, ...]:
+    """Those that have what they need and serve ``level``, at ``stage`` only those that serve it
+    too."""
+    return tuple(
+        hook
+        for hook in hooks
+        if level in hook.levels
+        and (stage is None or stage in hook.stages)
+        and not lacks(hook, snapshot)
+    )
+
+
+def combine(
+    hooks: Sequence[Hook],
+    subject: Subject,
+    snapshot: Snapshot,
+    stage: Stage | None = None,
+    heard: Callable[[str, bool], None] | None = None,
+) -> Combined:
+    """Ask every hook that serves the subject's level, at ``stage`` only those that serve it too.
+
+    ``hooks`` have passed ``check``: of two values for one resource the later hook's counts.
+    ``heard(hook, success)`` is called when a hook has answered.
+    """
+    return ask(serving(hooks, subject.level, snapshot, stage), subject, snapshot, heard)
+
+
+def ask(
+    hooks: Sequence[Hook],
+    subject: Subject,
+    snapshot: Snapshot,
+    heard: Callable[[str, bool], None] | None = None,
+) -> Combined:
+    """``hooks``: those that serve the subject's level."""
+    settings: dict[Resource, Wanted] = {}
+    groups: list[tuple[str, ResctrlGroup]] = []
+    env: dict[str, EnvVar] = {}
+    mounts: dict[str, Mount] = {}
+    devices: dict[str, Device] = {}
+    notes: list[tuple[str, Why]] = []
+    refused: list[tuple[str, str]] = []
+    failed: list[tuple[str, str]] = []
+    for hook in hooks:
+        name, found = hook.name, None
+        try:
+            found = hook.evaluate(subject, snapshot)
+        except AnnotationError as error:
+            notes.append((name, _bad_annotation(name, subject, error)))
+            refused.append((name, str(error)))
+        except Exception as error:  # the isolation boundary: one hook, whatever it raised
+            failed.append((name, f"{type(error).__name__}: {error}"))
+            notes.append((name, Why(f"{name}.failed", failed[-1][1])))
+        if heard is not None:
+            heard(name, found is not None)
+        if found is None:
+            continue
+        # Loops, because most of these are empty most of the time.
+        for resource, value, why in found.settings:
+            settings[resource] = Wanted(name, resource, value, why)
+        for each in found.env:
+            env[each.name] = each
+        for mount in found.mounts:
+            mounts[mount.destination] = mount
+        for device in found.devices:
+            devices[device.node.path] = device
+        groups += [(name, group) for group in found.groups]
+        notes += [(name, note) for note in found.notes]
+    return Combined(
+        tuple(settings.values()),
+        tuple(groups),
+        tuple(env.values()),
+        tuple(mounts.values()),
+        tuple(devices.values()),
+        tuple(notes),
+        tuple(refused),
+        tuple(failed),
+    )
+
+
+def _bad_annotation(hook: str, subject: Subject, error: AnnotationError) -> Why:
+    pod = subject.pod
+    name = f"pod {pod.namespace}/{pod.name or pod.uid}" if pod is not None else subject.cgroup
+    return Why(f"{hook}.bad-annotation", f"{name}: {error}; the annotation is ignored")

@@ -1,0 +1,62 @@
+"""CPU quotas in time of a normal CPU, scaled to the speed of this one (spec/hooks.md 2.4).
+
+Scaled is always what kubelet asked for, never a quota that was scaled already. Without a ratio
+nothing is wanted, so the actuator puts kubelet's quotas back (the reference leaves the scaled
+ones).
+
+Only containers are scaled. The quotas of its containers bound a pod anyway, and v1 refuses a
+container that has more than its pod: a scaled pod could start none that comes with kubelet's own
+quota, as all do that nobody asks koordlet about.
+"""
+
+from __future__ import annotations
+
+from koordlet.decision.cpu_amounts import normalized_quota_us
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Pod, Snapshot
+from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
+from koordlet.decision.why import Input, Why
+from koordlet.hooks.batch_resource import governs
+from koordlet.hooks.native import native_quota_us
+from koordlet.protocol import keys
+from koordlet.protocol.qos import QoSClass
+
+NAME = "cpu-normalization"
+
+
+def hook() -> Hook:
+    return Hook(
+        NAME,
+        levels=(Level.CONTAINER,),
+        evaluate=_evaluate,
+        needs=(Resource.CPU_QUOTA_US.value,),
+        writes=(Resource.CPU_QUOTA_US,),
+        stages=(Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+        overrides=("batch-resource",),
+        without="pods on a faster CPU get more than what their limits mean elsewhere",
+    )
+
+
+def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+    pod, ratio = subject.pod, snapshot.node.cpu_normalization_ratio
+    if pod is None or ratio is None or ratio <= 1 or not _applies(pod):
+        return Adjustment()
+    asked_us = native_quota_us(subject, snapshot)
+    if asked_us is None:
+        return Adjustment()
+    value = normalized_quota_us(asked_us, ratio)
+    text = f"{asked_us} us on a CPU that is {ratio} times as fast as a normal one"
+    facts = (
+        Input(keys.CPU_NORMALIZATION_RATIO.name, ratio),
+        Input("quota asked for", asked_us, "us"),
+    )
+    why = Why("cpu-normalization.scaled", text, facts)
+    return Adjustment(((Resource.CPU_QUOTA_US, value, why),))
+
+
+def _applies(pod: Pod) -> bool:
+    """LS, and what has neither a class nor CPUs of its own; not where the quota comes from mid
+    resources, which are scaled with it."""
+    if pod.raw_qos is not QoSClass.LS and (pod.raw_qos is not None or pod.pinned_cpus):
+        return False
+    return not governs(pod)

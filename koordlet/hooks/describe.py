@@ -1,0 +1,184 @@
+"""What hooks are there, and what they would do to one pod or application. Pure.
+
+The same evaluation as in ``combine`` and ``reconcile``, with each hook asked by itself, so that a
+value that another hook overrides is seen too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from koordlet.decision.answer import Combined
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Node, Snapshot
+from koordlet.decision.strategy import Hook, Level, Stage, Subject
+from koordlet.decision.why import Why
+from koordlet.hooks.combine import combine
+from koordlet.hooks.delivery import FIELDS, Fields
+from koordlet.hooks.reconcile import subjects
+
+_STAGES_OF_LEVEL: Mapping[Level, frozenset[Stage]] = {
+    Level.POD: frozenset({Stage.RUN_POD_SANDBOX, Stage.STOP_POD_SANDBOX, Stage.REMOVE_POD_SANDBOX}),
+    Level.CONTAINER: frozenset(
+        {
+            Stage.CREATE_CONTAINER,
+            Stage.PRE_START_CONTAINER,
+            Stage.POST_START_CONTAINER,
+            Stage.UPDATE_CONTAINER,
+            Stage.STOP_CONTAINER,
+        }
+    ),
+}
+"""About whom a runtime asks at a stage; at all other levels only reconciling acts."""
+
+
+class Need(msgspec.Struct, frozen=True):
+    """A kernel feature; ``why`` says what was tried."""
+
+    feature: str
+    available: bool
+    why: str = ""
+
+
+class HookRow(msgspec.Struct, frozen=True):
+    """One hook. ``available``: at least one of its needs is there, or it has none; ``without``:
+    what it means for the user when it is not. ``enabled``: by the configuration."""
+
+    name: str
+    enabled: bool
+    available: bool
+    levels: tuple[Level, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    writes: tuple[Resource, ...] = ()
+    overrides: tuple[str, ...] = ()
+    needs: tuple[Need, ...] = ()
+    without: str = ""
+
+
+class Action(msgspec.Struct, frozen=True):
+    """What one hook would do to one subject.
+
+    ``kind``: ``setting``, ``env``, ``mount``, ``device``, ``group``, or ``note`` (it does nothing,
+    and says why) and ``failed``. ``stages``: at which a runtime would get it; settings and groups
+    are reconciled besides. ``cri``, ``nri``: the field that carries it there, empty where koordlet
+    writes it itself. ``overridden_by``: the hook whose value counts instead.
+    """
+
+    hook: str
+    level: Level
+    cgroup: str
+    kind: str
+    why: Why
+    container: str = ""
+    name: str = ""
+    value: str = ""
+    stages: tuple[Stage, ...] = ()
+    cri: str = ""
+    nri: str = ""
+    overridden_by: str = ""
+
+
+class _Found(NamedTuple):
+    kind: str
+    name: str
+    value: str
+    why: Why
+    fields: Fields = Fields()
+
+
+def table(every: Sequence[Hook], node: Node, enabled: Sequence[Hook]) -> tuple[HookRow, ...]:
+    """All hooks in the order in which they run; ``enabled``: those of them that do, as they are
+    configured."""
+    running = {hook.name: hook for hook in enabled}
+    return tuple(_row(running.get(hook.name, hook), node, hook.name in running) for hook in every)
+
+
+def actions(
+    hooks: Sequence[Hook], snapshot: Snapshot, wanted: Callable[[Subject], bool]
+) -> tuple[Action, ...]:
+    """Of the subjects of the snapshot that are ``wanted``, from the outside to the inside."""
+    return tuple(
+        action
+        for subject in subjects(snapshot)
+        if wanted(subject)
+        for action in _of_subject(hooks, subject, snapshot)
+    )
+
+
+def of_pod(uid: str) -> Callable[[Subject], bool]:
+    """The pod, its sandbox and its containers."""
+    return lambda subject: subject.pod is not None and subject.pod.uid == uid
+
+
+def of_application(name: str) -> Callable[[Subject], bool]:
+    return lambda subject: subject.application is not None and subject.application.name == name
+
+
+def _row(hook: Hook, node: Node, enabled: bool) -> HookRow:
+    needs = tuple(_need(node, feature) for feature in hook.needs)
+    return HookRow(
+        name=hook.name,
+        enabled=enabled,
+        available=not needs or any(need.available for need in needs),
+        levels=hook.levels,
+        stages=hook.stages,
+        writes=hook.writes,
+        overrides=hook.overrides,
+        needs=needs,
+        without=hook.without,
+    )
+
+
+def _need(node: Node, feature: str) -> Need:
+    capability = node.capabilities.get(feature)
+    why = capability.why if capability is not None else "not tried"
+    return Need(str(feature), node.has(feature), why)
+
+
+def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> Iterator[Action]:
+    winners = {
+        wanted.resource: wanted.owner for wanted in combine(hooks, subject, snapshot).settings
+    }
+    at_level = _STAGES_OF_LEVEL.get(subject.level, frozenset())
+    container = subject.container
+    for hook in hooks:
+        alone = combine((hook,), subject, snapshot)
+        for found in _findings(alone):
+            winner = winners.get(Resource(found.name), "") if found.kind == "setting" else ""
+            yield Action(
+                hook=hook.name,
+                level=subject.level,
+                cgroup=subject.cgroup,
+                kind=found.kind,
+                why=found.why,
+                container=(container.name or container.id) if container is not None else "",
+                name=found.name,
+                value=found.value,
+                stages=tuple(stage for stage in hook.stages if stage in at_level),
+                cri=found.fields.cri,
+                nri=found.fields.nri,
+                overridden_by=winner if winner != hook.name else "",
+            )
+
+
+def _findings(alone: Combined) -> Iterator[_Found]:
+    """Everything that one hook wants, and what it has to say."""
+    for _, group in alone.groups:
+        yield _Found("group", group.name, group.schemata, group.why)
+    for wanted in alone.settings:
+        fields = FIELDS.get(wanted.resource, Fields())
+        yield _Found("setting", wanted.resource, str(wanted.value), wanted.why, fields)
+    for env in alone.env:
+        yield _Found("env", env.name, env.value, env.why, Fields("envs", "env"))
+    for mount in alone.mounts:
+        yield _Found("mount", mount.destination, mount.source, mount.why, Fields("", "mounts"))
+    for device in alone.devices:
+        numbers = f"{device.node.major}:{device.node.minor}"
+        yield _Found("device", device.node.path, numbers, device.why, Fields("", "linux.devices"))
+    failed = {text for _, text in alone.failed}
+    for _, note in alone.notes:
+        kind = "failed" if any(text in note.text for text in failed) else "note"
+        yield _Found(kind, "", "", note)

@@ -1,0 +1,90 @@
+"""Which GPUs a container sees, and its share of one (spec/hooks.md 2.6).
+
+Only a runtime that creates a container can give it variables and mounts: by reconcile there is
+nothing to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from koordlet.decision.snapshot import Pod, Snapshot
+from koordlet.decision.strategy import Adjustment, EnvVar, Hook, Level, Mount, Stage, Subject
+from koordlet.decision.why import Input, Why
+from koordlet.protocol import keys
+from koordlet.protocol.annotation_types import DeviceAllocation
+from koordlet.protocol.errors import AnnotationError
+
+NAME = "gpu-env"
+HAMI_LOCK_DIRECTORY = "/tmp/vgpulock"
+"""Where HAMi-core containers of a node take turns; must exist on the node."""
+
+_CORE = "koordinator.sh/gpu-core"
+_MEMORY = "koordinator.sh/gpu-memory"
+_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
+_WHOLE_CARD_PERCENT = 100
+
+
+@dataclass(frozen=True)
+class GpuEnvOptions:
+    """``hami_library``: the HAMi-core library on the node; must exist there once a pod asks."""
+
+    hami_library: str = "/usr/local/vgpu/libvgpu.so"
+
+
+def hook(options: GpuEnvOptions) -> Hook:
+    return Hook(
+        NAME,
+        levels=(Level.CONTAINER,),
+        evaluate=partial(_evaluate, options),
+        stages=(Stage.CREATE_CONTAINER,),
+    )
+
+
+def _evaluate(options: GpuEnvOptions, subject: Subject, snapshot: Snapshot) -> Adjustment:
+    pod = subject.pod
+    allocated = keys.DEVICE_ALLOCATED.read(pod.annotations) if pod is not None else None
+    gpus = (allocated or {}).get("gpu", ())
+    if pod is None or not gpus:
+        return Adjustment()
+    minors = ",".join(str(gpu.minor) for gpu in gpus)
+    text = f"the scheduler gave the pod GPUs {minors}"
+    why = Why("gpu-env.devices", text, (Input(keys.DEVICE_ALLOCATED.name, minors),))
+    visible = EnvVar("NVIDIA_VISIBLE_DEVICES", minors, why)
+    try:
+        provider = keys.GPU_ISOLATION_PROVIDER.read(pod.labels)
+    except AnnotationError as error:
+        text = f"{pod.title}: {error}; the GPU is not shared by koordlet"
+        return Adjustment(env=(visible,), notes=(Why("gpu-env.unknown-provider", text),))
+    if provider is None:
+        return Adjustment(env=(visible,))
+    return _hami_core(options, pod, gpus[0], visible)
+
+
+def _hami_core(
+    options: GpuEnvOptions, pod: Pod, gpu: DeviceAllocation, visible: EnvVar
+) -> Adjustment:
+    """The share of the first card stands for each card, as in the reference."""
+    ratio, memory = gpu.resources.get(_MEMORY_RATIO), gpu.resources.get(_MEMORY)
+    if ratio is not None and ratio.value >= _WHOLE_CARD_PERCENT:
+        return Adjustment(env=(visible,))
+    missing = _MEMORY_RATIO if ratio is None else _MEMORY
+    if ratio is None or memory is None:
+        text = (
+            f"{pod.title}: {keys.DEVICE_ALLOCATED.name} has no {missing} for GPU {gpu.minor}; "
+            "the container sees the GPU without a limit"
+        )
+        return Adjustment(env=(visible,), notes=(Why("gpu-env.no-share", text),))
+    text = f"{ratio} % of GPU {gpu.minor}, kept apart by HAMi-core"
+    facts = [Input(_MEMORY_RATIO, ratio.value, "%"), Input(_MEMORY, memory.value, "bytes")]
+    core = gpu.resources.get(_CORE)
+    if core is not None:
+        facts.append(Input(_CORE, core.value, "%"))
+    why = Why("gpu-env.hami-core", text, tuple(facts))
+    env = [visible, EnvVar("CUDA_DEVICE_MEMORY_LIMIT", str(memory.value), why)]
+    if core is not None:
+        env.append(EnvVar("CUDA_DEVICE_SM_LIMIT", str(core.value), why))
+    env.append(EnvVar("LD_PRELOAD", options.hami_library, why))
+    paths = (options.hami_library, HAMI_LOCK_DIRECTORY)
+    return Adjustment(env=tuple(env), mounts=tuple(Mount(path, path, why) for path in paths))

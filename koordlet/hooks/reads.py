@@ -1,0 +1,47 @@
+"""What a hook looked up in the kernel, kept to see later whether it would find the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import InForce
+
+_Key = tuple[str, Resource]
+
+
+@dataclass
+class Reads:
+    """Questions to an ``InForce`` and their answers."""
+
+    values: dict[_Key, Value | None] = field(default_factory=dict)
+    originals: dict[_Key, Value | None] = field(default_factory=dict)
+    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def hold(self, now: InForce) -> bool:
+        """Whether all answers are still the same."""
+        return (
+            all(now.value(*key) == found for key, found in self.values.items())
+            and all(now.original(*key) == found for key, found in self.originals.items())
+            and all(now.children(key) == found for key, found in self.children.items())
+        )
+
+
+class Watched:
+    """``InForce`` that notes every question and answer in ``reads``."""
+
+    def __init__(self, in_force: InForce, reads: Reads) -> None:
+        self._in_force = in_force
+        self._reads = reads
+
+    def value(self, cgroup: str, resource: Resource) -> Value | None:
+        found = self._reads.values[cgroup, resource] = self._in_force.value(cgroup, resource)
+        return found
+
+    def original(self, cgroup: str, resource: Resource) -> Value | None:
+        found = self._reads.originals[cgroup, resource] = self._in_force.original(cgroup, resource)
+        return found
+
+    def children(self, cgroup: str) -> tuple[str, ...]:
+        found = self._reads.children[cgroup] = self._in_force.children(cgroup)
+        return found

@@ -1,0 +1,222 @@
+"""Hooks through the reconcile path: what every subject on the node shall have, as plans.
+
+A node has a thousand cgroups, of which few change between two passes. So a pass may be given the
+one before: a pod is asked about again only where something that its answer depends on has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from operator import is_
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Plan, Setting
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Pod, Snapshot
+from koordlet.decision.strategy import Hook, Level, Subject
+from koordlet.decision.why import Input, Why
+from koordlet.hooks import delivery
+from koordlet.hooks.combine import ask, lacks, serving
+from koordlet.hooks.reads import Reads, Watched
+from koordlet.protocol.qos import KubeQoS
+
+
+@dataclass
+class _Found:
+    """What one hook wants of some subjects. ``keep``: cgroups for which it failed."""
+
+    settings: dict[tuple[str, Resource], Setting] = field(default_factory=dict)
+    notes: list[Why] = field(default_factory=list)
+    keep: list[str] = field(default_factory=list)
+
+
+_Part = Mapping[str, _Found]
+"""What was found of some subjects, by hook."""
+
+
+_Asked = Mapping[Level, Sequence[Hook]]
+"""Who is asked about a subject."""
+
+
+@dataclass(frozen=True)
+class _PodPart:
+    """What was found of one pod, and what it depends on besides what is the same for all."""
+
+    pod: Pod
+    reads: Reads
+    found: _Part
+
+
+@dataclass(frozen=True)
+class Pass:
+    """``decisions``: one complete plan for each hook, in their order; the owner is the hook's
+    name. The rest is for the next pass."""
+
+    decisions: tuple[Decision, ...]
+    common: tuple[object, ...]
+    outside: tuple[_Part, _Part]
+    pods: Mapping[str, _PodPart]
+    found: Mapping[str, Sequence[_Found]]
+    incomplete: bool
+
+
+def reconcile(hooks: Sequence[Hook], snapshot: Snapshot) -> tuple[Decision, ...]:
+    """The decisions of a pass that knows of none before."""
+    return run(hooks, snapshot).decisions
+
+
+def run(hooks: Sequence[Hook], snapshot: Snapshot, before: Pass | None = None) -> Pass:
+    """What a pass without ``before`` finds, with as little work as that allows; what did not
+    change is the same object as in ``before``.
+
+    A hook that fails for one subject leaves what it had set there, and goes on with the next.
+    """
+    common = (tuple(hooks), snapshot.node, snapshot.slo, *(_shared(h, snapshot) for h in hooks))
+    if before is not None and before.common != common:
+        before = None
+    known = before.pods if before is not None else {}
+    asked = {level: serving(hooks, level, snapshot) for level in Level}
+    outside = (
+        _ask(asked, _directories(snapshot), snapshot, before.outside[0] if before else {}),
+        _ask(asked, _applications(snapshot), snapshot, before.outside[1] if before else {}),
+    )
+    pods = [_pod_part(asked, pod, snapshot, known.get(pod.uid)) for pod in _pods(snapshot)]
+    found: dict[str, list[_Found]] = {hook.name: [] for hook in hooks}
+    # Two names for one cgroup: the later one, an application that a person declared, counts.
+    for part in (outside[0], *(each.found for each in pods), outside[1]):
+        for owner, each in part.items():
+            found[owner].append(each)
+    # Until everything is known a missing subject is not one that went.
+    incomplete = snapshot.slo is None or not snapshot.sources_synced
+    if before is not None and before.incomplete != incomplete:
+        before = None
+    decisions = tuple(
+        before.decisions[place]
+        if before is not None and _same(found[hook.name], before.found[hook.name])
+        else _decision(hook, found[hook.name], snapshot, incomplete)
+        for place, hook in enumerate(hooks)
+    )
+    by_uid = {each.pod.uid: each for each in pods}
+    return Pass(decisions, common, outside, by_uid, found, incomplete)
+
+
+def subjects(snapshot: Snapshot) -> Iterator[Subject]:
+    """Everything a hook can be asked about: QoS directories, pods with their containers,
+    applications; from the outside to the inside. What has no cgroup is left out: it would be
+    taken for the root."""
+    pods = chain.from_iterable(map(_of_pod, _pods(snapshot)))
+    return chain(_directories(snapshot), pods, _applications(snapshot))
+
+
+def _directories(snapshot: Snapshot) -> Iterator[Subject]:
+    node = snapshot.node
+    directories = {
+        KubeQoS.GUARANTEED: node.kubepods,
+        KubeQoS.BURSTABLE: node.burstable,
+        KubeQoS.BEST_EFFORT: node.besteffort,
+    }
+    yield Subject(Level.NODE, "")
+    for kube, cgroup in directories.items():
+        if cgroup:
+            yield Subject(Level.QOS_DIR, cgroup, kube_qos_dir=kube)
+
+
+def _pods(snapshot: Snapshot) -> Iterator[Pod]:
+    return (pod for pod in snapshot.pods if pod.is_active and pod.cgroup)
+
+
+def _of_pod(pod: Pod) -> Iterator[Subject]:
+    yield Subject(Level.POD, pod.cgroup, pod=pod)
+    for container in pod.containers:
+        level = Level.SANDBOX if container.is_sandbox else Level.CONTAINER
+        if container.cgroup:
+            yield Subject(level, container.cgroup, pod=pod, container=container)
+
+
+def _applications(snapshot: Snapshot) -> Iterator[Subject]:
+    for application in snapshot.applications:
+        if application.present and application.cgroup:
+            yield Subject(Level.APPLICATION, application.cgroup, application=application)
+
+
+def _shared(hook: Hook, snapshot: Snapshot) -> object:
+    try:
+        return hook.shared(snapshot)
+    except Exception:  # the isolation boundary: what it raised is told where a subject asks
+        return object()  # equal to nothing, so that they all ask
+
+
+def _pod_part(asked: _Asked, pod: Pod, snapshot: Snapshot, old: _PodPart | None) -> _PodPart:
+    if old is not None and old.pod is pod and old.reads.hold(snapshot.in_force):
+        return old
+    reads = Reads()
+    watched = msgspec.structs.replace(snapshot, in_force=Watched(snapshot.in_force, reads))
+    found = _ask(asked, _of_pod(pod), watched, old.found if old is not None else {})
+    return _PodPart(pod, reads, found)
+
+
+def _ask(asked: _Asked, about: Iterable[Subject], snapshot: Snapshot, old: _Part) -> _Part:
+    """``old``: what was found before; its objects stay where they are equal."""
+    part: dict[str, _Found] = {}
+
+    def of(owner: str) -> _Found:
+        return part.setdefault(owner, _Found())
+
+    for subject in about:
+        combined = ask(asked[subject.level], subject, snapshot)
+        for owner, setting in delivery.settings(subject, combined):
+            of(owner).settings[setting.cgroup, setting.resource] = setting
+        for owner, note in combined.notes:
+            of(owner).notes.append(note)
+        for owner, _ in combined.failed:
+            of(owner).keep.append(subject.cgroup)
+    return {owner: _kept(old.get(owner), found) for owner, found in part.items()}
+
+
+def _kept(old: _Found | None, new: _Found) -> _Found:
+    # Dictionaries are equal in whatever order.
+    if old is not None and old == new and list(old.settings) == list(new.settings):
+        return old
+    return new
+
+
+def _same(some: Sequence[object], others: Sequence[object]) -> bool:
+    return len(some) == len(others) and all(map(is_, some, others))
+
+
+def _decision(
+    hook: Hook, found: Iterable[_Found], snapshot: Snapshot, incomplete: bool
+) -> Decision:
+    if lacks(hook, snapshot):
+        return Decision(Plan(hook.name), notes=(_unsupported(hook, snapshot),))
+    settings: dict[tuple[str, Resource], Setting] = {}
+    notes: dict[tuple[str, str], list[Why]] = {}
+    keep: list[tuple[str, Resource]] = []
+    for each in found:
+        settings.update(each.settings)
+        for note in each.notes:
+            notes.setdefault((note.rule, note.text), []).append(note)
+        keep.extend((cgroup, resource) for cgroup in each.keep for resource in hook.writes)
+    plan = Plan(hook.name, tuple(settings.values()), tuple(keep), keep_all=incomplete)
+    return Decision(plan, notes=tuple(_counted(n[0], len(n)) for n in notes.values()))
+
+
+def _counted(why: Why, times: int) -> Why:
+    """One note for all subjects that would get the same one."""
+    if times == 1:
+        return why
+    return msgspec.structs.replace(why, inputs=(*why.inputs, Input("cgroups", times)))
+
+
+def _unsupported(hook: Hook, snapshot: Snapshot) -> Why:
+    reasons = []
+    for feature in hook.needs:
+        capability = snapshot.node.capabilities.get(feature)
+        reasons.append(f"{feature}: {capability.why if capability else 'not probed'}")
+    text = f"nothing that {hook.name} needs is there ({'; '.join(reasons)})"
+    if hook.without:
+        text += f": {hook.without}"
+    return Why(f"{hook.name}.unsupported", text)

@@ -1,0 +1,157 @@
+"""Traffic classes of our own, for netQOSPolicy ``tc`` (spec/hooks.md 2.11).
+
+``traffic`` says how the link shall be divided, and the daemon hands that to
+``actuator/traffic.py``. Pods get the class of what they send into their ``net_cls.classid`` where
+the host has it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Pod, Snapshot
+from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
+from koordlet.decision.traffic import MAJOR, Member, Rate, Share, TrafficClass, TrafficPlan
+from koordlet.decision.why import Input, Why
+from koordlet.hooks import bandwidth
+from koordlet.hooks.bandwidth import NodeBandwidth
+from koordlet.protocol.qos import QoSClass
+
+NAME = "network-qos"
+SYSTEM, LS, BE = 2, 3, 4
+"""Minor numbers of the classes of the node; 1 is the whole link."""
+
+_FIRST_OF_PODS = 16
+_MINORS = 1 << 16
+
+_CLASS = {
+    QoSClass.SYSTEM: SYSTEM,
+    QoSClass.LSE: LS,
+    QoSClass.LSR: LS,
+    QoSClass.LS: LS,
+    QoSClass.BE: BE,
+}
+_PRIORITY = {SYSTEM: 1, LS: 2, BE: 3}
+
+
+def hook() -> Hook:
+    return Hook(
+        NAME,
+        levels=(Level.NODE, Level.POD),
+        evaluate=_evaluate,
+        writes=(Resource.NET_CLS_CLASSID,),
+    )
+
+
+def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+    if bandwidth.policy(snapshot) != bandwidth.TC:
+        return Adjustment()
+    if subject.level is Level.NODE:
+        return _node(snapshot)
+    pod = subject.pod
+    node = bandwidth.of_node(snapshot)
+    if pod is None or not node.total_bps or not snapshot.node.has(Resource.NET_CLS_CLASSID):
+        return Adjustment()
+    share, problems = bandwidth.of_pod(pod)
+    minor = _minor(pod, share)
+    notes = tuple(Why("network-qos.ignored", problem) for problem in problems)
+    if minor is None:
+        return Adjustment(notes=notes)
+    text = f"class {MAJOR}:{minor:x} of what the pod sends"
+    why = Why("network-qos.class", text, (Input("class", pod.qos),))
+    return Adjustment(((Resource.NET_CLS_CLASSID, MAJOR << 16 | minor, why),), notes)
+
+
+def _node(snapshot: Snapshot) -> Adjustment:
+    node = bandwidth.of_node(snapshot)
+    notes = [Why("network-qos.ignored", problem) for problem in node.problems]
+    plan = traffic(snapshot)
+    if plan is None:
+        return Adjustment(notes=tuple(notes))
+    own = [each for each in plan.classes if each.minor >= _FIRST_OF_PODS]
+    total = Input("totalNetworkBandwidth", plan.total_bps, "bits/s")
+    text = (
+        f"{len(plan.classes)} traffic classes divide the link (of single pods: {len(own)}, "
+        f"pods in all: {len(plan.members)})"
+    )
+    notes.append(Why("network-qos.classes", text, (total,)))
+    shared = [each for each in own if "," in each.name]
+    notes += (Why("network-qos.shared-class", f"{each.name}: one class") for each in shared)
+    return Adjustment(notes=tuple(notes))
+
+
+def traffic(snapshot: Snapshot) -> TrafficPlan | None:
+    """How the link shall be divided; None where nothing asks for it.
+
+    A pod with limits has a class of its own inside that of its QoS class: a limit promises
+    nothing. Its number follows from its uid, so that it stays while other pods come and go. Two
+    pods that meet in one number share the sum of their limits.
+    """
+    if bandwidth.policy(snapshot) != bandwidth.TC:
+        return None
+    node = bandwidth.of_node(snapshot)
+    if not node.total_bps:
+        return None
+    members = []
+    limited: dict[int, list[tuple[Pod, Share]]] = {}
+    for pod in snapshot.pods:
+        if not pod.is_active or not pod.cgroup:
+            continue
+        share, _ = bandwidth.of_pod(pod)
+        minor = _minor(pod, share)
+        if minor is None:
+            continue
+        # The addresses of a pod on the host network are those of the node.
+        members.append(Member(minor, pod.cgroup, pod.ips if pod.host_network is False else ()))
+        if minor >= _FIRST_OF_PODS:
+            limited.setdefault(minor, []).append((pod, share))
+    if not (node.shares or limited):
+        return None
+    own = (_of_pods(minor, pods, node.total_bps) for minor, pods in sorted(limited.items()))
+    classes = (*_of_node(node), *own)
+    return TrafficPlan(node.total_bps, SYSTEM, classes, tuple(members))
+
+
+def _minor(pod: Pod, share: Share) -> int | None:
+    """None: the pod stays in the default class, because no label says otherwise."""
+    if share.egress.max_bps or share.ingress.max_bps:
+        return _FIRST_OF_PODS + zlib.crc32(pod.uid.encode()) % (_MINORS - _FIRST_OF_PODS)
+    return _CLASS[pod.raw_qos] if pod.raw_qos is not None else None
+
+
+def _of_node(node: NodeBandwidth) -> Iterator[TrafficClass]:
+    """SYSTEM has what the others are not promised."""
+    ls, be = (_bounded(node.shares.get(qos, Share()), node.total_bps) for qos in bandwidth.CLASSES)
+    rest = Share(
+        Rate(max(0, node.total_bps - ls.egress.min_bps - be.egress.min_bps), node.total_bps),
+        Rate(max(0, node.total_bps - ls.ingress.min_bps - be.ingress.min_bps), node.total_bps),
+    )
+    for name, minor, share in (("system", SYSTEM, rest), ("ls", LS, ls), ("be", BE, be)):
+        yield TrafficClass(name, minor, _PRIORITY[minor], share)
+
+
+def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficClass:
+    def together(limits: list[int]) -> Rate:
+        return Rate(0, min(sum(limits), total) if all(limits) else total)
+
+    part_of = min((_CLASS[pod.qos] for pod, _ in pods), key=_PRIORITY.__getitem__)
+    return TrafficClass(
+        ", ".join(pod.title for pod, _ in pods),
+        minor,
+        _PRIORITY[part_of],
+        Share(
+            together([share.egress.max_bps for _, share in pods]),
+            together([share.ingress.max_bps for _, share in pods]),
+        ),
+        part_of,
+    )
+
+
+def _bounded(share: Share, total: int) -> Share:
+    """The link is the limit of what has no other."""
+    return Share(
+        Rate(share.egress.min_bps, share.egress.max_bps or total),
+        Rate(share.ingress.min_bps, share.ingress.max_bps or total),
+    )

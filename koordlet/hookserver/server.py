@@ -1,0 +1,53 @@
+"""The hook API on a socket for root alone. grpc is imported when a proxy connects."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from koordlet.decision.answer import Ask
+from koordlet.hookserver.calls import HookServerStatus
+from koordlet.hookserver.requested import Requested
+from koordlet.kernel.door import Backend, Door
+from koordlet.kernel.unix_socket import Access
+
+if TYPE_CHECKING:
+    from koordlet.hookserver.answers import Answers
+
+
+class HookServer(Door):
+    """``runtime``: scheme of the container ids behind the proxy, where nothing tells it.
+    ``requested``: what kubelet asked for before."""
+
+    def __init__(
+        self,
+        ask: Ask,
+        path: str,
+        runtime: str = "containerd",
+        requested: Requested | None = None,
+    ) -> None:
+        self._ask = ask
+        self._requested = requested or Requested()
+        self._runtime = runtime
+        self._answers: Answers | None = None
+        super().__init__(path, self._start_service, private="private-hooks", group=None)
+
+    def status(self) -> HookServerStatus:
+        answers = self._answers
+        return HookServerStatus(
+            stages=tuple(msgspec.structs.replace(each) for each in answers.stages.values())
+            if answers is not None
+            else (),
+            lost=dict(answers.lost) if answers is not None else {},
+            refused=dict(self.refused),
+        )
+
+    async def _start_service(self, access: Access, private_path: str) -> Backend:
+        # In a thread: importing grpc takes a good part of a second of a busy machine.
+        service = await asyncio.to_thread(importlib.import_module, "koordlet.hookserver.service")
+        self._answers = service.Answers(self._ask, self._runtime, requested=self._requested)
+        backend: Backend = await service.start(self._answers, private_path)
+        return backend

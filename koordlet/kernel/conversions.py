@@ -1,0 +1,58 @@
+"""Numbers in the unit of one file turned into the unit of another (spec/qos.md 8.6)."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from koordlet.decision.cpu_amounts import MAX_SHARES
+from koordlet.decision.resource import MIN_SHARES
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+USER_HZ = os.sysconf("SC_CLK_TCK")
+"""Ticks per second of the times in ``/proc`` and of ``cpuacct.stat``."""
+
+MIN_WEIGHT = 1
+MAX_WEIGHT = 10000
+
+
+def shares_to_weight(shares: int) -> int:
+    """2..262144 -> 1..10000, by the straight line that the reference and runc before 1.3 use.
+    Raises ValueError out of range."""
+    if not MIN_SHARES <= shares <= MAX_SHARES:
+        raise ValueError(f"cpu.shares {shares} is outside {MIN_SHARES}..{MAX_SHARES}")
+    return 1 + (shares - MIN_SHARES) * (MAX_WEIGHT - 1) // (MAX_SHARES - MIN_SHARES)
+
+
+def shares_to_modern_weight(shares: int) -> int:
+    """The same by the curve of runc 1.3 and of crun, which keeps the kernel's defaults (1024
+    shares, weight 100) on each other; the line gives 39."""
+    if shares in (MIN_SHARES, MAX_SHARES):  # the ends, free of rounding
+        return MIN_WEIGHT if shares == MIN_SHARES else MAX_WEIGHT
+    log = math.log2(shares)
+    return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))
+
+
+def weight_to_shares(weight: int) -> int:
+    """1..10000 -> 2..262144. Raises ValueError out of range.
+
+    ``read_weight`` undoes it exactly; ``shares_to_weight`` need not, since both round down.
+    """
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
+        raise ValueError(f"cpu.weight {weight} is outside {MIN_WEIGHT}..{MAX_WEIGHT}")
+    return (weight - 1) * (MAX_SHARES - MIN_SHARES) // (MAX_WEIGHT - 1) + MIN_SHARES
+
+
+def read_weight(shares: int) -> int:
+    """The weight that ``weight_to_shares`` had made these shares of."""
+    return 1 - (MIN_SHARES - shares) * (MAX_WEIGHT - 1) // (MAX_SHARES - MIN_SHARES)
+
+
+def same_shares_on_v2(wanted: int, found: int) -> bool:
+    """Whether ``found``, read from cpu.weight, is what either rule makes of ``wanted``: a weight
+    that the runtime wrote for the same shares is not rewritten."""
+    if wanted == found:
+        return True
+    if not (MIN_SHARES <= wanted <= MAX_SHARES and MIN_SHARES <= found <= MAX_SHARES):
+        return False
+    return read_weight(found) in (shares_to_weight(wanted), shares_to_modern_weight(wanted))

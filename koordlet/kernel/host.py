@@ -1,0 +1,127 @@
+"""The one door to the machine.
+
+Everything koordlet reads, writes or waits for on the host goes through a ``Host``. ``LinuxHost``
+(``kernel/linux.py``) is the real one; the fake kernel (``tests/fakefs``, installed as
+``koordlet_fakefs``) is the other. Both raise ``OSError`` with the errno that Linux gives and
+``filename`` set. Paths are absolute, without a trailing slash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Protocol
+
+from koordlet.kernel.tc import TrafficControl
+from koordlet.kernel.tc_marks import NetFilter
+
+
+def temporary(path: str) -> str:
+    """Where ``Host.replace`` puts the new content first."""
+    return f"{path}.koordlet-new"
+
+
+class File(Protocol):
+    """A kernel file kept open. Every call works at offset 0."""
+
+    @property
+    def path(self) -> str: ...
+
+    def read(self) -> bytes:
+        """The whole content, by one ``pread`` where it fits. ENODEV when the cgroup is gone."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """One ``write(2)``: the kernel takes all of it or raises."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Watch(Protocol):
+    """Something armed in the kernel; ``close`` disarms it and is idempotent."""
+
+    def close(self) -> None: ...
+
+
+class Host(Protocol):
+    """Callbacks of watches run on the thread of the event loop, never inside a call."""
+
+    def open(self, path: str, *, write: bool = False) -> File: ...
+
+    def read(self, path: str) -> bytes:
+        """Open, read, close: for what is read rarely."""
+        ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+    def listdir(self, path: str) -> list[str]: ...
+
+    def subdirs(self, path: str) -> list[str]:
+        """Names of the directories directly below, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def mkdir(self, path: str) -> None: ...
+
+    def rmdir(self, path: str) -> None: ...
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Make ``path`` an ordinary file with this content, at once for whoever reads it: by
+        way of ``temporary(path)``, which a kill can leave behind."""
+        ...
+
+    def unlink(self, path: str) -> None: ...
+
+    def inode(self, path: str) -> int:
+        """Inode number; for a cgroup directory this is the cgroup id."""
+        ...
+
+    def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
+        """A set of directories watched for children that come, go or are renamed.
+
+        ``on_event(directory, child_name)``; with child_name ``""`` events were lost and
+        everything must be listed again (IN_Q_OVERFLOW).
+        """
+        ...
+
+    def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
+        """Arm ``some|full STALL_US WINDOW_US`` on a pressure file.
+
+        Raises OSError EINVAL for a window this process may not use (without CAP_SYS_RESOURCE
+        only multiples of 2 s). After the cgroup is removed the watch closes itself.
+        """
+        ...
+
+    def sched_core(self, command: int, pid: int, scope: int) -> int:
+        """``prctl(PR_SCHED_CORE)`` by the calling thread; pid 0 is that thread. The cookie for
+        GET, else 0."""
+        ...
+
+    def signal(
+        self, pids: Sequence[int], number: int, members: Callable[[], Collection[int]]
+    ) -> None:
+        """Send a signal to those of ``pids`` that ``members`` still lists, asked once no number can
+        have gone to another process. Those that have ended are left out."""
+        ...
+
+    def traffic(self) -> tuple[TrafficControl, NetFilter]:
+        """Traffic control and packet marks of this network namespace; the caller closes both.
+        Their calls block, for long where others configure the network. Raises OSError."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds, CLOCK_MONOTONIC."""
+        ...
+
+    def time(self) -> float:
+        """Unix seconds."""
+        ...
+
+
+class DirectoryWatch(Watch, Protocol):
+    def add(self, directory: str) -> None:
+        """Watch one more directory (not its subtree). Adding twice is harmless."""
+        ...
+
+    def remove(self, directory: str) -> None: ...

@@ -1,0 +1,172 @@
+"""The real host: system calls, and nothing between them and the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from koordlet.kernel.host import DirectoryWatch, Watch, temporary
+from koordlet.kernel.inotify import Inotify
+from koordlet.kernel.psi import PsiWatcher
+from koordlet.kernel.syscalls import sched_core, send_signal
+from koordlet.kernel.tc import TrafficControl
+from koordlet.kernel.tc_marks import NetFilter
+
+_FIRST_READ_BYTES = 4096
+_NEXT_READ_BYTES = 65536
+# A seq_file with many records (cgroup.procs, mountinfo) ends a read where the next record would
+# overflow its one-page buffer, so a short read is the end only when it leaves room for a record.
+_SURELY_WHOLE_BYTES = 3072
+
+
+def _pread_all(descriptor: int, *, trust_short: bool) -> bytes:
+    data = os.pread(descriptor, _FIRST_READ_BYTES, 0)
+    if not data or (trust_short and len(data) < _SURELY_WHOLE_BYTES):
+        return data
+    parts = [data]
+    offset = len(data)
+    while data := os.pread(descriptor, _NEXT_READ_BYTES, offset):
+        parts.append(data)
+        offset += len(data)
+    return b"".join(parts)
+
+
+def _pwrite_all(descriptor: int, path: str, data: bytes) -> None:
+    written = os.pwrite(descriptor, data, 0)
+    if written != len(data):
+        text = f"{os.strerror(errno.EIO)}: only {written} of {len(data)} bytes taken"
+        raise OSError(errno.EIO, text, path)
+
+
+class LinuxFile:
+    """A descriptor kept open. One ``pread`` costs a tenth of opening the file each time."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def read(self) -> bytes:
+        try:
+            # The usual small file without another call: this runs thousands of times a second.
+            data = os.pread(self._descriptor, _FIRST_READ_BYTES, 0)
+            if len(data) < _SURELY_WHOLE_BYTES:
+                return data
+            return _pread_all(self._descriptor, trust_short=True)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def write(self, data: bytes) -> None:
+        try:
+            _pwrite_all(self._descriptor, self.path, data)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class LinuxHost:
+    """``Host`` of the machine this runs on. ``watch_directories`` and ``psi_trigger`` need a
+    running event loop: their callbacks run on it."""
+
+    def __init__(self) -> None:
+        self._psi = PsiWatcher()
+
+    def open(self, path: str, *, write: bool = False) -> LinuxFile:
+        if not write:
+            return LinuxFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            return LinuxFile(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except PermissionError:
+            # cgroup.kill and its like are write-only, also for root.
+            return LinuxFile(path, os.open(path, os.O_WRONLY | os.O_CLOEXEC))
+
+    def read(self, path: str) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return _pread_all(descriptor, trust_short=False)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(descriptor)
+
+    def write(self, path: str, data: bytes) -> None:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _pwrite_all(descriptor, path, data)
+        except OSError as error:
+            error.filename = path
+            raise
+        finally:
+            os.close(descriptor)
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def subdirs(self, path: str) -> list[str]:
+        if os.stat(path).st_nlink == 2:
+            return []  # a leaf, as most cgroups are: "." and the parent's entry are all its links
+        with os.scandir(path) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+
+    def exists(self, path: str) -> bool:
+        return os.access(path, os.F_OK)
+
+    def mkdir(self, path: str) -> None:
+        os.mkdir(path)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def replace(self, path: str, data: bytes) -> None:
+        new = temporary(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(new, flags, 0o644)
+        try:
+            _pwrite_all(descriptor, path, data)
+            os.fsync(descriptor)
+        except OSError:
+            os.unlink(new)
+            raise
+        finally:
+            os.close(descriptor)
+        os.rename(new, path)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def inode(self, path: str) -> int:
+        return os.stat(path).st_ino
+
+    def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
+        return Inotify(asyncio.get_running_loop(), on_event)
+
+    def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
+        return self._psi.arm(path, trigger, on_fire, asyncio.get_running_loop())
+
+    def sched_core(self, command: int, pid: int, scope: int) -> int:
+        return sched_core(command, pid, scope)
+
+    def signal(
+        self, pids: Sequence[int], number: int, members: Callable[[], Collection[int]]
+    ) -> None:
+        send_signal(pids, number, members)
+
+    def traffic(self) -> tuple[TrafficControl, NetFilter]:
+        return TrafficControl(), NetFilter()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def time(self) -> float:
+        return time.time()

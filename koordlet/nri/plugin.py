@@ -1,0 +1,180 @@
+"""The NRI plugin: one session after the other with the runtime, for as long as the daemon runs.
+
+While there is no runtime, or it has NRI off, a look at the socket now and then is all it costs;
+protobuf and the messages are loaded when there is somebody to talk to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import structlog
+
+from koordlet.decision.answer import Ask, Combined
+from koordlet.nri.errors import (
+    ClosedError,
+    NotConnectedError,
+    StatusError,
+    UnsafeUpdateError,
+    WireError,
+)
+from koordlet.nri.options import Options
+from koordlet.nri.status import Phase, Status
+from koordlet.nri.updates import FIRST_SAFE, takes_updates
+
+if TYPE_CHECKING:
+    from koordlet.nri.events import Events, Told
+    from koordlet.nri.session import Session
+
+STABLE_S = 30.0
+"""A session that lasted this long was a good one: the next back-off begins small again."""
+JITTER = 0.1
+PUSH_BATCH = 8
+"""Updates in one call: the runtime makes no pods while it works on them, some 30 ms each."""
+
+log = structlog.get_logger()
+
+
+class Plugin:
+    """``ask`` decides; ``told`` remembers who runs. ``status`` changes as things happen."""
+
+    def __init__(self, ask: Ask, told: Told, options: Options | None = None) -> None:
+        self._ask = ask
+        self._told = told
+        self._options = options or Options()
+        self._events: Events | None = None
+        self._session: Session | None = None
+        self._pushing = asyncio.Lock()
+        self._said = ""
+        self.status = Status(self._options.socket)
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether the runtime has told all pods, so that it can be told of them."""
+        return self._session is not None and self._session.is_synchronized
+
+    @property
+    def takes_updates(self) -> bool:
+        """Whether ``update`` may be called now."""
+        return self.is_connected and takes_updates(self.status.nri_version)
+
+    async def run(self) -> None:
+        """Until cancelled; then the connection is closed and no task of it runs any more."""
+        pause_s = self._options.backoff_s
+        try:
+            while True:
+                await self._wait_for_socket()
+                socket = _identity(self._options.socket)
+                started = time.monotonic()
+                await self._attempt()
+                if time.monotonic() - started > STABLE_S:
+                    pause_s = self._options.backoff_s
+                await self._pause(pause_s * random.uniform(1 - JITTER, 1 + JITTER), socket)
+                pause_s = min(2 * pause_s, self._options.max_backoff_s)
+        finally:
+            self.status.phase = Phase.STOPPED
+
+    async def update(self, wanted: Mapping[str, Combined]) -> tuple[str, ...]:
+        """Tell the runtime new values of containers, by id, that it did not ask about; returns
+        the ids of those that failed. Calls wait for each other. An update and an answer to the
+        runtime do not: never await this while answering.
+
+        Raises NotConnectedError, also where the connection is lost on the way, and
+        UnsafeUpdateError where the runtime could lock up.
+        """
+        session = self._session
+        if session is None or not self.is_connected:
+            raise NotConnectedError("no container runtime is connected by NRI")
+        if not takes_updates(self.status.nri_version):
+            told = self.status.nri_version or "of a version it does not tell"
+            needs = ".".join(map(str, FIRST_SAFE))
+            raise UnsafeUpdateError(
+                f"{self.status.runtime_name} has NRI {told}, and can lock up on updates that it "
+                f"did not ask for; NRI {needs} does not"
+            )
+        from koordlet.nri import changes
+
+        found = {cid: changes.update(cid, combined) for cid, combined in wanted.items()}
+        updates = {cid: message for cid, message in found.items() if message is not None}
+        ids = list(updates)
+        failed: list[str] = []
+        async with self._pushing:
+            for start in range(0, len(ids), PUSH_BATCH):
+                batch = ids[start : start + PUSH_BATCH]
+                try:
+                    refused = await session.push([updates[each] for each in batch])
+                    failed += [each for each in batch if updates[each].container_id in refused]
+                except StatusError as error:
+                    self.status.failed(f"UpdateContainers: {error}")
+                    failed += batch
+                except ClosedError as error:
+                    raise NotConnectedError(str(error)) from error
+        self.status.pushed += len(ids)
+        self.status.push_failed += len(failed)
+        return tuple(failed)
+
+    async def _wait_for_socket(self) -> None:
+        while _identity(self._options.socket) is None:
+            self.status.phase = Phase.NO_SOCKET
+            await asyncio.sleep(self._options.look_s)
+
+    async def _attempt(self) -> None:
+        """One session, however it ends."""
+        status = self.status
+        before = status.sessions
+        status.phase = Phase.CONNECTING
+        status.next_attempt_at = None
+        try:
+            await self._talk()
+            why = "the runtime closed the connection"
+        except (OSError, ClosedError, WireError, StatusError) as error:
+            why = str(error)
+        except Exception as error:  # the isolation boundary: the next session may do better
+            why = f"{type(error).__name__}: {error}"
+            log.exception("nri.session-failed")
+        finally:
+            self._session = None
+        status.failed(why)
+        if status.sessions > before:
+            status.since = time.time()
+            log.warning("nri.connection-lost", socket=status.socket, error=why)
+            self._said = ""
+        else:
+            status.attempts_failed += 1
+            if why != self._said:
+                self._said = why
+                log.warning("nri.cannot-connect", socket=status.socket, error=why)
+
+    async def _talk(self) -> None:
+        reader, writer = await asyncio.open_unix_connection(self._options.socket)
+        from koordlet.nri.events import Events
+        from koordlet.nri.session import Session
+
+        if self._events is None:
+            self._events = Events(self._ask, self._told)
+        self._session = Session(reader, writer, self._events, self.status, self._options)
+        await self._session.run()
+
+    async def _pause(self, seconds: float, socket: tuple[int, int] | None) -> None:
+        """Shorter when the socket is made anew, as a runtime does when it starts."""
+        self.status.phase = Phase.BACKING_OFF
+        self.status.next_attempt_at = time.time() + seconds
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            await asyncio.sleep(min(self._options.look_s, left))
+            if _identity(self._options.socket) not in (None, socket):
+                break
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Differs when the socket was made anew; None when there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns

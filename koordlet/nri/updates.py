@@ -1,0 +1,24 @@
+"""Whether a runtime survives updates that it did not ask for (NRI UpdateContainers).
+
+Before NRI 0.12.1 its library takes its own lock, then the runtime's, to carry out such an update,
+and the other way round to tell plugins of an event. An update that meets any event locks the
+runtime up for good: no pod starts or ends until somebody restarts it (containerd issue 13733).
+Nothing that a plugin sees tells when it is safe; answers to the runtime's own calls always are.
+"""
+
+from __future__ import annotations
+
+import re
+
+FIRST_SAFE = (0, 12, 1)
+_VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(-)?")
+
+
+def takes_updates(nri_version: str) -> bool:
+    """``nri_version``: of its NRI library, as the runtime tells it; those before 0.12 do not."""
+    found = _VERSION.match(nri_version)
+    if found is None:
+        return False
+    version = tuple(int(number) for number in found.groups()[:3])
+    # With a suffix it comes before that version, by the rules of Go modules.
+    return version > FIRST_SAFE or (version == FIRST_SAFE and not found[4])

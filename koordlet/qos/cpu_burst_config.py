@@ -1,0 +1,60 @@
+"""Who may burst, and how far (spec/qos.md 3.1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.decision.snapshot import Pod
+from koordlet.protocol import keys
+from koordlet.protocol.errors import AnnotationError
+from koordlet.protocol.merge import overlay
+from koordlet.protocol.qos import QoSClass
+from koordlet.protocol.slo import CPUBurstStrategy
+
+NOT_FOR = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.BE})
+"""LSE and LSR work has CPUs of its own, best effort must not take more than it was given."""
+_BURST = frozenset({"auto", "cpuBurstOnly"})
+_QUOTA = frozenset({"auto", "cfsQuotaBurstOnly"})
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Percentages of the CPU limit. ``burst_percent`` 0: no burst. ``quota_percent`` None: the
+    quota is not raised. ``period_s`` -1: for ever."""
+
+    burst_percent: int = 0
+    quota_percent: int | None = None
+    period_s: int = -1
+    origin: str = "cpuBurstStrategy"
+
+    @property
+    def is_off(self) -> bool:
+        """Neither budget nor quota: there is nothing to look at."""
+        return not self.burst_percent and self.quota_percent is None
+
+
+def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Config:
+    return Config(
+        burst_percent=(strategy.cpu_burst_percent or 0) if strategy.policy in _BURST else 0,
+        quota_percent=strategy.cfs_quota_burst_percent if strategy.policy in _QUOTA else None,
+        period_s=(
+            -1
+            if strategy.cfs_quota_burst_period_seconds is None
+            else strategy.cfs_quota_burst_period_seconds
+        ),
+        origin=origin,
+    )
+
+
+def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> Config | None:
+    """None: bursts are not for this pod. An annotation that cannot be read counts as absent; it is
+    told with the pod's faults."""
+    if pod.raw_qos in NOT_FOR or not pod.is_active:
+        return None
+    try:
+        own = keys.CPU_BURST.read(pod.annotations)
+    except AnnotationError:
+        own = None
+    if own is None:
+        return of_node(strategy)
+    merged = overlay(strategy, own) or strategy
+    return of_node(merged, f"annotation {keys.CPU_BURST.name}")

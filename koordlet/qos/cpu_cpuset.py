@@ -1,0 +1,157 @@
+"""Policy ``cpuset``: best-effort cgroups are confined to some CPUs (spec/qos.md 2.3 to 2.5)."""
+
+from __future__ import annotations
+
+import math
+
+from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.plan import Setting
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Node, Snapshot
+from koordlet.decision.why import Input, Why
+from koordlet.protocol.cpuset import CPUSet, format_cpulist
+from koordlet.qos.cpu_limit import GROWTH_PER_S, Applied, Limit, ramp
+from koordlet.qos.cpu_pick import Pools, choose, full_set, pools
+from koordlet.qos.cpu_targets import KUBE_DEPTH, Target, Tree, read_cpus, read_own_cpus, walk
+
+# Adding a tenth ten times must come out as one.
+_ROUNDING = 1e-6
+
+_STATIC = Why(
+    "cpu-suppress.static-policy",
+    "kubelet's static CPU manager expects broad pod directories; containers are confined",
+)
+
+
+def minimum_cpus(node: Node) -> int:
+    """CPUs that BE always keeps: 2, and 1 on a node that has no more than two."""
+    return 2 if len(node.topology.cpus) > 2 else 1
+
+
+def apply(
+    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, seen: frozenset[str]
+) -> tuple[Applied, frozenset[str]]:
+    """Settings of the cpuset policy, and the cgroups below the targets that were looked at.
+
+    ``seen``: those of last time. One that is new has its CPU list from a parent that may have
+    been narrow already.
+    """
+    node = snapshot.node
+    found = pools(node, snapshot.pods)
+    least = minimum_cpus(node)
+    current = {target: read_cpus(snapshot.in_force, target.cgroup) for target in targets}
+    readable = [target for target in targets if current[target]]
+    notes = [_unreadable(target) for target in targets if target not in readable]
+    if found.size < least:
+        notes.append(_too_few(found, least))
+    if found.size < least or not readable:
+        return Applied(None, notes=tuple(notes)), seen
+
+    wanted = min(max(math.ceil(limit.milli / 1000), least), found.size)
+    level = limit.level
+    if level is None:
+        level = len(current[readable[0]] or ())
+    step = math.ceil(len(node.topology.cpus) * GROWTH_PER_S)
+    level = max(ramp(level, wanted, step, limit.growth_s), least)
+    count = min(math.floor(level + _ROUNDING), found.size)
+    why = _why(limit, count, wanted)
+
+    settings: list[Setting] = []
+    keep: list[tuple[str, Resource]] = []
+    looked_at: set[str] = set()
+    for target in targets:
+        tree = walk(snapshot.in_force, target.cgroup)
+        below = frozenset(cgroup for cgroup, level in tree if level)
+        allowed = read_cpus(snapshot.in_force, parent(target.cgroup)) or node.topology.ids
+        chosen = choose(found, count)
+        if not chosen <= allowed:
+            chosen = choose(found.within(allowed), count)
+        if target in readable and chosen:
+            full = full_set(found) & allowed
+            settings += _confined(snapshot, target, tree, chosen, full, seen, why)
+            looked_at |= below
+            continue
+        if target in readable:
+            notes.append(_outside(target, allowed))
+        keep += [(cgroup, Resource.CPUSET_CPUS) for cgroup, _ in tree]
+        looked_at |= below & seen
+    applied = Applied(level, count, tuple(settings), tuple(keep), tuple(notes))
+    return applied, frozenset(looked_at)
+
+
+def _confined(
+    snapshot: Snapshot,
+    target: Target,
+    tree: Tree,
+    chosen: CPUSet,
+    full: CPUSet,
+    seen: frozenset[str],
+    why: Why,
+) -> list[Setting]:
+    """Settings of a target and of what is below it.
+
+    Kubernetes: QoS directory, pods, containers. With the static CPU manager policy of kubelet
+    only containers are confined: kubelet rewrites their lists and expects broad parents. Whatever
+    else has a list of its own follows, since v1 does not shrink a parent below it.
+    """
+    in_force = snapshot.in_force
+    static = target.is_kube and snapshot.node.kubelet_static_policy
+    pins = _pins(snapshot)
+    top = read_cpus(in_force, target.cgroup) or frozenset()
+    settings = []
+    for cgroup, level in tree:
+        ours = level <= (KUBE_DEPTH if target.is_kube else 0)
+        if not ours and not in_force.value(cgroup, Resource.CPUSET_CPUS):
+            continue
+        inherits = level > 0 and cgroup not in seen and top < full
+        if inherits:
+            own = read_own_cpus(in_force, cgroup)
+            inherits = own is not None and own <= top
+        if static and level < KUBE_DEPTH:
+            value, reason = full, _STATIC
+        else:
+            # A pod's own placement holds as far as its parent's new list lets it.
+            pin = pins.get(cgroup) or pins.get(parent(cgroup)) or frozenset()
+            value, reason = (pin & chosen) or chosen, why
+        text = format_cpulist(value)
+        settings.append(Setting(cgroup, Resource.CPUSET_CPUS, text, reason, inherits))
+    return settings
+
+
+def _pins(snapshot: Snapshot) -> dict[str, CPUSet]:
+    return {
+        pod.cgroup: pod.pinned_cpus
+        for pod in snapshot.pods
+        if pod.pinned_cpus and pod.is_active and inside(pod.cgroup, snapshot.node.besteffort)
+    }
+
+
+def _why(limit: Limit, count: int, wanted: int) -> Why:
+    text = f"{limit.text}; that makes {count} CPU{'s' if count != 1 else ''}"
+    if count < wanted:
+        text += f" now, growing to {wanted} by at most {GROWTH_PER_S:.0%} of the node each second"
+    return Why("cpu-suppress.cpuset", text, (*limit.inputs, Input("CPUs wanted", wanted)))
+
+
+def _unreadable(target: Target) -> Why:
+    text = (
+        f"{target.name}: cgroup {target.cgroup} has no readable CPU list; left as it is "
+        "(on cgroup v2 its parent must list cpuset in cgroup.subtree_control)"
+    )
+    return Why("cpu-suppress.no-cpuset", text)
+
+
+def _too_few(found: Pools, least: int) -> Why:
+    text = (
+        f"{found.size} CPUs are neither reserved, nor exclusive to the system, nor held by LSE "
+        f"pods; BE needs {least}, so its CPU lists stay as they are"
+    )
+    return Why("cpu-suppress.no-cpus", text)
+
+
+def _outside(target: Target, allowed: CPUSet) -> Why:
+    text = (
+        f"{target.name}: the parent of {target.cgroup} allows CPUs {format_cpulist(allowed)}, "
+        "none of which BE may use; left as it is"
+    )
+    return Why("cpu-suppress.outside-parent", text)

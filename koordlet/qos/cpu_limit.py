@@ -1,0 +1,50 @@
+"""What both policies of CPU suppress share: the limit's ramp and the shape of their result."""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.decision.plan import Setting
+from koordlet.decision.resource import Resource
+from koordlet.decision.why import Input, Why
+
+GROWTH_PER_S = 0.1
+"""Share of the node's processors by which the limit may grow in one second.
+
+The reference grants this step once per iteration, so its interval flag changes the ramp; here it
+belongs to elapsed time, which is the same thing at its default interval of 1 s.
+"""
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """How much BE may have, and since when.
+
+    ``milli``: the allowance with the pressure term; policies apply their own minimum.
+    ``level``: the limit last decided, in the unit of the policy; None when there was none.
+    ``growth_s``: seconds of growth granted (0 while an alarm holds it), ``elapsed_s``: real ones.
+    ``text`` and ``inputs`` tell where ``milli`` comes from.
+    """
+
+    milli: int
+    level: float | None
+    growth_s: float
+    elapsed_s: float
+    text: str
+    inputs: tuple[Input, ...] = ()
+
+
+class Applied(msgspec.Struct, frozen=True):
+    """What a policy makes of a limit. ``level`` None: no judgement possible, keep everything."""
+
+    level: float | None
+    cores: float = 0.0
+    settings: tuple[Setting, ...] = ()
+    keep: tuple[tuple[str, Resource], ...] = ()
+    notes: tuple[Why, ...] = ()
+
+
+def ramp(level: float | None, target: float, step_per_s: float, growth_s: float) -> float:
+    """Slow upwards, at once downwards. ``level`` None: nothing was limited yet."""
+    if level is None or target <= level:
+        return target
+    return min(target, level + step_per_s * growth_s)

@@ -1,0 +1,126 @@
+"""CPU suppress: best-effort work gets what latency-sensitive work leaves (spec/qos.md 2)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Gauge, Plan
+from koordlet.decision.resource import CFS_PERIOD_US
+from koordlet.decision.snapshot import Snapshot, WakeKind
+from koordlet.decision.strategy import Strategy
+from koordlet.decision.why import Why
+from koordlet.qos import cpu_cpuset, cpu_quota
+from koordlet.qos.cpu_allowance import Allowance, allowance, inputs, sentence
+from koordlet.qos.cpu_cpuset import minimum_cpus
+from koordlet.qos.cpu_limit import Limit
+from koordlet.qos.cpu_pressure import Pressure, advance
+from koordlet.qos.cpu_split import Share
+from koordlet.qos.cpu_targets import targets
+
+NAME = "cpu-suppress"
+QUOTA_POLICY = "cfsQuota"
+CPUSET_POLICY = "cpuset"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
+    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``shares`` belong
+    to cfsQuota, ``seen`` (cgroups below the targets) to cpuset."""
+
+    policy: str = ""
+    at: float | None = None
+    level: float | None = None
+    pressure: Pressure = Pressure()
+    shares: dict[str, Share] = {}
+    seen: frozenset[str] = frozenset()
+
+
+def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+    """The complete plan of suppression.
+
+    With an input missing everything stays as it is. Switched off, everything goes back to what
+    was found first.
+    """
+    slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
+    if slo is None or slo.enable is None:
+        text = "no NodeSLO says whether BE is suppressed; BE limits stay as they are"
+        return _keep(snapshot, memory, Why("cpu-suppress.no-slo", text))
+    if not slo.enable:
+        return Decision(Plan(NAME), Memory(at=snapshot.now))
+    policy = QUOTA_POLICY if slo.cpu_suppress_policy == QUOTA_POLICY else CPUSET_POLICY
+    if policy == CPUSET_POLICY and not snapshot.sources_synced:
+        text = "not all pods are known yet, so no CPU list can be told from those of LSE pods"
+        return _keep(snapshot, memory, Why("cpu-suppress.not-synced", text))
+    terms = allowance(snapshot, slo)
+    if isinstance(terms, Why):
+        return _keep(snapshot, memory, terms)
+    return _suppress(snapshot, memory, policy, terms)
+
+
+def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance) -> Decision:
+    if memory.policy != policy:
+        memory = Memory(policy, memory.at, pressure=memory.pressure)
+    found, refused = targets(snapshot)
+    notes = [Why("cpu-suppress.refused", text) for text in refused]
+    elapsed_s = _elapsed_s(snapshot, memory)
+    pressure, alarm = advance(
+        memory.pressure, snapshot, terms, found, _minimum_milli(snapshot, policy, terms), elapsed_s
+    )
+    if alarm is not None:
+        notes.append(alarm)
+    pressure_milli = pressure.milli(terms)
+    limit = Limit(
+        milli=terms.less(pressure_milli),
+        level=memory.level,
+        growth_s=0.0 if pressure.holds(snapshot.now) else elapsed_s,
+        elapsed_s=elapsed_s,
+        text=sentence(terms, pressure_milli),
+        inputs=inputs(terms, pressure_milli),
+    )
+    shares, seen = memory.shares, memory.seen
+    if policy == QUOTA_POLICY:
+        applied, shares = cpu_quota.apply(snapshot, found, limit, shares)
+    else:
+        applied, seen = cpu_cpuset.apply(snapshot, found, limit, seen)
+    if not found:
+        text = "no best-effort cgroup on this node: nothing to suppress"
+        notes.append(Why("cpu-suppress.no-target", text))
+    gauges = [Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)]
+    if applied.settings:
+        gauges.append(Gauge("be_suppress_cpu_cores", applied.cores, (("type", policy),)))
+    plan = Plan(
+        NAME,
+        settings=applied.settings,
+        keep=applied.keep,
+        keep_all=bool(found) and applied.level is None,
+    )
+    after = Memory(policy, snapshot.now, applied.level, pressure, shares, seen)
+    return Decision(plan, after, (*notes, *applied.notes), tuple(gauges))
+
+
+def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
+    """Time since the last decision. The first one counts as one interval."""
+    if memory.at is None:
+        return snapshot.collect_interval_s
+    return max(snapshot.now - memory.at, 0.0)
+
+
+def _minimum_milli(snapshot: Snapshot, policy: str, terms: Allowance) -> int:
+    """What the policy never goes under."""
+    quota_milli = cpu_quota.LEAST_US * 1000 // CFS_PERIOD_US
+    least = quota_milli if policy == QUOTA_POLICY else minimum_cpus(snapshot.node) * 1000
+    return max(least, terms.floor_milli or 0)
+
+
+def _keep(snapshot: Snapshot, memory: Memory, why: Why) -> Decision:
+    """No judgement possible. Time that passes like this earns no growth."""
+    after = msgspec.structs.replace(memory, at=snapshot.now)
+    return Decision(Plan(NAME, keep_all=True), after, (why,))
+
+
+STRATEGY = Strategy(
+    name=NAME,
+    decide=decide,
+    initial=Memory(),
+    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
+)

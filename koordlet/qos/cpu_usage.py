@@ -1,0 +1,134 @@
+"""CPU used by pods and applications, each piece of work counted once.
+
+A cgroup's counter holds what is inside it, so of an application inside another one, or inside a
+pod, the use stands in two samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import msgspec
+
+from koordlet.decision.cgroups import parent
+from koordlet.decision.metrics import (
+    HOST_APPLICATION_CPU_USAGE,
+    NODE_CPU_USAGE,
+    POD_CPU_USAGE,
+    Aggregate,
+    Metric,
+    Reading,
+)
+from koordlet.decision.snapshot import Snapshot
+
+# A counter gone wrong must not enter the sum; no machine has a million cores.
+_MAX_CORES = 1e6
+
+
+class SubjectUsage(msgspec.Struct, frozen=True):
+    """One pod or application. ``cores``: without what other subjects inside it use; None when
+    it has no usable sample."""
+
+    cgroup: str
+    is_pod: bool
+    is_best_effort: bool
+    cores: float | None = None
+    age_s: float = 0.0
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Sum over some subjects, in cores.
+
+    ``missing`` subjects had no usable sample in the window; what they use is then part of the
+    subject around them, or of the system term. ``age_s`` is that of the oldest sample in the sum.
+    """
+
+    cores: float = 0.0
+    count: int = 0
+    missing: int = 0
+    age_s: float = 0.0
+
+    @property
+    def milli(self) -> int:
+        return math.trunc(self.cores * 1000)
+
+
+def window_s(snapshot: Snapshot) -> float:
+    """A sample older than two collect intervals does not exist (spec/qos.md 1.6)."""
+    return 2 * snapshot.collect_interval_s
+
+
+def node_usage(snapshot: Snapshot) -> Usage | None:
+    """CPU used by the whole node; None without a usable sample."""
+    reading = read_usage(snapshot, NODE_CPU_USAGE, ())
+    return None if reading is None else Usage(reading.value, 1, age_s=reading.age_s)
+
+
+def usage_by_subject(
+    snapshot: Snapshot, within_s: float | None = None, aggregate: Aggregate = Aggregate.LAST
+) -> tuple[SubjectUsage, ...]:
+    """Every pod, and every application that is present. ``within_s``: None = ``window_s``.
+
+    Of a pod and an application with the same cgroup the use counts as the application's.
+    """
+    subjects = [
+        (
+            SubjectUsage(pod.cgroup, True, pod.is_best_effort),
+            read_usage(snapshot, POD_CPU_USAGE, (pod.uid,), within_s, aggregate),
+        )
+        for pod in snapshot.pods
+    ]
+    subjects += [
+        (
+            SubjectUsage(app.cgroup, False, app.is_best_effort),
+            read_usage(snapshot, HOST_APPLICATION_CPU_USAGE, (app.name,), within_s, aggregate),
+        )
+        for app in snapshot.applications
+        if app.present
+    ]
+    # Shorter paths first: what is around a subject comes before it.
+    subjects.sort(key=lambda subject: len(subject[0].cgroup))
+    own = [0.0 if reading is None else reading.value for _, reading in subjects]
+    holder: dict[str, int] = {}
+    for index, (subject, reading) in enumerate(subjects):
+        if reading is None or not subject.cgroup:
+            continue
+        around = subject.cgroup
+        while around and around not in holder:
+            around = parent(around)
+        if around:
+            own[holder[around]] -= reading.value
+        holder[subject.cgroup] = index
+    return tuple(
+        subject
+        if reading is None
+        else msgspec.structs.replace(subject, cores=max(cores, 0.0), age_s=reading.age_s)
+        for (subject, reading), cores in zip(subjects, own, strict=True)
+    )
+
+
+def total(subjects: Iterable[SubjectUsage]) -> Usage:
+    cores, count, missing, age_s = 0.0, 0, 0, 0.0
+    for subject in subjects:
+        if subject.cores is None:
+            missing += 1
+            continue
+        cores += subject.cores
+        count += 1
+        age_s = max(age_s, subject.age_s)
+    return Usage(cores, count, missing, age_s)
+
+
+def read_usage(
+    snapshot: Snapshot,
+    metric: Metric,
+    labels: tuple[str, ...],
+    within_s: float | None = None,
+    aggregate: Aggregate = Aggregate.LAST,
+) -> Reading | None:
+    """Cores, where that is a finite, non-negative, possible number. ``within_s``: None =
+    ``window_s``."""
+    window = window_s(snapshot) if within_s is None else within_s
+    reading = snapshot.metrics.read(metric, labels, window_s=window, aggregate=aggregate)
+    return reading if reading is not None and 0 <= reading.value <= _MAX_CORES else None

@@ -1,0 +1,1 @@
+"""Outwards: metrics page, health, decision log. Floor 5."""

@@ -1,0 +1,62 @@
+"""What the HTTP server answers: the three pages, alive, ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+
+from koordlet.report import page
+from koordlet.report.http import Handler, Response
+from koordlet.report.metrics import Metrics, Page
+
+LINES_AT_ONCE = 500
+"""Some 3 ms; a page of 600 containers is 60 ms long, and alarms must not wait for it."""
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Health:
+    """``tick_age_s``: seconds since the last tick ended, or since the start before the first;
+    alive means it is at most ``limit_s``. ``not_ready``: reasons, empty when ready."""
+
+    tick_age_s: float
+    limit_s: float
+    not_ready: tuple[str, ...] = ()
+
+
+def routes(metrics: Metrics, health: Callable[[], Health]) -> dict[str, Handler]:
+    """Path -> handler. ``/metrics`` is the internal page followed by the external one."""
+    return {
+        "/metrics": partial(_page, metrics, Page.INTERNAL, Page.EXTERNAL),
+        "/internal-metrics": partial(_page, metrics, Page.INTERNAL),
+        "/external-metrics": partial(_page, metrics, Page.EXTERNAL),
+        "/healthz": partial(_alive, health),
+        "/readyz": partial(_ready, health),
+    }
+
+
+async def _page(metrics: Metrics, *pages: Page) -> Response:
+    lines = []
+    for line in page.lines(metrics, *pages):
+        lines.append(line)
+        if len(lines) % LINES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return Response(200, page.encode(lines), page.CONTENT_TYPE)
+
+
+async def _alive(ask: Callable[[], Health]) -> Response:
+    health = ask()
+    if health.tick_age_s <= health.limit_s:
+        return Response(200, b"ok\n", TEXT)
+    text = f"the last tick ended {health.tick_age_s:.1f} s ago, allowed are {health.limit_s:g} s\n"
+    return Response(503, text.encode(), TEXT)
+
+
+async def _ready(ask: Callable[[], Health]) -> Response:
+    health = ask()
+    body = msgspec.json.encode({"ready": not health.not_ready, "reasons": health.not_ready})
+    return Response(503 if health.not_ready else 200, body + b"\n", "application/json")

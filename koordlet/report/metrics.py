@@ -1,0 +1,337 @@
+"""What koordlet exports to Prometheus: one table, and the numbers behind it.
+
+Names, labels and the split into two pages are those of spec/metrics.md 7; counters have no
+``_total`` at their end. Families of ours carry no ``node`` label: the scrape adds ``instance``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from koordlet.decision.metrics import BUCKETS_MS
+from koordlet.decision.plan import Gauge
+
+PREFIX = "koordlet_"
+Labels = tuple[str, ...]
+
+
+class Kind(StrEnum):
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+class Page(StrEnum):
+    """Which page besides ``/metrics`` shows a family."""
+
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+
+
+@dataclass(frozen=True)
+class Family:
+    """``name`` without the prefix, ``labels`` in the order in which samples give their values;
+    ``node`` says whether label ``node`` comes before them. ``buckets`` are upper bounds."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels = ()
+    node: bool = False
+    page: Page = Page.INTERNAL
+    buckets: tuple[float, ...] = ()
+
+
+_POD = ("pod_uid", "pod_name", "pod_namespace")
+_PSI = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
+
+# In the reference (spec/metrics.md 7).
+START_TIME = Family("start_time", Kind.GAUGE, "Unix time of the start of koordlet", node=True)
+NODE_USED_CPU_CORES = Family(
+    "node_used_cpu_cores", Kind.GAUGE, "CPU used by the node in the last round, cores", node=True
+)
+NODE_USED_MEMORY_BYTES = Family(
+    "node_used_memory_bytes",
+    Kind.GAUGE,
+    "Memory used by the node in the last round, bytes",
+    node=True,
+)
+BE_SUPPRESS_CPU_CORES = Family(
+    "be_suppress_cpu_cores",
+    Kind.GAUGE,
+    "CPU left to best-effort by suppression, cores, by mechanism (cpuset, cfsQuota)",
+    ("type",),
+    node=True,
+)
+BE_SUPPRESS_LS_USED_CPU_CORES = Family(
+    "be_suppress_ls_used_cpu_cores",
+    Kind.GAUGE,
+    "CPU used by what is not best-effort, as suppression saw it, cores",
+    node=True,
+)
+BE_SUPPRESS_BE_USED_CPU_CORES = Family(
+    "be_suppress_be_used_cpu_cores",
+    Kind.GAUGE,
+    "CPU used by best-effort, as suppression saw it, cores",
+    node=True,
+)
+_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
+CONTAINER_SCALED_CFS_BURST = Family(
+    "container_scaled_cfs_burst_us",
+    Kind.GAUGE,
+    "Burst budget that a container has from CPU burst, us",
+    _SCALED,
+    node=True,
+)
+CONTAINER_SCALED_CFS_QUOTA = Family(
+    "container_scaled_cfs_quota_us",
+    Kind.GAUGE,
+    "Raised quota that a container has from CPU burst, us",
+    _SCALED,
+    node=True,
+)
+CONTAINER_PSI = Family(
+    "container_psi",
+    Kind.GAUGE,
+    "Pressure stall information of a container, percent of time",
+    ("container_id", "container_name", *_POD, *_PSI),
+    node=True,
+    page=Page.EXTERNAL,
+)
+POD_PSI = Family(
+    "pod_psi",
+    Kind.GAUGE,
+    "Pressure stall information of a pod, percent of time",
+    (*_POD, *_PSI),
+    node=True,
+    page=Page.EXTERNAL,
+)
+RESCTRL_LLC_OCCUPANCY = Family(
+    "resctrl_llc_occupancy",
+    Kind.GAUGE,
+    "L3 cache that a class occupies, bytes",
+    ("cache_id", "qos"),
+    node=True,
+    page=Page.EXTERNAL,
+)
+RESCTRL_MEMORY_BANDWIDTH = Family(
+    "resctrl_memory_bandwidth",
+    Kind.GAUGE,
+    "Memory traffic of a class since its group was made, bytes",
+    ("cache_id", "qos", "mb_type"),
+    node=True,
+    page=Page.EXTERNAL,
+)
+HOST_APPLICATION_RESOURCE_USAGE = Family(
+    "host_application_resource_usage",
+    Kind.GAUGE,
+    "Usage of a host application, cores or bytes",
+    ("host_application_name", "resource", "priority_class", "qos"),
+    node=True,
+)
+RESOURCE_UPDATE_DURATION = Family(
+    "resource_update_duration_milliseconds",
+    Kind.HISTOGRAM,
+    "Time of one write to the kernel, milliseconds",
+    ("type", "status"),
+    buckets=BUCKETS_MS,
+)
+RUNTIME_HOOK_INVOKED_DURATION = Family(
+    "runtime_hook_invoked_duration_milliseconds",
+    Kind.HISTOGRAM,
+    "Time of one hook while a runtime asks, milliseconds",
+    ("hook", "stage", "status"),
+    node=True,
+    buckets=BUCKETS_MS,
+)
+CONTAINER_OOM_SCORE_ADJ = Family(
+    "container_oom_score_adj",
+    Kind.GAUGE,
+    "Out-of-memory score adjustment that a container's annotation asks for",
+    (*_POD, "container_name"),
+    node=True,
+)
+CPUSET_SHARE_POOL_CPU_CORES = Family(
+    "cpuset_share_pool_cpu_cores", Kind.GAUGE, "CPUs that LS pods share", node=True
+)
+CPUSET_BE_SHARE_POOL_CPU_CORES = Family(
+    "cpuset_be_share_pool_cpu_cores", Kind.GAUGE, "CPUs that BE pods share", node=True
+)
+POD_EVICTION = Family(
+    "pod_eviction", Kind.COUNTER, "Pods evicted, by what asked for it", ("reason",), node=True
+)
+POD_EVICTION_DETAIL = Family(
+    "pod_eviction_detail",
+    Kind.COUNTER,
+    "Evictions of each pod in the last minutes",
+    ("pod_namespace", "pod_name", "reason"),
+    node=True,
+)
+
+# Of ours.
+APPLICATION_EVICTION = Family(
+    "application_eviction", Kind.COUNTER, "Applications stopped", ("application", "reason")
+)
+EVICTION_DURATION = Family(
+    "eviction_duration_seconds",
+    Kind.HISTOGRAM,
+    "From the decision until nothing of the victim runs",
+    ("feature",),
+    buckets=(0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
+)
+HOOKS_PASS_DURATION = Family(
+    "hooks_pass_duration_milliseconds",
+    Kind.HISTOGRAM,
+    "Time of all hooks for everything on the node, milliseconds",
+    buckets=BUCKETS_MS,
+)
+NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
+NRI_EVENTS = Family("nri_events", Kind.COUNTER, "Requests of the container runtime", ("event",))
+NRI_HANDLER_DURATION = Family(
+    "nri_handler_duration_milliseconds",
+    Kind.HISTOGRAM,
+    "Time of the answer to one request of the container runtime, milliseconds",
+    ("event",),
+    buckets=BUCKETS_MS,
+)
+NRI_ERRORS = Family("nri_errors", Kind.COUNTER, "Requests answered with an error, lost connections")
+NRI_RECONNECTS = Family("nri_reconnects", Kind.COUNTER, "Connections after the first one")
+BUILD_INFO = Family("build_info", Kind.GAUGE, "Always 1", ("version",))
+READY = Family("ready", Kind.GAUGE, "1 when every part has started")
+COLLECTOR_DURATION = Family(
+    "collector_duration_seconds", Kind.GAUGE, "Time of the last round", ("collector",)
+)
+COLLECTOR_SUCCESS = Family(
+    "collector_success", Kind.GAUGE, "1 when the last round succeeded", ("collector",)
+)
+COLLECTOR_STALENESS = Family(
+    "collector_staleness_seconds", Kind.GAUGE, "Time since the last success", ("collector",)
+)
+COLLECTOR_SAMPLES = Family(
+    "collector_samples", Kind.GAUGE, "Samples of the last round", ("collector",)
+)
+COLLECTOR_SHED = Family(
+    "collector_shed", Kind.GAUGE, "1 while switched off to keep the budget", ("collector",)
+)
+TICK_DURATION = Family(
+    "tick_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time of one tick, from collection to the last write",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0),
+)
+ALARMS = Family("alarms", Kind.COUNTER, "Alarms that woke strategies", ("kind",))
+ALARM_TO_WRITE = Family(
+    "alarm_to_write_seconds",
+    Kind.HISTOGRAM,
+    "From an alarm to the last write that answers it",
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
+)
+DECISIONS = Family(
+    "decisions", Kind.COUNTER, "Settings by owner and what became of them", ("owner", "result")
+)
+RECLAIMED_BYTES = Family(
+    "reclaimed_bytes", Kind.COUNTER, "Memory taken back from cgroups on demand, bytes", ("owner",)
+)
+CONFLICTS = Family("conflicts", Kind.GAUGE, "Settings backed off from, for a second writer")
+REFUSED_INPUTS = Family("refused_inputs", Kind.GAUGE, "Bad inputs refused at present")
+PROBLEMS = Family("problems", Kind.GAUGE, "Parts of koordlet that do not work at present")
+CAPABILITY = Family(
+    "capability", Kind.GAUGE, "1 when this kernel has the feature, else 0", ("feature",)
+)
+SOURCE_SYNCED = Family(
+    "source_synced", Kind.GAUGE, "1 when the source has listed once", ("source",)
+)
+TSDB_SERIES = Family("tsdb_series", Kind.GAUGE, "Series in memory")
+TSDB_MEMORY_BYTES = Family("tsdb_memory_bytes", Kind.GAUGE, "Memory of the store")
+TSDB_DISK_BYTES = Family("tsdb_disk_bytes", Kind.GAUGE, "Segments on disk")
+TSDB_SEGMENTS = Family("tsdb_segments", Kind.GAUGE, "Number of segments on disk")
+TSDB_DAMAGED_SEGMENTS = Family("tsdb_damaged_segments", Kind.GAUGE, "Segments put aside")
+TSDB_ON_DISK = Family("tsdb_on_disk", Kind.GAUGE, "1 when segments can be written")
+DECISION_LOG_DROPPED = Family("decision_log_dropped", Kind.COUNTER, "Records not written")
+JOURNAL_ENTRIES = Family("journal_entries", Kind.GAUGE, "Values changed, with their originals")
+JOURNAL_HEALTHY = Family("journal_healthy", Kind.GAUGE, "1 when originals can be recorded")
+OWN_CPU_CORES = Family("own_cpu_cores", Kind.GAUGE, "CPU used by koordlet itself")
+OWN_RSS_BYTES = Family("own_rss_bytes", Kind.GAUGE, "Resident memory of koordlet itself")
+OWN_OPEN_FILES = Family("own_open_files", Kind.GAUGE, "Descriptors of koordlet itself")
+CONFIG_RELOAD_SUCCESS = Family(
+    "config_reload_success", Kind.GAUGE, "0 while a bad new configuration is kept out"
+)
+ADMIN_REFUSED_CONNECTIONS = Family(
+    "admin_refused_connections", Kind.COUNTER, "Local callers turned away", ("reason",)
+)
+
+FAMILIES: dict[str, Family] = {
+    value.name: value for value in tuple(globals().values()) if isinstance(value, Family)
+}
+
+
+@dataclass
+class Histogram:
+    """``counts[i]`` observations were at most ``buckets[i]`` and above the one before; the last
+    is for those above all."""
+
+    counts: list[int]
+    sum: float = 0.0
+
+
+@dataclass
+class Metrics:
+    """The numbers of one daemon. Every call raises ValueError when the label values do not fit
+    the family. Not for use from several threads."""
+
+    node: str
+    scalars: dict[Family, dict[Labels, float]] = field(default_factory=dict)
+    histograms: dict[Family, dict[Labels, Histogram]] = field(default_factory=dict)
+    _published: dict[str, set[tuple[Family, Labels]]] = field(default_factory=dict)
+
+    def set(self, family: Family, value: float, labels: Labels = ()) -> None:
+        """A gauge; or a counter whose total somebody else keeps."""
+        self._checked(family, labels)
+        self.scalars.setdefault(family, {})[labels] = value
+
+    def inc(self, family: Family, labels: Labels = (), by: float = 1.0) -> None:
+        self._checked(family, labels)
+        series = self.scalars.setdefault(family, {})
+        series[labels] = series.get(labels, 0.0) + by
+
+    def observe(self, family: Family, value: float, labels: Labels = ()) -> None:
+        self._checked(family, labels)
+        series = self.histograms.setdefault(family, {})
+        histogram = series.get(labels)
+        if histogram is None:
+            histogram = series[labels] = Histogram([0] * (len(family.buckets) + 1))
+        histogram.counts[bisect_left(family.buckets, value)] += 1
+        histogram.sum += value
+
+    def replace(self, family: Family, samples: Mapping[Labels, float]) -> None:
+        """All samples of ``family``: what is not in ``samples`` disappears."""
+        for labels in samples:
+            self._checked(family, labels)
+        self.scalars[family] = dict(samples)
+
+    def publish(self, owner: str, gauges: Iterable[Gauge]) -> None:
+        """Figures of a decision. What the owner published last time and no longer does
+        disappears: a mechanism given up must not go on showing its last value."""
+        new: dict[tuple[Family, Labels], float] = {}
+        for gauge in gauges:
+            family = FAMILIES.get(gauge.name)
+            given = dict(gauge.labels)
+            if family is None or given.keys() != set(family.labels):
+                raise ValueError(
+                    f"{owner} publishes {gauge.name} with labels {sorted(given)}, which is not in "
+                    "the table of koordlet/report/metrics.py"
+                )
+            new[family, tuple(given[name] for name in family.labels)] = gauge.value
+        for family, labels in self._published.get(owner, set()) - new.keys():
+            self.scalars[family].pop(labels, None)
+        for (family, labels), value in new.items():
+            self.set(family, value, labels)
+        self._published[owner] = set(new)
+
+    @staticmethod
+    def _checked(family: Family, labels: Labels) -> None:
+        if len(labels) != len(family.labels):
+            raise ValueError(f"{family.name} has labels {family.labels}, not {labels}")

@@ -1,0 +1,121 @@
+"""What several sources know about one pod, put together. Pure.
+
+The first source that knows a field decides it, so the order of the sources is their rank. Labels
+and annotations change while a pod lives: those told last count. A container without an id was
+told of before it was created: what was asked for it counts for the container of its name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.snapshot import Container, Resources
+from koordlet.kernel.kubepods import classify
+
+_T = TypeVar("_T", PodFacts, ContainerFacts)
+
+_LIVE = ("labels", "annotations")
+
+
+def bare_id(container_id: str) -> str:
+    """``containerd://<hash>`` and ``<hash>`` name the same container."""
+    return container_id.rpartition("://")[2]
+
+
+def container_key(container: ContainerFacts) -> str:
+    """What tells the containers of a pod apart: the bare id, else the name, which no id is like."""
+    return bare_id(container.id) or f"/{container.name or ''}"
+
+
+def merge_pod(known: Sequence[tuple[str, PodFacts]]) -> tuple[PodFacts, dict[str, str]]:
+    """``known``: (source name, facts) in rank order, at least one, all of the same pod.
+
+    Returns the merged facts, containers sorted by id, and field -> source name. The class follows
+    from the cgroup where nobody tells it.
+    """
+    merged, origins = _first_known(list(known), {"containers", "as_of", *_LIVE})
+    merged = _last_told(known, merged, origins)
+    if merged.kube_qos is None and merged.cgroup is not None:
+        merged = msgspec.structs.replace(merged, kube_qos=classify(merged.cgroup))
+        origins["kube_qos"] = origins["cgroup"]
+    containers: dict[str, list[tuple[str, ContainerFacts]]] = {}
+    unborn: dict[str | None, tuple[str, ContainerFacts]] = {}
+    for origin, facts in known:
+        for container in facts.containers:
+            if not container.id:
+                unborn.setdefault(container.name, (origin, container))
+                continue
+            containers.setdefault(bare_id(container.id), []).append((origin, container))
+    merged_containers = []
+    for bare in sorted(containers):
+        group = containers[bare]
+        container, container_origins = _first_known(group, {"id"})
+        if container.requested is None and container.name in unborn:
+            container_origins["requested"], before = unborn[container.name]
+            container = msgspec.structs.replace(container, requested=before.requested)
+        full_id = next((facts.id for _, facts in group if "://" in facts.id), bare)
+        # Ids of sandboxes and containers differ: one source that knows is enough.
+        sandbox = any(facts.is_sandbox for _, facts in group) or container.is_sandbox
+        merged_containers.append(msgspec.structs.replace(container, id=full_id, is_sandbox=sandbox))
+        origins.update({f"containers.{bare}.{k}": v for k, v in container_origins.items()})
+    return msgspec.structs.replace(merged, containers=tuple(merged_containers)), origins
+
+
+def containers_of(facts: PodFacts) -> tuple[Container, ...]:
+    """Containers whose cgroup is known: without it nothing can be measured or set."""
+    return tuple(
+        Container(
+            id=container.id,
+            cgroup=container.cgroup,
+            name=container.name or "",
+            is_sandbox=container.is_sandbox,
+            resources=container.resources or Resources(),
+            requested=container.requested or {},
+        )
+        for container in facts.containers
+        if container.cgroup is not None
+    )
+
+
+def _last_told(
+    known: Sequence[tuple[str, PodFacts]], merged: PodFacts, origins: dict[str, str]
+) -> PodFacts:
+    """Of facts as old, and of those without a time, the first counts."""
+    values: dict[str, Any] = {}
+    for field in _LIVE:
+        told = [(origin, facts) for origin, facts in known if getattr(facts, field) is not None]
+        if told:
+            origin, facts = max(told, key=lambda each: _time(each[1]))
+            values[field], origins[field] = getattr(facts, field), origin
+    as_of = max((_time(facts) for _, facts in known), default=-math.inf)
+    return msgspec.structs.replace(
+        merged,
+        labels=values.get("labels"),
+        annotations=values.get("annotations"),
+        as_of=as_of if as_of > -math.inf else None,
+    )
+
+
+def _time(facts: PodFacts) -> float:
+    return -math.inf if facts.as_of is None else facts.as_of
+
+
+def _first_known(known: list[tuple[str, _T]], without: set[str]) -> tuple[_T, dict[str, str]]:
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for field in known[0][1].__struct_fields__:
+        if field in without:
+            continue
+        for origin, facts in known:
+            value = getattr(facts, field)
+            if value is not None:
+                values[field] = value
+                if field != "uid":
+                    origins[field] = origin
+                break
+    return msgspec.structs.replace(known[0][1], **values), origins

@@ -1,0 +1,148 @@
+"""The machine, as a snapshot holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from koordlet.decision.snapshot import (
+    BlockDevices,
+    Capability,
+    CpuPool,
+    DeviceNode,
+    Fault,
+    Node,
+    Topology,
+)
+from koordlet.kernel.block import read_block_devices
+from koordlet.kernel.host import Host
+from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.proc import cpu_vendor, memory
+from koordlet.kernel.resctrl import read_resctrl
+from koordlet.kernel.verbs import read_verbs
+from koordlet.protocol.annotation_types import CPUSharedPool, NodeReservation
+from koordlet.protocol.annotations import NodeKeys, parse_node
+from koordlet.protocol.cpuset import CPUSet
+
+
+class NodeOptions(msgspec.Struct, frozen=True):
+    """What is said about the node and cannot be read from it.
+
+    ``annotations``: those that a cluster would have on the Node and its NodeResourceTopology.
+    What one of the other fields says goes before them; 0, False and an empty set say nothing.
+    """
+
+    name: str
+    kubelet_reserved_milli: int = 0
+    annotation_reserved_milli: int = 0
+    reserved_cpus: CPUSet = frozenset()
+    system_qos_cpus: CPUSet = frozenset()
+    kubelet_static_policy: bool = False
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Hardware(msgspec.Struct, frozen=True):
+    """What the machine has besides CPUs and memory; see ``Node`` for the fields."""
+
+    verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
+    l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
+    mb_caches: tuple[int, ...] = ()
+    cpu_vendor: str = ""
+    blocks: BlockDevices = BlockDevices()
+
+
+NO_HARDWARE = Hardware()
+
+
+def read_hardware(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc") -> Hardware:
+    """Read anew now and then, so it asks for details only where there is something to ask about.
+    Raises OSError and ParseError."""
+    l3_masks, mb_caches = read_resctrl(host, sys_root)
+    return Hardware(
+        read_verbs(host, sys_root) if host.exists(f"{sys_root}/class/infiniband_verbs") else {},
+        l3_masks,
+        mb_caches,
+        cpu_vendor(host, proc_root) if mb_caches else "",
+        read_block_devices(host, sys_root, proc_root),
+    )
+
+
+def memory_bytes(host: Host, proc_root: str = "/proc") -> int:
+    """MemTotal. Raises OSError and ParseError."""
+    return memory(host, proc_root).total_bytes
+
+
+def refused(options: NodeOptions) -> tuple[Fault, ...]:
+    """Annotations of the node that cannot be read; each counts as absent."""
+    return tuple(
+        Fault(f"node {options.name}", f"{refusal.key} {refusal.path}".strip(), refusal.message)
+        for refusal in parse_node(options.annotations).refused
+    )
+
+
+def node_of(
+    options: NodeOptions,
+    topology: Topology,
+    memory_total_bytes: int,
+    capabilities: Mapping[str, Capability],
+    tree: Kubepods | None,
+    hardware: Hardware = NO_HARDWARE,
+) -> Node:
+    """``Node`` put together. Its capacity is that of the online CPUs."""
+    told = parse_node(options.annotations)
+    reservation = told.reservation or NodeReservation()
+    exclusive, system_pool = _system_cpus(options, told)
+    policy = told.cpu_manager_policy
+    return Node(
+        name=options.name,
+        topology=topology,
+        capacity_milli=1000 * len(topology.cpus),
+        memory_bytes=memory_total_bytes,
+        kubelet_reserved_milli=options.kubelet_reserved_milli,
+        annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
+        reserved_cpus=options.reserved_cpus or _reserved_cpus(reservation, topology),
+        system_qos_cpus=exclusive,
+        system_pool=system_pool,
+        kubelet_static_policy=options.kubelet_static_policy
+        or (policy is not None and policy.policy == "static"),
+        kubelet_static_cpus=frozenset[int]().union(
+            *(each.cpuset for each in told.pod_cpu_allocs or () if each.managed_by_kubelet)
+        ),
+        share_pools=_pools(told.cpu_shared_pools),
+        be_share_pools=_pools(told.be_cpu_shared_pools),
+        cpu_normalization_ratio=told.cpu_normalization_ratio,
+        kubepods=tree.root if tree is not None else "",
+        burstable=tree.burstable if tree is not None else "",
+        besteffort=tree.besteffort if tree is not None else "",
+        capabilities=capabilities,
+        verbs_devices=hardware.verbs_devices,
+        l3_masks=hardware.l3_masks,
+        mb_caches=hardware.mb_caches,
+        cpu_vendor=hardware.cpu_vendor,
+        blocks=hardware.blocks,
+    )
+
+
+def _system_cpus(options: NodeOptions, told: NodeKeys) -> tuple[CPUSet, CPUSet]:
+    """CPUs of the SYSTEM class: those that are its own, and all that it runs on."""
+    if options.system_qos_cpus or told.system_qos is None:
+        return options.system_qos_cpus, options.system_qos_cpus
+    pool = told.system_qos.cpuset
+    return pool if told.system_qos.cpuset_exclusive else frozenset(), pool
+
+
+def _reserved_cpus(reservation: NodeReservation, topology: Topology) -> CPUSet:
+    """The CPUs listed, else as many as the quantity makes, by socket, NUMA node and core as
+    kubelet would take them (spec/protocol.md 2.7, 2.8)."""
+    if reservation.reserved_cpus:
+        return reservation.reserved_cpus
+    ordered = sorted(topology.cpus, key=lambda cpu: (cpu.socket, cpu.numa, cpu.core, cpu.id))
+    count = max(-(-reservation.cpu_milli // 1000), 0)
+    return frozenset(cpu.id for cpu in ordered[:count])
+
+
+def _pools(told: Iterable[CPUSharedPool] | None) -> tuple[CpuPool, ...] | None:
+    if told is None:
+        return None
+    return tuple(CpuPool(pool.socket, pool.node, pool.cpuset) for pool in told)

@@ -1,0 +1,184 @@
+"""Who runs here, as all sources together know it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from koordlet.decision.facts import PodFacts
+from koordlet.decision.snapshot import Application, Fault, Pod
+from koordlet.state.known import told_again
+from koordlet.state.labels import read_labels
+from koordlet.state.merge import container_key, containers_of, merge_pod
+from koordlet.state.source import Source
+
+log = structlog.get_logger()
+
+_Known = tuple[tuple[str, PodFacts], ...]
+
+
+class NodeState:
+    """Pods merged by uid, containers by id, from ``sources`` in rank order (first wins).
+
+    Merging happens when somebody asks after a change; a pod about which nothing changed keeps
+    its object, so readers can compare by identity.
+    """
+
+    def __init__(self, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
+        self._sources = tuple(sources)
+        self._on_change = on_change
+        self._seen: tuple[tuple[PodFacts, ...], ...] = ()
+        self._merged: dict[str, tuple[_Known, Pod | None]] = {}
+        self._pods: tuple[Pod, ...] = ()
+        self._applications: tuple[Application, ...] = ()
+        self._application_lists: tuple[tuple[Application, ...], ...] = ()
+        self._shadowed: tuple[Fault, ...] = ()
+        self.faults_total = 0
+        """Refused labels and annotations since the start, each once while it stands."""
+
+    def start(self) -> None:
+        for source in self._sources:
+            source.start(self._on_change)
+
+    def stop(self) -> None:
+        for source in self._sources:
+            source.stop()
+
+    def rescan(self) -> None:
+        for source in self._sources:
+            source.rescan()
+
+    @property
+    def synced(self) -> bool:
+        return all(source.synced for source in self._sources)
+
+    def pods(self) -> tuple[Pod, ...]:
+        """Sorted by uid. A pod appears once some source knows its cgroup and kube class."""
+        seen = tuple(source.pods() for source in self._sources)
+        if len(seen) != len(self._seen) or any(
+            new is not old for new, old in zip(seen, self._seen, strict=True)
+        ):
+            self._merge_pods(seen)
+            self._seen = seen
+        return self._pods
+
+    def asked(self, origin: str, facts: PodFacts) -> Pod | None:
+        """The pod that the source ``origin`` asks about, with what all of them know. ``facts``
+        are of now, and count also while its cgroup is not there. None: nobody knows its cgroup.
+        """
+        known = []
+        for source in self._sources:
+            told = next((pod for pod in source.pods() if pod.uid == facts.uid), None)
+            if source.name == origin:
+                told = _asked(told, facts)
+            if told is not None:
+                known.append((source.name, told))
+        if not any(name == origin for name, _ in known):
+            known.append((origin, _asked(None, facts)))
+        return _build(tuple(known))
+
+    def applications(self) -> tuple[Application, ...]:
+        """By name; of two with the same name the source of the higher rank wins."""
+        lists = tuple(source.applications() for source in self._sources)
+        if len(lists) != len(self._application_lists) or any(
+            new is not old for new, old in zip(lists, self._application_lists, strict=True)
+        ):
+            self._merge_applications(lists)
+            self._application_lists = lists
+        return self._applications
+
+    def faults(self) -> tuple[Fault, ...]:
+        """Everything refused that still stands: of the sources, the applications, the pods."""
+        self.applications()
+        return (
+            *(fault for source in self._sources for fault in source.faults()),
+            *self._shadowed,
+            *(fault for pod in self.pods() for fault in pod.faults),
+        )
+
+    def _merge_pods(self, seen: tuple[tuple[PodFacts, ...], ...]) -> None:
+        known: dict[str, list[tuple[str, PodFacts]]] = {}
+        for source, pods in zip(self._sources, seen, strict=True):
+            for facts in pods:
+                known.setdefault(facts.uid, []).append((source.name, facts))
+        merged: dict[str, tuple[_Known, Pod | None]] = {}
+        for uid in sorted(known):
+            key = tuple(known[uid])
+            old = self._merged.get(uid)
+            if old is not None and old[0] == key:
+                merged[uid] = old
+                continue
+            pod = _build(key)
+            merged[uid] = (key, pod)
+            if pod is not None:
+                before = old[1].faults if old is not None and old[1] is not None else ()
+                self._count_new_faults(pod, before)
+        self._merged = merged
+        self._pods = tuple(pod for _, pod in merged.values() if pod is not None)
+
+    def _count_new_faults(self, pod: Pod, before: tuple[Fault, ...]) -> None:
+        for fault in pod.faults:
+            if fault not in before:
+                self.faults_total += 1
+                log.warning("pod field refused", pod=pod.uid, path=fault.path, reason=fault.message)
+
+    def _merge_applications(self, lists: tuple[tuple[Application, ...], ...]) -> None:
+        merged: dict[str, Application] = {}
+        shadowed = []
+        for applications in lists:
+            for application in applications:
+                first = merged.setdefault(application.name, application)
+                if first is not application:
+                    shadowed.append(
+                        Fault(
+                            subject=f"application {application.name}",
+                            path=f"{application.origin}.name",
+                            message=f"the name is taken by an application of {first.origin}: "
+                            "rename one of the two",
+                        )
+                    )
+        self._applications = tuple(merged[name] for name in sorted(merged))
+        self._shadowed = tuple(shadowed)
+
+
+def _asked(old: PodFacts | None, facts: PodFacts) -> PodFacts:
+    containers = {container_key(c): c for c in old.containers} if old is not None else {}
+    for container in facts.containers:
+        key = container_key(container)
+        containers[key] = told_again(containers.get(key), container)
+    return msgspec.structs.replace(
+        told_again(old, facts),
+        containers=tuple(containers.values()),
+        as_of=math.inf if facts.as_of is None else facts.as_of,
+    )
+
+
+def _build(known: _Known) -> Pod | None:
+    facts, origins = merge_pod(known)
+    if facts.cgroup is None or facts.kube_qos is None:
+        return None
+    read = read_labels(facts, containers_of(facts))
+    return Pod(
+        uid=facts.uid,
+        cgroup=facts.cgroup,
+        kube_qos=facts.kube_qos,
+        containers=read.containers,
+        name=facts.name or "",
+        namespace=facts.namespace or "",
+        raw_qos=read.raw_qos,
+        priority=facts.priority,
+        priority_class=read.priority_class,
+        phase=facts.phase or "",
+        labels=facts.labels or {},
+        annotations=facts.annotations or {},
+        resources=read.resources,
+        pinned_cpus=read.pinned_cpus,
+        host_network=facts.host_network,
+        ips=facts.ips or (),
+        runtime_handler=facts.runtime_handler or "",
+        faults=read.faults,
+        origins=origins,
+    )

@@ -1,0 +1,137 @@
+"""Taking a snapshot: everything a decision may look at, frozen at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from koordlet.decision.metrics import Aggregate, Metric, Reading
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import Application, Node, Pod, Snapshot, Wake
+from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.host import Host
+from koordlet.kernel.knobs import Knobs
+from koordlet.protocol.slo import NodeSLOSpec
+from koordlet.tsdb.store import Store
+
+Originals = Callable[[str, Resource], Value | None]
+"""What a file held before koordlet; None where it never wrote it."""
+
+
+def _untouched(cgroup: str, resource: Resource) -> Value | None:
+    return None
+
+
+_Question = tuple[str, tuple[str, ...], float, Aggregate]
+
+
+class TsdbView:
+    """``MetricView`` of a store as of ``time_ms``; each question is asked once.
+
+    Samples that arrive later are outside its windows. ``labels`` must have a value for each
+    label of the metric.
+    """
+
+    def __init__(self, store: Store, time_ms: int) -> None:
+        self._store = store
+        self._time_ms = time_ms
+        self._answers: dict[_Question, Reading | None] = {}
+
+    def read(
+        self,
+        metric: Metric,
+        labels: tuple[str, ...] = (),
+        *,
+        window_s: float,
+        aggregate: Aggregate = Aggregate.LAST,
+    ) -> Reading | None:
+        """Raises ValueError when the number of labels is not the metric's."""
+        question = (metric.kind, labels, window_s, aggregate)
+        if question not in self._answers:
+            self._answers[question] = self._ask(metric, labels, window_s, aggregate)
+        return self._answers[question]
+
+    def _ask(
+        self, metric: Metric, labels: tuple[str, ...], window_s: float, aggregate: Aggregate
+    ) -> Reading | None:
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.kind} has labels {metric.labels}, asked with {labels}")
+        # Not ``series``, which would make one for every pod somebody asks about.
+        series = self._store.known(metric.kind, tuple(zip(metric.labels, labels, strict=True)))
+        if series is None:
+            return None
+        start_ms = self._time_ms - int(window_s * 1000)
+        if aggregate is Aggregate.LAST:
+            # What decisions ask for each pod at each tick: no pass over the window for it.
+            newest = self._store.last(series, start_ms, self._time_ms)
+            if newest is None:
+                return None
+            return Reading(newest[1], (self._time_ms - newest[0]) / 1000, 1, window_s)
+        result = self._store.aggregate((series,), start_ms, self._time_ms, aggregate)
+        if result is None or result.count == 0:
+            return None
+        age_s = (self._time_ms - result.last_ms) / 1000
+        return Reading(result.value, age_s, result.count, window_s)
+
+
+class KernelView:
+    """``InForce``: the kernel's own values, each file read at most once."""
+
+    def __init__(self, knobs: Knobs, originals: Originals = _untouched) -> None:
+        self._knobs = knobs
+        self._originals = originals
+        self._values: dict[tuple[str, Resource], Value | None] = {}
+        self._children: dict[str, tuple[str, ...]] = {}
+
+    def value(self, cgroup: str, resource: Resource) -> Value | None:
+        key = (cgroup, resource)
+        if key not in self._values:
+            try:
+                self._values[key] = self._knobs.read(cgroup, resource)
+            except (OSError, ValueError, Unsupported):
+                # Gone, not there, or not what the file should hold: nothing a decision can use.
+                self._values[key] = None
+        return self._values[key]
+
+    def original(self, cgroup: str, resource: Resource) -> Value | None:
+        found = self._originals(cgroup, resource)
+        return self.value(cgroup, resource) if found is None else found
+
+    def children(self, cgroup: str) -> tuple[str, ...]:
+        if cgroup not in self._children:
+            try:
+                self._children[cgroup] = self._knobs.children(cgroup)
+            except OSError:
+                self._children[cgroup] = ()
+        return self._children[cgroup]
+
+
+def take(
+    host: Host,
+    knobs: Knobs,
+    store: Store,
+    *,
+    wake: Wake,
+    node: Node,
+    pods: tuple[Pod, ...],
+    applications: tuple[Application, ...],
+    slo: NodeSLOSpec | None,
+    collect_interval_s: float,
+    sources_synced: bool,
+    originals: Originals = _untouched,
+) -> Snapshot:
+    """The snapshot of now. It reads nothing itself: metrics and kernel values are looked up
+    when a decision asks."""
+    time_s = host.time()
+    return Snapshot(
+        now=host.monotonic(),
+        time=time_s,
+        wake=wake,
+        node=node,
+        pods=pods,
+        applications=applications,
+        slo=slo,
+        metrics=TsdbView(store, int(time_s * 1000)),
+        in_force=KernelView(knobs, originals),
+        collect_interval_s=collect_interval_s,
+        sources_synced=sources_synced,
+    )

@@ -1,0 +1,301 @@
+"""Carrying evictions out, on the fake kernel: asked first, stopped with grace, killed last."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import pytest
+from koordlet_fakefs import FakeHost
+
+from koordlet.actuator import evict
+from koordlet.actuator.evict import Evictor, EvictOutcome, EvictResult
+from koordlet.actuator.evict_journal import Begun
+from koordlet.actuator.evict_ways import NO_CLUSTER, EvictionApi, Progress, Terminate
+from koordlet.decision.plan import Eviction, Victim, VictimKind
+from koordlet.decision.snapshot import Application, Pod, Snapshot, Wake
+from koordlet.decision.why import Why
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.layout import detect
+from koordlet.protocol.qos import KubeQoS, QoSClass
+from tests.qos.build import Kernel, Metrics, bare, node
+
+LAYOUTS = ("v1", "hybrid", "v2")
+POD = "kubepods/besteffort/poda"
+GRACE_S = 2.0
+JOB = Victim(VictimKind.APPLICATION, "job")
+
+
+@dataclass
+class Asked:
+    """A way that a test answers for."""
+
+    name: str = "runtime"
+    answer: str = ""
+    progress: list[Progress] = field(default_factory=list)
+
+    def begin(self, begun: Begun) -> Progress | str:
+        if self.answer:
+            return self.answer
+        self.progress.append(Progress(final=True))
+        return self.progress[-1]
+
+
+class World:
+    def __init__(self, directory: Path, layout: str, *ways: object) -> None:
+        self.host = FakeHost(layout)
+        self.cgroups = Cgroups(self.host, detect(self.host))
+        self.directory = directory
+        self.heard: list[EvictOutcome] = []
+        for cgroup in (f"{POD}/c1", f"{POD}/c2", "job/worker", "shop"):
+            self.host.make_cgroup(cgroup)
+        self.ls = self.host.spawn("shop")
+        self.members = [self.host.spawn(f"{POD}/c{n}") for n in (1, 1, 2)]
+        self.job = [self.host.spawn("job"), self.host.spawn("job/worker")]
+        self.pods = (Pod("a", POD, KubeQoS.BEST_EFFORT, name="a", namespace="ns"),)
+        self.apps = (
+            Application("job", "job", QoSClass.BE),
+            Application("shop", "shop", QoSClass.LS),
+        )
+        self.node = node(4)
+        self.ways = ways or (Terminate(self.host, self.cgroups),)
+        self.restart()
+
+    def restart(self) -> None:
+        self.evictor = Evictor(
+            self.host,
+            self.cgroups,
+            (EvictionApi(), *self.ways),
+            path=str(self.directory / "evictions"),
+            boot_id="boot",
+            heard=self.heard.append,
+        )
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            self.host.monotonic(), self.host.time(), Wake(), self.node, self.pods, self.apps,
+            None, Metrics(), Kernel(),
+        )  # fmt: skip
+
+    def take(self, name: str = "a", *, observing: bool = False, grace_s: float = GRACE_S) -> None:
+        kind = VictimKind.POD if name == "a" else VictimKind.APPLICATION
+        eviction = Eviction(
+            Victim(kind, name), "BEMemoryEvict", Why("memory-evict.x", "too much"), (), grace_s
+        )
+        self.evictor.take("memory-evict", (eviction,), self.snapshot(), observing=observing)
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            self.host.advance(0.05)
+            self.evictor.step()
+
+    @property
+    def results(self) -> list[EvictResult]:
+        return [outcome.result for outcome in self.heard]
+
+    def alive(self) -> list[bool]:
+        return [process.alive for process in self.members]
+
+
+@pytest.fixture(params=LAYOUTS)
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    return World(tmp_path, request.param)
+
+
+def test_terminated_with_grace_when_nobody_manages_it(world: World) -> None:
+    world.take()
+    assert world.results == [EvictResult.BEGUN]
+    assert world.alive() == [False] * 3
+    world.run(0.1)
+    assert world.results == [EvictResult.BEGUN, EvictResult.EVICTED]
+    assert world.heard[1].text == f"Kubernetes eviction API: {NO_CLUSTER}; SIGTERM"
+    assert not world.evictor.busy
+    assert world.ls.alive and all(process.alive for process in world.job)
+
+
+def test_killed_after_the_grace(world: World) -> None:
+    world.host.deaf |= {world.members[0].pid, world.members[2].pid}
+    world.take()
+    world.run(GRACE_S)
+    assert world.alive() == [True, False, True]
+    world.run(evict.MARGIN_S + 0.2)
+    assert world.alive() == [False] * 3
+    how = "SIGKILL, frozen" if world.cgroups.layout.kind == "v1" else "cgroup.kill"
+    assert how in world.heard[-1].text
+    assert world.heard[-1].result is EvictResult.EVICTED
+    assert world.heard[-1].took_s >= GRACE_S
+    assert world.ls.alive
+
+
+def test_v1_freezes_while_it_kills(tmp_path: Path) -> None:
+    world = World(tmp_path, "v1")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take(grace_s=0.0)
+    world.run(1)
+    assert world.alive() == [False] * 3
+    states = [data for path, data in world.host.written if path.endswith(f"{POD}/freezer.state")]
+    assert states[:2] == [b"FROZEN", b"THAWED"] and states[-1] == b"THAWED"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_who_is_asked_has_its_time(tmp_path: Path, layout: str) -> None:
+    runtime = Asked()
+    world = World(tmp_path, layout, runtime)
+    world.take()
+    world.run(1)
+    assert world.alive() == [True] * 3 and world.results == [EvictResult.BEGUN]
+    runtime.progress[0].done = True
+    world.run(0.1)
+    # Kubelet may have started it again: what runs now is not killed.
+    assert world.results == [EvictResult.BEGUN, EvictResult.EVICTED]
+    assert world.alive() == [True] * 3
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_next_way_is_tried_and_the_last_is_to_kill(tmp_path: Path, layout: str) -> None:
+    absent, broken = Asked("absent", "no socket of one"), Asked("broken")
+    world = World(tmp_path, layout, absent, broken)
+    world.take()
+    broken.progress[0].done, broken.progress[0].error = True, "connection refused"
+    world.run(0.2)
+    assert world.alive() == [False] * 3
+    assert world.results[-1] is EvictResult.EVICTED
+    said = world.heard[-1].text
+    assert "absent: no socket of one; broken failed: connection refused; " in said
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_one_that_hangs_is_killed_after_the_grace(tmp_path: Path, layout: str) -> None:
+    world = World(tmp_path, layout, Asked())
+    world.take()
+    world.run(GRACE_S + evict.MARGIN_S + 0.2)
+    assert world.alive() == [False] * 3
+
+
+def test_nobody_is_begun_twice(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.take()
+    assert world.results == [EvictResult.BEGUN]
+    assert list(world.evictor.terminating()) == [Victim(VictimKind.POD, "a")]
+
+
+def test_observe_mode_tells_and_stops_nothing(world: World) -> None:
+    for _ in range(5):
+        world.take(observing=True)
+        world.run(1)
+    assert world.results == [EvictResult.WOULD_EVICT]
+    assert world.alive() == [True] * 3 and not world.evictor.busy
+    assert not os.path.exists(world.directory / "evictions")
+    world.run(evict.TELL_S)
+    world.take(observing=True)
+    assert len(world.heard) == 2
+
+
+def test_after_a_crash_it_goes_on(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.run(1)
+    world.restart()
+    assert not world.evictor.busy
+    world.evictor.resume()
+    (found,) = world.evictor.terminating().items()
+    assert found[0] == Victim(VictimKind.POD, "a") and found[1].owner == "memory-evict"
+    assert found[1].since == pytest.approx(world.host.monotonic() - 1, abs=0.01)
+    world.take()
+    assert len(world.evictor.terminating()) == 1
+    world.run(GRACE_S + evict.MARGIN_S + 0.3)
+    assert world.alive() == [False] * 3
+    world.restart()
+    world.evictor.resume()
+    assert not world.evictor.busy
+
+
+def test_a_cgroup_made_anew_is_not_the_victim(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.host.remove_cgroup(POD)
+    world.host.make_cgroup(f"{POD}/c1")
+    again = world.host.spawn(f"{POD}/c1")
+    world.restart()
+    world.evictor.resume()
+    world.run(10)
+    assert again.alive
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"boot_id": 3}', "[]"])
+def test_a_journal_that_cannot_be_read_is_told(world: World, text: str) -> None:
+    (world.directory / "evictions").write_text(text)
+    world.restart()
+    world.evictor.resume()
+    assert "evictions" in world.evictor.problem and not world.evictor.busy
+    world.take()
+    assert world.evictor.problem == ""
+
+
+def test_of_another_boot_nothing_is_left(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    file = world.directory / "evictions"
+    file.write_bytes(file.read_bytes().replace(b'"boot"', b'"last"'))
+    world.restart()
+    world.evictor.resume()
+    assert not world.evictor.busy
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "why"),
+    [("kubepods", "kubelet"), ("kubepods/besteffort", "kubelet"), ("", None), ("job", None)],
+)
+def test_what_holds_others_is_refused(world: World, cgroup: str, why: str | None) -> None:
+    inner = Application("inner", "job/worker", QoSClass.LS)
+    world.apps = (Application("job", cgroup, QoSClass.BE), inner)
+    world.take("job")
+    if not cgroup:
+        assert world.heard == []  # the root is nobody's cgroup
+        return
+    assert world.results == [EvictResult.FAILED]
+    assert (why or "application inner is in it") in world.heard[0].text
+    assert all(process.alive for process in (*world.job, *world.members))
+    assert JOB in world.evictor.failed()
+    world.run(evict.RETRY_S + 1)
+    assert not world.evictor.failed()
+
+
+def test_koordlets_own_cgroup_is_refused(world: World) -> None:
+    name = world.node = bare(4)
+    assert name is world.node
+    world.job.append(world.host.spawn("job"))
+    own = world.job[-1]
+    world.host.machine.processes[os.getpid()] = own
+    real = world.host.read
+
+    def read(path: str) -> bytes:
+        data = real(path)
+        return data + f"{os.getpid()}\n".encode() if path.endswith("/job/cgroup.procs") else data
+
+    world.host.read = read
+    world.take("job")
+    world.run(1)
+    assert world.results[-1] is EvictResult.FAILED
+    assert "koordlet itself" in world.heard[-1].text
+    assert all(process.alive for process in world.job)
+
+
+def test_a_kernel_that_refuses_is_told(world: World) -> None:
+    world.host.faults.add("*", op="signal", errno=errno.EPERM)
+    world.take()
+    assert world.results == [EvictResult.FAILED]
+    assert "Operation not permitted" in world.heard[-1].text
+    assert not world.evictor.busy and world.alive() == [True] * 3
+
+
+def test_the_outcome_survives_the_journal(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    stored = msgspec.json.decode((world.directory / "evictions").read_bytes())
+    assert stored["evictions"][0]["title"] == "pod ns/a"

@@ -1,0 +1,172 @@
+"""The API as a client sees it: answers, errors, life and death of the socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from koordlet.admin import model
+from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
+from koordlet.admin.server import AdminServer
+from koordlet.kernel.door import MAX_CONNECTIONS
+from koordlet.kernel.unix_socket import SocketError
+from tests.admin.fake_daemon import START, FakeDaemon
+from tests.admin.harness import Served, serving
+
+
+def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
+    expected = FakeDaemon()
+    with Client(served.path) as client:
+        assert client.status() == expected.status()
+        assert client.pods() == expected.pods()
+        assert client.explain("node", 1) == expected.explain("node", 1)
+        assert client.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95") == expected.query(
+            "pod_cpu_usage", {"x": "y"}, 30.0, "p95"
+        )
+        assert client.doctor() == expected.doctor()
+        assert client.config() == expected.config()
+        assert client.restore(dry_run=True) == expected.restore(dry_run=True)
+        assert client.restore(dry_run=False) == expected.restore(dry_run=False)
+        assert client.reload() == expected.reload()
+    assert served.daemon.restored == [True, False]
+    assert served.daemon.reloaded == 1
+
+
+def test_top_streams_frames_until_the_client_hangs_up(served: Served) -> None:
+    with Client(served.path) as client:
+        frames = client.top(0.2)
+        assert next(frames) == next(frames) == FakeDaemon().top()
+        frames.close()  # type: ignore[attr-defined]
+        client.status()
+    assert served.daemon.frames >= 2
+
+
+def test_events_replay_then_follow(served: Served) -> None:
+    live = model.EventView(
+        sequence=3, time=START + 99, kind=model.EventKind.ALARM, subject="node", text="pressure"
+    )
+    with Client(served.path) as client:
+        assert [e.sequence for e in client.events(since=0.0, follow=False)] == [1, 2]
+        assert [e.sequence for e in client.events(since=START + 1, follow=False)] == [2]
+        following = client.events(since=START + 1, follow=True)
+        assert next(following).sequence == 2
+        served.loop.call_soon_threadsafe(served.daemon.live_events.put_nowait, live)
+        assert next(following) == live
+
+
+def test_errors_of_the_daemon_are_typed(served: Served) -> None:
+    with Client(served.path) as client:
+        with pytest.raises(RefusedError, match="is no pod") as refused:
+            client.explain("nothing", 0)
+        assert refused.value.fault is Fault.NOT_FOUND
+        with pytest.raises(RefusedError, match="did you mean") as refused:
+            client.query("pod_cpu", {}, 1.0, "avg")
+        assert refused.value.fault is Fault.INVALID
+        served.daemon.crash = RuntimeError("a defect")
+        with pytest.raises(RefusedError, match="RuntimeError: a defect") as refused:
+            client.status()
+        assert refused.value.fault is Fault.INTERNAL
+        served.daemon.crash = None
+        assert client.status().pid == 4321
+
+
+def test_a_large_answer_arrives_whole(served: Served) -> None:
+    pod = served.daemon.pod_list[0]
+    served.daemon.pod_list = (pod,) * 20_000
+    with Client(served.path) as client:
+        assert len(client.pods()) == 20_000
+
+
+def test_grpc_waits_for_the_first_caller(served: Served) -> None:
+    assert os.listdir(Path(served.path).parent / "private") == []
+    with Client(served.path) as client:
+        client.status()
+    assert os.listdir(Path(served.path).parent / "private") == ["full.sock"]
+
+
+def test_socket_mode_and_removal(tmp_path: Path) -> None:
+    with serving(tmp_path) as served:
+        found = os.stat(served.path)
+        assert stat.S_ISSOCK(found.st_mode)
+        assert stat.S_IMODE(found.st_mode) == 0o660
+        assert found.st_gid == os.getegid()
+        assert stat.S_IMODE(os.stat(tmp_path / "private").st_mode) == 0o700
+        with Client(served.path) as client:
+            client.status()
+    assert os.listdir(tmp_path) == ["private"]
+    assert os.listdir(tmp_path / "private") == []
+
+
+def test_a_dead_daemons_socket_is_replaced_a_live_one_refused(tmp_path: Path) -> None:
+    dead = socket.socket(socket.AF_UNIX)
+    dead.bind(str(tmp_path / "koordlet.sock"))
+    dead.close()
+    with pytest.raises(NotReachableError, match="nobody listens"):
+        Client(str(tmp_path / "koordlet.sock"))
+    with serving(tmp_path) as served:
+        second = AdminServer(FakeDaemon(), served.path)
+        with pytest.raises(SocketError, match="another koordlet that is alive"):
+            asyncio.run(second.start())
+        with Client(served.path) as client:
+            assert client.status().pid == 4321
+    with pytest.raises(NotReachableError, match="does not exist"):
+        Client(str(tmp_path / "koordlet.sock"))
+
+
+def test_impossible_sockets_are_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for path, group, text in (
+        (tmp_path / "file" / "koordlet.sock", "", "file"),
+        (tmp_path / ("x" * 200), "", "x" * 200),
+        (tmp_path / "koordlet.sock", "no-such-group-here", "groupadd"),
+    ):
+        with pytest.raises(SocketError, match=text):
+            asyncio.run(AdminServer(FakeDaemon(), str(path), group).start())
+
+
+def test_stop_does_not_wait_for_clients(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def follow(path: str) -> None:
+        with Client(path) as client, pytest.raises(NotReachableError):
+            for _ in client.events(since=0.0, follow=True):
+                started.set()
+        ended.set()
+
+    started = threading.Event()
+    with serving(tmp_path) as served:
+        thread = threading.Thread(target=follow, args=(served.path,))
+        thread.start()
+        assert started.wait(20)
+        silent = socket.socket(socket.AF_UNIX)
+        silent.connect(served.path)
+    # serving() has stopped the server although one client follows and one says nothing
+    silent.close()
+    assert ended.wait(20)
+    thread.join()
+
+
+def test_too_many_connections_are_turned_away_and_counted(served: Served) -> None:
+    held = [socket.socket(socket.AF_UNIX) for _ in range(MAX_CONNECTIONS)]
+    for sock in held:
+        sock.connect(served.path)
+    one_more = socket.socket(socket.AF_UNIX)
+    one_more.settimeout(20)
+    one_more.connect(served.path)
+    assert one_more.recv(1) == b""
+    assert served.server.refused == {"too-many": 1}
+    one_more.close()
+    for sock in held:
+        sock.close()
+    deadline = time.monotonic() + 20
+    while served.server._connections and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with Client(served.path) as client:
+        assert client.status().pid == 4321

@@ -1,0 +1,75 @@
+"""The benches' own arithmetic, and that the smallest of them run."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from bench.figures import Figure, number, quantile, table
+from bench.scripts import row_of
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+def test_quantiles_are_values_that_were_measured() -> None:
+    values = [float(value) for value in range(1, 101)]
+    assert quantile(values, 0.5) == 50
+    assert quantile(values, 0.99) == 99
+    assert quantile([3.0], 0.99) == 3
+    with pytest.raises(ValueError, match="no values"):
+        quantile([], 0.5)
+
+
+def test_the_table_tells_which_goals_are_reached() -> None:
+    text = table(
+        [
+            ("a", Figure("cost", 2.5, "%", 3)),
+            ("a", Figure("gain", 2.5, "x", 4, at_most=False)),
+            ("b", Figure("known", 1234.5, "MiB")),
+        ]
+    )
+    _, cost, gain, known = text.splitlines()
+    assert cost.split() == ["a", "cost", "2.5", "%", "<=", "3", "%", "yes"]
+    assert gain.split() == ["a", "gain", "2.5", "x", ">=", "4", "x", "no"]
+    assert known.split() == ["b", "known", "1234", "MiB"]
+    assert not Figure("none", math.nan, "ms", 50).reached
+    assert [number(value) for value in (0.01234, 710.4, 58.78, 0)] == ["0.0123", "710", "58.8", "0"]
+
+
+def test_rows_of_the_store_bench() -> None:
+    row = row_of("append a round of 600 x 12                           0.64 ms          1 ms")
+    assert row == Figure("append a round of 600 x 12", 0.64, "ms", 1)
+    assert row_of("  of it samples                  158 B") == Figure("of it samples", 158, "B")
+    assert row_of("  RSS at eight moments, MiB      18.6 18.6 18.6") is None
+
+
+def test_an_unknown_bench_is_refused_by_name() -> None:
+    done = bench("dragon")
+    assert done.returncode == 2
+    assert "no bench 'dragon'" in done.stderr
+
+
+@pytest.mark.kernel
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups, which needs root")
+def test_the_daemon_bench_in_small() -> None:
+    done = bench("--smoke", "--json", "daemon")
+    assert done.returncode == 0, done.stderr
+    figures = {f.name: f for f in msgspec.json.decode(done.stdout, type=list[Figure])}
+    assert figures["pods it saw"].value >= 20
+    left = [name for name in os.listdir("/sys/fs/cgroup/") if name.startswith("koordlet-bench")]
+    assert not left

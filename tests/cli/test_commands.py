@@ -1,0 +1,256 @@
+"""Exit codes, help, completion, and what happens where the output goes away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from koordlet import __version__
+from koordlet.admin.model import ReloadView
+from koordlet.cli.arguments import Command
+from koordlet.cli.commands import COMMANDS
+from koordlet.cli.main import Exit, build_parser, main
+from koordlet.cli.top import frame
+from koordlet.decision.snapshot import Fault
+from tests.admin.fake_daemon import FakeDaemon
+from tests.admin.harness import Served
+
+KOORDLET = [sys.executable, "-m", "koordlet"]
+
+
+def _leaves(commands: tuple[Command, ...] = COMMANDS, prefix: str = "") -> list[str]:
+    return [
+        leaf
+        for command in commands
+        for leaf in (
+            _leaves(command.children, f"{prefix}{command.name} ")
+            if command.children
+            else [prefix + command.name]
+        )
+    ]
+
+
+def _run(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload,no-any-return]
+        [*KOORDLET, *arguments], capture_output=True, text=True, timeout=60, **options
+    )
+
+
+@pytest.mark.parametrize("command", _leaves())
+def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([*command.split(), "--help"])
+    assert end.value.code == 0
+    assert f"usage: koordlet {command}" in capsys.readouterr().out
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom koordlet.cli import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "heavy = {'grpc', 'rich', 'yaml', 'msgspec', 'structlog', 'asyncio'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nonsense"],
+        ["status", "-o", "xml"],
+        ["config"],
+        ["query", "pod_cpu_usage", "no-pair"],
+        ["query", "pod_cpu_usage", "--window", "soon"],
+        ["events", "--since", "yesterday"],
+        ["explain", "node", "--limit", "-3"],
+        ["top", "--interval", "nan"],
+    ],
+)
+def test_wrong_usage_is_2(arguments: list[str]) -> None:
+    done = _run(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(("usage:", "koordlet:"))
+
+
+def test_unreachable_daemon_is_3_with_advice(tmp_path: Path) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "left.sock"))
+    left.close()
+    for name, text in (("no.sock", "does not exist"), ("left.sock", "nobody listens")):
+        path = str(tmp_path / name)
+        done = _run("status", "--socket", path)
+        assert done.returncode == 3
+        assert text in done.stderr
+        assert path in done.stderr
+        assert "systemctl status koordlet" in done.stderr
+        assert done.stdout == ""
+
+
+def test_what_the_daemon_refuses(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    at = ["--socket", served.path]
+    assert main(["explain", "nothing", *at]) == Exit.BAD
+    assert main(["query", "pod_cpu", *at]) == Exit.USAGE
+    served.daemon.crash = RuntimeError("a defect")
+    assert main(["status", *at]) == Exit.BAD
+    # The daemon shares this process here, and its log the stderr.
+    told = capsys.readouterr().err.splitlines()
+    assert [line for line in told if line.startswith("koordlet: ")] == [
+        "koordlet: 'nothing' is no pod, application, cgroup or owner",
+        "koordlet: unknown kind 'pod_cpu', did you mean 'pod_cpu_usage'?",
+        "koordlet: the daemon failed: RuntimeError: a defect (INTERNAL)",
+    ]
+
+
+def test_a_refused_reload_is_1(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    served.daemon.reload_answer = ReloadView(
+        ok=False, errors=(Fault(subject="koordlet.toml:3", path="api.sokcet", message="unknown"),)
+    )
+    assert main(["config", "reload", "--socket", served.path]) == Exit.BAD
+    assert "  koordlet.toml:3: api.sokcet: unknown" in capsys.readouterr().out.splitlines()
+
+
+def test_events_since(served: Served, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["events", "-o", "json", "--socket", served.path, "--since"]
+    assert main([*arguments, "2027-01-15T08:00:30+00:00"]) == Exit.OK
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line)["sequence"] == 2
+
+
+def test_follow_ends_quietly_on_ctrl_c(served: Served) -> None:
+    command = [*KOORDLET, "events", "--follow", "--socket", served.path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline()
+        child.send_signal(signal.SIGINT)
+        _, stderr = child.communicate(timeout=60)
+    assert child.returncode == Exit.INTERRUPTED
+    assert stderr == b""
+
+
+def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
+    served.daemon.pod_list = served.daemon.pod_list * 5000
+    command = [*KOORDLET, "pods", "--socket", served.path]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline().startswith(b"NAME")
+        child.stdout.close()
+        assert child.stderr is not None
+        assert child.stderr.read() == b""
+    assert child.returncode == Exit.BROKEN_PIPE
+
+
+def test_top_without_a_terminal_prints_one_frame(served: Served) -> None:
+    done = _run("top", "--socket", served.path)
+    assert done.returncode == 0
+    assert done.stdout.count("CPU     [") == 1
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize(("key", "code"), [(b"\x03", Exit.INTERRUPTED), (b"q", Exit.OK)])
+def test_top_on_a_terminal_redraws_until_a_key(served: Served, key: bytes, code: Exit) -> None:
+    """The child gets the terminal as its own, so that Ctrl-C makes the signal."""
+    master, slave = os.openpty()
+    command = [*KOORDLET, "top", "--interval", "0.2", "--socket", served.path]
+    with subprocess.Popen(
+        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=subprocess.PIPE
+    ) as child:
+        os.close(slave)
+        seen = b""
+        while seen.count(b"Memory  [") < 2:
+            seen += os.read(master, 65536)
+        os.write(master, key)
+        assert child.stderr is not None
+        # Keep reading, or the last screen update would wait for us.
+        try:
+            while os.read(master, 65536):
+                pass
+        except OSError:
+            pass
+        assert child.stderr.read() == b""
+    os.close(master)
+    assert child.returncode == code
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", shell]) == Exit.OK
+    script = capsys.readouterr().out
+    for command in _leaves():
+        assert command.split()[-1] in script
+
+
+def test_bash_completion_completes() -> None:
+    script = _run("completion", "bash").stdout
+    asked = (
+        f"{script}\nCOMP_WORDS=(koordlet conf); COMP_CWORD=1; COMP_LINE='koordlet conf';"
+        "_shtab_koordlet; echo ${COMPREPLY[@]}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout.strip() == "config"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"koordlet {__version__}\n"
+
+
+def test_an_output_that_cannot_be_written_is_1_without_a_traceback(served: Served) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*KOORDLET, "pods", "--socket", served.path],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == Exit.BAD
+    assert done.stderr == "koordlet: [Errno 28] No space left on device\n"
+
+
+def test_prose_fits_the_terminal(served: Served) -> None:
+    environment = os.environ | {"COLUMNS": "80"}
+    done = _run("status", "--socket", served.path, env=environment)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    in_one = " ".join(done.stdout.split())
+    assert "CPU list '9-1': range '9-1' runs backwards" in in_one
+
+
+def test_top_shows_decisions_before_pods_that_do_not_fit() -> None:
+    view = FakeDaemon().top()
+    whole = frame(msgspec.structs.replace(view, pods=view.pods * 100))
+    shown = frame(msgspec.structs.replace(view, pods=view.pods * 100), height=24)
+    assert len(shown) == 24
+    assert shown[:23] == whole[:23]
+    assert "Last decisions:" in shown
+    assert f"{len(whole) - 23} more" in shown[-1]
+
+
+def test_functions_of_the_table_exist() -> None:
+    import importlib
+
+    def check(commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            check(command.children)
+            module, _, name = command.function.partition(":")
+            if module:
+                assert callable(getattr(importlib.import_module(module), name))
+
+    check(COMMANDS)
+    assert build_parser().prog == "koordlet"

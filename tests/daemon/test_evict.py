@@ -1,0 +1,245 @@
+"""Evictions in the whole daemon on the fake kernel: from the threshold to freed memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from koordlet.decision.facts import PodFacts
+from koordlet.decision.resource import Resource
+from koordlet.kernel import kill
+from koordlet.report import metrics
+from koordlet.report.decisions import Kind, Record
+from tests.daemon.world import LAYOUTS, NO_ALARMS, World
+
+MIB = 1 << 20
+MEMORY_MIB = 8192
+SLO = """
+[slo.resourceUsedThresholdWithBE]
+enable = true
+memoryEvictThresholdPercent = 70
+memoryEvictLowerPercent = 55
+"""
+CPU_SLO = """
+[strategies.cpu-suppress]
+enable = false
+[slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressThresholdPercent = 100
+memoryEvictThresholdPercent = 100
+cpuEvictThresholdPercent = 80
+cpuEvictLowerPercent = 60
+evictEnabledPriorityThreshold = 5999
+"""
+APPS = """
+[[applications]]
+name = "job"
+cgroup = "job"
+qos = "BE"
+evict = "{evict}"
+
+[[applications]]
+name = "shop"
+cgroup = "shop"
+qos = "LS"
+"""
+OBSERVE = '[daemon]\nmode = "observe"\n'
+MakeWorld = Callable[..., World]
+
+
+def pod(world: World, number: int, memory_mib: int, qos: str = "BE", **labels: str) -> str:
+    """A pod that a runtime has told of; the name of its process is its uid."""
+    uid = f"00000000-0000-0000-0000-00000000000{number}"
+    kube = "besteffort" if qos == "BE" else "burstable"
+    groups = world.host.make_pod(qos=kube, uid=uid, containers=(f"c{number}" * 32,))
+    world.processes[uid] = world.host.spawn(groups.containers[0], memory_bytes=memory_mib * MIB)
+    world.parts.told["nri"].upsert(
+        PodFacts(
+            uid,
+            cgroup=groups.pod,
+            name=f"pod{number}",
+            namespace="ns",
+            labels={"koordinator.sh/qosClass": qos, **labels},
+            annotations={},
+        )
+    )
+    return uid
+
+
+def furnish(make_world: MakeWorld, layout: str, body: str = SLO) -> tuple[World, dict[str, str]]:
+    world = make_world(body + NO_ALARMS, layout, memory_bytes=MEMORY_MIB * MIB)
+    world.host.make_pod(qos="besteffort")
+    world.host.remove_cgroup("kubepods/besteffort/pod6553a60b-2b97-442a-b6da-a5704d81dd98")
+    world.start()
+    uids = {
+        "small": pod(world, 1, 300),
+        "leak": pod(world, 2, 1000),
+        "says-no": pod(world, 3, 1500, **{"koordinator.sh/eviction-enabled": "false"}),
+        "web": pod(world, 4, 2000, "LS"),
+    }
+    world.run(3)
+    return world, uids
+
+
+def evictions(world: World) -> list[Record]:
+    found = world.parts.decisions.read(newest_first=False)
+    return [record for record in found if record.kind is Kind.EVICTION]
+
+
+def leak(world: World, uid: str, to_mib: int) -> None:
+    world.host.set_memory(world.processes[uid], to_mib * MIB)
+
+
+def alive(world: World, uids: dict[str, str]) -> dict[str, bool]:
+    return {name: world.processes[uid].alive for name, uid in uids.items()}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_leak_is_ended_and_nobody_else(make_world: MakeWorld, layout: str) -> None:
+    world, uids = furnish(make_world, layout)
+    assert all(alive(world, uids).values()) and not evictions(world)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
+    begun, ended = evictions(world)
+    assert (begun.result, ended.result) == ("evicting", "evicted")
+    assert begun.owner == "memory-evict" and uids["leak"] in begun.cgroup
+    assert "pod ns/pod2 evicted after" in ended.why.text
+    assert "no cluster configured" in ended.detail
+    world.run(10)
+    assert len(evictions(world)) == 2
+    assert any("pod ns/pod2 evicted" in text for text in world.texts())
+    explained = world.views.explain(uids["leak"], 5).decisions
+    assert [decision.result for decision in explained][:2] == ["evicted", "evicting"]
+    reason = "trigger by koordlet feature BEMemoryEvict"
+    scalars = world.parts.metrics.scalars
+    assert scalars[metrics.POD_EVICTION] == {(reason,): 1.0}
+    assert scalars[metrics.POD_EVICTION_DETAIL] == {("ns", "pod2", reason): 1.0}
+
+
+def test_an_evicted_pod_leaves_the_metrics_page_after_a_while(make_world: MakeWorld) -> None:
+    world, uids = furnish(make_world, "v1")
+    leak(world, uids["leak"], 3500)
+    world.run(3)
+    scalars = world.parts.metrics.scalars
+    assert scalars[metrics.POD_EVICTION_DETAIL]
+    world.host.advance(301)
+    world.engine.tick()
+    assert not scalars[metrics.POD_EVICTION_DETAIL] and scalars[metrics.POD_EVICTION]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_observed_a_leak_is_only_told(make_world: MakeWorld, layout: str) -> None:
+    world, uids = furnish(make_world, layout, OBSERVE + SLO)
+    leak(world, uids["leak"], 3500)
+    world.run(20)
+    assert all(alive(world, uids).values())
+    (only,) = evictions(world)
+    assert only.result == "would-evict" and "pod ns/pod2 would be evicted" in only.why.text
+    assert not (world.directory / "state" / "evictions").exists()
+
+
+def test_one_that_hangs_is_killed_and_nobody_in_its_place(make_world: MakeWorld) -> None:
+    world, uids = furnish(make_world, "v1")
+    world.host.deaf.add(world.processes[uids["leak"]].pid)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    assert alive(world, uids)["leak"]
+    world.run(4)
+    assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
+    assert "grace is over; SIGKILL" in evictions(world)[-1].detail
+
+
+def test_after_a_crash_the_same_eviction_goes_on(make_world: MakeWorld) -> None:
+    world, uids = furnish(
+        make_world, "v1", SLO + "[strategies.memory-evict]\nmax_grace_seconds = 20\n"
+    )
+    world.host.deaf.add(world.processes[uids["leak"]].pid)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    assert [record.result for record in evictions(world)] == ["evicting"]
+    facts = world.parts.told["nri"].pods()
+    world.stop()
+    world.start()
+    for each in facts:
+        world.parts.told["nri"].upsert(each)
+    world.run(10)
+    assert [record.result for record in evictions(world)] == ["evicting", "evicting"]
+    assert all(alive(world, uids).values())
+    world.run(25)
+    assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
+
+
+def test_switched_off_nobody_is_evicted(make_world: MakeWorld) -> None:
+    body = SLO + "[strategies.memory-evict]\nenable = false\n"
+    world, uids = furnish(make_world, "v2", body)
+    leak(world, uids["leak"], 3500)
+    world.run(10)
+    assert all(alive(world, uids).values())
+    world.reload(SLO + NO_ALARMS)
+    world.run(3)
+    assert not alive(world, uids)["leak"]
+
+
+def test_memory_of_pods_is_fresh_only_while_it_is_tight(make_world: MakeWorld) -> None:
+    world, uids = furnish(make_world, "v1")
+    readings = []
+    for used_mib, expected in ((100, 5), (1000, 10)):
+        leak(world, uids["leak"], used_mib)
+        world.run(2)
+        before = _samples(world, uids["small"])
+        world.run(10)
+        readings.append((_samples(world, uids["small"]) - before, expected))
+    assert all(found == expected for found, expected in readings)
+
+
+def _samples(world: World, uid: str) -> int:
+    found = world.views.query("pod_memory_usage", {"pod_uid": uid}, 3600, "count")
+    return int(found.series[0].value)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("evict", ["never", "stop", "freeze"])
+def test_applications_as_configured(make_world: MakeWorld, layout: str, evict: str) -> None:
+    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict=evict), layout)
+    job, shop = world.application("job", 2.0), world.application("shop", 1.8)
+    world.start()
+    world.run(4)
+    assert shop.alive and job.alive is (evict != "stop")
+    if evict == "freeze":
+        assert world.value("job", Resource.FREEZE) == 1
+        world.run(30)
+        assert world.value("job", Resource.FREEZE) == 1
+        assert world.pod("job").cpu_cores == pytest.approx(0, abs=0.01)
+        world.host.set_demand(shop, 0.2)
+        world.run(62)
+        assert world.value("job", Resource.FREEZE) == 0
+        assert world.views.status().journal.entries == 0
+    results = [record.result for record in evictions(world)]
+    assert results == (["evicting", "evicted"] if evict == "stop" else [])
+
+
+def test_what_is_frozen_goes_on_after_restore(make_world: MakeWorld) -> None:
+    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v1")
+    world.application("job", 2.0)
+    world.application("shop", 1.8)
+    world.start()
+    world.run(4)
+    assert world.value("job", Resource.FREEZE) == 1
+    world.engine.restore(dry_run=False)
+    assert world.value("job", Resource.FREEZE) == 0
+
+
+def test_what_holds_koordlet_or_init_is_not_frozen(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kill, "guarded", lambda *_: "process 1 is init")
+    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v2")
+    world.application("job", 2.0)
+    world.application("shop", 1.8)
+    world.start()
+    world.run(4)
+    assert world.value("job", Resource.FREEZE) == 0
+    problem = world.parts.problems["eviction of application job"]
+    assert problem == "it is not frozen: process 1 is init"

@@ -1,0 +1,137 @@
+"""Traffic classes by the whole daemon: on a kernel without, and on the real one's netlink."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from koordlet.kernel.linux import LinuxHost
+from tests.daemon.world import World
+from tests.kernel.traffic_net import Pair, features, pair
+
+BODY = """
+[alarms]
+psi = false
+throttled = false
+[hooks.network-qos]
+enable = {enable}
+[daemon]
+mode = "{mode}"
+[slo.systemStrategy]
+totalNetworkBandwidth = "40M"
+[slo.resourceQOSStrategy.policies]
+netQOSPolicy = "{policy}"
+[slo.resourceQOSStrategy.lsClass.networkQOS]
+enable = true
+egressRequest = 50
+ingressRequest = 50
+[slo.resourceQOSStrategy.beClass.networkQOS]
+enable = true
+egressRequest = 30
+egressLimit = "20M"
+"""
+
+
+def body(policy: str = "tc", mode: str = "enforce", *, enable: bool = True) -> str:
+    return BODY.format(policy=policy, mode=mode, enable=str(enable).lower())
+
+
+def until(world: World, true: Callable[[], bool]) -> None:
+    """Ticks until it is so: the worker takes real time."""
+    ends = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < ends, "\n".join(world.texts())
+        world.run(1.0)
+        time.sleep(0.01)
+
+
+def problems(world: World) -> dict[str, str]:
+    return {each.part: each.why for each in world.views.status().problems}
+
+
+def test_a_host_that_cannot_is_told(make_world: Callable[..., World]) -> None:
+    world = make_world(body())
+    world.start()
+    until(world, lambda: "network-qos" in problems(world))
+    assert "Operation not supported" in problems(world)["network-qos"]
+    world.reload(body(policy="terway-qos"))
+    world.run(12)
+    assert not world.parts.traffic.capabilities
+
+
+def test_nobody_asks_and_nothing_is_tried(make_world: Callable[..., World]) -> None:
+    world = make_world(body(policy="terway-qos"))
+
+    def never() -> None:
+        raise AssertionError("nobody asked for it")
+
+    world.host.traffic = never
+    world.start()
+    world.run(130)
+    assert "network-qos" not in problems(world)
+
+
+@pytest.fixture
+def net() -> Iterator[Pair]:
+    with pair() as made:
+        features(made.node, "tc.htb", "tc.ifb", "nft.priority")
+        yield made
+
+
+def shaped(world: World) -> list[str]:
+    return [text for text in world.texts() if "net." in text.partition(":")[0]]
+
+
+@pytest.mark.kernel
+def test_from_the_slo_to_the_kernel_and_back(make_world: Callable[..., World], net: Pair) -> None:
+    """The daemon runs in the network namespace of the test."""
+
+    def start(text: str) -> World:
+        world = make_world(text)
+        world.host.traffic = LinuxHost().traffic
+        world.start()
+        return world
+
+    def inside(work: Callable[[], Any]) -> Any:
+        return net.node.run(work)
+
+    def classes() -> list[str]:
+        return net.node.shell(["tc", "class", "show", "dev", "v0"]).splitlines()
+
+    before = net.node.shell(["tc", "qdisc"])
+    world = inside(lambda: start(body(mode="observe")))
+    inside(lambda: until(world, lambda: len(shaped(world)) == 3))
+    assert all("(would-write)" in text for text in shaped(world))
+    assert net.node.shell(["tc", "qdisc"]) == before
+
+    inside(lambda: world.reload(body()))
+    inside(lambda: until(world, lambda: len(shaped(world)) == 6))
+    assert all("(written)" in text for text in shaped(world)[3:])
+    assert "class htb 6b64:4 parent 6b64:c prio 3 rate 12Mbit ceil 20Mbit" in "\n".join(classes())
+    told = [each.resource for each in world.views.explain("v0", 10).decisions]
+    assert sorted(set(told)) == ["net.egress", "net.ingress"]
+    known = {each.feature for each in world.views.status().capabilities if each.supported}
+    assert {"tc.htb", "tc.ifb", "nft.priority"} <= known
+    inside(lambda: world.run(125))
+    assert len(shaped(world)) == 6, "a steady state is told once"
+
+    shown = inside(lambda: world.views.restore(dry_run=True))
+    assert {each.result for each in shown.values if each.cgroup == "v0"} == {"would-restore"}
+    inside(lambda: world.reload(body(enable=False)))
+    inside(lambda: until(world, lambda: not classes()))
+    inside(lambda: until(world, lambda: "(restored)" in shaped(world)[-1]))
+    assert net.node.shell(["tc", "qdisc"]) == before
+
+    inside(lambda: world.reload(body()))
+    inside(lambda: until(world, lambda: bool(classes())))
+    back = inside(lambda: world.views.restore(dry_run=False))
+    assert back.complete
+    assert ("v0", "noqueue", "restored") in [
+        (each.cgroup, each.original, each.result) for each in back.values
+    ]
+    assert net.node.shell(["tc", "qdisc"]) == before
+    inside(lambda: world.run(70))
+    assert net.node.shell(["tc", "qdisc"]) == before, "nothing is written after a restore"

@@ -1,0 +1,141 @@
+"""``koordlet demo`` as a user meets it, without playing for real."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import koordlet.cli.demo as command
+from koordlet.cli.main import main
+from koordlet.demo.cast import ArmFailedError
+from koordlet.demo.model import DemoResult
+from koordlet.demo.run import NotRootError
+from koordlet.demo.workdir import BusyError
+from tests.demo.build import demo, moment, result
+
+_RUN = demo(
+    result(),
+    result("unmanaged", p99_ms=40.0),
+    result("managed", moment(-1.0, "unlimited", "90000"), p99_ms=6.0),
+)
+
+
+@pytest.fixture(autouse=True)
+def _in_tmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _ends_with(monkeypatch: pytest.MonkeyPatch, outcome: DemoResult | BaseException) -> None:
+    def run(*_: object) -> DemoResult:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(command, "run_demo", run)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--arms", "alone,together"], "no arm 'together'; there are: alone, unmanaged, managed"),
+        (["--arms", ""], "--arms"),
+        (["--arms", "alone,alone"], "each arm once"),
+        (["--seconds", "1.9"], "--seconds"),
+        (["--seconds", "nan"], "--seconds"),
+        (["--repeat", "0"], "--repeat"),
+        (["--rate", "0"], "--rate"),
+        (["--rate", "-5"], "--rate"),
+        (["--rate", "inf"], "--rate"),
+        (["--report", "no/such/directory/x.html"], "--report"),
+        (["--report", "."], "--report"),
+    ],
+)
+def test_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+
+
+def test_without_root_it_offers_the_simulation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert main(["demo"]) == 1
+    assert "koordlet demo --simulate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (NotRootError(), 1, "needs root"),
+        (BusyError("another demo holds /run/x"), 1, "another demo holds /run/x"),
+        (ArmFailedError("ls_server ended"), 1, "ls_server ended"),
+        (PermissionError(1, "Operation not permitted", "/sys/x"), 1, "cannot run here"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_ends(
+    error: BaseException,
+    code: int,
+    words: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _ends_with(monkeypatch, error)
+    assert main(["demo"]) == code
+    captured = capsys.readouterr()
+    assert words in captured.err
+    assert captured.out == ""
+    assert not Path("demo-report.html").exists()
+
+
+def test_text_for_people(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    _ends_with(monkeypatch, _RUN)
+    assert main(["demo"]) == 0
+    text = capsys.readouterr().out
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 100
+    assert "missed   managed p99 / alone p99: 1.20, wanted at most 1.10" in text
+    assert "reached  node CPU utilisation: 0.90, wanted at least 0.85" in text
+    assert "-1.00 s (warm-up)  koordlet-demo/be cpu.cfs_quota_us: unlimited -> 90000" in text
+    assert "because <LS> & BE" in text
+    assert "looked at: node 1.5 cores" in text
+    assert lines[-1] == f"Report: {tmp_path / 'demo-report.html'}"
+    assert "SIMULATION" not in text
+
+
+@pytest.mark.parametrize(("arguments", "count"), [([], 0), (["--latencies"], 400)])
+def test_json_for_scripts(
+    arguments: list[str],
+    count: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _ends_with(monkeypatch, _RUN)
+    assert main(["demo", "-o", "json", "--report", "here.html", *arguments]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert list(document) == [
+        "settings",
+        "goals",
+        "medians",
+        "warning",
+        "mattered",
+        "report",
+        "results",
+    ]
+    assert [goal["key"] for goal in document["goals"]] == [
+        "p99_ratio",
+        "node_utilisation_ratio",
+        "be_share_of_left_ratio",
+    ]
+    assert [goal["reached"] for goal in document["goals"]] == [False, True, True]
+    assert document["medians"]["unmanaged"]["p99_ms"] == 40.0
+    assert document["mattered"][0]["why"]["rule"] == "cpu-suppress.quota"
+    assert len(document["results"][0]["latencies"]) == count
+    assert Path("here.html").exists()

@@ -1,0 +1,194 @@
+"""/sys/fs/resctrl as fs/resctrl has it: groups, schemata that are checked, last_cmd_status."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from koordlet_fakefs.machine import Machine, Thread
+from koordlet_fakefs.parse import number_in, refuse, strip
+from koordlet_fakefs.tree import Directory, Leaf, add_directory
+
+WAYS = 11
+FULL_MASK = (1 << WAYS) - 1
+MIN_BITS = 1
+CLOSIDS = 8
+"""Groups at most, the default one counted."""
+MIN_PERCENT, PERCENT_STEP = 10, 10
+MONITORED = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
+
+
+class Group(Directory):
+    """A control group. ``masks``, ``percents``: cache id -> allocation. ``monitored``: counter ->
+    its value."""
+
+    mkdir_errno = errno.EPERM
+
+    def __init__(self, root: Root | None, machine: Machine, caches: list[int]) -> None:
+        super().__init__()
+        self.machine = machine
+        self.root = root or self
+        self.masks = dict.fromkeys(caches, FULL_MASK)
+        self.percents = dict.fromkeys(caches, 100)
+        self.entries["schemata"] = Leaf(self._schemata, self._write_schemata)
+        self.entries["tasks"] = Leaf(self._tasks, self._write_task)
+        self.entries["mode"] = Leaf(lambda: "shareable\n")
+        self.monitored: dict[str, int] = dict.fromkeys(MONITORED, 0)
+        add_directory(self, "mon_groups")
+        for cache in caches:
+            counters = add_directory(self, f"mon_data/mon_L3_{cache:02}")
+            for name in MONITORED:
+                counters.entries[name] = _counter(self.monitored, name)
+
+    def _schemata(self) -> str:
+        width = len(f"{FULL_MASK:x}")
+        masks = ";".join(f"{cache}={mask:0{width}x}" for cache, mask in self.masks.items())
+        percents = ";".join(f"{cache}={each:>3}" for cache, each in self.percents.items())
+        return f"    MB:{percents}\n    L3:{masks}\n"
+
+    def _write_schemata(self, text: str) -> None:
+        top = self._top()
+        if not text.endswith("\n"):
+            raise refuse(errno.EINVAL)
+        top.status = ""
+        staged: dict[str, dict[int, int]] = {"L3": {}, "MB": {}}
+        for line in text[:-1].split("\n"):
+            name, colon, domains = line.partition(":")
+            name = strip(name)
+            if not colon:
+                top.fail("Missing ':'")
+            if not strip(domains):
+                top.fail(f"Missing '{name}' value")
+            if name not in staged:
+                top.fail(f"Unknown or unsupported resource name '{name}'")
+            self._stage(name, domains, staged[name])
+        self.masks |= staged["L3"]
+        self.percents |= staged["MB"]
+
+    def _stage(self, name: str, domains: str, staged: dict[int, int]) -> None:
+        top = self._top()
+        while domains:
+            domain, _, domains = domains.partition(";")
+            number, equals, value = domain.partition("=")
+            if not equals or not strip(number).isdigit():
+                top.fail("Missing '=' or non-numeric domain")
+            cache = int(number)
+            if cache not in self.masks:
+                raise refuse(errno.EINVAL)
+            if cache in staged:
+                top.fail(f"Duplicate domain {cache}")
+            check = top.check_mask if name == "L3" else top.check_percent
+            staged[cache] = check(strip(value))
+
+    def _tasks(self) -> str:
+        mine = [t.tid for t in self.machine.threads() if self._top().group_of(t) is self]
+        return "".join(f"{tid}\n" for tid in sorted(mine))
+
+    def _write_task(self, text: str) -> None:
+        top = self._top()
+        top.status = ""
+        tid = number_in(strip(text), 0, (1 << 31) - 1, errno.EINVAL)
+        try:
+            thread = self.machine.thread(tid)
+        except OSError:
+            top.status = f"No task {tid}\n"
+            raise
+        top.moved[thread] = self
+
+    def _top(self) -> Root:
+        assert isinstance(self.root, Root)
+        return self.root
+
+
+class Root(Group):
+    """The default group, and the others below it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.status = ""
+        self.moved: dict[Thread, Group] = {}
+        self.caches = sorted({cpu.l3 for cpu in machine.options.topology.cpus})
+        super().__init__(None, machine, self.caches)
+        info = {
+            "L3/cbm_mask": f"{FULL_MASK:x}",
+            "L3/min_cbm_bits": str(MIN_BITS),
+            "L3/num_closids": str(CLOSIDS),
+            "MB/min_bandwidth": str(MIN_PERCENT),
+            "MB/bandwidth_gran": str(PERCENT_STEP),
+            "MB/num_closids": str(CLOSIDS),
+        }
+        for path, text in info.items():
+            directory, _, name = f"info/{path}".rpartition("/")
+            add_directory(self, directory).entries[name] = _constant(text)
+        add_directory(self, "info").entries["last_cmd_status"] = Leaf(lambda: self.status or "ok\n")
+
+    def group_of(self, thread: Thread) -> Group:
+        return self.moved.get(thread, self)
+
+    def mkdir(self, name: str) -> None:
+        self.status = ""
+        if name in self.entries:
+            raise refuse(errno.EEXIST)
+        if "\n" in name:
+            raise refuse(errno.EINVAL)
+        if sum(isinstance(each, Group) for each in self.entries.values()) + 1 >= CLOSIDS:
+            self.fail("Out of CLOSIDs", errno.ENOSPC)
+        self.entries[name] = Group(self, self.machine, self.caches)
+
+    def rmdir(self, name: str) -> None:
+        """Its tasks are in the default group again."""
+        group = self.entries.get(name)
+        if group is None:
+            raise refuse(errno.ENOENT)
+        if not isinstance(group, Group):
+            raise refuse(errno.EPERM)
+        self.moved = {thread: each for thread, each in self.moved.items() if each is not group}
+        del self.entries[name]
+        group.removed = True
+
+    def fail(self, text: str, code: int = errno.EINVAL) -> None:
+        self.status = f"{text}\n"
+        raise refuse(code)
+
+    def check_mask(self, text: str) -> int:
+        try:
+            mask = int(text, 16)
+        except ValueError:
+            mask = -1
+        if mask < 0:
+            self.fail(f"Non-hex character in the mask {text}")
+        if not 0 < mask <= FULL_MASK:
+            self.fail("Mask out of range")
+        lowest = mask & -mask
+        if mask + lowest & mask:
+            self.fail(f"The mask {mask:x} has non-consecutive 1-bits")
+        if mask.bit_count() < MIN_BITS:
+            self.fail(f"Need at least {MIN_BITS} bits in the mask")
+        return mask
+
+    def check_percent(self, text: str) -> int:
+        """Rounded up to the step of the hardware."""
+        if not text.isdigit():
+            self.fail(f"Invalid MB value {text}")
+        percent = int(text)
+        if not MIN_PERCENT <= percent <= 100:
+            self.fail(f"MB value {percent} out of range [{MIN_PERCENT},100]")
+        return -(-percent // PERCENT_STEP) * PERCENT_STEP
+
+
+def mount(machine: Machine, sys: Directory) -> Root:
+    root = Root(machine)
+    add_directory(sys, "fs").entries["resctrl"] = root
+    return root
+
+
+def _counter(monitored: dict[str, int], name: str) -> Leaf:
+    """The same on every cache; a test sets it, -1 for what the hardware cannot tell now."""
+    read: Callable[[], str] = lambda: (  # noqa: E731
+        f"{monitored[name]}\n" if monitored[name] >= 0 else "Unavailable\n"
+    )
+    return Leaf(read, open_errno=errno.EACCES)
+
+
+def _constant(text: str) -> Leaf:
+    read: Callable[[], str] = lambda: f"{text}\n"  # noqa: E731
+    return Leaf(read, open_errno=errno.EACCES)

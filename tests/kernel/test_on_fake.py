@@ -1,0 +1,149 @@
+"""The room on the fake kernel: every layout, with and without the vendor's files."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+import pytest
+from koordlet_fakefs import FakeHost
+from koordlet_fakefs.tree import Leaf
+
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import Capability
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.layout import detect
+from koordlet.kernel.probe import probe
+
+R = Resource
+Mounted = Literal["v1", "hybrid", "v2", "comount"]
+KIND = {"v1": "v1", "hybrid": "hybrid", "comount": "hybrid", "v2": "v2"}
+MOUNTS: tuple[Mounted, ...] = ("v1", "hybrid", "v2", "comount")
+
+
+def probed(host: FakeHost) -> dict[str, Capability]:
+    layout = detect(host)
+
+    async def scenario() -> tuple[Capability, ...]:
+        async def deliver() -> None:
+            while True:
+                host.deliver()
+                await asyncio.sleep(0)
+
+        pump = asyncio.create_task(deliver())
+        try:
+            return await probe(host, layout, system_calls={})
+        finally:
+            pump.cancel()
+
+    return {capability.feature: capability for capability in asyncio.run(scenario())}
+
+
+@pytest.mark.parametrize("mounted", MOUNTS)
+def test_what_every_layout_can_do(mounted: Mounted) -> None:
+    host = FakeHost(mounted)
+    layout = detect(host)
+    found = probed(host)
+    assert layout.kind == KIND[mounted]
+    for feature in (
+        *(R.CPU_QUOTA_US, R.CPU_PERIOD_US, R.CPU_BURST_US, R.CPU_SHARES, R.CPU_IDLE),
+        *(R.CPUSET_CPUS, R.CPU_STAT, R.CPUACCT_USAGE, R.MEMORY_LIMIT, R.MEMORY_STAT),
+        *(R.MEMORY_NUMA_STAT, R.BLKIO_READ_BPS, R.BLKIO_WRITE_IOPS),
+        *("pids.max", "cgroup.freeze", "psi-node", "psi-trigger-2s", "inotify-cgroup"),
+    ):
+        assert found[feature].supported, found[feature].why
+    for feature in (R.MEMORY_MIN, R.MEMORY_LOW, R.MEMORY_HIGH, R.MEMORY_OOM_GROUP):
+        assert found[feature].supported == (mounted == "v2"), found[feature].why
+    assert not found[R.CPU_BVT_WARP_NS].supported
+    assert not found["psi-trigger-500ms"].supported
+    left = [name for root in layout.roots for name in host.subdirs(root) if "probe" in name]
+    assert left == []
+
+
+@pytest.mark.parametrize("mounted", MOUNTS)
+def test_vendor_kernel_and_full_capabilities(mounted: Mounted) -> None:
+    found = probed(FakeHost(mounted, anolis=True, cap_sys_resource=True))
+    for feature in (
+        *(R.CPU_BVT_WARP_NS, R.MEMORY_MIN, R.MEMORY_HIGH, R.MEMORY_OOM_GROUP),
+        *(R.MEMORY_WMARK_RATIO, R.MEMORY_WMARK_MIN_ADJ, R.MEMORY_PRIORITY),
+        *("psi-cgroup", "psi-trigger-500ms"),
+    ):
+        assert found[feature].supported, found[feature].why
+    assert not found["psi-trigger-100ms"].supported
+
+
+@pytest.mark.parametrize("mounted", MOUNTS)
+@pytest.mark.parametrize(
+    ("resource", "value"),
+    [
+        *((R.CPU_SHARES, 1024), (R.CPU_QUOTA_US, 150_000), (R.CPU_QUOTA_US, -1)),
+        *((R.CPU_PERIOD_US, 50_000), (R.CPU_IDLE, 1), (R.CPUSET_CPUS, "1")),
+        *((R.MEMORY_LIMIT, 1_000_000), (R.MEMORY_LIMIT, -1)),
+    ],
+)
+def test_one_value_whatever_is_mounted(mounted: Mounted, resource: Resource, value: Value) -> None:
+    host = FakeHost(mounted)
+    host.make_cgroup("a/b")
+    cgroups = Cgroups(host, detect(host))
+    original = cgroups.read_raw("a/b", resource)
+    cgroups.write("a/b", resource, value)
+    assert cgroups.equal(resource, value, cgroups.read("a/b", resource))
+    cgroups.write_raw("a/b", resource, original)
+    assert cgroups.read_raw("a/b", resource) == original
+    assert cgroups.children("a") == ("a/b",)
+
+
+def test_a_period_on_v2_keeps_the_quota_in_force() -> None:
+    host = FakeHost("v2")
+    host.make_cgroup("a")
+    cgroups = Cgroups(host, detect(host))
+    cgroups.write("a", R.CPU_QUOTA_US, 70_000)
+    cgroups.write("a", R.CPU_PERIOD_US, 50_000)
+    assert host.read("/sys/fs/cgroup/a/cpu.max") == b"70000 50000\n"
+
+
+HOST_WIDE = (
+    *("core-sched", R.SYSCTL_GROUP_IDENTITY, R.SYSCTL_SCHED_CORE, "resctrl.l3", "resctrl.mb"),
+    *("oom_score_adj", "oom_score_adj.lower", "terway"),
+)
+
+
+def test_what_is_no_cgroup_file_is_tried_and_put_back() -> None:
+    host = FakeHost(anolis=True, core_sched=True, resctrl=True, terway=True, cap_sys_resource=True)
+    host.mkdir("/sys/fs/resctrl/koordlet-probe-99999")  # of a probe that was killed
+    found = probed(host)
+    assert all(found[feature].supported for feature in HOST_WIDE)
+    assert not [name for name in host.subdirs("/sys/fs/resctrl") if "probe" in name]
+    assert host.listdir("/var/lib/terway/qos") == []
+    assert host.read("/proc/self/oom_score_adj") == b"0\n"
+    assert host.read("/proc/sys/kernel/sched_core") == b"0\n"
+
+
+def test_what_is_no_cgroup_file_and_missing_says_why_and_what_to_do() -> None:
+    found = probed(FakeHost())
+    for feature in HOST_WIDE:
+        capability = found[feature]
+        assert capability.supported == (feature == "oom_score_adj")
+        assert capability.why and (capability.supported or capability.cost)
+    assert "CAP_SYS_RESOURCE" in found["oom_score_adj.lower"].remedy
+    assert "CONFIG_SCHED_CORE" in found["core-sched"].remedy
+
+
+def test_resctrl_counts_as_there_when_all_its_groups_are_in_use() -> None:
+    host = FakeHost(resctrl=True)
+    for number in range(7):
+        host.mkdir(f"/sys/fs/resctrl/koordlet-{number}")
+    found = probed(host)
+    assert found["resctrl.l3"].supported and "in use" in found["resctrl.l3"].why
+
+
+def test_resctrl_that_is_not_mounted_and_one_without_bandwidth() -> None:
+    host = FakeHost(resctrl=True)
+    root = host.resctrl
+    assert root is not None
+    root.percents.clear()
+    root.entries["schemata"] = Leaf(lambda: "    L3:0=7ff\n", root.entries["schemata"].write)
+    assert "has no line MB" in probed(host)["resctrl.mb"].why
+    host.root.entries["sys"].entries["fs"].entries.pop("resctrl")
+    missing = probed(host)["resctrl.l3"]
+    assert "not mounted" in missing.why and "mount -t resctrl" in missing.remedy

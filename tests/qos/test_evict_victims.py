@@ -1,0 +1,203 @@
+"""Filters and order of victims: spec/qos.md 4.4 and 4.5."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from koordlet.decision.plan import Victim, VictimKind
+from koordlet.decision.snapshot import Evicting, EvictPolicy
+from koordlet.protocol.qos import PriorityClass
+from koordlet.qos.evict_config import Feature, Watermark
+from koordlet.qos.evict_victims import candidates, eligible, requested
+from tests.qos.build import app
+from tests.qos.evicting import GB, Scene
+
+ANYBODY = Watermark(80, 70, 7999)
+POLICY = "koordinator.sh/eviction-policy"
+PRIORITY = "koordinator.sh/eviction-priority"
+SUB = "koordinator.sh/priority"
+
+
+def order(scene: Scene, feature: Feature, rules: Watermark | None = ANYBODY) -> list[str]:
+    return [each.victim.name for each in eligible(feature, rules, candidates(scene.take()))]
+
+
+@pytest.mark.parametrize("feature", [Feature.CPU, Feature.MEMORY])
+@pytest.mark.parametrize(
+    ("qos", "enabled", "priority", "phase", "chosen"),
+    [
+        ("BE", "true", 5500, "Running", True),
+        ("LS", "true", 5500, "Running", True),
+        (None, "true", 7999, "", True),
+        ("LS", "true", 8000, "Running", False),
+        ("LS", None, 5500, "Running", False),
+        ("BE", None, 5500, "Running", False),
+        ("BE", "false", 5500, "Running", False),
+        ("BE", "yes", 5500, "Running", False),
+        ("BE", "true", 5500, "Succeeded", False),
+        ("LSE", "true", 5500, "Running", False),
+        ("LSR", "true", 5500, "Running", False),
+        ("SYSTEM", "true", 5500, "Running", False),
+    ],
+)
+def test_by_priority(
+    feature: Feature, qos: str | None, enabled: str | None, priority: int, phase: str, chosen: bool
+) -> None:
+    scene = Scene().pod("a", qos=qos, enabled=enabled, priority=priority, phase=phase)
+    assert (order(scene, feature) == ["a"]) is chosen
+
+
+@pytest.mark.parametrize("feature", [Feature.BE_CPU, Feature.BE_MEMORY])
+@pytest.mark.parametrize(
+    ("qos", "enabled", "phase", "chosen"),
+    [
+        ("BE", None, "Running", True),
+        ("BE", "true", "", True),
+        ("BE", "false", "Running", False),
+        ("BE", None, "Failed", False),
+        (None, "true", "Running", False),
+        ("LS", "true", "Running", False),
+    ],
+)
+def test_by_class(
+    feature: Feature, qos: str | None, enabled: str | None, phase: str, chosen: bool
+) -> None:
+    scene = Scene().pod("a", qos=qos, enabled=enabled, phase=phase)
+    assert (order(scene, feature, None) == ["a"]) is chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        (None, True),
+        ('["CPUEvict"]', True),
+        ('["MemoryEvict", "CPUEvict"]', True),
+        ('["MemoryEvict"]', False),
+        ('["cpuevict"]', False),
+        ("[]", False),
+        ("", False),
+        ("null", False),
+        ("{}", False),
+        ('"CPUEvict"', False),
+        ("CPUEvict", False),
+    ],
+)
+def test_policy_annotation(text: str | None, allowed: bool) -> None:
+    annotations = {} if text is None else {POLICY: text}
+    scene = Scene().pod("a", annotations=annotations)
+    assert (order(scene, Feature.CPU) == ["a"]) is allowed
+
+
+def test_order_by_priority_then_label_then_use() -> None:
+    scene = (
+        Scene()
+        .pod("e", priority=120, labels={SUB: "4000"}, memory=99 * GB)
+        .pod("d", priority=120, labels={SUB: "3000"}, memory=99 * GB)
+        .pod("c", priority=120, labels={SUB: "2000"}, memory=1 * GB)
+        .pod("b", priority=100, memory=10 * GB)
+        .pod("a", priority=100, memory=11 * GB)
+        .pod("x", priority=3400, memory=99 * GB)
+    )
+    assert order(scene, Feature.MEMORY, Watermark(80, 70, 3000)) == ["a", "b", "c", "d", "e"]
+
+
+def test_order_by_eviction_priority() -> None:
+    scene = (
+        Scene()
+        .pod("hundred", priority=10, annotations={PRIORITY: "100"})
+        .pod("invalid", priority=120, annotations={PRIORITY: "soon"})
+        .pod("unset", priority=100)
+        .pod("minus", priority=500, annotations={PRIORITY: "-1"})
+    )
+    assert order(scene, Feature.CPU) == ["minus", "unset", "invalid", "hundred"]
+
+
+def test_order_of_starving_best_effort() -> None:
+    scene = (
+        Scene()
+        .pod("three", priority=100, cores=3, batch_cpu=16000)
+        .pod("four", priority=100, cores=4, batch_cpu=16000)
+        .pod("low", priority=10, cores=1, batch_cpu=16000)
+        .pod("idle", priority=100, cores=9)
+    )
+    assert order(scene, Feature.BE_CPU, None) == ["low", "four", "three", "idle"]
+
+
+def test_order_of_best_effort_memory() -> None:
+    scene = (
+        Scene()
+        .pod("late", priority=120, memory=10 * GB)
+        .pod("small", priority=100, memory=5 * GB)
+        .pod("none", priority=100)
+        .pod("big", priority=100, memory=20 * GB)
+    )
+    assert order(scene, Feature.BE_MEMORY, None) == ["big", "small", "none", "late"]
+
+
+def test_one_without_a_priority_stands_where_its_class_does() -> None:
+    scene = (
+        Scene()
+        .pod("low", priority=5000, memory=GB)
+        .pod("unset", memory=9 * GB)
+        .pod("high", priority=5999, memory=99 * GB)
+    )
+    assert order(scene, Feature.BE_MEMORY, None) == ["low", "unset", "high"]
+
+
+def test_equals_are_ordered_by_name() -> None:
+    scene = Scene().pod("b", memory=GB).pod("a", memory=GB).pod("c", memory=GB)
+    assert order(scene, Feature.BE_MEMORY, None) == ["a", "b", "c"]
+
+
+def test_requests_by_tier() -> None:
+    spec = '{"containers": {"c": {"requests": {"kubernetes.io/mid-cpu": "1500"}}}}'
+    extended = {"node.koordinator.sh/extended-resource-spec": spec}
+    scene = (
+        Scene()
+        .pod("batch", batch_cpu=45000, batch_memory=7)
+        .pod("other", batch_cpu=40000, enabled=None)
+        .pod("mid", qos="LS", cls=PriorityClass.MID, annotations=extended)
+        .pod("prod", qos="LS", cls=PriorityClass.PROD, batch_cpu=1)
+        .pod("done", batch_cpu=9000, phase="Succeeded")
+        .pod("never", batch_cpu=5, enabled="false")
+    )
+    names = ("kubernetes.io/batch-cpu", "kubernetes.io/mid-cpu")
+    found = candidates(scene.take())
+    assert requested(found, ANYBODY, names) == {names[0]: 85005, names[1]: 1500}
+    assert requested(found, Watermark(80, 70, 5999), names) == {names[0]: 85005}
+    assert order(scene, Feature.CPU_ALLOCATABLE) == ["batch", "mid"]
+
+
+def test_applications_by_their_configuration() -> None:
+    scene = (
+        Scene()
+        .app(app("stop", "BE"), cores=1, memory=GB)
+        .app(app("freeze", "BE"), cores=1, memory=GB)
+        .app(app("quiet", "BE"), cores=9, memory=9 * GB)
+        .app(app("shop", "LSR"), cores=9, memory=9 * GB)
+        .app(app("absent", "BE", present=False))
+    )
+    policies = dict.fromkeys(("stop", "shop", "absent"), EvictPolicy.STOP)
+    scene.evicting = Evicting(policies=policies | {"freeze": EvictPolicy.FREEZE})
+    assert order(scene, Feature.BE_MEMORY, None) == ["stop"]
+    assert order(scene, Feature.BE_CPU, None) == ["stop"]
+    assert order(scene, Feature.CPU) == ["freeze", "stop"]
+    assert order(scene, Feature.CPU_ALLOCATABLE) == []
+
+
+def test_whoever_holds_others_is_left_alone() -> None:
+    scene = Scene().app(app("outer", "BE", "outer"), memory=GB).pod("a", memory=GB)
+    scene.app(app("inner", "LS", "outer/inner")).app(app("all", "BE", "kubepods"), memory=GB)
+    scene.evicting = Evicting(policies=dict.fromkeys(("outer", "all"), EvictPolicy.STOP))
+    assert order(scene, Feature.BE_MEMORY, None) == ["a"]
+
+
+def test_what_it_uses_is_in_milli_cores_and_bytes() -> None:
+    scene = Scene().pod("a", cores=1.5, memory=3 * GB)
+    (found,) = candidates(scene.take())
+    assert found.victim == Victim(VictimKind.POD, "a")
+    assert (found.cpu_milli, found.memory_bytes) == (1500, 3 * GB)
+    scene.samples.last[("pod_cpu_usage", ("a",))] = float("nan")
+    (found,) = candidates(msgspec.structs.replace(scene.take()))
+    assert found.cpu_milli is None

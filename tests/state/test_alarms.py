@@ -1,0 +1,226 @@
+"""Alarms on the fake machine: triggers where the kernel allows them, else the sampler."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Application, Container, Pod, Wake, WakeKind
+from koordlet.protocol.qos import KubeQoS, QoSClass
+from koordlet.state.alarms import Alarms, Mechanism
+from koordlet.state.pressure import AlarmOptions
+
+from .world import World, make_world
+
+WEB = Application("web", "web", QoSClass.LS)
+JOB = Application("job", "job", QoSClass.BE)
+PRESSURE = "/sys/fs/cgroup/unified/web/cpu.pressure"
+
+
+class Bench:
+    def __init__(self, world: World, options: AlarmOptions | None = None) -> None:
+        self.world = world
+        self.wakes: list[Wake] = []
+        self.cpu_s = 0.0
+        self.cost_s = 0.0  # what each call of the process clock adds
+        self.alarms = Alarms(
+            world.host, world.cgroups, self.wakes.append, options, cpu_seconds=self._cpu
+        )
+
+    def _cpu(self) -> float:
+        self.cpu_s += self.cost_s
+        return self.cpu_s
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / 0.05)):
+            self.world.host.advance(0.05)
+            self.alarms.sample()
+
+    def mechanisms(self) -> dict[tuple[str, WakeKind], Mechanism]:
+        return {(a.source, a.kind): a.mechanism for a in self.alarms.describe()}
+
+
+def bench(layout: str = "hybrid", *, cap: bool = False, **options: object) -> Bench:
+    world = make_world(layout, cap_sys_resource=cap)
+    for cgroup in ("web", "job"):
+        world.host.make_cgroup(cgroup)
+    return Bench(world, AlarmOptions(**options))
+
+
+def test_triggers_where_short_windows_are_allowed() -> None:
+    b = bench(cap=True)
+    b.alarms.watch((), (WEB, JOB))
+    assert b.mechanisms() == {
+        ("node", WakeKind.PSI): Mechanism.TRIGGER,
+        ("web", WakeKind.PSI): Mechanism.TRIGGER,
+    }
+    assert not b.alarms.sampling
+    b.world.host.advance(1)
+    assert b.wakes == []
+    b.world.host.stall(PRESSURE, some=0.5)
+    b.world.host.advance(1)
+    assert b.wakes and set(b.wakes) == {Wake(WakeKind.PSI, "web")}
+    b.alarms.close()
+    count = len(b.wakes)
+    b.world.host.advance(2)
+    assert len(b.wakes) == count
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "v2"])
+def test_the_sampler_stands_in_and_says_why(layout: str) -> None:
+    b = bench(layout)
+    b.alarms.watch((), (WEB, JOB))
+    assert b.mechanisms()["web", WakeKind.PSI] is Mechanism.SAMPLED
+    assert all(
+        "refused" in armed.reason and "0.5 s" in armed.reason for armed in b.alarms.describe()
+    )
+    assert b.alarms.sampling
+    b.run(1)
+    assert b.wakes == []
+    path = PRESSURE if layout == "hybrid" else "/sys/fs/cgroup/web/cpu.pressure"
+    b.world.host.stall(path, some=0.5)
+    b.run(0.15)
+    assert b.wakes == [Wake(WakeKind.PSI, "web")]
+
+
+def test_an_alarm_is_repeated_at_most_once_in_the_gap() -> None:
+    b = bench(min_gap_s=0.5)
+    b.alarms.watch((), (WEB,))
+    b.world.host.stall(PRESSURE, some=1.0)
+    b.run(2.05)
+    assert b.wakes == [Wake(WakeKind.PSI, "web")] * 4
+
+
+def test_the_node_tells_only_the_beginning() -> None:
+    b = bench()
+    b.alarms.watch((), ())
+    b.world.host.stall("/proc/pressure/cpu", some=1.0)
+    b.run(5)
+    assert b.wakes == [Wake(WakeKind.PSI, "node")]
+    b.world.host.stall("/proc/pressure/cpu", some=0.0)
+    b.run(3)
+    b.world.host.stall("/proc/pressure/cpu", some=1.0)
+    b.run(1)
+    assert len(b.wakes) == 2
+
+
+def pod(qos: KubeQoS = KubeQoS.BURSTABLE, uid: str = "u1") -> Pod:
+    cgroup = f"kubepods/burstable/pod{uid}"
+    return Pod(
+        uid=uid,
+        cgroup=cgroup,
+        kube_qos=qos,
+        containers=(Container("c1", f"{cgroup}/c1"), Container("c2", f"{cgroup}/c2")),
+    )
+
+
+@pytest.mark.parametrize("layout", ["v1", "hybrid", "v2"])
+def test_a_throttled_container_of_an_ls_pod(layout: str) -> None:
+    b = bench(layout)
+    ls = pod()
+    for container in ls.containers:
+        b.world.host.make_cgroup(container.cgroup)
+    b.world.cgroups.write(ls.containers[0].cgroup, Resource.CPU_QUOTA_US, 10_000)
+    b.alarms.watch((ls,), ())
+    mechanisms = b.mechanisms()
+    assert mechanisms[ls.containers[0].cgroup, WakeKind.THROTTLED] is Mechanism.SAMPLED
+    assert (ls.containers[1].cgroup, WakeKind.THROTTLED) not in mechanisms
+    b.run(0.5)
+    assert WakeKind.THROTTLED not in {wake.kind for wake in b.wakes}
+    b.world.host.spawn(ls.containers[0].cgroup, demand_cores=1)
+    b.run(0.5)
+    assert Wake(WakeKind.THROTTLED, ls.containers[0].cgroup) in b.wakes
+
+
+def test_best_effort_and_absent_are_not_watched() -> None:
+    b = bench()
+    gone = Application("gone", "gone", QoSClass.LS, present=False)
+    b.alarms.watch((pod(KubeQoS.BEST_EFFORT),), (JOB, gone))
+    assert {source for source, _ in b.mechanisms()} == {"node"}
+
+
+def test_no_pressure_file_is_said_and_tried_again() -> None:
+    b = bench()
+    later = Application("later", "later", QoSClass.LS)
+    b.alarms.watch((), (later,))
+    assert b.mechanisms()["later", WakeKind.PSI] is Mechanism.NONE
+    b.world.host.make_cgroup("later")
+    b.alarms.watch((), (later,))
+    assert b.mechanisms()["later", WakeKind.PSI] is Mechanism.SAMPLED
+
+
+def test_pure_v1_without_pressure() -> None:
+    b = bench("v1")
+    b.alarms.watch((), (WEB,))
+    web = next(armed for armed in b.alarms.describe() if armed.source == "web")
+    assert web.mechanism is Mechanism.NONE and "cpu.pressure" in web.reason
+
+
+def test_a_vanished_group_and_an_io_error_cost_only_themselves() -> None:
+    b = bench()
+    other = Application("other", "other", QoSClass.LSR)
+    b.world.host.make_cgroup("other")
+    b.alarms.watch((), (WEB, other))
+    b.run(0.2)
+    b.world.host.remove_cgroup("web")
+    b.world.host.stall("/sys/fs/cgroup/unified/other/cpu.pressure", some=1.0)
+    b.run(0.3)
+    assert b.wakes == [Wake(WakeKind.PSI, "other")]
+    assert b.mechanisms()["web", WakeKind.PSI] is Mechanism.NONE
+    b.world.host.faults.add("*other/cpu.pressure", op="read", errno=errno.EIO)
+    b.run(0.1)
+    assert b.mechanisms()["other", WakeKind.PSI] is Mechanism.NONE
+    b.alarms.watch((), (other,))
+    assert b.mechanisms() == {
+        ("node", WakeKind.PSI): Mechanism.SAMPLED,
+        ("other", WakeKind.PSI): Mechanism.SAMPLED,
+    }
+
+
+def test_a_group_made_anew_is_read_on() -> None:
+    b = bench()
+    b.alarms.watch((), (WEB,))
+    b.run(0.2)
+    b.world.host.remove_cgroup("web")
+    b.world.host.make_cgroup("web")
+    b.world.host.stall(PRESSURE, some=1.0)
+    b.run(0.3)
+    assert b.wakes == [Wake(WakeKind.PSI, "web")]
+
+
+def test_files_are_closed_when_no_longer_wanted() -> None:
+    b = bench()
+    before = len(b.world.host.open_files)
+    b.alarms.watch((), (WEB,))
+    b.run(0.1)
+    assert len(b.world.host.open_files) == before + 2
+    b.alarms.watch((), ())
+    b.run(0.1)
+    assert len(b.world.host.open_files) == before + 1
+    b.alarms.close()
+    assert len(b.world.host.open_files) == before
+
+
+def test_a_turn_reads_no_more_than_it_may() -> None:
+    b = bench(max_reads=5)
+    apps = tuple(Application(f"a{n}", f"a{n}", QoSClass.LS) for n in range(20))
+    for app in apps:
+        b.world.host.make_cgroup(app.cgroup)
+    b.alarms.watch((), apps)
+    fault = b.world.host.faults.before("*cpu.pressure", lambda: None, op="read", times=None)
+    b.alarms.sample()
+    assert fault.hits <= 5
+    b.world.host.stall("/sys/fs/cgroup/unified/a13/cpu.pressure", some=1.0)
+    b.run(1)
+    assert b.wakes == [Wake(WakeKind.PSI, "a13")] * len(b.wakes) and b.wakes
+
+
+def test_an_expensive_sampler_reads_less() -> None:
+    b = bench(max_reads=40)
+    b.alarms.watch((), (WEB,))
+    b.cost_s = 0.001
+    b.run(1.1)
+    assert b.alarms.cost_cores == pytest.approx(0.02, rel=0.2)
+    assert b.alarms._reads == 20

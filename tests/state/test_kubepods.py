@@ -1,0 +1,207 @@
+"""Discovery of the kubepods tree on the fake machine."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from koordlet.kernel.kubepods import Driver
+from koordlet.protocol.qos import KubeQoS
+from koordlet.state.kubepods import KubepodsSource
+
+from .world import World, make_world
+
+HASH = "a" * 64
+OTHER = "b" * 64
+UID = "6553a60b-2b97-442a-b6da-a5704d81dd98"
+UID2 = "11111111-2222-3333-4444-555555555555"
+
+
+def started(world: World, parent: str = "") -> KubepodsSource:
+    source = KubepodsSource(world.host, world.layout, parent)
+    source.start(world.changed)
+    return source
+
+
+@pytest.mark.parametrize("driver", ["cgroupfs", "systemd"])
+@pytest.mark.parametrize(
+    ("runtime", "systemd_id"),
+    [("containerd", "containerd://"), ("cri-o", "cri-o://"), ("docker", "docker://")],
+)
+def test_pods_of_all_drivers_and_runtimes(
+    world: World, driver: str, runtime: str, systemd_id: str
+) -> None:
+    for qos, uid in (("guaranteed", UID), ("burstable", UID2), ("besteffort", "c" * 32)):
+        world.host.make_pod(driver, qos, uid, [HASH], runtime)
+    source = started(world)
+    assert source.synced
+    found = {facts.uid: facts for facts in source.pods()}
+    assert {uid: facts.kube_qos for uid, facts in found.items()} == {
+        UID: KubeQoS.GUARANTEED,
+        UID2: KubeQoS.BURSTABLE,
+        "c" * 32: KubeQoS.BEST_EFFORT,
+    }
+    expected = systemd_id + HASH if driver == "systemd" else HASH
+    assert [c.id for facts in found.values() for c in facts.containers] == [expected] * 3
+    tree = source.tree()
+    assert tree is not None and tree.driver is Driver(driver)
+
+
+def test_pods_and_containers_come_and_go(world: World) -> None:
+    source = started(world)
+    assert source.pods() == () and source.tree() is None
+    groups = world.host.make_pod(containers=[HASH])  # kubepods itself appears with it
+    world.host.deliver()
+    assert [(p.uid, [c.id for c in p.containers]) for p in source.pods()] == [(UID, [HASH])]
+    assert world.changes
+
+    world.host.make_cgroup(f"{groups.pod}/{OTHER}")
+    world.host.deliver()
+    assert [c.id for c in source.pods()[0].containers] == [HASH, OTHER]
+
+    world.host.remove_cgroup(f"{groups.pod}/{HASH}")
+    world.host.deliver()
+    assert [c.id for c in source.pods()[0].containers] == [OTHER]
+
+    world.host.remove_cgroup(groups.pod)
+    world.host.deliver()
+    assert source.pods() == ()
+
+
+def test_a_qos_directory_and_old_pods_are_watched_too() -> None:
+    """The reference watches neither (D-20)."""
+    world = make_world()
+    old = world.host.make_pod("cgroupfs", "burstable", UID)
+    source = started(world)
+    world.host.make_cgroup(f"{old.pod}/{HASH}")
+    world.host.make_pod("cgroupfs", "besteffort", UID2)
+    world.host.deliver()
+    assert {(p.uid, len(p.containers)) for p in source.pods()} == {(UID, 1), (UID2, 0)}
+
+
+def test_made_between_the_watch_and_the_listing() -> None:
+    world = make_world()
+    world.host.make_pod("cgroupfs", "besteffort", UID)
+    world.host.faults.before(
+        "*/kubepods/besteffort",
+        lambda: world.host.make_cgroup(f"kubepods/besteffort/pod{UID2}/{HASH}"),
+        op="listdir",
+    )
+    source = started(world)
+    world.host.deliver()
+    assert {(p.uid, len(p.containers)) for p in source.pods()} == {(UID, 0), (UID2, 1)}
+
+
+def test_vanishing_while_it_is_entered() -> None:
+    world = make_world()
+    groups = world.host.make_pod(containers=[HASH])
+    world.host.make_pod(uid=UID2)
+    world.host.faults.before(
+        f"*{groups.pod}", lambda: world.host.remove_cgroup(groups.pod), op="watch"
+    )
+    source = started(world)
+    world.host.deliver()
+    assert [p.uid for p in source.pods()] == [UID2]
+
+
+def test_removed_and_made_again_before_the_event_is_seen() -> None:
+    world = make_world()
+    groups = world.host.make_pod(containers=[HASH])
+    source = started(world)
+    world.host.remove_cgroup(groups.pod)
+    world.host.make_pod(containers=[OTHER])
+    world.host.deliver()
+    assert [c.id for c in source.pods()[0].containers] == [OTHER]
+    world.host.make_cgroup(f"{groups.pod}/{HASH}")  # the new directory is watched
+    world.host.deliver()
+    assert len(source.pods()[0].containers) == 2
+
+
+def test_lost_events_and_the_rescan() -> None:
+    world = make_world()
+    groups = world.host.make_pod(containers=[HASH])
+    source = started(world)
+    world.host.make_pod("cgroupfs", "besteffort", UID2)
+    world.host.make_cgroup(f"{groups.pod}/{OTHER}")
+    world.host.machine.events.clear()  # the kernel's queue overflowed
+    assert len(source.pods()) == 1
+    watch = source._watch._watch  # the one of the fake kernel
+    for directory in tuple(watch._watched):
+        watch.overflow(directory)
+    world.host.deliver()
+    assert {(p.uid, len(p.containers)) for p in source.pods()} == {(UID, 2), (UID2, 0)}
+
+    world.host.remove_cgroup(groups.pod)
+    world.host.machine.events.clear()
+    source.rescan()
+    assert [p.uid for p in source.pods()] == [UID2]
+
+
+def test_nothing_changed_keeps_the_tuple_and_tells_nobody() -> None:
+    world = make_world()
+    world.host.make_pod(containers=[HASH])
+    source = started(world)
+    before, told = source.pods(), len(world.changes)
+    source.rescan()
+    world.host.make_cgroup("some.slice")
+    world.host.deliver()
+    world.host.remove_cgroup("some.slice")
+    world.host.deliver()
+    assert source.pods() is before
+    assert len(world.changes) == told
+
+
+def test_two_trees_after_a_change_of_driver() -> None:
+    world = make_world("v2")
+    world.host.make_cgroup("kubepods.slice")
+    world.host.make_pod("cgroupfs", "burstable", UID)
+    assert started(world).tree().root == "kubepods"
+
+
+def test_nested_tree_and_a_parent_that_comes_later() -> None:
+    world = make_world()
+    nested = started(world)
+    below = started(world, "deep/below")
+    assert nested.synced and not below.synced
+    world.host.make_cgroup(f"kubelet/kubepods/burstable/pod{UID}/{HASH}")
+    world.host.make_cgroup(f"deep/below/kubepods/pod{UID2}")
+    world.host.deliver()
+    below.rescan()
+    assert [p.uid for p in nested.pods()] == [UID]
+    assert nested.tree().root == "kubelet/kubepods"
+    assert below.synced and [p.uid for p in below.pods()] == [UID2]
+    world.host.remove_cgroup("deep")
+    below.rescan()
+    assert not below.synced and below.pods() == ()
+
+
+def test_a_directory_that_cannot_be_listed_costs_only_itself() -> None:
+    world = make_world()
+    bad = world.host.make_pod(uid=UID)
+    world.host.make_pod(uid=UID2)
+    world.host.faults.add(f"*{bad.pod}", op="listdir", errno=errno.EIO)
+    source = started(world)
+    assert [p.uid for p in source.pods()] == [UID2]
+    source.rescan()
+    assert len(source.pods()) == 2
+
+
+def test_names_that_are_no_pods() -> None:
+    world = make_world()
+    world.host.make_pod(containers=[HASH])
+    for name in ("kubepods/besteffort/podx y", "kubepods/notapod", f"kubepods/podA/{'x y'}"):
+        world.host.make_cgroup(name)
+    pods = started(world).pods()
+    assert {p.uid for p in pods} == {UID, "A"}
+    assert all(len(p.containers) <= 1 for p in pods)
+
+
+def test_stop_ends_the_watch() -> None:
+    world = make_world()
+    source = started(world)
+    source.stop()
+    source.stop()
+    world.host.make_pod()
+    world.host.deliver()
+    assert source.pods() == ()

@@ -1,0 +1,81 @@
+"""A room imports rooms on lower floors only; qos and hooks import protocol and decision alone."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "koordlet"
+
+FLOOR = {
+    "protocol": 0,
+    "wire": 0,
+    "decision": 1,
+    "kernel": 2,
+    "tsdb": 2,
+    "state": 3,
+    "actuator": 3,
+    "collectors": 4,
+    "qos": 4,
+    "hooks": 4,
+    "nri": 5,
+    "runtimeproxy": 5,
+    "hookserver": 5,
+    "report": 5,
+    "admin": 5,
+    "config": 5,
+    "daemon": 6,
+    "demo": 7,
+    "cli": 8,
+}
+PURE = {"protocol", "decision", "qos", "hooks"}
+IMPURE_MODULES = {"os", "io", "time", "socket", "subprocess", "asyncio", "threading", "pathlib"}
+
+
+def _imports(path: Path) -> set[tuple[int, str]]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found.update((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            found.add((node.lineno, node.module or ""))
+            if node.module == "koordlet":
+                found.update((node.lineno, f"koordlet.{alias.name}") for alias in node.names)
+    return found
+
+
+def _files() -> list[Path]:
+    return sorted(p for p in PACKAGE.rglob("*.py") if p.parent != PACKAGE and "pb" not in p.parts)
+
+
+@pytest.mark.parametrize("path", _files(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down(path: Path) -> None:
+    room = path.relative_to(PACKAGE).parts[0]
+    for line, module in _imports(path):
+        parts = module.split(".")
+        if room in PURE:
+            assert parts[0] not in IMPURE_MODULES, f"{path}:{line}: {room} is pure, not {module}"
+        if parts[0] != "koordlet" or len(parts) < 2 or parts[1] == "__version__":
+            continue
+        other = parts[1]
+        if other == room:
+            continue
+        assert FLOOR[other] < FLOOR[room], f"{path}:{line}: {room} must not import {other}"
+        if room in {"qos", "hooks"}:
+            assert other in {"protocol", "decision"}, f"{path}:{line}: {room} imports {other}"
+
+
+def test_every_room_has_a_floor() -> None:
+    rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms == set(FLOOR)
+
+
+def test_every_package_is_installed() -> None:
+    pyproject = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
+    packages = {str(p.parent.relative_to(PACKAGE.parent)) for p in PACKAGE.rglob("__init__.py")}
+    installed = set(pyproject["tool"]["setuptools"]["packages"])
+    assert {package.replace("/", ".") for package in packages} | {"koordlet_fakefs"} == installed
