@@ -28,7 +28,8 @@ from tests.daemon.world import write_config
 pytestmark = pytest.mark.kernel
 
 _number = itertools.count()
-_LEAK_PERCENT = 4
+# How far past the threshold the leak goes: more than what other processes may give back meanwhile.
+_LEAK_PAST_PERCENT = 4
 _MIN_FREE_PERCENT = 20
 # Holds some memory, and takes more when told to.
 _PROGRAM = """
@@ -46,6 +47,7 @@ time.sleep(600)
 _CONFIG = """
 [daemon]
 cpu_budget_percent = 0
+memory_budget = "4Gi"
 [sources]
 kubepods = false
 [nri]
@@ -125,6 +127,12 @@ class Stage:
                             continue
                     break
 
+    def leak(self, until_percent: int) -> None:
+        """Grow "leak" until the machine uses ``until_percent`` of its memory."""
+        while (used := _used_percent(self)) < until_percent:
+            total = meminfo(self.host.read("/proc/meminfo"), "/proc/meminfo").total_bytes
+            self.grow("leak", (total * (until_percent - used) // 100) >> 20)
+
     @staticmethod
     def _ready(process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -147,11 +155,13 @@ def stage() -> Iterator[Stage]:
         made.close()
 
 
-def _engine(stage: Stage, directory: Path) -> Engine:
-    """The threshold is a little above what the machine uses now."""
+def _used_percent(stage: Stage) -> int:
     info = meminfo(stage.host.read("/proc/meminfo"), "/proc/meminfo")
-    used = 100 - (info.available_bytes or 0) * 100 // info.total_bytes
-    body = _CONFIG.format(threshold=used + 2, lower=used + 1)
+    return 100 - (info.available_bytes or 0) * 100 // info.total_bytes
+
+
+def _engine(stage: Stage, directory: Path, threshold: int) -> Engine:
+    body = _CONFIG.format(threshold=threshold, lower=threshold - 1)
     for name, qos in (("leak", "BE"), ("calm", "BE"), ("shop", "LS")):
         body += _APPLICATION.format(name=name, cgroup=f"{stage.top}/{name}", qos=qos)
     loaded = load(str(write_config(directory, body)))
@@ -169,7 +179,7 @@ def _evictions(engine: Engine) -> list[Record]:
     return [record for record in found if record.kind is Kind.EVICTION]
 
 
-async def _follow(stage: Stage, engine: Engine) -> None:
+async def _follow(stage: Stage, engine: Engine, threshold: int) -> None:
     """Ticks of a second, as the daemon has them, until the eviction has ended."""
     engine.parts.state.start()
     engine.rescan()
@@ -177,8 +187,7 @@ async def _follow(stage: Stage, engine: Engine) -> None:
         engine.tick()
         await asyncio.sleep(1)
     assert not _evictions(engine)
-    info = meminfo(stage.host.read("/proc/meminfo"), "/proc/meminfo")
-    await asyncio.to_thread(stage.grow, "leak", (info.total_bytes * _LEAK_PERCENT // 100) >> 20)
+    await asyncio.to_thread(stage.leak, threshold + _LEAK_PAST_PERCENT)
     async with asyncio.timeout(30):
         while len(_evictions(engine)) < 2:
             engine.tick()
@@ -192,9 +201,10 @@ def test_a_leak_is_ended_and_its_memory_comes_back(
     stage.start("shop", 64)
     stage.start("calm", 16)
     stage.start("leak", 32, deaf=deaf)
-    engine = _engine(stage, tmp_path)
+    threshold = _used_percent(stage) + 2  # a little above what the machine uses now
+    engine = _engine(stage, tmp_path, threshold)
     try:
-        asyncio.run(_follow(stage, engine))
+        asyncio.run(_follow(stage, engine, threshold))
         begun, ended = _evictions(engine)
         assert (begun.result, ended.result) == ("evicting", "evicted")
         assert ended.cgroup == f"{stage.top}/leak"
