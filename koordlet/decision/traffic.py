@@ -49,7 +49,7 @@ class TrafficClass(msgspec.Struct, frozen=True):
 
 
 class Member(msgspec.Struct, frozen=True):
-    """A pod whose traffic is in the class ``minor``.
+    """A pod or application whose traffic is in the class ``minor``.
 
     It is told by ``ips``, its own addresses; where it has none (host network, or not known yet)
     by its cgroup alone, which works for what it sends.

@@ -74,7 +74,7 @@ def _node(snapshot: Snapshot) -> Adjustment:
     total = Input("totalNetworkBandwidth", plan.total_bps, "bits/s")
     text = (
         f"{len(plan.classes)} traffic classes divide the link (of single pods: {len(own)}, "
-        f"pods in all: {len(plan.members)})"
+        f"pods and applications in all: {len(plan.members)})"
     )
     notes.append(Why("network-qos.classes", text, (total,)))
     shared = [each for each in own if "," in each.name]
@@ -87,7 +87,8 @@ def traffic(snapshot: Snapshot) -> TrafficPlan | None:
 
     A pod with limits has a class of its own inside that of its QoS class: a limit promises
     nothing. Its number follows from its uid, so that it stays while other pods come and go. Two
-    pods that meet in one number share the sum of their limits.
+    pods that meet in one number share the sum of their limits. Applications have no limits of
+    their own, and belong to their class by cgroup.
     """
     if bandwidth.policy(snapshot) != bandwidth.TC:
         return None
@@ -107,6 +108,11 @@ def traffic(snapshot: Snapshot) -> TrafficPlan | None:
         members.append(Member(minor, pod.cgroup, pod.ips if pod.host_network is False else ()))
         if minor >= _FIRST_OF_PODS:
             limited.setdefault(minor, []).append((pod, share))
+    members += (
+        Member(_CLASS[application.qos], application.cgroup)
+        for application in snapshot.applications
+        if application.present and application.cgroup and application.qos is not None
+    )
     if not (node.shares or limited):
         return None
     own = (_of_pods(minor, pods, node.total_bps) for minor, pods in sorted(limited.items()))

@@ -16,7 +16,7 @@ from koordlet.hooks.combine import combine
 from koordlet.hooks.traffic import BE, LS, SYSTEM, hook, traffic
 from koordlet.protocol.slo import NetworkQOS
 from tests.hooks.build import network_slo, of_pod, supports
-from tests.qos.build import node, pod, snapshot
+from tests.qos.build import app, node, pod, snapshot
 
 KEY = "koordinator.sh/networkQOS"
 MBIT = 1_000_000
@@ -113,6 +113,20 @@ def test_the_addresses_of_the_node_are_nobodys(host_network) -> None:
     assert plan_of(found).members == (Member(LS, found.cgroup),)
 
 
+def test_applications_belong_to_their_class_by_cgroup() -> None:
+    """Not those that are not there, without a class, or the whole machine."""
+    apps = (
+        app("web", "LS"),
+        app("batch", "BE"),
+        app("gone", "BE", present=False),
+        app("plain", None),
+        app("all", "BE", cgroup=""),
+    )
+    found = traffic(snapshot(node(4), apps=apps, spec=LS_BE))
+    assert found is not None
+    assert found.members == (Member(LS, apps[0].cgroup), Member(BE, apps[1].cgroup))
+
+
 def test_a_limit_is_the_limit_in_both_directions() -> None:
     found = limited("p", "BE", "BestEffort", egress="80M", ingress="40M", name="a", namespace="n")
     plan = plan_of(found)
@@ -147,7 +161,8 @@ def test_no_marks_where_the_host_has_no_place_for_them() -> None:
     notes = combine((hook(),), Subject(Level.NODE, ""), snap).notes
     assert [note.rule for _, note in notes] == ["network-qos.classes"]
     assert (
-        "4 traffic classes divide the link (of single pods: 1, pods in all: 1)" in notes[0][1].text
+        "4 traffic classes divide the link (of single pods: 1, pods and applications in all: 1)"
+        in notes[0][1].text
     )
 
 
