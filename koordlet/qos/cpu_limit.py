@@ -14,6 +14,17 @@ GROWTH_PER_S = 0.1
 The reference grants this step once per iteration, so its interval flag changes the ramp; here it
 belongs to elapsed time, which is the same thing at its default interval of 1 s.
 """
+SMALL_RISE = 0.03
+"""A rise by less than this share of the node may be noise: usage is sampled in ticks of 10 ms."""
+RISE_WAIT_S = 5.0
+"""So long must a small rise have been wanted at every decision."""
+
+
+class Rise(msgspec.Struct, frozen=True):
+    """A rise wanted since ``since``, and the least that was wanted meanwhile."""
+
+    since: float
+    least: float
 
 
 class Limit(msgspec.Struct, frozen=True):
@@ -31,6 +42,8 @@ class Limit(msgspec.Struct, frozen=True):
     elapsed_s: float
     text: str
     inputs: tuple[Input, ...] = ()
+    now: float = 0.0
+    rise: Rise | None = None
 
 
 class Applied(msgspec.Struct, frozen=True):
@@ -41,6 +54,7 @@ class Applied(msgspec.Struct, frozen=True):
     settings: tuple[Setting, ...] = ()
     keep: tuple[tuple[str, Resource], ...] = ()
     notes: tuple[Why, ...] = ()
+    rise: Rise | None = None
 
 
 def ramp(level: float | None, target: float, step_per_s: float, growth_s: float) -> float:
@@ -48,3 +62,22 @@ def ramp(level: float | None, target: float, step_per_s: float, growth_s: float)
     if level is None or target <= level:
         return target
     return min(target, level + step_per_s * growth_s)
+
+
+def settle(
+    level: float | None, wanted: float, small: float, now: float, rise: Rise | None
+) -> tuple[float, Rise | None]:
+    """Where to go now, and the rise under way. A fall and a rise of ``small`` or more: at once.
+
+    A smaller rise waits for ``RISE_WAIT_S`` and then goes to the least that was wanted in that
+    time, so a limit under noise stays at the noise's lower edge instead of following it.
+    """
+    if level is None or wanted <= level:
+        return wanted, None
+    if wanted >= level + small:
+        return wanted, Rise(now - RISE_WAIT_S, wanted)
+    if rise is None or rise.least <= level:
+        rise = Rise(now, wanted)
+    else:
+        rise = Rise(rise.since, min(rise.least, wanted))
+    return (level if now - rise.since < RISE_WAIT_S else rise.least), rise

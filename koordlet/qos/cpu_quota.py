@@ -11,7 +11,15 @@ from koordlet.decision.plan import Setting
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, UNLIMITED, Resource
 from koordlet.decision.snapshot import InForce, Snapshot
 from koordlet.decision.why import Input, Why
-from koordlet.qos.cpu_limit import GROWTH_PER_S, Applied, Limit, ramp
+from koordlet.qos.cpu_limit import (
+    GROWTH_PER_S,
+    RISE_WAIT_S,
+    SMALL_RISE,
+    Applied,
+    Limit,
+    ramp,
+    settle,
+)
 from koordlet.qos.cpu_split import Share, demand, split
 from koordlet.qos.cpu_targets import Target, target_usage
 from koordlet.qos.cpu_usage import usage_by_subject
@@ -58,7 +66,10 @@ def apply(
     node_us = math.ceil(snapshot.node.capacity_milli / 1000) * CFS_PERIOD_US
     step_us = node_us * GROWTH_PER_S
     wanted_us = max(limit.milli * CFS_PERIOD_US // 1000, LEAST_US * len(found))
-    level = ramp(_start(limit, found), wanted_us, step_us, limit.growth_s)
+    start_us = _start(limit, found)
+    held_us = start_us if limit.level is not None or _all_ours(snapshot.in_force, found) else None
+    goal_us, rise = settle(held_us, wanted_us, node_us * SMALL_RISE, limit.now, limit.rise)
+    level = ramp(start_us, goal_us, step_us, limit.growth_s)
     total_us = max(int(level), LEAST_US * len(found))
     exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
     values = _spare_writes(found, exact, total_us, node_us * BAND)
@@ -68,11 +79,11 @@ def apply(
         for current, value, want in zip(found, values, demands, strict=True)
     }
     settings = tuple(
-        _setting(current, value, total_us, wanted_us, limit)
+        _setting(current, value, total_us, wanted_us, goal_us, limit)
         for current, value in zip(found, values, strict=True)
     )
     cores = sum(values) / CFS_PERIOD_US
-    return Applied(level, cores, settings, tuple(keep), tuple(notes)), given
+    return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given
 
 
 def _read(in_force: InForce, target: Target) -> Current | None:
@@ -107,6 +118,14 @@ def _start(limit: Limit, found: list[Current]) -> float | None:
         return limit.level
     quotas = [current.quota_us for current in found]
     return sum(q for q in quotas if q is not None) if None not in quotas else None
+
+
+def _all_ours(in_force: InForce, found: list[Current]) -> bool:
+    """Whether an earlier run of koordlet left these quotas: they are taken over as they are."""
+    return all(
+        in_force.original(each.target.cgroup, Resource.CPU_QUOTA_US) != each.raw_us
+        for each in found
+    )
 
 
 def _divide(
@@ -156,10 +175,17 @@ def _spare_writes(
     return close if sum(close) < total_us + band_us else exact
 
 
-def _setting(current: Current, value: int, total_us: int, wanted_us: int, limit: Limit) -> Setting:
+def _setting(
+    current: Current, value: int, total_us: int, wanted_us: int, goal_us: float, limit: Limit
+) -> Setting:
     target = current.target
     text = f"{limit.text}; {target.name} gets {value / CFS_PERIOD_US:.2f} cores"
-    if total_us < wanted_us:
+    if goal_us < wanted_us:
+        text += (
+            f" (the limit is at {total_us / CFS_PERIOD_US:.2f}; a rise below {SMALL_RISE:.0%} of "
+            f"the node waits {RISE_WAIT_S:g} s)"
+        )
+    elif total_us < wanted_us:
         text += (
             f" (the limit is at {total_us / CFS_PERIOD_US:.2f} and grows by at most "
             f"{GROWTH_PER_S:.0%} of the node each second)"

@@ -10,6 +10,9 @@ HUNGRY_RATIO = 0.9
 """A cgroup that uses this much of its quota is held back by it: what it wants is unknown."""
 HEADROOM = 1.25
 """A cgroup below its quota is offered this much of its usage."""
+STEADY_RATIO = 0.65
+"""A demand stands while the cgroup uses between this share and ``HUNGRY_RATIO`` of it, so that
+noise of its usage does not move the quotas of all."""
 HALF_LIFE_S = 1.0
 """A demand that was seen is given up by half in this time, so that a sample older than the last
 change of the quota does not take a share away again."""
@@ -37,7 +40,10 @@ def demand(
         return float(total_us)
     wanted = usage_us * HEADROOM
     if last is not None:
-        wanted = max(wanted, last.demand_us * 0.5 ** (elapsed_s / HALF_LIFE_S))
+        if STEADY_RATIO * last.demand_us <= usage_us < HUNGRY_RATIO * last.demand_us:
+            wanted = last.demand_us
+        else:
+            wanted = max(wanted, last.demand_us * 0.5 ** (elapsed_s / HALF_LIFE_S))
     return min(wanted, float(total_us))
 
 

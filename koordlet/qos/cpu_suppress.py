@@ -12,7 +12,7 @@ from koordlet.decision.why import Why
 from koordlet.qos import cpu_cpuset, cpu_quota
 from koordlet.qos.cpu_allowance import Allowance, allowance, inputs, sentence
 from koordlet.qos.cpu_cpuset import minimum_cpus
-from koordlet.qos.cpu_limit import Limit
+from koordlet.qos.cpu_limit import Limit, Rise
 from koordlet.qos.cpu_pressure import Pressure, advance
 from koordlet.qos.cpu_split import Share
 from koordlet.qos.cpu_targets import targets
@@ -24,8 +24,8 @@ CPUSET_POLICY = "cpuset"
 
 class Memory(msgspec.Struct, frozen=True):
     """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
-    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``shares`` belong
-    to cfsQuota, ``seen`` (cgroups below the targets) to cpuset."""
+    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``shares`` and
+    ``rise`` belong to cfsQuota, ``seen`` (cgroups below the targets) to cpuset."""
 
     policy: str = ""
     at: float | None = None
@@ -33,6 +33,7 @@ class Memory(msgspec.Struct, frozen=True):
     pressure: Pressure = Pressure()
     shares: dict[str, Share] = {}
     seen: frozenset[str] = frozenset()
+    rise: Rise | None = None
 
 
 def decide(snapshot: Snapshot, memory: Memory) -> Decision:
@@ -76,6 +77,8 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         elapsed_s=elapsed_s,
         text=sentence(terms, pressure_milli),
         inputs=inputs(terms, pressure_milli),
+        now=snapshot.now,
+        rise=memory.rise,
     )
     shares, seen = memory.shares, memory.seen
     if policy == QUOTA_POLICY:
@@ -94,7 +97,7 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         keep=applied.keep,
         keep_all=bool(found) and applied.level is None,
     )
-    after = Memory(policy, snapshot.now, applied.level, pressure, shares, seen)
+    after = Memory(policy, snapshot.now, applied.level, pressure, shares, seen, applied.rise)
     return Decision(plan, after, (*notes, *applied.notes), tuple(gauges))
 
 

@@ -153,7 +153,7 @@ def test_an_observing_daemon_restores_what_a_dead_one_left(make_world: MakeWorld
 def test_a_restart_adopts_what_is_in_force(make_world: MakeWorld, layout: str) -> None:
     world = busy(make_world(BODY, layout))
     world.start()
-    world.run(5)
+    world.run(15)  # until no small rise waits any more: a start has no memory of one
     quota = world.value("batch", QUOTA)
     world.stop()
     written = len(world.host.written)

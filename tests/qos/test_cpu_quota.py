@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import msgspec
 import pytest
 
@@ -197,3 +199,71 @@ def test_small_differences_of_many_targets_do_not_add_up() -> None:
     for one in apps:
         in_force.add(one.cgroup, quota=105_000)
     assert set(quotas_of(decide(snap, Memory()).plan).values()) == {100_000}
+
+
+WANTS = [
+    {"a": 99.0},
+    {"a": 99.0, "b": 99.0},
+    {"a": 99.0, "b": 1.5},
+    {"a": 1.5, "b": 1.0},
+    {"a": 99.0, "b": 1.5, "c": 0.5},
+]
+
+
+def writes_under_noise(wants: dict[str, float], ticks: int, late: int, seed: int) -> list[object]:
+    """A closed loop on 16 CPUs: LS within 2 % of 40 % of the node, BE within 10 % of what it wants.
+
+    Quotas that changed after ``late`` ticks.
+    """
+    rng = random.Random(seed)
+    in_force = kernel(16)
+    for name in wants:
+        in_force.add(name, quota=-1)
+    spec = slo(cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_percent=65)
+    memory, found = Memory(), []
+    for tick in range(ticks):
+        used = {}
+        for name, want in wants.items():
+            quota = in_force.value(name, Resource.CPU_QUOTA_US)
+            most = quota / 100_000 if quota > 0 else 16.0 / len(wants)
+            used[name] = min(want * rng.uniform(0.9, 1.1), most)
+        whole = 16 * 0.4 * rng.uniform(0.98, 1.02) + sum(used.values())
+        snap = snapshot(
+            bare(16),
+            spec=spec,
+            apps=[app(name, "BE") for name in wants],
+            metrics_=metrics(whole, {}, used),
+            in_force=in_force,
+            now=100.0 + tick,
+        )
+        decision = decide(snap, memory)
+        memory = decision.memory
+        before = {name: in_force.value(name, Resource.CPU_QUOTA_US) for name in wants}
+        in_force.take(decision.plan)
+        changed = {n: q for n, q in quotas_of(decision.plan).items() if q != before[n]}
+        found += [(tick, changed)] if changed and tick >= late else []
+    return found
+
+
+@pytest.mark.parametrize("wants", WANTS, ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_steady_load_with_noise_leads_to_no_writes(wants: dict[str, float], seed: int) -> None:
+    assert writes_under_noise(wants, ticks=200, late=60, seed=seed) == []
+
+
+def test_a_small_rise_waits_and_goes_to_the_least_that_was_wanted() -> None:
+    memory = Memory("cfsQuota", 99.0, 320_000)
+    in_force = kernel(16, quota=320_000)
+    allowances = [3_500, 3_600, 3_450, 3_600, 3_600]
+    for second, allowance in enumerate(allowances):
+        snap = quota_snapshot(node(16), allowance, in_force=in_force, now=100.0 + second)
+        decision = decide(snap, memory)
+        assert quotas_of(decision.plan) == {BE_DIR: 320_000}
+        assert "a rise below 3% of the node waits 5 s" in decision.plan.settings[0].why.text
+        memory = decision.memory
+    snap = quota_snapshot(node(16), 3_600, in_force=in_force, now=105.0)
+    assert quotas_of(decide(snap, memory).plan) == {BE_DIR: 345_000}
+    fall = quota_snapshot(node(16), 3_000, in_force=in_force, now=105.0)
+    assert quotas_of(decide(fall, memory).plan) == {BE_DIR: 300_000}
+    rise = quota_snapshot(node(16), 4_000, in_force=in_force, now=105.0)
+    assert quotas_of(decide(rise, memory).plan) == {BE_DIR: 400_000}
