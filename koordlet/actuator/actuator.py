@@ -31,6 +31,7 @@ from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.members import NOBODY
 
 GRACE_S = 60.0
 """How long what an earlier daemon wrote stays in force while its owner has not spoken."""
@@ -216,13 +217,17 @@ class Actuator:
     def _sort(self, files: Iterable[Key], turn: Turn) -> None:
         """Remember which of ``files`` are in order now, as those that were looked at last."""
         results: dict[Key, set[Result]] = {}
+        awaited = set()
         for outcome in turn.outcomes:
             results.setdefault(outcome.key, set()).add(outcome.result)
+            if outcome.found == NOBODY and outcome.resource is Resource.CORE_SCHED_GROUP:
+                awaited.add(outcome.key)  # no runtime gives a first process its cookie
         # What the disk did not take is tried again.
         unrecorded = {each.key for each in turn.inherited} - self._files.entries.keys()
         for key in files:
             self._in_order.pop(key, None)
             fine = key in results and results[key] <= _IN_ORDER and key not in unrecorded
+            fine = fine and key not in awaited
             if fine and self._files.state(key).conflict is None:
                 self._in_order[key] = None
 

@@ -92,6 +92,8 @@ class Files:
         """What is in the file now, to be journaled; with ``inherits`` what stood in the nearest
         ancestor of ours (see ``Setting``). Raises as ``Knobs.read_raw``."""
         raw, inode = self._knobs.read_raw(*key), self._knobs.id(*key)
+        # A cookie that was given to the cgroup above was given to what is below it as well.
+        inherits = inherits or key.resource is Resource.CORE_SCHED_GROUP
         around = self.ancestor(key) if inherits else None
         if around is not None:
             raw, found = around.original.raw, around.original.value
@@ -104,9 +106,9 @@ class Files:
         return Original(*key, path, self._knobs.id(*key), raw, value, owner, time, computed=True)
 
     def ancestor(self, key: Key) -> Entry | None:
-        """The entry of the nearest cgroup above that holds a value of ours in such a file. None
-        on v2, where a new cgroup has no value of its own to begin with."""
-        if "cpuset" not in self._knobs.layout.v1:
+        """The entry of the nearest cgroup above that holds a value of ours in such a file. For
+        files of cgroups None on v2, where a new one has no value of its own to begin with."""
+        if "cpuset" not in self._knobs.layout.v1 and key.resource not in PER_PROCESS:
             return None
         above = (self.entries.get(Key(cgroup, key.resource)) for cgroup in ancestors(key.cgroup))
         return next((entry for entry in above if entry is not None), None)

@@ -4,11 +4,16 @@ The kernel knows no names: a cookie is a number that processes share (Linux
 ``admin-guide/hw-vuln/core-scheduling.rst``). Which cgroups are in which group is kept here, from
 what is written and, after a restart, from the journal (``adopt``); the cookie of a group is what
 its processes hold.
+
+A cgroup stands for the processes in it and in all cgroups below it that have no group of their
+own. Only processes are asked: threads have the cookie of the one that made them, and a group is
+given to all threads of a process at once. koordlet itself is left out, since it must have none.
 """
 
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
@@ -32,7 +37,7 @@ _UNNAMED = "cookie:"
 _LACKING = {
     errno.ENODEV: (
         "the kernel sees no hyperthreads (ENODEV)",
-        "switch SMT on in the firmware, or do without",
+        "switch SMT on in the firmware; without it no two groups share a core anyway",
     ),
     errno.EINVAL: (
         "the kernel has no core scheduling (EINVAL)",
@@ -59,11 +64,43 @@ class CoreSched:
     def __init__(self, host: Host, cgroups: Cgroups) -> None:
         self._host = host
         self._cgroups = cgroups
+        self._own = os.getpid()
         self._groups: dict[str, str] = {}
         """Cgroup -> group."""
+        self._inodes: dict[str, int] = {}
+        """The same cgroups -> which one it was: one made anew has no group."""
         self._cookies: dict[str, int] = {}
         """Group -> the cookie that its processes were last seen to hold."""
+        self._holders: dict[str, int] = {}
+        """Group -> a process that held its cookie when it was last asked."""
         self._works = False
+
+    @property
+    def cookies(self) -> Mapping[str, int]:
+        """Of every group that has one."""
+        return self._cookies
+
+    def ids(self, cgroup: str) -> list[int]:
+        """The processes that ``cgroup`` stands for. Raises as ``Cgroups.read_raw``."""
+        found = ids_in(self._cgroups, cgroup, self.listed_in)
+        below = list(self._cgroups.children(cgroup))
+        for each in below:
+            if each not in self._groups or self._is_new(each):
+                found += self._ids_below(each)
+                below += self._cgroups.children(each)
+        # 0 stands for a process of another PID namespace.
+        return [pid for pid in found if pid not in (0, self._own)]
+
+    def _ids_below(self, cgroup: str) -> list[int]:
+        try:
+            return ids_in(self._cgroups, cgroup, self.listed_in)
+        except Unsupported:
+            return []  # gone, or never there in the hierarchy that lists processes
+        except OSError as error:
+            # EOPNOTSUPP: a threaded cgroup, whose processes its domain lists.
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
+                raise
+            return []
 
     def adopt(self, written: Mapping[str, Sequence[str]]) -> None:
         """Learn from the journal which cgroups are in which group: cgroup -> values that it may
@@ -72,7 +109,7 @@ class CoreSched:
         for cgroup, values in written.items():
             groups = dict.fromkeys(each for each in values if each)
             if len(groups) == 1:
-                self._groups[cgroup] = next(iter(groups))
+                self._join(cgroup, next(iter(groups)))
             elif groups:
                 doubtful[cgroup] = tuple(groups)
         for group in set(self._groups.values()):
@@ -81,7 +118,7 @@ class CoreSched:
             held = set(self._observe(cgroup).cookies.values())
             known = [group for group in candidates if self._cookies.get(group) in held]
             unknown = [group for group in candidates if group not in self._cookies]
-            self._groups[cgroup] = (*known, *unknown, candidates[-1])[0]
+            self._join(cgroup, (*known, *unknown, candidates[-1])[0])
 
     def require(self) -> None:
         if not self._works:
@@ -100,48 +137,89 @@ class CoreSched:
     def held(self, cgroup: str, ids: Sequence[int]) -> Mapping[int, str]:
         cookies = self._get(ids)
         group = self._groups.get(cgroup)
-        if cookies and group and set(cookies.values()) != {self._cookies.get(group)}:
+        deviates = cookies and set(cookies.values()) != {self._cookies.get(group or "")}
+        if group and deviates and not self._holder(group):
             self._refresh(group)
         names = {cookie: name for name, cookie in self._cookies.items()}
         names[0] = ""
         return {pid: names.get(each, f"{_UNNAMED}{each:x}") for pid, each in cookies.items()}
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
-        # Also that of a group which these processes were the last to leave.
-        taken = {cookie for group, cookie in self._cookies.items() if group != text}
         if text and not text.startswith(_UNNAMED):
-            self._groups[cgroup] = text
+            self._join(cgroup, text)
         else:
-            self._groups.pop(cgroup, None)
+            self._leave(cgroup)
+        if not text:
+            self._share(0, ids)
+        elif source := self._holder(text):
+            self._share(source, ids)
+        else:
+            self._begin(cgroup, ids, text)
+
+    def _begin(self, cgroup: str, ids: Sequence[int], group: str) -> None:
+        """Find, or make, the cookie of a group of which no holder is known."""
+        # Also that of a group which these processes were the last to leave.
+        taken = self._taken(group)
         self._forget_the_gone()
-        plan = steps(cgroup, text, self._observe(cgroup), self._siblings(text), taken)
-        for step in plan:
+        for step in steps(cgroup, group, self._observe(cgroup), self._siblings(group), taken):
             self._run(step, set(ids))
-        if text and plan:
-            held = [cookie for cookie in self._get(ids).values() if cookie]
-            self._cookies.update((text, cookie) for cookie in held[:1])
+        for pid, cookie in self._get(ids).items():
+            if cookie:
+                self._cookies[group], self._holders[group] = cookie, pid
+                return
+
+    def _holder(self, group: str) -> int:
+        """A process that has the cookie of the group at this moment; 0 where none is known."""
+        pid, cookie = self._holders.get(group, 0), self._cookies.get(group, 0)
+        if not (pid and cookie) or cookie in self._taken(group):
+            return 0
+        return pid if self._get([pid]).get(pid) == cookie else 0
+
+    def _taken(self, group: str) -> set[int]:
+        """The cookies of other groups."""
+        return {cookie for other, cookie in self._cookies.items() if other != group}
 
     def _refresh(self, group: str) -> None:
         """Find the cookie that most processes of the group hold."""
-        self._cookies.pop(group, None)
-        taken = set(self._cookies.values())
-        counts: dict[int, int] = {}
+        self._forget(group)
+        taken = self._taken(group)
+        holders: dict[int, list[int]] = {}
         for each in self._siblings(group):
-            for cookie in each.cookies.values():
+            for pid, cookie in each.cookies.items():
                 if cookie and cookie not in taken:
-                    counts[cookie] = counts.get(cookie, 0) + 1
-        if counts:
-            self._cookies[group] = min(counts, key=lambda cookie: (-counts[cookie], cookie))
+                    holders.setdefault(cookie, []).append(pid)
+        if holders:
+            cookie = min(holders, key=lambda each: (-len(holders[each]), each))
+            self._cookies[group], self._holders[group] = cookie, holders[cookie][0]
+
+    def _join(self, cgroup: str, group: str) -> None:
+        self._groups[cgroup] = group
+        try:
+            self._inodes[cgroup] = self._cgroups.id(cgroup, self.listed_in)
+        except (OSError, Unsupported):
+            self._leave(cgroup)  # it went with its processes
+
+    def _leave(self, cgroup: str) -> None:
+        self._groups.pop(cgroup, None)
+        self._inodes.pop(cgroup, None)
+
+    def _is_new(self, cgroup: str) -> bool:
+        try:
+            return self._cgroups.id(cgroup, self.listed_in) != self._inodes[cgroup]
+        except (OSError, Unsupported):
+            return True
+
+    def _forget(self, group: str) -> None:
+        self._cookies.pop(group, None)
+        self._holders.pop(group, None)
 
     def _forget_the_gone(self) -> None:
         for cgroup in [each for each in self._groups if not self._cgroups.exists(each)]:
-            del self._groups[cgroup]
+            self._leave(cgroup)
         alive = set(self._groups.values())
-        self._cookies = {
-            group: cookie
-            for group, cookie in self._cookies.items()
-            if group in alive or group.startswith(_UNNAMED)
-        }
+        for group in [*self._cookies]:
+            if group not in alive and not group.startswith(_UNNAMED):
+                self._forget(group)
 
     def _siblings(self, group: str) -> list[Observed]:
         """The cgroups of the group, without those that have gone."""
@@ -150,11 +228,10 @@ class CoreSched:
 
     def _observe(self, cgroup: str) -> Observed:
         try:
-            ids = ids_in(self._cgroups, cgroup, self.listed_in)
+            return Observed(cgroup, self._get(self.ids(cgroup)))
         except (OSError, Unsupported):
-            self._groups.pop(cgroup, None)  # it went with its processes
-            ids = []
-        return Observed(cgroup, self._get([each for each in ids if each]))
+            self._leave(cgroup)  # it went with its processes
+            return Observed(cgroup, {})
 
     def _get(self, ids: Sequence[int]) -> dict[int, int]:
         cookies = {}

@@ -72,12 +72,16 @@ class Knobs:
             **dict.fromkeys(files.resources, files),
             Resource.RESCTRL_SCHEMATA: ResctrlGroups(host, sys_root),
         }
-        for trait in (
-            OomScoreAdj(host, proc_root),
-            self._cookies,
-            ResctrlTasks(host, sys_root),
-        ):
+        for trait in (OomScoreAdj(host, proc_root), ResctrlTasks(host, sys_root)):
             self._backends[trait.resource] = Members(host, cgroups, trait, proc_root)
+        self._backends[Resource.CORE_SCHED_GROUP] = Members(
+            host, cgroups, self._cookies, proc_root, self._cookies.ids
+        )
+
+    @property
+    def cookies(self) -> Mapping[str, int]:
+        """Core-scheduling group -> its cookie."""
+        return self._cookies.cookies
 
     @property
     def layout(self) -> Layout:

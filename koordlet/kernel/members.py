@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from koordlet.decision.resource import Resource, Value
@@ -63,11 +63,20 @@ class Members:
     ``<id> <start time> <value>``; the first, of id 0, is for all that have no line.
     """
 
-    def __init__(self, host: Host, cgroups: Cgroups, trait: Trait, proc_root: str) -> None:
+    def __init__(
+        self,
+        host: Host,
+        cgroups: Cgroups,
+        trait: Trait,
+        proc_root: str,
+        ids: Callable[[str], Sequence[int]] | None = None,
+    ) -> None:
+        """``ids``: whom a cgroup stands for, where that is not only who is directly in it."""
         self._host = host
         self._cgroups = cgroups
         self._trait = trait
         self._proc_root = proc_root
+        self._ids = ids or self._inside
 
     def path(self, cgroup: str, resource: Resource) -> str:
         self._trait.require()
@@ -142,9 +151,12 @@ class Members:
 
     def _held(self, cgroup: str) -> Mapping[int, str]:
         self._trait.require()
-        # 0 stands for a process of another PID namespace.
-        ids = [each for each in ids_in(self._cgroups, cgroup, self._trait.listed_in) if each]
+        ids = self._ids(cgroup)
         return self._trait.held(cgroup, ids) if ids else {}
+
+    def _inside(self, cgroup: str) -> list[int]:
+        # 0 stands for a process of another PID namespace.
+        return [each for each in ids_in(self._cgroups, cgroup, self._trait.listed_in) if each]
 
     def _started(self, each: int) -> int | None:
         """Clock ticks after boot; None when it has gone."""
