@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_T = TypeVar("_T")
 _CLONE_NEWNET = 0x40000000
 PACKET = bytes(1400)
 
@@ -33,10 +34,10 @@ class Namespace:
         self._thread.start()
         self.run(self._enter)
 
-    def run(self, work: Callable[[], Any]) -> Any:
+    def run(self, work: Callable[[], _T]) -> _T:
         if threading.get_native_id() == self.tid:
             return work()
-        future: Future[Any] = Future()
+        future: Future[_T] = Future()
         self._queue.put((future, work))
         return future.result(timeout=60)
 
