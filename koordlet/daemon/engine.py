@@ -244,7 +244,9 @@ class Engine:
             told = options.node_options(config, node_name(config))
             node = node_of(told, *about[1:])
             offered = options.allocatable(config)
-            self._node = about, msgspec.structs.replace(node, allocatable=offered)
+            nest = "cpu" in parts.cgroups.layout.v1
+            node = msgspec.structs.replace(node, allocatable=offered, quotas_nest=nest)
+            self._node = about, node
         return self._node[1]
 
     def faults(self) -> tuple[Fault, ...]:

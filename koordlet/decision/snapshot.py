@@ -228,6 +228,8 @@ class Node(msgspec.Struct, frozen=True):
     allocatable: Mapping[str, int] | None = None
     """Resource name -> amount that the node offers to pods, CPU in milli-cores, the rest in its
     own unit; None: nobody has told."""
+    quotas_nest: bool = False
+    """The kernel refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
     kubepods: str = ""
     """The kubepods root (``kubepods`` or ``kubepods.slice``); empty where there is none."""
     burstable: str = ""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import msgspec
 
-from koordlet.decision.cgroups import parent
+from koordlet.decision.cgroups import inside, parent
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, UNLIMITED, Resource
 from koordlet.decision.snapshot import InForce, Snapshot
@@ -21,7 +22,7 @@ from koordlet.qos.cpu_limit import (
     settle,
 )
 from koordlet.qos.cpu_split import Share, demand, split
-from koordlet.qos.cpu_targets import Target, target_usage
+from koordlet.qos.cpu_targets import Target, target_usage, walk
 from koordlet.qos.cpu_usage import usage_by_subject
 
 LEAST_US = 2_000
@@ -82,6 +83,9 @@ def apply(
         _setting(current, value, total_us, wanted_us, goal_us, limit)
         for current, value in zip(found, values, strict=True)
     )
+    if snapshot.node.quotas_nest:
+        for current, value in zip(found, values, strict=True):
+            settings += _lifted(snapshot, current.target, value)
     cores = sum(values) / CFS_PERIOD_US
     return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given
 
@@ -173,6 +177,43 @@ def _spare_writes(
         for current, value in zip(found, exact, strict=True)
     ]
     return close if sum(close) < total_us + band_us else exact
+
+
+def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ...]:
+    """Cgroups inside that have a larger quota of their own: v1 refuses the target's below it.
+
+    None of them could use its own, so lifting it changes nothing, and need not follow the
+    target's as a copy of it would. It goes back once the target has as much.
+    """
+    in_force, found = snapshot.in_force, []
+    for cgroup in _within(snapshot, target):
+        own = in_force.original(cgroup, Resource.CPU_QUOTA_US)
+        if not isinstance(own, int) or own <= 0:
+            continue
+        if own * CFS_PERIOD_US > value * (period_us := _period_us(in_force, cgroup)):
+            text = (
+                f"its quota of {own / period_us:.2f} cores cannot be reached inside {target.name}, "
+                f"which gets {value / CFS_PERIOD_US:.2f}, and cgroup v1 refuses a quota below one "
+                "inside: lifted until there is room for it"
+            )
+            why = Why("cpu-suppress.lifted", text)
+            found.append(Setting(cgroup, Resource.CPU_QUOTA_US, UNLIMITED, why))
+    return tuple(found)
+
+
+def _within(snapshot: Snapshot, target: Target) -> Iterator[str]:
+    """Below an application whatever there is, in the best-effort directory pods and containers:
+    there may be hundreds, and listing directories costs more than all the rest."""
+    if not target.is_kube:
+        yield from (cgroup for cgroup, level in walk(snapshot.in_force, target.cgroup) if level)
+        return
+    for pod in snapshot.pods:
+        if inside(pod.cgroup, target.cgroup):
+            yield pod.cgroup
+            yield from (container.cgroup for container in pod.containers)
+    for app in snapshot.applications:
+        if app.present and app.cgroup != target.cgroup and inside(app.cgroup, target.cgroup):
+            yield from (cgroup for cgroup, _ in walk(snapshot.in_force, app.cgroup))
 
 
 def _setting(

@@ -59,7 +59,7 @@ def test_pods_are_found_measured_limited_and_forgotten(
     world.run(0.1)
     assert UIDS["burstable"] not in {pod.uid for pod in world.views.pods()}
     assert world.texts()[-1] == f"workload pod {UIDS['burstable']}: pod {UIDS['burstable']} is gone"
-    world.run(3)
+    world.run(9)  # the last, small part of a rise waits
     assert world.limit_cores(BE_DIRECTORY[driver]) == pytest.approx(2.6 - 0.6, abs=0.05)
     assert world.views.status().problems == ()
 

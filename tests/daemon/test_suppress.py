@@ -158,3 +158,31 @@ def _values(world: World) -> dict[tuple[str, str], bytes]:
         for cgroup in ("shop", "batch")
         for resource in files
     }
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_quotas_inside_do_not_keep_the_limit_from_falling(
+    make_world: MakeWorld, layout: str
+) -> None:
+    world = make_world(suppress("cfsQuota") + NO_ALARMS + APPLICATIONS, layout)
+    shop = world.application("shop", 0.4)
+    world.application("batch", CPUS)
+    world.application("batch/job", CPUS)
+    outside = Cgroups(world.host, detect(world.host))
+    outside.write("batch/job", Resource.CPU_QUOTA_US, 190_000)
+    world.start()
+    world.run(3)
+    world.host.set_demand(shop, 1.8)
+    world.run(3)
+    assert world.limit_cores("batch") == pytest.approx(SHARE - 1.8, abs=0.05)
+    lifted = -1 if "cpu" in world.parts.cgroups.layout.v1 else 190_000
+    assert world.value("batch/job", Resource.CPU_QUOTA_US) == lifted
+    assert not [record for record in world.texts() if "EINVAL" in record]
+    world.host.set_demand(shop, 0.1)
+    world.run(8)
+    assert world.value("batch/job", Resource.CPU_QUOTA_US) == 190_000
+    world.host.set_demand(shop, 1.8)
+    world.run(3)
+    world.views.restore(dry_run=False)
+    assert world.value("batch", Resource.CPU_QUOTA_US) == -1
+    assert world.value("batch/job", Resource.CPU_QUOTA_US) == 190_000

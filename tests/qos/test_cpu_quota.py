@@ -267,3 +267,29 @@ def test_a_small_rise_waits_and_goes_to_the_least_that_was_wanted() -> None:
     assert quotas_of(decide(fall, memory).plan) == {BE_DIR: 300_000}
     rise = quota_snapshot(node(16), 4_000, in_force=in_force, now=105.0)
     assert quotas_of(decide(rise, memory).plan) == {BE_DIR: 400_000}
+
+
+@pytest.mark.parametrize("nest", [False, True])
+def test_where_quotas_nest_larger_ones_inside_are_lifted_until_there_is_room(nest: bool) -> None:
+    in_force = kernel(16).add("job", quota=-1).add("job/a", quota=300_000)
+    in_force.add("job/a/deep", quota=50_000, period=20_000).add("job/b", quota=200_000)
+    pod = be_pod("p", containers=("c",))
+    in_force.add(pod.cgroup, quota=-1).add(pod.containers[0].cgroup, quota=900_000)
+    machine = node(16, quotas_nest=nest)
+
+    def decided(allowance_milli: int) -> dict[str, object]:
+        snap = quota_snapshot(
+            machine, allowance_milli, pods=[pod], apps=[app("job", "BE")], in_force=in_force
+        )
+        plan = decide(snap, Memory()).plan
+        in_force.take(plan)
+        return quotas_of(plan)
+
+    lifted = {"job/a": -1, "job/a/deep": -1, pod.containers[0].cgroup: -1} if nest else {}
+    assert decided(4_400) == {BE_DIR: 220_000, "job": 220_000} | lifted
+    assert decided(4_400) == {BE_DIR: 220_000, "job": 220_000} | lifted
+    in_force.add(BE_DIR, quota=-1).add("job", quota=-1)
+    lifted.pop("job/a/deep", None)
+    lifted.pop("job/a", None)
+    assert decided(7_000) == {BE_DIR: 350_000, "job": 350_000} | lifted
+    assert in_force.value("job/a", Resource.CPU_QUOTA_US) == 300_000
