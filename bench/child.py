@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -100,19 +101,31 @@ class Daemon:
         return subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
 
     def stop(self) -> None:
-        """Raises DaemonFailedError when it does not end well; it is dead in any case."""
+        """Raises DaemonFailedError when it does not end well; it is dead in any case, and what it
+        wrote is put back."""
         self._process.terminate()
         try:
             code = self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
+            self._restore()
             raise DaemonFailedError(f"koordlet run did not stop: {self._tail()}") from None
         if code:
+            self._restore()
             raise DaemonFailedError(f"koordlet run ended with {code}: {self._tail()}")
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def _restore(self) -> None:
+        """Put back what the journal of the dead daemon still lists."""
+        file = self.directory / "koordlet.toml"
+        subprocess.run(
+            [sys.executable, "-m", "koordlet", "restore", "--config", str(file)],
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
 
     def _tail(self) -> str:
         lines = (self.directory / "log").read_text(errors="replace").splitlines()
@@ -128,7 +141,8 @@ def daemon(config: str) -> Iterator[Daemon]:
         try:
             yield child
         except BaseException:
-            child.kill()
+            with contextlib.suppress(DaemonFailedError):
+                child.stop()
             raise
         child.stop()
     finally:

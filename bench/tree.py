@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup import Cgroups
 
-_V2_CONTROLLERS = ("cpu", "cpuset", "memory")
+_V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory")
 _EMPTY_TIMEOUT_S = 5.0
 Make = Callable[[str], None]
 
@@ -21,13 +21,11 @@ Make = Callable[[str], None]
 def scratch_root(cgroups: Cgroups, name: str) -> Iterator[Make]:
     """The cgroup ``name`` in all hierarchies, and the function that makes others below it,
     parents first. At the end every process in them is killed, and all are removed."""
-    made: list[str] = []
 
     def make(cgroup: str) -> None:
         for root in cgroups.layout.roots:
             path = f"{root}/{cgroup}"
             os.mkdir(path)
-            made.append(path)
             if root == cgroups.layout.v1.get("cpuset"):
                 _inherit_cpuset(path)
             if root == cgroups.layout.v2:
@@ -37,10 +35,17 @@ def scratch_root(cgroups: Cgroups, name: str) -> Iterator[Make]:
         make(name)
         yield make
     finally:
-        _empty(made)
-        for path in reversed(made):
-            with contextlib.suppress(FileNotFoundError):
-                os.rmdir(path)
+        for root in cgroups.layout.roots:
+            remove_tree(f"{root}/{name}")
+
+
+def remove_tree(path: str) -> None:
+    """A cgroup directory with all below it; every process there is killed."""
+    found = [directory for directory, _, _ in os.walk(path)]
+    _empty(found)
+    for directory in reversed(found):
+        with contextlib.suppress(FileNotFoundError):
+            os.rmdir(directory)
 
 
 def make_pods(cgroups: Cgroups, make: Make, parent: str, pods: int, containers: int) -> list[str]:
@@ -88,14 +93,14 @@ def _write(path: str, text: str) -> None:
         os.close(descriptor)
 
 
-def _empty(made: list[str]) -> None:
+def _empty(directories: list[str]) -> None:
     deadline = time.monotonic() + _EMPTY_TIMEOUT_S
-    while pids := {pid for path in made for pid in _pids(path)}:
+    while pids := {pid for path in directories for pid in _pids(path)}:
         for pid in pids - {os.getpid()}:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {sorted(pids)} in {made[0]} do not end")
+            raise TimeoutError(f"processes {sorted(pids)} in {directories[0]} do not end")
         time.sleep(0.01)
 
 

@@ -1,0 +1,250 @@
+"""An open-loop client of a service, in a process of its own.
+
+A request is sent at its intended time whether or not earlier ones were answered, and its latency
+counts from that intended time to the last byte of the reply: a late sender or a full queue cannot
+hide (coordinated omission). Arrivals are a Poisson process drawn from a seed, so that every arm
+sees the same ones. Real clients sit on other machines, so this one runs before all normal tasks.
+
+``python -m bench.effects.client LOAD OUT``: LOAD is a ``Load`` as JSON. It says ``ready`` on
+standard output, reads the CLOCK_MONOTONIC second to begin at from standard input, and writes
+native doubles to OUT: its own CPU seconds, then pairs of intended time (s since the beginning) and
+latency (s).
+"""
+
+from __future__ import annotations
+
+import array
+import collections
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.figures import quantile
+from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS, arrivals
+from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
+
+_FAILED_S = -1.0
+_READ_BYTES = 1 << 18
+_LOOK_S = 0.5
+_IDLE = -1
+
+
+class Load(msgspec.Struct, frozen=True):
+    """``address``: ``host:port`` or the path of a unix socket. ``request``: sent as it is, or with
+    ``%d`` for a random number below ``keys``. ``reply_bytes``: of a whole reply on a connection
+    that is kept; 0 = a new connection for each request, and the service closes it. A good reply
+    begins with ``reply_begins``. ``burst``: so many requests arrive at once."""
+
+    address: str
+    request: bytes
+    reply_begins: bytes
+    rate_per_s: float
+    seconds: float
+    reply_bytes: int = 0
+    keys: int = 0
+    burst: int = 1
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """``at_s``: intended times since the beginning, ascending; ``ms``: the latency of each. One
+    without a good reply is in ``failed``, and in ``ms`` with the time that was waited for it.
+    ``client_cores``: what the client itself used."""
+
+    at_s: Sequence[float]
+    ms: Sequence[float]
+    failed: int
+    client_cores: float
+
+    def quantile_ms(self, share: float) -> float:
+        return quantile(self.ms, share)
+
+
+class Client:
+    """A running one. It dies with its parent."""
+
+    def __init__(self, load: Load, directory: Path, name: str, prefix: Sequence[str] = ()) -> None:
+        """Returns when it is ready. ``prefix``: a command to run it under, as ``nsenter``."""
+        self._load = load
+        self._out = directory / f"{name}.latencies"
+        parent = os.getpid()
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            run_first()
+
+        self._process = subprocess.Popen(
+            [
+                *(*prefix, sys.executable, "-m", "bench.effects.client"),
+                *(msgspec.json.encode(load).decode(), str(self._out)),
+            ],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=prepare,
+        )
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != b"ready\n":
+            self.kill()
+            raise RuntimeError(f"the client of {load.address} did not start")
+
+    def begin(self, at: float) -> None:
+        """``at``: CLOCK_MONOTONIC seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{at}\n".encode())
+        self._process.stdin.close()
+
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def result(self) -> Latencies:
+        """Waits for its end. Raises RuntimeError when it failed."""
+        code = self._process.wait()
+        if code:
+            raise RuntimeError(f"the client of {self._load.address} ended with {code}")
+        values = array.array("d")
+        values.frombytes(self._out.read_bytes())
+        seconds = values[2::2]
+        return Latencies(
+            at_s=values[1::2],
+            ms=[(DRAIN_S if each == _FAILED_S else each) * 1000 for each in seconds],
+            failed=seconds.count(_FAILED_S),
+            client_cores=values[0] / self._load.seconds,
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+class _Exchange:
+    """One connection and the request on it."""
+
+    __slots__ = ("connection", "good", "index", "received")
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.index = 0
+        self.received = 0
+        self.good = False
+
+
+class _Driver:
+    """One thread sends on time, one receives; ``latency`` (s) is filled by the receiver."""
+
+    def __init__(self, load: Load) -> None:
+        draw = random.Random(load.seed)
+        moments = arrivals(load.rate_per_s / load.burst, load.seconds, load.seed)
+        self.times = [when for when in moments for _ in range(load.burst)]
+        self.latency = array.array("d", [_FAILED_S]) * len(self.times)
+        self._requests = [
+            load.request % draw.randrange(load.keys) if load.keys else load.request
+            for _ in self.times
+        ]
+        self._load = load
+        self._open: dict[int, _Exchange] = {}
+        self._idle: collections.deque[_Exchange] = collections.deque()
+        self._poll = select.epoll()
+        # Each has one writer: the receiver, the sender.
+        self._answered = 0
+        self._unsent = 0
+        self._start = 0.0
+
+    def run(self, start: float) -> None:
+        self._start = start
+        receiver = threading.Thread(target=self._receive, daemon=True)
+        receiver.start()
+        set_timer_slack(TIMER_SLACK_NS)
+        for index, when in enumerate(self.times):
+            delay = start + when - time.monotonic()
+            if delay > 0:
+                time.sleep(delay)
+            self._send(index)
+        receiver.join(DRAIN_S)
+
+    def _send(self, index: int) -> None:
+        try:
+            exchange = self._idle.pop() if self._idle else self._connect()
+            exchange.index, exchange.received, exchange.good = index, 0, False
+            exchange.connection.sendall(self._requests[index])
+        except OSError:  # refused, or closed by the service just now
+            self._unsent += 1
+
+    def _connect(self) -> _Exchange:
+        exchange = _Exchange(connect(self._load.address))
+        descriptor = exchange.connection.fileno()
+        self._open[descriptor] = exchange
+        self._poll.register(descriptor, select.EPOLLIN)
+        return exchange
+
+    def _receive(self) -> None:
+        while self._answered + self._unsent < len(self.times):
+            for descriptor, _ in self._poll.poll(_LOOK_S):
+                self._take(self._open[descriptor])
+
+    def _take(self, exchange: _Exchange) -> None:
+        try:
+            data = exchange.connection.recv(_READ_BYTES)
+        except OSError:
+            data = b""
+        now = time.monotonic()
+        if exchange.received == 0:
+            exchange.good = data.startswith(self._load.reply_begins)
+        exchange.received += len(data)
+        if data and exchange.received != self._load.reply_bytes:
+            return
+        if exchange.index != _IDLE:
+            if exchange.good and exchange.received >= self._load.reply_bytes:
+                when = self._start + self.times[exchange.index]
+                self.latency[exchange.index] = now - when
+            self._answered += 1
+        if data:
+            exchange.index = _IDLE
+            self._idle.append(exchange)
+        else:
+            if exchange in self._idle:
+                self._idle.remove(exchange)
+            del self._open[exchange.connection.fileno()]
+            exchange.connection.close()
+
+
+def connect(address: str) -> socket.socket:
+    """To ``host:port`` or to the path of a unix socket. Raises OSError."""
+    if address.startswith("/"):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+        return connection
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)))
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+def main(argv: list[str]) -> None:
+    driver = _Driver(msgspec.json.decode(argv[0], type=Load))
+    print("ready", flush=True)
+    start = float(sys.stdin.readline())
+    time.sleep(max(0.0, start - time.monotonic()))
+    used = time.process_time()
+    driver.run(start)
+    values = array.array("d", [time.process_time() - used])
+    for when, latency in zip(driver.times, driver.latency, strict=True):
+        values.append(when)
+        values.append(latency)
+    with open(argv[1], "wb") as file:
+        values.tofile(file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,241 @@
+"""Where an arm plays: its cgroups, its processes and files, and the daemon that manages it.
+
+An arm is a function that opens a ``stage``, starts services in its groups and measures. Everything
+below the stage's cgroup is killed and removed with the block, also on Ctrl-C; what a killed bench
+left goes when the next one begins.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from bench.child import Daemon, daemon
+from bench.effects.client import Client, Latencies, Load
+from bench.effects.meter import Meter, Used, used
+from bench.tree import remove_tree, scratch_root
+from koordlet.demo.process import die_with_parent
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.layout import detect
+from koordlet.kernel.linux import LinuxHost
+
+_NAME = re.compile(r"koordlet-bench-(\d+)")
+# Services and daemon have started by then, and the client has faulted in what it needs.
+_LEAD_S = 0.3
+_LOOK_S = 0.05
+_T = TypeVar("_T")
+
+_APPLICATION = """
+[[applications]]
+name = "bench-{name}"
+cgroup = "{cgroup}"
+qos = "{qos}"
+"""
+
+
+class ServiceFailedError(Exception):
+    """A process of an arm did not start or ended; the text has its last words."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process that was started in a group; it may have forked others there."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def check(self) -> None:
+        """Raises ServiceFailedError when it has ended."""
+        code = self.process.poll()
+        if code is not None:
+            tail = " | ".join(self.log.read_text(errors="replace").splitlines()[-3:])
+            raise ServiceFailedError(f"{self.name} ended with {code}: {tail or 'no output'}")
+
+
+class Stage:
+    """``groups``: name -> cgroup, relative to the hierarchies' roots. ``directory``: for files of
+    the services, empty at first and removed at the end."""
+
+    def __init__(self, cgroups: Cgroups, groups: Mapping[str, str], directory: Path) -> None:
+        self.cgroups = cgroups
+        self.groups = groups
+        self.directory = directory
+        self._running: list[Running] = []
+
+    def start(
+        self,
+        name: str,
+        group: str | None,
+        command: Sequence[str],
+        env: Mapping[str, str] | None = None,
+    ) -> Running:
+        """``command`` as a member of the group from its first instruction on; None = of no group.
+        It dies with the bench. ``name``: of its log."""
+        files = [f"{path}/cgroup.procs" for path in self._directories(group)]
+        parent = os.getpid()
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            for file in files:
+                descriptor = os.open(file, os.O_WRONLY)
+                os.write(descriptor, b"0")
+                os.close(descriptor)
+
+        path = self.directory / f"{name}.log"
+        with path.open("wb") as log:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                env={**os.environ, **(env or {})},
+                preexec_fn=prepare,
+            )
+        self._running.append(Running(name, process, path))
+        return self._running[-1]
+
+    def _directories(self, group: str | None) -> tuple[str, ...]:
+        return () if group is None else self.cgroups.directories(self.groups[group])
+
+    def pids(self, group: str) -> list[int]:
+        """Of all processes in the group."""
+        with open(f"{self._directories(group)[0]}/cgroup.procs") as file:
+            return [int(line) for line in file]
+
+    def check(self) -> None:
+        """Raises ServiceFailedError when a process that was started here has ended."""
+        for running in self._running:
+            running.check()
+
+    def end(self) -> None:
+        """Kill what was started; what it forked is killed with the groups."""
+        for running in self._running:
+            running.process.kill()
+        for running in self._running:
+            running.process.wait()
+        self._running.clear()
+
+    def config(self, qos: Mapping[str, str], rest: str = "") -> str:
+        """A ``koordlet.toml`` with the groups as applications (group -> QoS class), and ``rest``,
+        which must not end in an open table that they could fall into."""
+        applications = "".join(
+            _APPLICATION.format(name=name, cgroup=self.groups[name], qos=each)
+            for name, each in qos.items()
+        )
+        return f"[sources]\nkubepods = false\n{rest}\n{applications}"
+
+
+@contextmanager
+def stage(*names: str) -> Iterator[Stage]:
+    """With a group for each name, ``ls`` and ``be`` as the case may be. Raises PermissionError
+    without root."""
+    cgroups = Cgroups(host := LinuxHost(), detect(host))
+    _remove_dead(cgroups)
+    parent = f"koordlet-bench-{os.getpid()}"
+    directory = Path(tempfile.mkdtemp(prefix="koordlet-bench-"))
+    try:
+        with scratch_root(cgroups, parent) as make:
+            for name in names:
+                make(f"{parent}/{name}")
+            built = Stage(cgroups, {name: f"{parent}/{name}" for name in names}, directory)
+            try:
+                yield built
+            finally:
+                built.end()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _remove_dead(cgroups: Cgroups) -> None:
+    """What a bench that was killed has left."""
+    for root in cgroups.layout.roots:
+        for name in os.listdir(root):
+            found = _NAME.fullmatch(name)
+            if found and not os.path.exists(f"/proc/{found[1]}"):
+                remove_tree(f"{root}/{name}")
+
+
+@contextmanager
+def managed(config: str | None) -> Iterator[Daemon | None]:
+    """A ``koordlet run`` on ``config`` (see ``Stage.config``) that is ready, or none for None."""
+    if config is None:
+        yield None
+        return
+    with daemon(config) as child:
+        yield child
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was seen from the first to the last arrival of the loads."""
+
+    latencies: Mapping[str, Latencies]
+    used: Used
+
+
+def measure(
+    on: Stage,
+    loads: Mapping[str, Load],
+    each: Callable[[], None] = lambda: None,
+    prefix: Sequence[str] = (),
+) -> Window:
+    """Runs the loads at the same time. ``each`` is called some twenty times a second meanwhile.
+    Raises ServiceFailedError, and whatever ``each`` raises."""
+    clients: dict[str, Client] = {}
+    meter = Meter(on.cgroups, on.groups)
+    try:
+        for name, load in loads.items():
+            clients[name] = Client(load, on.directory, name, prefix)
+        begins = time.monotonic() + _LEAD_S
+        for client in clients.values():
+            client.begin(begins)
+        time.sleep(max(0.0, begins - time.monotonic()))
+        before = meter.read()
+        ends = begins + max(load.seconds for load in loads.values())
+        while time.monotonic() < ends:
+            on.check()
+            each()
+            time.sleep(_LOOK_S)
+        after = meter.read()
+        latencies = {name: client.result() for name, client in clients.items()}
+    finally:
+        for client in clients.values():
+            client.kill()
+    for name, found in latencies.items():
+        if found.failed:
+            raise ServiceFailedError(
+                f"{found.failed} of {len(found.ms)} requests of {name} got no good reply"
+            )
+    return Window(latencies, used(before, after))
+
+
+def in_turn(
+    arms: Mapping[str, Callable[[], _T]], repeat: int, say: Callable[[str], None]
+) -> dict[str, list[_T]]:
+    """Each arm once, then each again: what drifts on the machine meets all of them."""
+    found: dict[str, list[_T]] = {name: [] for name in arms}
+    for turn in range(1, repeat + 1):
+        for name, arm in arms.items():
+            say(f"{name}, {turn} of {repeat}")
+            found[name].append(arm())
+    return found
+
+
+def median(arm: Sequence[_T], value: Callable[[_T], float]) -> float:
+    return statistics.median(value(each) for each in arm)
