@@ -29,6 +29,8 @@ REMEDIES: dict[str, str] = {
     "cpu.idle": "use a kernel of 5.15 or later",
     "cgroup.kill": "use a kernel of 5.14 or later",
 }
+_CORE_SCHED = "core-sched"
+"""The hook, and the feature that it needs."""
 _NO_REMEDY = "use a kernel or machine that has it, or do without"
 
 
@@ -71,6 +73,7 @@ def of_status(status: StatusView) -> tuple[CheckView, ...]:
         *_of_daemon(status),
         *_of_measuring(status),
         *_of_findings(status),
+        *_of_core_scheduling(status),
         *of_capabilities(status.capabilities),
     )
 
@@ -231,6 +234,17 @@ def _of_findings(status: StatusView) -> Iterator[CheckView]:
             cost="it is treated as if it were absent",
             remedy="mend it where it is set",
         )
+
+
+def _of_core_scheduling(status: StatusView) -> Iterator[CheckView]:
+    """Whether it is used, where the kernel has it. Not to use it is a choice."""
+    has = {each.feature for each in status.capabilities if each.supported}
+    hook = next((each for each in status.strategies if each.name == _CORE_SCHED), None)
+    if hook is None or has.isdisjoint((_CORE_SCHED, Resource.SYSCTL_SCHED_CORE)):
+        return
+    off = "hooks.core-sched.enable is false: groups may share hyperthreads of one core"
+    why = hook.result if hook.enabled else off
+    yield CheckView(name="daemon: core scheduling", state=CheckState.OK, why=why or "starting")
 
 
 def _check(

@@ -1,12 +1,15 @@
-"""Which pods may share a physical core (spec/hooks.md 2.5).
+"""Which pods and applications may share a physical core (spec/hooks.md 2.5).
 
-Here pods get the names of their groups; ``decision/cookies.py`` has what follows for processes.
+Here they get the names of their groups; ``decision/cookies.py`` has what follows for processes.
+The expeller of a class is a group apart from that of the other classes, and needs nothing else of
+the kernel.
 """
 
 from __future__ import annotations
 
+from koordlet.decision.cgroups import inside
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Node, Pod, Snapshot
+from koordlet.decision.snapshot import Application, Node, Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
 from koordlet.decision.why import Input, Why
 from koordlet.hooks import cpu_qos
@@ -19,9 +22,12 @@ NAME = "core-sched"
 FEATURE = "core-sched"
 EXPELLER_SUFFIX = "-expeller"
 SHARED_GROUP = "-"
-"""Group of pods without a label, where their class is no expeller. A label cannot be this."""
+"""Group of those without a label, where their class is no expeller. A label cannot be this."""
 EXCLUSIVE_PREFIX = "pod/"
 """Before the uid of a pod that is a group of its own. A label cannot begin like this."""
+
+_WITHOUT = "pods of different groups may run on hyperthreads of one core"
+_DEFAULT_POLICY = cpu_qos.GROUP_IDENTITY
 
 _SWITCHES = (
     (Resource.SYSCTL_GROUP_IDENTITY, 0, "group identity excludes core scheduling in this kernel"),
@@ -33,7 +39,7 @@ _SWITCHES = (
 def hook() -> Hook:
     return Hook(
         NAME,
-        levels=(Level.NODE, Level.SANDBOX, Level.CONTAINER),
+        levels=(Level.NODE, Level.SANDBOX, Level.CONTAINER, Level.APPLICATION),
         evaluate=_evaluate,
         needs=(FEATURE, Resource.SYSCTL_SCHED_CORE),
         writes=(
@@ -42,26 +48,42 @@ def hook() -> Hook:
             Resource.SYSCTL_GROUP_IDENTITY,
         ),
         overrides=(cpu_qos.NAME,),
-        without="pods of different groups may run on hyperthreads of one core",
+        without=_WITHOUT,
     )
 
 
 def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
-    policies = strategy.policies if strategy is not None else None
-    if policies is None or policies.cpu_policy != cpu_qos.CORE_SCHED:
+    if strategy is None:
         return Adjustment()
-    classes = cpu_qos.enabled_classes(strategy)
+    policy = (strategy.policies.cpu_policy if strategy.policies else None) or _DEFAULT_POLICY
+    classes = cpu_qos.enabled_classes(strategy) if policy == cpu_qos.CORE_SCHED else {}
+    if subject.level is Level.NODE:
+        return _switches(snapshot.node) if classes else Adjustment(notes=(_off(policy),))
     if not classes:
         return Adjustment()
-    if subject.level is Level.NODE:
-        return _switches(snapshot.node)
-    pod = subject.pod
+    pod, application = subject.pod, subject.application
     # The daemons that hand cookies out must have none themselves.
-    if pod is None or pod.raw_qos is QoSClass.SYSTEM:
+    if pod is not None and pod.raw_qos is QoSClass.SYSTEM:
         return Adjustment()
     qos = cpu_qos.class_of(subject, classes)
-    return _group(pod, qos, classes[qos]) if qos is not None else Adjustment()
+    if qos is None:
+        return Adjustment()
+    if application is not None:
+        return _of_application(application, qos, classes[qos], snapshot)
+    return _of_pod(pod, qos, classes[qos]) if pod is not None else Adjustment()
+
+
+def reference_name(group: str) -> str:
+    """What the reference calls a group."""
+    return group.removeprefix(EXCLUSIVE_PREFIX) if group != SHARED_GROUP else ""
+
+
+def _off(policy: str) -> Why:
+    text = f"policies.cpuPolicy is {policy}"
+    if policy == cpu_qos.CORE_SCHED:
+        text += ", and no class of resourceQOSStrategy has cpuQOS enabled"
+    return Why("core-sched.off", f"{text}: no cookies, and {_WITHOUT}")
 
 
 def _switches(node: Node) -> Adjustment:
@@ -75,7 +97,19 @@ def _switches(node: Node) -> Adjustment:
     )
 
 
-def _group(pod: Pod, qos: QoSClass, settings: CPUQOS) -> Adjustment:
+def _of_application(
+    application: Application, qos: QoSClass, settings: CPUQOS, snapshot: Snapshot
+) -> Adjustment:
+    """It has no labels, so it is with the pods of its class that have none either."""
+    held = next((pod for pod in snapshot.pods if inside(pod.cgroup, application.cgroup)), None)
+    if held is not None:
+        text = f"application {application.name}: {held.title} is in it; no cookie of ours"
+        return Adjustment(notes=(Why("core-sched.holds-pods", text),))
+    text = f"application {application.name} is in the group of what has no label"
+    return _grouped("", text, qos, settings)
+
+
+def _of_pod(pod: Pod, qos: QoSClass, settings: CPUQOS) -> Adjustment:
     notes = []
     try:
         policy = keys.CORE_SCHED_POLICY.read(pod.labels) or ""
@@ -87,12 +121,23 @@ def _group(pod: Pod, qos: QoSClass, settings: CPUQOS) -> Adjustment:
         text = f"{pod.title}: label {keys.CORE_SCHED_POLICY.name} is none; no cookie of ours"
         return Adjustment(notes=(Why("core-sched.none", text),))
     group, text = _name(pod, policy)
+    fact = Input(keys.CORE_SCHED_POLICY.name, policy)
+    return _grouped(group, text, qos, settings, (fact,), tuple(notes))
+
+
+def _grouped(
+    group: str,
+    text: str,
+    qos: QoSClass,
+    settings: CPUQOS,
+    facts: tuple[Input, ...] = (),
+    notes: tuple[Why, ...] = (),
+) -> Adjustment:
     if settings.core_expeller:
         group += EXPELLER_SUFFIX
         text += f"; class {qos} expels others from its cores"
-    facts = (Input("class", qos), Input(keys.CORE_SCHED_POLICY.name, policy))
-    why = Why("core-sched.group", text, facts)
-    return Adjustment(((Resource.CORE_SCHED_GROUP, group or SHARED_GROUP, why),), tuple(notes))
+    why = Why("core-sched.group", text, (Input("class", qos), *facts))
+    return Adjustment(((Resource.CORE_SCHED_GROUP, group or SHARED_GROUP, why),), notes)
 
 
 def _name(pod: Pod, policy: str) -> tuple[str, str]:

@@ -250,8 +250,24 @@ def terway(scratch: Scratch) -> str:
     return f"made {path} and removed it"
 
 
+_SMT_REMEDIES = {
+    "off": "write on to {0}",
+    "forceoff": "boot without nosmt",
+    "notsupported": "switch hyperthreads on in the firmware, where the CPU has them",
+}
+"""Content of ``smt/control`` (Linux ``ABI/testing/sysfs-devices-system-cpu``) -> what to do."""
+
+
 def core_sched(scratch: Scratch) -> str:
-    try_cookie(scratch.host)
+    try:
+        try_cookie(scratch.host)
+    except Unsupported as missing:
+        path = f"{scratch.sys_root}/devices/system/cpu/smt/control"
+        if "ENODEV" not in missing.why or not scratch.host.exists(path):
+            raise
+        state = scratch.host.read(path).decode().strip()
+        remedy = _SMT_REMEDIES.get(state, "").format(path) or missing.remedy
+        raise NotHere(f"{missing.why}; {path} is {state}", remedy) from missing
     return "prctl(PR_SCHED_CORE) told our own cookie"
 
 

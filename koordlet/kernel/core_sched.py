@@ -37,7 +37,7 @@ _UNNAMED = "cookie:"
 _LACKING = {
     errno.ENODEV: (
         "the kernel sees no hyperthreads (ENODEV)",
-        "switch SMT on in the firmware; without it no two groups share a core anyway",
+        "switch SMT on, or do without: no two groups share a core then anyway",
     ),
     errno.EINVAL: (
         "the kernel has no core scheduling (EINVAL)",
