@@ -1,8 +1,8 @@
 """Traffic classes of our own, for netQOSPolicy ``tc`` (spec/hooks.md 2.11).
 
 ``traffic`` says how the link shall be divided, and the daemon hands that to
-``actuator/traffic.py``. Pods get the class of what they send into their ``net_cls.classid`` where
-the host has it.
+``actuator/traffic.py``. Pods and applications get the class of what they send into their
+``net_cls.classid`` where the host has it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PRIORITY = {SYSTEM: 1, LS: 2, BE: 3}
 def hook() -> Hook:
     return Hook(
         NAME,
-        levels=(Level.NODE, Level.POD),
+        levels=(Level.NODE, Level.POD, Level.APPLICATION),
         evaluate=_evaluate,
         writes=(Resource.NET_CLS_CLASSID,),
     )
@@ -50,17 +50,24 @@ def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
         return Adjustment()
     if subject.level is Level.NODE:
         return _node(snapshot)
-    pod = subject.pod
+    pod, application = subject.pod, subject.application
     node = bandwidth.of_node(snapshot)
-    if pod is None or not node.total_bps or not snapshot.node.has(Resource.NET_CLS_CLASSID):
+    if not node.total_bps or not snapshot.node.has(Resource.NET_CLS_CLASSID):
+        return Adjustment()
+    if application is not None and application.qos is not None:
+        return _classid(_CLASS[application.qos], "application", application.qos)
+    if pod is None:
         return Adjustment()
     share, problems = bandwidth.of_pod(pod)
-    minor = _minor(pod, share)
     notes = tuple(Why("network-qos.ignored", problem) for problem in problems)
+    return _classid(_minor(pod, share), "pod", pod.qos, notes)
+
+
+def _classid(minor: int | None, who: str, qos: QoSClass, notes: tuple[Why, ...] = ()) -> Adjustment:
     if minor is None:
         return Adjustment(notes=notes)
-    text = f"class {MAJOR}:{minor:x} of what the pod sends"
-    why = Why("network-qos.class", text, (Input("class", pod.qos),))
+    text = f"class {MAJOR}:{minor:x} of what the {who} sends"
+    why = Why("network-qos.class", text, (Input("class", qos),))
     return Adjustment(((Resource.NET_CLS_CLASSID, MAJOR << 16 | minor, why),), notes)
 
 
