@@ -9,7 +9,6 @@ who comes there last waits for all that is before it.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -18,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -213,15 +212,15 @@ def _wait(holds: Callable[[], bool], child: Daemon) -> None:
 class Program:
     """One of ``network_load``, in a namespace."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
+    def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self._stdin = stdin
+        self._stdout = stdout
 
     def ask(self) -> Any:
         """What it saw since the last time."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(b"\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        self._stdin.write(b"\n")
+        self._stdin.flush()
+        return json.loads(self._stdout.readline())
 
 
 @contextmanager
@@ -238,19 +237,20 @@ def _program(
             preexec_fn=lambda: die_with_parent(parent),
         )
     )
-    with process:
-        try:
-            if join is not None:
-                join(process.pid)
-            process.stdin.write(b"g")
-            process.stdin.flush()
-            if not process.stdout.readline():
-                raise RuntimeError(f"{' '.join(command)} ended")
-            yield Program(process)
-        finally:
-            process.kill()
-            with contextlib.suppress(BrokenPipeError):
-                process.stdin.close()
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        if join is not None:
+            join(process.pid)
+        process.stdin.write(b"g")
+        process.stdin.flush()
+        if not process.stdout.readline():
+            raise RuntimeError(f"{' '.join(command)} ended")
+        yield Program(process.stdin, process.stdout)
+    finally:
+        process.kill()
+        process.wait()
+        process.stdin.close()
+        process.stdout.close()
 
 
 def _figures(arms: dict[str, Arm], total_mbit: float) -> list[Figure]:
