@@ -8,7 +8,7 @@ sees the same ones. Real clients sit on other machines, so this one runs before 
 ``python -m bench.effects.client LOAD OUT``: LOAD is a ``Load`` as JSON. It says ``ready`` on
 standard output, reads the CLOCK_MONOTONIC second to begin at from standard input, and writes
 native doubles to OUT: its own CPU seconds, then pairs of intended time (s since the beginning) and
-latency (s).
+latency (s, or why there is none: see ``_LATE_S``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bench.figures import quantile
 from koordlet.demo.load import DRAIN_S, TIMER_SLACK_NS, arrivals
 from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
 
-_FAILED_S = -1.0
+_LATE_S, _BAD_S = -1.0, -2.0  # in place of a latency
 _READ_BYTES = 1 << 18
 _LOOK_S = 0.5
 _IDLE = -1
@@ -59,8 +59,8 @@ class Load(msgspec.Struct, frozen=True):
 @dataclass(frozen=True)
 class Latencies:
     """``at_s``: intended times since the beginning, ascending; ``ms``: the latency of each. One
-    without a good reply is in ``failed``, and in ``ms`` with the time that was waited for it.
-    ``client_cores``: what the client itself used."""
+    that was not answered in time counts as ``DRAIN_S``, one that was refused or answered badly
+    does too and is in ``failed``. ``client_cores``: what the client itself used."""
 
     at_s: Sequence[float]
     ms: Sequence[float]
@@ -118,8 +118,8 @@ class Client:
         seconds = values[2::2]
         return Latencies(
             at_s=values[1::2],
-            ms=[(DRAIN_S if each == _FAILED_S else each) * 1000 for each in seconds],
-            failed=seconds.count(_FAILED_S),
+            ms=[(DRAIN_S if each < 0 else each) * 1000 for each in seconds],
+            failed=seconds.count(_BAD_S),
             client_cores=values[0] / self._load.seconds,
         )
 
@@ -147,7 +147,7 @@ class _Driver:
         draw = random.Random(load.seed)
         moments = arrivals(load.rate_per_s / load.burst, load.seconds, load.seed)
         self.times = [when for when in moments for _ in range(load.burst)]
-        self.latency = array.array("d", [_FAILED_S]) * len(self.times)
+        self.latency = array.array("d", [_LATE_S]) * len(self.times)
         self._requests = [
             load.request % draw.randrange(load.keys) if load.keys else load.request
             for _ in self.times
@@ -179,6 +179,7 @@ class _Driver:
             exchange.index, exchange.received, exchange.good = index, 0, False
             exchange.connection.sendall(self._requests[index])
         except OSError:  # refused, or closed by the service just now
+            self.latency[index] = _BAD_S
             self._unsent += 1
 
     def _connect(self) -> _Exchange:
@@ -205,9 +206,9 @@ class _Driver:
         if data and exchange.received != self._load.reply_bytes:
             return
         if exchange.index != _IDLE:
-            if exchange.good and exchange.received >= self._load.reply_bytes:
-                when = self._start + self.times[exchange.index]
-                self.latency[exchange.index] = now - when
+            when = self._start + self.times[exchange.index]
+            good = exchange.good and exchange.received >= self._load.reply_bytes
+            self.latency[exchange.index] = now - when if good else _BAD_S
             self._answered += 1
         if data:
             exchange.index = _IDLE

@@ -131,11 +131,15 @@ class Stage:
             running.process.wait()
         self._running.clear()
 
-    def config(self, qos: Mapping[str, str], rest: str = "") -> str:
+    def config(
+        self, qos: Mapping[str, str], rest: str = "", more: Mapping[str, str] | None = None
+    ) -> str:
         """A ``koordlet.toml`` with the groups as applications (group -> QoS class), and ``rest``,
-        which must not end in an open table that they could fall into."""
+        which must not end in an open table that they could fall into. ``more``: group -> further
+        lines of its application."""
         applications = "".join(
             _APPLICATION.format(name=name, cgroup=self.groups[name], qos=each)
+            + (more or {}).get(name, "")
             for name, each in qos.items()
         )
         return f"[sources]\nkubepods = false\n{rest}\n{applications}"
@@ -220,7 +224,7 @@ def measure(
     for name, found in latencies.items():
         if found.failed:
             raise ServiceFailedError(
-                f"{found.failed} of {len(found.ms)} requests of {name} got no good reply"
+                f"{found.failed} of {len(found.ms)} requests of {name} were refused or answered badly"
             )
     return Window(latencies, used(before, after))
 
