@@ -1,0 +1,150 @@
+"""``python -m tests.vm``: koordlet's tests on stock kernels, in virtual machines; docs/testing.md.
+
+Exit codes: 0 all passed, or skipped because this machine cannot build or run a guest (said so);
+1 a test failed, a guest's kernel broke, or time ran out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+
+from tests.vm.disks import REPOSITORY, cache
+from tests.vm.guests import GUESTS, Guest
+from tests.vm.machine import Report, run
+from tests.vm.stages import Stage, read_stages
+
+_AD_HOC = "given"
+
+
+def main() -> int:
+    options = _arguments().parse_args()
+    if why := _why_not():
+        print(f"test-vm: skipped: {why}")
+        return 0
+    chosen = _chosen(options)
+    if not chosen:
+        print("test-vm: no guest has such a stage", file=sys.stderr)
+        return 2
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):
+        return asyncio.run(_all(chosen, options.limit))
+    print("test-vm: interrupted", file=sys.stderr)
+    return 130
+
+
+def _arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m tests.vm", description=__doc__)
+    names = [guest.name for guest in GUESTS]
+    parser.add_argument("--guest", action="append", choices=names, help="only this one")
+    parser.add_argument("--stage", action="append", help="only this one of tests/vm/stages.toml")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds for a guest (900)")
+    parser.add_argument(
+        "pytest", nargs="*", help="instead of stages: arguments of pytest, after --"
+    )
+    return parser
+
+
+def _why_not() -> str:
+    if platform.machine() != "x86_64":
+        return f"the guests are x86_64, this machine is {platform.machine()}"
+    if os.geteuid() != 0:
+        return "building a guest needs root"
+    setup = subprocess.run(
+        [REPOSITORY / "tools" / "test-vm-setup"], stderr=subprocess.PIPE, text=True, check=False
+    )
+    sys.stderr.write(setup.stderr)
+    return "" if setup.returncode == 0 else setup.stderr.strip() or "tools/test-vm-setup failed"
+
+
+def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
+    """What each guest runs."""
+    if options.pytest:
+        names = tuple(options.guest or ("v2", "hybrid"))
+        table = (Stage(_AD_HOC, names, int(options.limit), pytest=tuple(options.pytest)),)
+    else:
+        table = read_stages()
+    chosen = {}
+    for guest in GUESTS:
+        stages = tuple(
+            stage
+            for stage in table
+            if guest.name in stage.guests and (not options.stage or stage.name in options.stage)
+        )
+        if not stages or (options.guest and guest.name not in options.guest):
+            continue
+        if guest.kernel is not None and not guest.kernel.exists():
+            print(f"test-vm: guest {guest.name} skipped: {guest.kernel} is not there; "
+                  "KOORDLET_VM_KERNEL names a kernel with everything built in")  # fmt: skip
+            continue
+        chosen[guest] = stages
+    return chosen
+
+
+async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    suites = {guest.suite for guest in chosen}
+    images = dict(await asyncio.gather(*(_image(suite) for suite in sorted(suites))))
+    kept = cache() / "last"
+    with tempfile.TemporaryDirectory(prefix="koordlet-vm-") as work:
+        at_once = asyncio.Semaphore(max(1, min(2, os.cpu_count() or 1)))
+
+        async def one(guest: Guest, stages: tuple[Stage, ...]) -> Report:
+            directory = Path(work) / guest.name
+            directory.mkdir()
+            async with at_once:
+                report = await run(
+                    guest, images[guest.suite], stages, directory, limit_s,
+                    lambda text: print(f"{guest.name:>6} | {text}", flush=True),
+                )  # fmt: skip
+            shutil.rmtree(kept / guest.name, ignore_errors=True)
+            shutil.copytree(directory, kept / guest.name)
+            return report
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(guest, stages)) for guest, stages in chosen.items()]
+    return _tell([task.result() for task in tasks], kept)
+
+
+async def _image(suite: str) -> tuple[str, Path]:
+    process = await asyncio.create_subprocess_exec(
+        str(REPOSITORY / "tools" / "vm" / "build-guest"), suite, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+    if process.returncode != 0:
+        raise SystemExit(f"test-vm: the guest of {suite} could not be built")
+    return suite, Path(out.decode().strip())
+
+
+def _tell(reports: list[Report], kept: Path) -> int:
+    print("\n=== test-vm")
+    for report in reports:
+        print(f"{report.guest.name} ({report.guest.about}): {report.seconds:.0f} s")
+        for stage, closing in report.closing.items():
+            print(f"    {stage}: {closing}")
+        for skip, count in sorted(Counter(report.skips).items()):
+            print(f"    skipped{f' {count} times' if count > 1 else ''}: {skip}")
+        for failure in report.failures:
+            print(f"    FAILED {failure}")
+    print(f"consoles, kernel logs and reports: {kept}")
+    return int(any(report.failures for report in reports))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

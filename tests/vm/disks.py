@@ -1,0 +1,191 @@
+"""The disks of a guest besides its root: Python packages, this working tree, results."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.vm.stages import Stage
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+RESULTS_MIB = 64
+# Which wheels a guest can load: those for the libc of Debian 12 and older ones.
+_PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)]
+_PLATFORMS.append("manylinux2014_x86_64")
+_LAUNCHER = """\
+#!/opt/koordlet/bin/python
+from koordlet.cli.main import main
+raise SystemExit(main())
+"""
+# In the guest. The results are a tar archive on the bare disk, so that the host needs no mount.
+_MAIN = """\
+#!/bin/sh
+mkdir -p /opt/koordlet /tmp/results
+mount -t ext4 /dev/vdc /opt/koordlet
+export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
+export PATH=/opt/koordlet/bin:$PATH
+cd /srv/koordlet/tree || exit
+stage() {{
+    name=$1 limit_s=$2
+    shift 2
+    echo "=== stage $name at $(cut -d ' ' -f 1 /proc/uptime) s"
+    timeout -k 10 "$limit_s" "$@"
+    status=$?
+    echo "=== stage $name ended with $status at $(cut -d ' ' -f 1 /proc/uptime) s"
+    echo $status >"/tmp/results/$name.status"
+}}
+{stages}
+tar -cf /dev/vdd -C /tmp/results .
+sync
+"""
+_PYTEST = (
+    "python",
+    "-m",
+    "pytest",
+    "-q",
+    "-rfEs",
+    "--color=no",
+    "--durations=8",
+    "-p",
+    "no:cacheprovider",
+)
+
+
+def cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "koordlet" / "vm"
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make_ext4(directory: Path, image: Path) -> None:
+    """With room for what is written in the guest, and thrown away with it."""
+    size = subprocess.run(
+        ["du", "-sm", "--apparent-size", str(directory)], check=True, capture_output=True, text=True
+    )
+    mib = int(size.stdout.split()[0]) * 3 // 2 + 64
+    subprocess.run(
+        ["mke2fs", "-q", "-F", "-t", "ext4", "-O", "^has_journal", "-d", str(directory),
+         str(image), f"{mib}M"],
+        check=True, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+
+
+def _version(image: Path) -> str:
+    """Of the guest's Python, such as 3.13."""
+    script = "import sys; print('%d.%d' % sys.version_info[:2])"
+    return _interpreter(image, "-c", script).strip()
+
+
+def _interpreter(image: Path, *arguments: str) -> str:
+    """The guest's Python on this machine."""
+    command = [str(image / "interpreter" / "python"), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def _compile(image: Path, directory: Path, shown_as: str) -> None:
+    """Ahead of time: in the guest it takes twenty times as long."""
+    _interpreter(
+        image, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash",
+        "-s", str(directory), "-p", shown_as, str(directory),
+    )  # fmt: skip
+
+
+def packages_disk(image: Path) -> Path:
+    """``/opt/koordlet`` of a guest: an environment with what koordlet and its tests import, for
+    the guest's Python. Kept, and made anew when pyproject.toml asks for something else."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    version = _version(image)
+    recipe = repr((wanted, version, _PLATFORMS, Path(__file__).read_text()))
+    key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
+    disk = cache() / f"packages-{version}-{key}.img"
+    with _locked(cache() / f"packages-{version}.lock"):
+        if not disk.exists():
+            with tempfile.TemporaryDirectory(prefix="work-", dir=cache()) as work:
+                prefix = Path(work) / "koordlet"
+                _make_prefix(prefix, version, wanted)
+                _compile(image, prefix, "/opt/koordlet")
+                _make_ext4(prefix, Path(work) / "image")
+                (Path(work) / "image").rename(disk)
+    return disk
+
+
+def _make_prefix(prefix: Path, version: str, wanted: list[str]) -> None:
+    site = prefix / "lib" / f"python{version}" / "site-packages"
+    site.mkdir(parents=True)
+    platforms = [word for platform in _PLATFORMS for word in ("--platform", platform)]
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check",
+         "--no-compile", "--only-binary", ":all:", "--implementation", "cp",
+         "--python-version", version, *platforms, "--target", str(site), *wanted],
+        check=True,
+    )  # fmt: skip
+    (site / "koordlet.pth").write_text("/srv/koordlet/tree\n/srv/koordlet/links\n")
+    (prefix / "pyvenv.cfg").write_text("home = /usr/bin\n")
+    (prefix / "bin").mkdir()
+    for name in ("python", "python3"):
+        (prefix / "bin" / name).symlink_to("/usr/bin/python3")
+    launcher = prefix / "bin" / "koordlet"
+    launcher.write_text(_LAUNCHER)
+    launcher.chmod(0o755)
+
+
+def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path) -> None:
+    """``/srv/koordlet`` of a guest: the working tree as it is now, and what to run."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=REPOSITORY, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="koordlet-vm-") as work:
+        tree = Path(work) / "tree"
+        for name in filter(None, listed.split("\0")):
+            source = REPOSITORY / name
+            if source.is_file():  # it may have been removed and not committed yet
+                (tree / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, tree / name)
+        _compile(image, tree, "/srv/koordlet/tree")
+        links = Path(work) / "links"
+        links.mkdir()
+        (links / "koordlet_fakefs").symlink_to("/srv/koordlet/tree/tests/fakefs")
+        lines = "\n".join(_line(stage) for stage in stages)
+        (Path(work) / "main").write_text(_MAIN.format(guest=guest, stages=lines))
+        (Path(work) / "main").chmod(0o755)
+        _make_ext4(Path(work), disk)
+
+
+def _line(stage: Stage) -> str:
+    report = f"--junitxml=/tmp/results/{stage.name}.xml"
+    words = stage.command or (*_PYTEST, report, *stage.pytest)
+    return f"stage {stage.name} {stage.limit_s} {shlex.join(words)}"
+
+
+def results_disk(disk: Path) -> None:
+    with disk.open("wb") as file:
+        file.truncate(RESULTS_MIB << 20)
+
+
+def read_results(disk: Path, directory: Path) -> None:
+    """What the guest left; nothing when it has not come that far."""
+    try:
+        with tarfile.open(disk) as archive:
+            archive.extractall(directory, filter="data")
+    except tarfile.ReadError:
+        return

@@ -1,0 +1,27 @@
+"""The table of `stages.toml`."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+
+TABLE = Path(__file__).with_name("stages.toml")
+
+
+class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    guests: tuple[str, ...]
+    limit_s: int
+    pytest: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if bool(self.pytest) == bool(self.command):
+            raise ValueError(f"stage {self.name}: either pytest or command")
+
+
+def read_stages() -> tuple[Stage, ...]:
+    table = tomllib.loads(TABLE.read_text())
+    return msgspec.convert(table["stage"], tuple[Stage, ...])
