@@ -15,8 +15,8 @@ Op = Literal[
 ]  # fmt: skip
 
 
-# Lines of cpu.stat that a kernel has by its configuration (CONFIG_SCHED_CORE).
-_OPTIONAL_LINES = ("core_sched.force_idle_usec",)
+# Lines of cpu.stat that a kernel has by its configuration (CONFIG_SCHED_CORE) or from Linux 6.11.
+_OPTIONAL_LINES = ("core_sched.force_idle_usec", "nice_usec")
 
 
 @dataclass(frozen=True)

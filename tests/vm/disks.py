@@ -54,7 +54,7 @@ _PYTEST = (
     "-m",
     "pytest",
     "-q",
-    "-rfEs",
+    "-rfEsR",
     "--color=no",
     "--durations=8",
     "-p",

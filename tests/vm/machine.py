@@ -124,5 +124,5 @@ def _read_junit(report: Report, stage: str, file: Path) -> None:
         report.failures.append(f"stage {stage}: nothing was tested")
     for case in suite.iter("testcase"):
         for skip in case.iter("skipped"):
-            name = f"{case.get('classname', '')}::{case.get('name', '')}"
-            report.skips.append(f"{name}: {skip.get('message', '')}")
+            place = case.get("classname", "").replace(".", "/")
+            report.skips.append(f"{place}: {skip.get('message', '')}")
