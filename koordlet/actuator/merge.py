@@ -202,6 +202,16 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
             )
 
 
+def within_quota(burst: Merged, quota: Merged | None) -> Merged:
+    """``burst`` at most as large as what becomes of the quota of the same cgroup: the kernel takes
+    no burst above its quota, and no quota below its burst (Linux ``sched-bwc.rst``)."""
+    if quota is None or quota.value == UNLIMITED or int(burst.value) <= int(quota.value):
+        return burst
+    text = f"{burst.why.text} (at most the quota that {quota.owner} sets, {quota.value} us)"
+    why = Why(burst.why.rule, text, burst.why.inputs)
+    return replace(burst, value=quota.value, why=why)
+
+
 def ancestors(cgroup: str) -> Iterator[str]:
     """The parent, its parent, up to the root ``""``."""
     while cgroup:

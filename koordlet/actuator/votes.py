@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 
 from koordlet.actuator.claims import absorb
-from koordlet.actuator.merge import Claim, Key, Merged, bound_protection, merge
+from koordlet.actuator.merge import Claim, Key, Merged, bound_protection, merge, within_quota
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
 
@@ -75,7 +75,7 @@ class Votes:
         """
         again = [key for key in self.faults if only is None or key in only]
         changed, self._touched = self._touched, {}
-        for key in dict.fromkeys((*changed, *again)):
+        for key in self._order((*changed, *again)):
             before = self.targets.get(key)
             self._count(key)
             if self.targets.get(key) != before:
@@ -116,9 +116,23 @@ class Votes:
         if faults:
             self.faults[key] = faults
         if valid:
-            self.targets[key] = merge(valid, self._ranks)
+            merged = merge(valid, self._ranks)
+            if key.resource is Resource.CPU_BURST_US:
+                quota = self.targets.get(Key(key.cgroup, Resource.CPU_QUOTA_US))
+                merged = within_quota(merged, quota)
+            self.targets[key] = merged
             if key.resource in _PROTECTION:
                 self._unbound[key] = self.targets[key]
+
+    def _order(self, keys: Iterable[Key]) -> Iterable[Key]:
+        """``keys``, and the bursts of those that are quotas, each after its quota."""
+        found = dict.fromkeys(keys)
+        for key in tuple(found):
+            burst = Key(key.cgroup, Resource.CPU_BURST_US)
+            if key.resource is Resource.CPU_QUOTA_US and burst in self._ballots:
+                found.pop(burst, None)
+                found[burst] = None
+        return found
 
     def _faults(self, key: Key) -> Iterator[tuple[str, Fault]]:
         for owner, claim in self._ballots.get(key, {}).items():

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -23,6 +22,8 @@ from koordlet.daemon.evictions import Evictions
 from koordlet.daemon.news import News
 from koordlet.daemon.parts import Parts, journal_path, node_name
 from koordlet.daemon.reclaims import Reclaims
+from koordlet.daemon.runs import Runs, summary
+from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.daemon.traffic import want_of
 from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.plan import Decision, Plan
@@ -47,8 +48,6 @@ URGENT = frozenset({"node", "pods", "applications", "be", "system", "throttled"}
 """What an alarm has measured anew before it decides."""
 HOOKS_EVERY_S = 10.0
 """The reference reconciles hooks every 10 s; a change of the node does so at once."""
-NOTE_EVERY_S = 30.0
-"""Notes of one rule are recorded at most this often."""
 ALARM_GAP_S = 2.0
 """Alarms closer together than this are one stretch of trouble: its beginning is recorded, then
 one record each ``ALARM_TELL_S``. Each still wakes the strategies and is counted."""
@@ -63,20 +62,6 @@ class Heard:
     last_time: float = 0.0
     told_time: float = -math.inf
     untold: int = 0
-
-
-@dataclass
-class Runs:
-    """One strategy or hook: its memory, and what it said last. ``noted``: the notes that were
-    told and still stand, by rule and text; ``told_s``: when a rule was last told."""
-
-    name: str
-    kind: str
-    memory: Any = None
-    last_run: float | None = None
-    result: str = ""
-    noted: frozenset[tuple[str, str]] = frozenset()
-    told_s: dict[str, float] = field(default_factory=dict)
 
 
 class Engine:
@@ -123,6 +108,7 @@ class Engine:
         wanted |= {h.name: "hook" for h in self.hooks}
         for name in self.runs.keys() - wanted.keys():
             self.parts.metrics.publish(name, ())
+            self.runs[name].worked(self.parts.problems)
         self._given_up = (self._given_up | self.runs.keys()) - wanted.keys()
         memories = {s.name: s.initial for s in self.strategies}
         self.runs = {
@@ -277,6 +263,8 @@ class Engine:
         combined = combine(self.hooks, subject, snapshot, stage, heard)
         for owner, note in combined.notes:
             self._tell_notes(self.runs[owner], (note,), snapshot, others_stand=True)
+        for owner, error in combined.failed:
+            self.runs[owner].failed(snapshot.time, error, parts.problems)
         wrong = (*combined.refused, *combined.failed)
         if wrong and not self.observing and self.loaded.config.hooks.failure_policy == "Fail":
             raise HookFailedError("; ".join(f"{hook}: {why}" for hook, why in wrong))
@@ -337,28 +325,47 @@ class Engine:
             # Which mechanism a hook takes depends on what the probe finds.
             return []
         self._hooks_due = snapshot.now + HOOKS_EVERY_S
-        self.parts.traffic.want(want_of(snapshot, self.loaded.config, observe=self.observing))
         started = self.parts.host.monotonic()
         self._hooks_pass = run(self.hooks, snapshot, self._hooks_pass)
         took_ms = 1000 * (self.parts.host.monotonic() - started)
         self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_ms)
         self.wanted = self._hooks_pass.decisions
-        found = zip(self.hooks, self.wanted, strict=True)
-        return [self._took(self.runs[hook.name], decision, snapshot) for hook, decision in found]
+        failed = {hook: _first(each) for hook, each in self._hooks_pass.failed.items()}
+        failed |= self._divide_traffic(snapshot)
+        return [
+            self._took(self.runs[hook.name], decision, snapshot, failed.get(hook.name, ""))
+            for hook, decision in zip(self.hooks, self.wanted, strict=True)
+        ]
 
-    def _took(self, runs: Runs, decision: Decision, snapshot: Snapshot) -> Plan:
+    def _divide_traffic(self, snapshot: Snapshot) -> dict[str, str]:
+        """What the network hook raised. What it had divided stays as it is then."""
+        try:
+            want = want_of(snapshot, self.loaded.config, observe=self.observing)
+        except Exception as error:  # the isolation boundary: one hook, whatever it raised
+            if not self.runs[TRAFFIC].error:
+                log.error("decision failed", owner=TRAFFIC, exc_info=error)
+            return {TRAFFIC: _text(error)}
+        self.parts.traffic.want(want)
+        return {}
+
+    def _took(self, runs: Runs, decision: Decision, snapshot: Snapshot, error: str = "") -> Plan:
+        """``error``: what was raised for a part of it."""
         self.parts.metrics.publish(runs.name, decision.gauges)
         self.reclaims.took(runs.name, decision, snapshot.time, observing=self.observing)
         runs.memory = decision.memory
-        runs.last_run = snapshot.time
-        runs.result = _summary(decision)
+        runs.ran(snapshot.time, error or summary(decision))
+        if error:
+            runs.failed(snapshot.time, error, self.parts.problems)
+        else:
+            runs.worked(self.parts.problems)
         self._tell_notes(runs, decision.notes, snapshot)
         return decision.plan
 
     def _failed(self, runs: Runs, snapshot: Snapshot, error: Exception) -> Plan:
         """A defect of ours: what the owner had set stays, and the text says where to look."""
-        text = f"{type(error).__name__}: {error}"
-        runs.last_run, runs.result = snapshot.time, text
+        text = _text(error)
+        runs.ran(snapshot.time, text)
+        runs.failed(snapshot.time, text, self.parts.problems)
         if self._tell_notes(runs, (Why(f"{runs.name}.failed", text),), snapshot):
             log.error("decision failed", owner=runs.name, exc_info=error)
         return Plan(runs.name, keep_all=True)
@@ -366,24 +373,12 @@ class Engine:
     def _tell_notes(
         self, runs: Runs, notes: Sequence[Why], snapshot: Snapshot, *, others_stand: bool = False
     ) -> bool:
-        """Record what is new; False when nothing was. ``others_stand``: these are not all notes.
-
-        One rule speaks at most every ``NOTE_EVERY_S``, since its text may hold figures that
-        change each second; a note that has to wait is told later if it still stands.
-        """
-        before = told = runs.noted
-        if not others_stand:
-            before = told = runs.noted & {(note.rule, note.text) for note in notes}
-        for note in notes:
-            waits = 0 < snapshot.now - runs.told_s.get(note.rule, -math.inf) < NOTE_EVERY_S
-            if waits or (note.rule, note.text) in told:
-                continue
-            told |= {(note.rule, note.text)}
-            runs.told_s[note.rule] = snapshot.now
-            wake = _wake_text(snapshot.wake)
+        """Record what is new; False when nothing was."""
+        news = runs.news(notes, snapshot.now, others_stand=others_stand)
+        wake = _wake_text(snapshot.wake)
+        for note in news:
             self.parts.tell(Record(snapshot.time, Kind.NOTE, runs.name, note, wake=wake))
-        runs.noted = told
-        return told != before
+        return bool(news)
 
     def _set_slo_applications(self) -> None:
         parts = self.parts
@@ -413,9 +408,9 @@ def _wake_text(wake: Wake) -> str:
     return f"{wake.kind} {wake.source}".strip()
 
 
-def _summary(decision: Decision) -> str:
-    if decision.plan.evictions:
-        return decision.plan.evictions[0].why.text
-    if decision.plan.settings:
-        return decision.plan.settings[0].why.text
-    return decision.notes[0].text if decision.notes else "nothing to set"
+def _text(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _first(errors: Sequence[str]) -> str:
+    return errors[0] if len(errors) == 1 else f"{errors[0]} (and {len(errors) - 1} times more)"

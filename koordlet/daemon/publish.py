@@ -27,6 +27,7 @@ def publish(engine: Engine, views: Views) -> None:
     _workloads(engine, usage)
     _resctrl(engine, usage)
     _hooks(engine)
+    _failures(engine)
     _health(engine, views)
 
 
@@ -95,6 +96,19 @@ def _hooks(engine: Engine) -> None:
             pod, container = owners[setting.cgroup]
             scores[*_names(pod), container.name] = float(setting.value)
     metrics.replace(r.CONTAINER_OOM_SCORE_ADJ, scores)
+
+
+def _failures(engine: Engine) -> None:
+    metrics = engine.parts.metrics
+    failing: dict[r.Labels, float] = {}
+    failures: dict[r.Labels, float] = {}
+    for each in engine.runs.values():
+        if each.error:
+            failing[each.name, each.error.partition(":")[0]] = 1.0
+        if each.failures:
+            failures[(each.name,)] = each.failures
+    metrics.replace(r.STRATEGY_FAILING, failing)
+    metrics.replace(r.STRATEGY_FAILURES, failures)
 
 
 def _names(pod: Pod) -> tuple[str, str, str]:

@@ -55,7 +55,7 @@ class Traffic:
         self._devices: Devices | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._job: Future[tuple[Outcome, ...]] | None = None
-        self._want = Want(None)
+        self._want: Want | None = None
         self._done: Want | None = None
         self._checked = -math.inf
         self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
@@ -65,17 +65,27 @@ class Traffic:
         """From now on. Returns at once."""
         self._want = want
 
+    @property
+    def plan(self) -> TrafficPlan | None:
+        """How the link shall be divided at present."""
+        return self._want.plan if self._want is not None else None
+
     def turn(self, now: float, time: float) -> tuple[Outcome, ...]:
         """Begin what is due; what was finished since the last call and is worth telling. Returns
-        at once. ``now``: monotonic seconds, ``time``: unix seconds."""
+        at once. ``now``: monotonic seconds, ``time``: unix seconds.
+
+        Until ``want`` was called once, what an earlier daemon has divided stays as it is.
+        """
         news: tuple[Outcome, ...] = ()
         if self._job is not None:
             if not self._job.done():
                 return ()
             news = self._finish()
-        due = self._want != self._done or now - self._checked >= CHECK_EVERY_S
-        if due and not self._idle():
-            want = self._want
+        want = self._want
+        if want is None:
+            return news
+        due = want != self._done or now - self._checked >= CHECK_EVERY_S
+        if due and not self._idle(want):
             self._done, self._checked = want, now
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "traffic")
@@ -89,7 +99,7 @@ class Traffic:
             wait([self._job])
         if not dry_run:
             self._job = self._done = self._devices = None
-            self._want, self._told = Want(None), {}
+            self._want, self._told = None, {}
         return restore_devices(self._host, self._path, self._boot_id, time, dry_run=dry_run)
 
     def close(self) -> None:
@@ -97,9 +107,9 @@ class Traffic:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def _idle(self) -> bool:
+    def _idle(self, want: Want) -> bool:
         """Nothing is wanted, and nothing of ours is there."""
-        if self._want.plan is not None:
+        if want.plan is not None:
             return False
         try:
             return self._known().is_empty

@@ -23,14 +23,19 @@ from koordlet.hooks.combine import ask, lacks, serving
 from koordlet.hooks.reads import Reads, Watched
 from koordlet.protocol.qos import KubeQoS
 
+_NAMED_OTHERWISE = frozenset({Resource.RESCTRL_SCHEMATA})
+"""Resources of which only the hook knows the place: it is not the cgroup it was asked about."""
+
 
 @dataclass
 class _Found:
-    """What one hook wants of some subjects. ``keep``: cgroups for which it failed."""
+    """What one hook wants of some subjects. ``keep``: cgroups for which it failed; ``errors``:
+    how."""
 
     settings: dict[tuple[str, Resource], Setting] = field(default_factory=dict)
     notes: list[Why] = field(default_factory=list)
     keep: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 _Part = Mapping[str, _Found]
@@ -53,9 +58,11 @@ class _PodPart:
 @dataclass(frozen=True)
 class Pass:
     """``decisions``: one complete plan for each hook, in their order; the owner is the hook's
-    name. The rest is for the next pass."""
+    name. ``failed``: hook -> what it raised, once for each subject. The rest is for the next pass.
+    """
 
     decisions: tuple[Decision, ...]
+    failed: Mapping[str, Sequence[str]]
     common: tuple[object, ...]
     outside: tuple[_Part, _Part]
     pods: Mapping[str, _PodPart]
@@ -100,7 +107,9 @@ def run(hooks: Sequence[Hook], snapshot: Snapshot, before: Pass | None = None) -
         for place, hook in enumerate(hooks)
     )
     by_uid = {each.pod.uid: each for each in pods}
-    return Pass(decisions, common, outside, by_uid, found, incomplete)
+    errors = {name: [error for one in each for error in one.errors] for name, each in found.items()}
+    failed = {name: each for name, each in errors.items() if each}
+    return Pass(decisions, failed, common, outside, by_uid, found, incomplete)
 
 
 def subjects(snapshot: Snapshot) -> Iterator[Subject]:
@@ -150,7 +159,13 @@ def _shared(hook: Hook, snapshot: Snapshot) -> object:
 
 
 def _pod_part(asked: _Asked, pod: Pod, snapshot: Snapshot, old: _PodPart | None) -> _PodPart:
-    if old is not None and old.pod is pod and old.reads.hold(snapshot.in_force):
+    if (
+        old is not None
+        and old.pod is pod
+        # One that raised is asked again: what it raised for may be none of what is compared here.
+        and not any(found.errors for found in old.found.values())
+        and old.reads.hold(snapshot.in_force)
+    ):
         return old
     reads = Reads()
     watched = msgspec.structs.replace(snapshot, in_force=Watched(snapshot.in_force, reads))
@@ -171,8 +186,9 @@ def _ask(asked: _Asked, about: Iterable[Subject], snapshot: Snapshot, old: _Part
             of(owner).settings[setting.cgroup, setting.resource] = setting
         for owner, note in combined.notes:
             of(owner).notes.append(note)
-        for owner, _ in combined.failed:
+        for owner, error in combined.failed:
             of(owner).keep.append(subject.cgroup)
+            of(owner).errors.append(error)
     return {owner: _kept(old.get(owner), found) for owner, found in part.items()}
 
 
@@ -200,7 +216,8 @@ def _decision(
         for note in each.notes:
             notes.setdefault((note.rule, note.text), []).append(note)
         keep.extend((cgroup, resource) for cgroup in each.keep for resource in hook.writes)
-    plan = Plan(hook.name, tuple(settings.values()), tuple(keep), keep_all=incomplete)
+    keep_all = incomplete or (bool(keep) and not _NAMED_OTHERWISE.isdisjoint(hook.writes))
+    plan = Plan(hook.name, tuple(settings.values()), tuple(keep), keep_all=keep_all)
     return Decision(plan, notes=tuple(_counted(n[0], len(n)) for n in notes.values()))
 
 

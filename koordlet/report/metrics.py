@@ -232,6 +232,15 @@ ALARM_TO_WRITE = Family(
 DECISIONS = Family(
     "decisions", Kind.COUNTER, "Settings by owner and what became of them", ("owner", "result")
 )
+STRATEGY_FAILING = Family(
+    "strategy_failing",
+    Kind.GAUGE,
+    "1 while a strategy or hook raises; its settings stay as they are",
+    ("strategy", "error"),
+)
+STRATEGY_FAILURES = Family(
+    "strategy_failures", Kind.COUNTER, "Times that a strategy or hook raised", ("strategy",)
+)
 RECLAIMED_BYTES = Family(
     "reclaimed_bytes", Kind.COUNTER, "Memory taken back from cgroups on demand, bytes", ("owner",)
 )

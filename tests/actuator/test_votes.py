@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordlet.actuator.claims import absorb
-from koordlet.actuator.merge import Claim, Key, bound_protection, merge
+from koordlet.actuator.merge import Claim, Key, bound_protection, merge, within_quota
 from koordlet.actuator.votes import Fault, Votes
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource
@@ -20,6 +20,7 @@ RANKS = {"b": 0, "a": 1}
 MEMORY_BYTES = 1 << 20
 VALUES = {
     Resource.CPU_QUOTA_US: (1000, 2000, -1),
+    Resource.CPU_BURST_US: (500, 1500, 3000),
     Resource.CPUSET_CPUS: ("0-1", "1-2", "3"),
     Resource.MEMORY_MIN: (1 << 19, 3 << 18, -1),
 }
@@ -68,6 +69,10 @@ def targets(claims: _Naive, faulty: Iterable[tuple[str, Key]]) -> dict[Key, obje
                 ballots.setdefault(key, []).append(claim)
     found = {key: merge(ballot, RANKS) for key, ballot in ballots.items()}
     bound_protection(found, MEMORY_BYTES)
+    for key in found:
+        if key.resource is Resource.CPU_BURST_US:
+            quota = found.get(Key(key.cgroup, Resource.CPU_QUOTA_US))
+            found[key] = within_quota(found[key], quota)
     return dict(found)
 
 

@@ -26,6 +26,8 @@ NOT_IN_THE_SCENE = {
     "pod_eviction_detail",
     "pod_eviction",
     "reclaimed_bytes",
+    "strategy_failing",
+    "strategy_failures",
     "resctrl_llc_occupancy",
     "resctrl_memory_bandwidth",
     "admin_refused_connections",

@@ -1,0 +1,88 @@
+"""How often each strategy and hook ran, what it said last, and whether it fails.
+
+One that raises is isolated: its plan keeps everything of its own as it is, the others go on, and
+it is named among the problems until it has worked again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from koordlet.decision.plan import Decision
+from koordlet.decision.why import Why
+
+NOTE_EVERY_S = 30.0
+"""Notes of one rule are recorded at most this often."""
+
+
+@dataclass
+class Runs:
+    """One strategy or hook. Times are unix seconds.
+
+    ``noted``: the notes that were told and still stand, by rule and text; ``told_s``: when a rule
+    was last told. ``error``: what it raised, empty while it works; ``failing_since``: from when
+    on. ``count``, ``failures``: of this daemon run.
+    """
+
+    name: str
+    kind: str
+    memory: Any = None
+    last_run: float | None = None
+    result: str = ""
+    noted: frozenset[tuple[str, str]] = frozenset()
+    told_s: dict[str, float] = field(default_factory=dict)
+    count: int = 0
+    failures: int = 0
+    error: str = ""
+    failing_since: float | None = None
+
+    @property
+    def part(self) -> str:
+        """Its name among the problems of the daemon."""
+        return f"{self.kind} {self.name}"
+
+    def ran(self, time: float, result: str) -> None:
+        self.count += 1
+        self.last_run, self.result = time, result
+
+    def failed(self, time: float, error: str, problems: MutableMapping[str, str]) -> None:
+        self.failures += 1
+        if self.failing_since is None:
+            self.failing_since = time
+        self.error = problems[self.part] = error
+
+    def worked(self, problems: MutableMapping[str, str]) -> None:
+        self.error, self.failing_since = "", None
+        problems.pop(self.part, None)
+
+    def news(self, notes: Sequence[Why], now: float, *, others_stand: bool) -> list[Why]:
+        """Which of ``notes`` are to be told now. ``others_stand``: these are not all there are.
+
+        One rule speaks at most every ``NOTE_EVERY_S``, since its text may hold figures that
+        change each second; a note that has to wait is told later if it still stands.
+        """
+        told = self.noted
+        if not others_stand:
+            told = told & {(note.rule, note.text) for note in notes}
+        found = []
+        for note in notes:
+            waits = 0 < now - self.told_s.get(note.rule, -math.inf) < NOTE_EVERY_S
+            if waits or (note.rule, note.text) in told:
+                continue
+            told |= {(note.rule, note.text)}
+            self.told_s[note.rule] = now
+            found.append(note)
+        self.noted = told
+        return found
+
+
+def summary(decision: Decision) -> str:
+    """The first thing to say about it, in a sentence."""
+    if decision.plan.evictions:
+        return decision.plan.evictions[0].why.text
+    if decision.plan.settings:
+        return decision.plan.settings[0].why.text
+    return decision.notes[0].text if decision.notes else "nothing to set"
