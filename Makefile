@@ -5,12 +5,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+VM_ARGS ?=
 
-.PHONY: demo test lint format proto bench bench-smoke install-service clean help
+.PHONY: demo test test-vm lint format proto bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
+	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--guest v2')"
 	@echo "make lint     ruff, mypy strict, import floors"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
@@ -32,6 +34,9 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	tools/test-setup
 	$(BIN)/pytest $(TEST_ARGS)
+
+test-vm: $(VENV)/.dev
+	$(BIN)/python -m tests.vm $(VM_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

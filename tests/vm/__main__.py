@@ -25,6 +25,7 @@ from tests.vm.machine import Report, run
 from tests.vm.stages import Stage, read_stages
 
 _AD_HOC = "given"
+_WORK = "koordlet-vm-"
 
 
 def main() -> int:
@@ -97,7 +98,8 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
     suites = {guest.suite for guest in chosen}
     images = dict(await asyncio.gather(*(_image(suite) for suite in sorted(suites))))
     kept = cache() / "last"
-    with tempfile.TemporaryDirectory(prefix="koordlet-vm-") as work:
+    _remove_left_behind()
+    with tempfile.TemporaryDirectory(prefix=f"{_WORK}{os.getpid()}-") as work:
         at_once = asyncio.Semaphore(max(1, min(2, os.cpu_count() or 1)))
 
         async def one(guest: Guest, stages: tuple[Stage, ...]) -> Report:
@@ -115,6 +117,14 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(guest, stages)) for guest, stages in chosen.items()]
     return _tell([task.result() for task in tasks], kept)
+
+
+def _remove_left_behind() -> None:
+    """Work directories of runs that were killed."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{_WORK}*"):
+        pid = directory.name.removeprefix(_WORK).partition("-")[0]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(directory, ignore_errors=True)
 
 
 async def _image(suite: str) -> tuple[str, Path]:

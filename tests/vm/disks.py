@@ -154,7 +154,7 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=REPOSITORY, check=True, capture_output=True, text=True,
     ).stdout  # fmt: skip
-    with tempfile.TemporaryDirectory(prefix="koordlet-vm-") as work:
+    with tempfile.TemporaryDirectory(dir=disk.parent) as work:
         tree = Path(work) / "tree"
         for name in filter(None, listed.split("\0")):
             source = REPOSITORY / name

@@ -61,7 +61,7 @@ async def run(
         )
     try:
         async with asyncio.timeout(limit_s):
-            with (work / "console.log").open("w") as console:
+            with (work / "console.log").open("w", buffering=1) as console:
                 await _follow(process, console.write, say)
             if await process.wait() != 0:
                 report.failures.append(f"QEMU: {(work / 'qemu.log').read_text()[-300:].strip()}")

@@ -1,0 +1,271 @@
+"""koordlet.service on a bare node with a real systemd that has real controllers.
+
+One node, one story: the tests run in this order. The units are those that are shipped; the drop-ins
+give an emulated CPU, twenty times slower than a real one, the time it needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordlet.decision.resource import Resource
+from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.layout import detect
+from koordlet.kernel.linux import LinuxHost
+
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.systemd,
+    pytest.mark.skipif(
+        "KOORDLET_GUEST" not in os.environ or not Path("/run/systemd/system").is_dir(),
+        reason="for the guests of make test-vm: it installs a service",
+    ),
+]
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+UNITS = Path("/etc/systemd/system")
+SERVICE = "koordlet.service"
+TIMEOUT_S = 120.0
+UNIT_BE, OWN_BE = "batch.slice", "nightly"
+WATCHED = (Resource.CPU_QUOTA_US, Resource.CPU_SHARES, Resource.CPU_IDLE, Resource.CPUSET_CPUS)
+CONFIG = """
+[slo.resourceUsedThresholdWithBE]
+enable = true
+cpuSuppressThresholdPercent = 50
+cpuSuppressPolicy = "{policy}"
+[slo.resourceQOSStrategy.beClass.cpuQOS]
+enable = true
+[[applications]]
+name = "shop"
+systemd_unit = "shop.service"
+qos = "LS"
+[[applications]]
+name = "batch"
+systemd_unit = "batch.slice"
+qos = "BE"
+[[applications]]
+name = "nightly"
+cgroup = "nightly"
+qos = "BE"
+[[applications]]
+name = "plain"
+systemd_unit = "plain.service"
+qos = "BE"
+"""
+_SPIN = "[Service]\nExecStart=/bin/sh -c 'while :; do :; done'\n"
+FILES = {
+    # What systemd enables a controller for; AllowedCPUs= has an effect on v2 alone.
+    "shop.service": "[Service]\nExecStart=/bin/sleep infinity\nCPUWeight=100\n",
+    "batch.slice": "[Slice]\nCPUWeight=50\nAllowedCPUs=0-3\n",
+    "batch.service": _SPIN + "Slice=batch.slice\nCPUWeight=100\nNice=19\n",
+    "plain.service": "[Service]\nExecStart=/bin/sleep infinity\n",
+    f"{SERVICE}.d/emulated.conf": (
+        "[Service]\nTimeoutStartSec=120\nTimeoutStopSec=60\nWatchdogSec=60\n"
+    ),
+    "koordlet-restore.service.d/emulated.conf": "[Service]\nTimeoutStartSec=120\n",
+    "koordlet.slice.d/emulated.conf": "[Slice]\nCPUQuota=\n",
+}
+
+
+class Node:
+    def __init__(self) -> None:
+        self.host = LinuxHost()
+        self.layout = detect(self.host)
+        self.cgroups = Cgroups(self.host, self.layout)
+        self.v2 = self.layout.kind == "v2"
+        self.found: dict[tuple[str, Resource], bytes] = {}
+
+    def values(self) -> dict[tuple[str, Resource], bytes]:
+        """What the kernel holds, byte for byte."""
+        held = {}
+        for cgroup in (UNIT_BE, OWN_BE):
+            for resource in WATCHED:
+                try:
+                    held[cgroup, resource] = self.cgroups.read_raw(cgroup, resource)
+                except Unsupported:
+                    continue
+        return held
+
+    def limited(self, cgroup: str) -> bool:
+        value = self.cgroups.read(cgroup, Resource.CPU_QUOTA_US)
+        return isinstance(value, int) and value > 0
+
+
+def run(*command: str, check: bool = True) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
+def ask(*arguments: str) -> Any:
+    return json.loads(run("koordlet", *arguments, "-o", "json"))
+
+
+def show(name: str) -> str:
+    return run("systemctl", "show", SERVICE, "--value", f"--property={name}").strip()
+
+
+def journal(*more: str) -> str:
+    return run("journalctl", "--no-pager", "-o", "cat", "-u", SERVICE, *more)
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not true():
+        assert time.monotonic() < deadline, f"never happened: {what}\n{journal()[-4000:]}"
+        time.sleep(0.2)
+
+
+@pytest.fixture(scope="module")
+def node() -> Iterator[Node]:
+    """Installed and not started; two best-effort loads and a service run."""
+    made = Node()
+    for unit in (REPOSITORY / "systemd").glob("koordlet*.s*"):
+        (UNITS / unit.name).write_text(unit.read_text())
+    for name, content in FILES.items():
+        (UNITS / name).parent.mkdir(exist_ok=True)
+        (UNITS / name).write_text(content)
+    Path("/etc/koordlet").mkdir(exist_ok=True)
+    Path("/etc/koordlet/koordlet.toml").write_text(CONFIG.format(policy="cfsQuota"))
+    run("systemctl", "daemon-reload")
+    run("systemctl", "start", "shop.service", "batch.service", "plain.service")
+    spinner = None
+    try:
+        for root in made.layout.roots:
+            Path(root, OWN_BE).mkdir()
+        if (cpuset := made.layout.v1.get("cpuset")) is not None:
+            for file in ("cpuset.cpus", "cpuset.mems"):
+                Path(cpuset, OWN_BE, file).write_text(Path(cpuset, file).read_text())
+        spinner = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        for root in made.layout.roots:
+            Path(root, OWN_BE, "cgroup.procs").write_text(str(spinner.pid))
+        made.found = made.values()
+        yield made
+    finally:
+        if spinner is not None:
+            spinner.kill()
+            spinner.wait()
+        run("systemctl", "stop", SERVICE, "shop.service", "batch.service", "plain.service")
+        for root in made.layout.roots:
+            if Path(root, OWN_BE).exists():
+                Path(root, OWN_BE).rmdir()
+
+
+def test_it_starts_and_says_so(node: Node) -> None:
+    run("koordlet", "config", "check", "/etc/koordlet/koordlet.toml")
+    began = time.monotonic()
+    run("systemctl", "enable", "--now", SERVICE)
+    print(f"READY=1 after {time.monotonic() - began:.1f} s")
+    assert show("ActiveState") == "active"  # with Type=notify: it has said READY=1
+    until(lambda: "4 applications" in show("StatusText"), "the status line tells the applications")
+
+
+def test_values_are_in_force_in_the_kernel(node: Node) -> None:
+    until(lambda: node.limited(UNIT_BE), "the slice has a quota")
+    until(lambda: node.limited(OWN_BE), "the cgroup of nobody has a quota")
+    shares = node.cgroups.read_raw(UNIT_BE, Resource.CPU_SHARES).strip()
+    until(lambda: node.cgroups.read(OWN_BE, Resource.CPU_IDLE) == 1, "nobody's cgroup is idle")
+    until(
+        lambda: (
+            node.cgroups.read_raw(UNIT_BE, Resource.CPU_SHARES).strip()
+            == (b"1" if node.v2 else b"2")
+        ),
+        f"the slice has the smallest weight and not {shares!r}",
+    )
+    if node.v2:
+        quota, period = Path(f"/sys/fs/cgroup/{UNIT_BE}/cpu.max").read_text().split()
+        assert 0 < int(quota) < 4 * int(period)
+        assert Path(f"/sys/fs/cgroup/{OWN_BE}/cpu.idle").read_text() == "1\n"
+    else:
+        assert int(Path(f"/sys/fs/cgroup/cpu/{UNIT_BE}/cpu.cfs_quota_us").read_text()) > 0
+        assert Path(f"/sys/fs/cgroup/cpu/{OWN_BE}/cpu.idle").read_text() == "1\n"
+
+
+def test_status_pods_and_doctor_answer(node: Node) -> None:
+    status = ask("status")
+    assert status["cgroup_layout"] == node.layout.kind
+    assert status["ready"] is True
+    assert status["journal"]["entries"] > 0
+    assert {e["name"] for e in status["endpoints"] if e["listening"]} == {"api", "metrics"}
+    capabilities = {c["feature"]: c for c in status["capabilities"]}
+    for feature in ("psi-trigger-2s", "psi-trigger-500ms", "cgroup.kill", Resource.CPU_IDLE):
+        assert capabilities[feature]["supported"], capabilities[feature]
+    pods = {pod["name"]: pod for pod in ask("pods")}
+    assert pods["batch"]["cgroup"] == UNIT_BE
+    assert pods["shop"]["cgroup"] == "system.slice/shop.service"
+    assert all(pod["present"] for pod in pods.values())
+    checks = ask("doctor")["checks"]
+    failed = [check for check in checks if check["state"] == "fail"]
+    assert not failed
+    assert {check["name"]: check["state"] for check in checks}["daemon"] == "ok"
+    print("problems:", *(problem for problem in status["problems"]), sep="\n  ")
+
+
+def test_alarms_wait_for_triggers_of_half_a_second(node: Node) -> None:
+    """The unit leaves the daemon CAP_SYS_RESOURCE."""
+    alarms = {alarm["name"]: alarm for alarm in ask("status")["alarms"]}
+    assert alarms["psi system.slice/shop.service"]["mechanism"] == "psi-trigger"
+
+
+def test_the_watchdog_is_fed(node: Node) -> None:
+    first = show("WatchdogTimestampMonotonic")
+    until(lambda: show("WatchdogTimestampMonotonic") != first, "the watchdog is fed")
+
+
+def test_a_restart_keeps_what_is_in_force(node: Node) -> None:
+    run("systemctl", "stop", SERVICE)
+    assert show("Result") == "success"
+    assert node.limited(UNIT_BE) and node.limited(OWN_BE)
+    run("systemctl", "start", SERVICE)
+    assert node.limited(UNIT_BE) and node.limited(OWN_BE)
+    assert ask("status")["ready"] is True
+    assert node.limited(UNIT_BE) and node.limited(OWN_BE)
+
+
+def test_after_kill_9_systemd_starts_it_again(node: Node) -> None:
+    before = show("MainPID")
+    os.kill(int(before), signal.SIGKILL)
+    until(lambda: show("NRestarts") == "1" and show("ActiveState") == "active", "it is back")
+    assert show("MainPID") not in (before, "0")
+    assert node.limited(UNIT_BE) and node.limited(OWN_BE)
+    assert node.cgroups.read(OWN_BE, Resource.CPU_IDLE) == 1
+
+
+def test_suppress_by_cpuset_takes_siblings(node: Node) -> None:
+    if (OWN_BE, Resource.CPUSET_CPUS) not in node.values():
+        pytest.fail("no cpuset controller below the root")
+    Path("/etc/koordlet/koordlet.toml").write_text(CONFIG.format(policy="cpuset"))
+    run("systemctl", "reload", SERVICE)
+    cpus = node.cgroups.path(OWN_BE, Resource.CPUSET_CPUS)
+    until(lambda: Path(cpus).read_text().strip() in ("0-1", "2-3"), "BE is confined to a core")
+    assert not node.limited(OWN_BE)
+    if node.v2:
+        held = Path(f"/sys/fs/cgroup/{UNIT_BE}/cpuset.cpus").read_text()
+        assert held == Path(cpus).read_text()
+
+
+def test_restore_puts_everything_back(node: Node) -> None:
+    run("systemctl", "start", "koordlet-restore.service")
+    assert show("ActiveState") == "inactive"
+    now = node.values()
+    for key, value in node.found.items():
+        if key == (OWN_BE, Resource.CPUSET_CPUS) and not value.strip():
+            continue  # "as the parent" comes back as all CPUs: docs/concepts/actuator.md
+        assert now[key] == value, key
+
+
+def test_the_journal_of_the_service_has_no_errors(node: Node) -> None:
+    said = journal()
+    assert not [line for line in said.splitlines() if "[error" in line or "Traceback" in line]
+    assert "ERROR" not in said.upper(), said[-4000:]
+    oom = run("journalctl", "--no-pager", "-o", "cat", "-k", "--grep", "oom-kill", check=False)
+    assert not oom
