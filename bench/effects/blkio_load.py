@@ -4,7 +4,7 @@ ROLE FILE SECONDS``. All I/O is direct: what is in the page cache says nothing o
 ``commit``: like the log of a database, 4 KiB at a time, each on the disk before it counts; 50 a
 second whatever becomes of those before (open loop). In the end it writes to FILE.json how long
 each took, in ms from when it should have begun.
-``flood``: eight threads write FILE and eight read it, 1 MiB at a time, as fast as they can, for ever.
+``flood``: eight threads write FILE and eight read it, 1 MiB at a time, as fast as they can.
 """
 
 from __future__ import annotations

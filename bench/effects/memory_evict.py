@@ -1,0 +1,226 @@
+"""A best-effort leak, from the threshold of the machine's memory to the memory freed.
+
+Three applications under a daemon: ``ls``, a small best-effort one, and a best-effort one that takes
+2 % of the machine's memory a second. The threshold is a little above what is in use. The bench
+reads /proc/meminfo two hundred times a second; the moment of the threshold is the one that it saw,
+not the one that the daemon did.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.child import Daemon
+from bench.effects.memory_load import MIB
+from bench.effects.stage import Running, Stage, managed, stage
+from bench.figures import Figure, NotMeasuredError, quantile
+from koordlet.kernel.parse import meminfo
+from koordlet.report.decisions import DecisionLog, Kind
+
+CONFIG = """
+[nri]
+enable = false
+[alarms]
+psi = false
+throttled = false
+[strategies.cpu-suppress]
+enable = false
+[strategies.cpu-burst]
+enable = false
+[strategies.memory-qos]
+enable = false
+[hooks.cpu-qos]
+enable = false
+[slo.resourceUsedThresholdWithBE]
+enable = true
+memoryEvictThresholdPercent = {threshold}
+memoryEvictLowerPercent = {lower}
+"""
+APPLICATION = """
+[[applications]]
+name = "bench-{name}"
+cgroup = "{cgroup}"
+qos = "{qos}"
+evict = "stop"
+"""
+CLASSES = {"ls": "LS", "calm": "BE", "leak": "BE"}
+GOAL_S = 2.0
+_ABOVE_PERCENT = 2
+_RATE_PERCENT = 2
+_MOST_PERCENT = 12
+_MIN_FREE_PERCENT = 20
+_HELD_MIB = {"ls": 64, "calm": 16, "leak": 32}
+_LOOK_S = 0.005
+_SETTLE_S = 2.0  # the daemon has looked at everybody at least once
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Seen:
+    """``freed_s``: from the threshold to less than it in use. ``victims``: names, in order.
+    ``ls_kept``: it runs, and has all its memory."""
+
+    freed_s: float
+    victims: tuple[str, ...]
+    ways: tuple[str, ...]
+    ls_kept: bool
+
+
+def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
+    polite, deaf = (1, 1) if smoke else (20, 10)
+
+    def times(count: int, manner: str) -> list[Seen]:
+        found = []
+        for number in range(count):
+            say(f"leak {number + 1} of {count}" + (f", {manner}" if manner else ""))
+            found.append(measure(manner))
+        return found
+
+    return _figures(times(polite, ""), times(deaf, "deaf"))
+
+
+def measure(manner: str = "", deadline_s: float = _TIMEOUT_S) -> Seen:
+    """``manner``: ``deaf`` = the leak does not end at SIGTERM. Raises NotMeasuredError on a
+    machine without memory to spare."""
+    _room()
+    with stage(*CLASSES) as on:
+        held = {name: _start(on, name, "hold", _HELD_MIB[name]) for name in ("ls", "calm")}
+        ls_pages = _pages(held["ls"])
+        threshold = used_percent() + _ABOVE_PERCENT
+        rest = CONFIG.format(threshold=threshold, lower=threshold - 1)
+        rest += "".join(
+            APPLICATION.format(name=name, cgroup=on.groups[name], qos=qos)
+            for name, qos in CLASSES.items()
+        )
+        with managed(on.config({}, rest)) as child:
+            assert child is not None
+            time.sleep(_SETTLE_S)
+            total_mib = _total_bytes() // MIB
+            leak = _start(
+                on,
+                "leak",
+                "leak",
+                _HELD_MIB["leak"],
+                total_mib * _RATE_PERCENT // 100,
+                total_mib * _MOST_PERCENT // 100,
+                *([manner] if manner else []),
+            )
+            freed_s = _watch(child, leak, threshold, deadline_s)
+            _until_told(child, deadline_s)
+            victims, ways = _victims(child)
+        kept = held["ls"].process.poll() is None and _pages(held["ls"]) >= ls_pages
+    return Seen(freed_s, victims, ways, kept)
+
+
+def used_percent() -> int:
+    """As ``memoryEvictThresholdPercent`` counts it."""
+    info = meminfo(Path("/proc/meminfo").read_bytes(), "/proc/meminfo")
+    return (info.total_bytes - (info.available_bytes or 0)) * 100 // info.total_bytes
+
+
+def _total_bytes() -> int:
+    return meminfo(Path("/proc/meminfo").read_bytes(), "/proc/meminfo").total_bytes
+
+
+def _room() -> None:
+    free = 100 - used_percent()
+    if free < _MIN_FREE_PERCENT:
+        raise NotMeasuredError(
+            f"{free} % of the memory is available, and the leak wants {_MIN_FREE_PERCENT} %; "
+            "run the bench where others use less"
+        )
+
+
+def _start(on: Stage, name: str, role: str, *arguments: object) -> Running:
+    """Returns when it has its memory."""
+    command = [sys.executable, "-m", "bench.effects.memory_load", role, *map(str, arguments)]
+    running = on.start(name, name, command, {"PYTHONPATH": str(Path(__file__).parents[2])})
+    end = time.monotonic() + _TIMEOUT_S
+    while not running.log.stat().st_size:
+        running.check()
+        if time.monotonic() > end:
+            raise TimeoutError(f"{name} did not start within {_TIMEOUT_S:.0f} s")
+        time.sleep(0.01)
+    return running
+
+
+def _pages(running: Running) -> int:
+    """Resident ones; 0 when it has ended."""
+    try:
+        return int(Path(f"/proc/{running.pid}/statm").read_text().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def _watch(child: Daemon, leak: Running, threshold: int, deadline_s: float) -> float:
+    """Seconds above the threshold, until the leak has ended and its memory is free. Raises
+    TimeoutError, and NotMeasuredError where others took the machine there before."""
+    crossed = fell = 0.0
+    end = time.monotonic() + deadline_s
+    while (now := time.monotonic()) < end:
+        child.check()
+        # Asked first: a process gives its memory back a little before it has ended.
+        ended = leak.process.poll() is not None
+        if used_percent() >= threshold:
+            crossed, fell = (now, 0.0) if fell or not crossed else (crossed, 0.0)
+        elif crossed:
+            fell = fell or now
+        if ended and fell:
+            return fell - crossed
+        if ended and not crossed:
+            raise NotMeasuredError("other processes use and free too much memory meanwhile")
+        time.sleep(_LOOK_S)
+    what = "the memory was not freed" if crossed else f"{threshold} % were not reached"
+    raise TimeoutError(f"{what} within {deadline_s:.0f} s")
+
+
+def _until_told(child: Daemon, deadline_s: float) -> None:
+    """Until the log of decisions says how it ended."""
+    end = time.monotonic() + deadline_s
+    while not _victims(child)[0] and time.monotonic() < end:
+        time.sleep(0.1)
+
+
+def _victims(child: Daemon) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of those whose eviction has ended, and how."""
+    log = DecisionLog(str(child.directory / "state" / "decisions"))
+    try:
+        ended = [
+            each
+            for each in log.read(newest_first=False)
+            if each.kind is Kind.EVICTION and each.result != "evicting"
+        ]
+    finally:
+        log.close()
+    return tuple(os.path.basename(each.cgroup) for each in ended), tuple(
+        f"{each.result}: {each.detail}" for each in ended
+    )
+
+
+def _figures(polite: list[Seen], deaf: list[Seen]) -> list[Figure]:
+    seconds = [each.freed_s for each in polite]
+    every = polite + deaf
+    return [
+        Figure("from the threshold to memory freed, p50", quantile(seconds, 0.5), "s"),
+        Figure("from the threshold to memory freed, worst", max(seconds), "s", GOAL_S),
+        Figure("the same where SIGTERM is ignored, worst", max(each.freed_s for each in deaf), "s"),
+        Figure(
+            "right victim, and no other",
+            sum(each.victims == ("leak",) for each in every),
+            f"of {len(every)}",
+            len(every),
+            at_most=False,
+        ),
+        Figure(
+            "LS runs on with all its memory",
+            sum(each.ls_kept for each in every),
+            f"of {len(every)}",
+            len(every),
+            at_most=False,
+        ),
+    ]

@@ -1,0 +1,25 @@
+"""A leak ended by a daemon of its own: from outside, as an operator sees it."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench.effects import memory_evict
+from bench.figures import NotMeasuredError
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow]
+
+
+def test_a_leak_goes_and_ls_stays() -> None:
+    """Others may need memory at the same time, so a second victim is no fault."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    try:
+        seen = memory_evict.measure()
+    except NotMeasuredError as error:
+        pytest.skip(str(error))
+    assert seen.victims[0] == "leak", seen.ways
+    assert "evicted" in seen.ways[0]
+    assert seen.ls_kept
