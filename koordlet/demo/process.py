@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 _HIGHEST_NICE = -20
+_RT_LIMIT_US = 2_000_000
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -27,9 +29,14 @@ def set_timer_slack(nanoseconds: int) -> None:
 
 def run_first() -> None:
     """This process before all normal ones: SCHED_FIFO, or the best nice value where the cgroup
-    has no real-time budget (RT_GROUP_SCHED). Needs CAP_SYS_NICE."""
+    has no real-time budget (RT_GROUP_SCHED). Needs CAP_SYS_NICE.
+
+    Children are normal again, and the kernel ends the process when it runs for two seconds
+    without ever sleeping: a real-time process that spins starves the machine.
+    """
+    resource.setrlimit(resource.RLIMIT_RTTIME, (_RT_LIMIT_US, _RT_LIMIT_US))
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
+        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10))
     except PermissionError:
         os.setpriority(os.PRIO_PROCESS, 0, _HIGHEST_NICE)
 
