@@ -19,17 +19,20 @@ import msgspec
 import structlog
 
 from bench import alarm, daemon, day, hooks, nri, proxy, scripts
+from bench.effects import cpu_burst, whole
 from bench.figures import Figure, NotMeasuredError, machine_line, table
 
-Run = Callable[[bool, Callable[[str], None]], list[Figure]]
+Run = Callable[..., list[Figure]]
 
 
 class Bench(NamedTuple):
-    """``run(smoke, say)``: progress goes to ``say``."""
+    """``run(smoke, say)``: progress goes to ``say``. ``in_arms``: it also takes ``repeat=``, how
+    often each of its arms runs; figures are then of medians."""
 
     proves: str
     run: Run
     needs_root: bool = True
+    in_arms: bool = False
 
 
 BENCHES = {
@@ -40,13 +43,15 @@ BENCHES = {
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
+    "whole": Bench("nginx beside ffmpeg: p99, CPU, frames", whole.run, in_arms=True),
+    "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "day": Bench("memory and descriptors over a simulated day", day.run, needs_root=False),
 }
 _PROGRESS = 78
 
 
 def main() -> int:
-    listing = "\n".join(f"  {name:8} {bench.proves}" for name, bench in BENCHES.items())
+    listing = "\n".join(f"  {name:10} {bench.proves}" for name, bench in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         epilog=f"benches:\n{listing}",
@@ -54,9 +59,14 @@ def main() -> int:
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="which; all when none is named")
     parser.add_argument("--smoke", action="store_true", help="small sizes: do they run at all?")
+    parser.add_argument(
+        "--repeat", type=int, metavar="N", help="runs of each arm where there are arms"
+    )
     parser.add_argument("--json", action="store_true", help="figures as JSON, for scripts")
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHES]
+    if options.repeat is not None and options.repeat < 1:
+        parser.error(f"--repeat must be at least 1, not {options.repeat}")
     if unknown:
         parser.error(f"no bench {unknown[0]!r}; there are: {', '.join(BENCHES)}")
     # An end that was asked for cleans up like Ctrl-C does.
@@ -68,18 +78,19 @@ def main() -> int:
     )
     names = options.names or list(BENCHES)
     if len(names) == 1:
-        return _run_one(names[0], options.smoke, options.json)
-    return _run_each(names, options.smoke, options.json)
+        return _run_one(names[0], options.smoke, options.repeat, options.json)
+    return _run_each(names, options.smoke, options.repeat, options.json)
 
 
-def _run_one(name: str, smoke: bool, as_json: bool) -> int:
+def _run_one(name: str, smoke: bool, repeat: int | None, as_json: bool) -> int:
     bench = BENCHES[name]
     if bench.needs_root and os.geteuid() != 0:
         print(f"bench {name} makes cgroups, which needs root", file=sys.stderr)
         return 1
+    repeats = {"repeat": repeat} if bench.in_arms and repeat is not None else {}
     before = machine_line()
     try:
-        found = bench.run(smoke, lambda text: _say(name, text))
+        found = bench.run(smoke, lambda text: _say(name, text), **repeats)
     except NotMeasuredError as error:
         print(f"{name}: not measured: {error}", file=sys.stderr)
         found = []
@@ -89,12 +100,13 @@ def _run_one(name: str, smoke: bool, as_json: bool) -> int:
     return 0
 
 
-def _run_each(names: list[str], smoke: bool, as_json: bool) -> int:
+def _run_each(names: list[str], smoke: bool, repeat: int | None, as_json: bool) -> int:
+    sizes = [*(["--smoke"] if smoke else []), *([f"--repeat={repeat}"] if repeat else [])]
     before = machine_line()
     rows: list[tuple[str, Figure]] = []
     broken = []
     for name in names:
-        command = [sys.executable, "-m", "bench", name, "--json", *(["--smoke"] if smoke else [])]
+        command = [sys.executable, "-m", "bench", name, "--json", *sizes]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             try:
                 output, _ = child.communicate()

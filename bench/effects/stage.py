@@ -224,7 +224,7 @@ def measure(
     for name, found in latencies.items():
         if found.failed:
             raise ServiceFailedError(
-                f"{found.failed} of {len(found.ms)} requests of {name} were refused or answered badly"
+                f"{name}: {found.failed} of {len(found.ms)} requests refused or answered badly"
             )
     return Window(latencies, used(before, after))
 
