@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from koordlet_fakefs import FakeHost, Process
@@ -21,6 +25,7 @@ from koordlet.kernel.syscalls import (
     SCOPE_THREAD,
     SCOPE_THREAD_GROUP,
 )
+from tests.kernel.test_oom_score import child
 
 COOKIE = Resource.CORE_SCHED_GROUP
 
@@ -112,6 +117,58 @@ def test_what_vanishes_meanwhile_is_no_error(machine: Machine) -> None:
     assert machine.cookie(process)
 
 
+def test_what_is_below_a_cgroup_is_in_its_group_unless_it_has_one_of_its_own(
+    machine: Machine,
+) -> None:
+    host, knobs = machine.host, machine.knobs
+    for cgroup in ("a/b", "a/b/c", "a/d", "a/d/e"):
+        host.make_cgroup(cgroup)
+    top, deep, own, within = (host.spawn(each) for each in ("a", "a/b/c", "a/d", "a/d/e"))
+    knobs.write("a", COOKIE, "g")
+    knobs.write("a/d", COOKIE, "h")
+    assert machine.cookie(top) == machine.cookie(deep) != 0
+    assert machine.cookie(own) == machine.cookie(within) not in (0, machine.cookie(top))
+    assert knobs.read("a", COOKIE) == "g" and knobs.read("a/d", COOKIE) == "h"
+    # Made anew, and nobody has said that it has a group: it is part of what it is in.
+    for process in (own, within):
+        host.exit(process)
+    for cgroup in ("a/d/e", "a/d"):
+        host.remove_cgroup(cgroup)
+    host.make_cgroup("a/d")
+    newcomer = host.spawn("a/d")
+    assert knobs.read("a", COOKIE) == ",g"
+    knobs.write("a", COOKIE, "g")
+    assert machine.cookie(newcomer) == machine.cookie(top)
+
+
+def test_koordlet_itself_never_gets_one(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    koordlet, other = machine.host.spawn("a"), machine.host.spawn("a")
+    monkeypatch.setattr("os.getpid", lambda: koordlet.pid)
+    knobs = Knobs(machine.host, machine.cgroups)
+    knobs.write("a", COOKIE, "g")
+    assert machine.cookie(koordlet) == 0 != machine.cookie(other)
+    assert knobs.read("a", COOKIE) == "g"
+
+
+def test_a_newcomer_costs_the_same_in_a_large_group_as_in_a_small_one(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    real = machine.host.sched_core
+    monkeypatch.setattr(machine.host, "sched_core", lambda *call: calls.append(call) or real(*call))
+
+    def joins(cgroup: str) -> int:
+        machine.host.make_cgroup(cgroup)
+        machine.host.spawn(cgroup)
+        calls.clear()
+        machine.knobs.write(cgroup, COOKIE, "g")
+        return len(calls)
+
+    joins("first")
+    costs = {joins(f"g{number}") for number in range(20)}
+    assert len(costs) == 1
+
+
 @pytest.mark.parametrize("name", ["a,b", "a\nb", "cookie:12", 5])
 def test_names_that_no_group_can_have(machine: Machine, name: str) -> None:
     with pytest.raises(ValueError, match=r"core_sched\.group"):
@@ -129,16 +186,70 @@ def test_missing_is_typed_and_has_a_remedy(machine: Machine, code: int) -> None:
     assert caught.value.remedy
 
 
-@pytest.mark.kernel
-def test_real_cookies(linux: LinuxHost, cgroups: Cgroups, cgroup: str) -> None:
-    """Two children share one; a third and we have none."""
-    from tests.kernel.test_oom_score import child
+PROGRAM = """
+import os, sys, threading
 
+def wait():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+
+wait()
+print("ready", flush=True)
+for line in sys.stdin:
+    if line == "thread\\n":
+        wait()
+    elif os.fork() == 0:
+        sys.stdin.read()
+        os._exit(0)
+    print("done", flush=True)
+for _ in range(int(sys.argv[1])):
+    os.wait()
+"""
+
+
+@contextmanager
+def program(cgroups: Cgroups, cgroup: str, forks: int) -> Iterator[Callable[[str], None]]:
+    """A process with two threads in ``cgroup`` that makes a thread, or a child, when told."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(forks)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    told, said = process.stdin, process.stdout
+
+    def tell(word: str) -> None:
+        told.write(f"{word}\n")
+        told.flush()
+        assert said.readline() == "done\n"
+
+    try:
+        assert said.readline() == "ready\n"
+        cgroups.write(cgroup, Resource.PROCS, process.pid)
+        yield tell
+    finally:
+        process.communicate()
+
+
+@pytest.fixture
+def knobs(linux: LinuxHost, cgroups: Cgroups) -> Knobs:
     try:
         try_cookie(linux)
     except Unsupported as missing:
         pytest.skip(str(missing))
-    knobs = Knobs(linux, cgroups)
+    return Knobs(linux, cgroups)
+
+
+def _cookies(linux: LinuxHost, cgroups: Cgroups, cgroup: str) -> list[int]:
+    """Of every thread."""
+    pids = cgroups.read_raw(cgroup, Resource.PROCS).split()
+    threads = [int(each) for pid in pids for each in linux.subdirs(f"/proc/{int(pid)}/task")]
+    return [linux.sched_core(SCHED_CORE_GET, each, SCOPE_THREAD) for each in threads]
+
+
+@pytest.mark.kernel
+def test_real_cookies(linux: LinuxHost, cgroups: Cgroups, cgroup: str, knobs: Knobs) -> None:
+    """Two children share one; a third and we have none."""
     with child(cgroups, cgroup) as one, child(cgroups, cgroup) as two, child(cgroups, "") as other:
         knobs.write(cgroup, COOKIE, "g")
         held = [linux.sched_core(SCHED_CORE_GET, pid, SCOPE_THREAD) for pid in (one, two, other, 0)]
@@ -146,3 +257,44 @@ def test_real_cookies(linux: LinuxHost, cgroups: Cgroups, cgroup: str) -> None:
         assert knobs.read(cgroup, COOKIE) == "g"
         knobs.write(cgroup, COOKIE, "")
         assert knobs.read(cgroup, COOKIE) == ""
+
+
+@pytest.mark.kernel
+def test_real_threads_and_children_inherit_and_newcomers_are_found(
+    linux: LinuxHost, cgroups: Cgroups, cgroup: str, knobs: Knobs
+) -> None:
+    with program(cgroups, cgroup, forks=1) as tell:
+        knobs.write(cgroup, COOKIE, "g")
+        tell("thread")
+        tell("fork")
+        inherited = _cookies(linux, cgroups, cgroup)
+        assert len(inherited) == 4 and len(set(inherited)) == 1 and inherited[0]
+        assert knobs.read(cgroup, COOKIE) == "g"
+        # As `kubectl exec` does: the process comes from outside.
+        with child(cgroups, cgroup):
+            assert knobs.read(cgroup, COOKIE) == ",g"
+            knobs.write(cgroup, COOKIE, "g")
+            assert _cookies(linux, cgroups, cgroup) == inherited[:1] * 5
+        # After a restart the journal says which group it is, the processes which cookie.
+        again = Knobs(linux, cgroups)
+        again.adopt([(cgroup, COOKIE, ("g",))])
+        assert again.read(cgroup, COOKIE) == "g"
+        assert again.cookies == {"g": inherited[0]}
+        again.write(cgroup, COOKIE, "")
+        assert set(_cookies(linux, cgroups, cgroup)) == {0}
+    assert linux.sched_core(SCHED_CORE_GET, 0, SCOPE_THREAD) == 0
+
+
+@pytest.mark.kernel
+def test_real_cgroups_inside_are_covered(
+    linux: LinuxHost, cgroups: Cgroups, cgroup: str, knobs: Knobs
+) -> None:
+    inner = f"{cgroup}/inner"
+    for root in cgroups.layout.roots:
+        linux.mkdir(f"{root}/{inner}")
+    with child(cgroups, inner), child(cgroups, inner):
+        knobs.write(cgroup, COOKIE, "g")
+        first, second = _cookies(linux, cgroups, inner)
+        assert first == second != 0
+        knobs.write(inner, COOKIE, "h")
+        assert first not in _cookies(linux, cgroups, inner)
