@@ -61,6 +61,7 @@ BEFORE: list[tuple[str, Resource, Value]] = [
     ("/c", Resource.CPU_IDLE, 1),
 ]
 """Not the defaults, so that a forgotten original shows; the other files keep theirs."""
+LEAVES = ("/a/b", "/c")
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def passing_on(cgroups: Cgroups) -> Iterator[None]:
 def tree(cgroups: Cgroups, passing_on: None) -> Iterator[list[str]]:
     """Test cgroups, parents first, in every hierarchy of the resources above."""
     base = f"koordlet-test-{os.getpid()}-kill"
-    groups = [base + suffix for suffix in ("", "/a", "/a/b", "/c")]
+    groups = [base, f"{base}/a", *(base + leaf for leaf in LEAVES)]
     made: list[str] = []
     try:
         try:
@@ -93,7 +94,8 @@ def tree(cgroups: Cgroups, passing_on: None) -> Iterator[list[str]]:
         for directory in directories:
             os.mkdir(directory)
             made.append(directory)
-            if directory.startswith(f"{cgroups.layout.v2}/"):
+            # Not the leaves: a group that passes controllers on may hold no process.
+            if directory.startswith(f"{cgroups.layout.v2}/") and not directory.endswith(LEAVES):
                 pass_on(LinuxHost(), directory)
         try:
             for suffix, resource, value in BEFORE:
