@@ -34,6 +34,8 @@ _MAIN = """\
 mkdir -p /opt/koordlet /tmp/results
 mount -t ext4 /dev/vdc /opt/koordlet
 export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
+# /tmp is no disk: what is written there is no page cache.
+export TMPDIR=/var/tmp
 export PATH=/opt/koordlet/bin:$PATH
 cd /srv/koordlet/tree || exit
 stage() {{
