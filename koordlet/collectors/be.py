@@ -17,6 +17,7 @@ from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
+from koordlet.kernel.kill import processes
 from koordlet.kernel.parse import cpu_usage_ns
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
 from koordlet.protocol.qos import QoSClass
@@ -47,8 +48,8 @@ def real_limit_milli(limits: Iterable[Limit]) -> int:
 
 
 def request_milli(pods: Iterable[Pod], applications: Iterable[Application]) -> int:
-    """Batch CPU asked for by pods labelled BE that have not ended, and by BE applications that
-    are there."""
+    """Batch CPU asked for by pods labelled BE that have not ended, and by BE ``applications`` of
+    those given that are there."""
     total = 0
     for pod in pods:
         if pod.raw_qos is QoSClass.BE and pod.phase not in _ENDED:
@@ -97,8 +98,10 @@ class BestEffortCollector:
         for cgroup in before.keys() - self._lists.keys():
             self._files.forget(before[cgroup].path)
         self._add(round_, "real-limit", real_limit_milli(limits))
-        self._add(round_, "request", request_milli(round_.pods, round_.applications))
+        counted = self._usage
         cores = self._used_cores(roots, round_)
+        working = (app for app in round_.applications if self._works(app, counted))
+        self._add(round_, "request", request_milli(round_.pods, working))
         if cores is not None:
             self._add(round_, "usage", int(cores * 1000))
 
@@ -109,6 +112,15 @@ class BestEffortCollector:
             self._files.forget(self._cgroups.path(root, Resource.CPUACCT_USAGE))
         self._lists = {}
         self._usage = {}
+
+    def _works(self, application: Application, counted: dict[str, tuple[int, float]]) -> bool:
+        """False where its counter stands still and no process is there: one that was evicted, or
+        has not begun, and keeps its cgroup. It needs nothing of what it has asked for.
+        ``counted``: the counters of the round before."""
+        now, before = (known.get(application.cgroup) for known in (self._usage, counted))
+        if now is None or before is None or now[0] != before[0]:
+            return True
+        return bool(processes(self._host, self._cgroups, application.cgroup))
 
     def _add(self, round_: Round, allocation: str, milli: int) -> None:
         round_.add(metrics.NODE_BE, ("cpu", allocation), milli)

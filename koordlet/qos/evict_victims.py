@@ -34,6 +34,9 @@ _T = TypeVar("_T")
 PROTECTED = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM})
 """Classes that are never evicted, whatever threshold and label say."""
 
+_OF_A_PROCESS_BYTES = 64 << 10
+"""Any process has more memory of its own; counters of a cgroup without are a little above 0."""
+
 TIERS = {
     PriorityClass.BATCH: (BATCH_CPU, BATCH_MEMORY),
     PriorityClass.MID: (MID_CPU, MID_MEMORY),
@@ -172,11 +175,15 @@ def _of_pod(snapshot: Snapshot, pod: Pod) -> Candidate:
 def _of_application(snapshot: Snapshot, app: Application, policy: EvictPolicy) -> Candidate:
     """``evict`` in the configuration is its consent. It takes nothing of what the node offers to
     pods; and one that is frozen keeps its memory and its request, so only what counts the use of
-    CPU gains by that."""
+    CPU gains by that. Where nothing runs any more nothing is gained, whatever it has asked for."""
     safe = app.qos in PROTECTED or not_to_be_ended(snapshot, app.cgroup)
     cls = priority_class_with_default(app.priority_class, app.qos)
     priority = priority_with_default(app.priority, cls)
     asked = app.resources
+    cpu_milli = _used(snapshot, HOST_APPLICATION_CPU_USAGE, app.name, 1000)
+    memory_bytes = _used(snapshot, HOST_APPLICATION_MEMORY_USAGE, app.name)
+    works = cpu_milli != 0 or memory_bytes is None or memory_bytes >= _OF_A_PROCESS_BYTES
+    request = asked.request_batch_cpu_milli or asked.request_cpu_milli
     return Candidate(
         Victim(VictimKind.APPLICATION, app.name),
         f"application {app.name}",
@@ -186,9 +193,9 @@ def _of_application(snapshot: Snapshot, app: Application, policy: EvictPolicy) -
         sub_priority=priority,
         opted_in=True,
         features=() if safe else _OF_POLICY[policy],
-        cpu_milli=_used(snapshot, HOST_APPLICATION_CPU_USAGE, app.name, 1000),
-        memory_bytes=_used(snapshot, HOST_APPLICATION_MEMORY_USAGE, app.name),
-        requests=_known({BATCH_CPU: asked.request_batch_cpu_milli or asked.request_cpu_milli}),
+        cpu_milli=cpu_milli,
+        memory_bytes=memory_bytes,
+        requests=_known({BATCH_CPU: request if works else 0}),
     )
 
 

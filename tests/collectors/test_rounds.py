@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 
+import msgspec
 import pytest
 from koordlet_fakefs import FakeCpu, FakeTopology, shape
 
 from koordlet.collectors.self_usage import SelfUsageCollector
 from koordlet.collectors.throttled import TURN_ROUNDS
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Resources
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.protocol.qos import QoSClass
 
@@ -103,6 +105,22 @@ def test_best_effort_tier(layout: str) -> None:
     world.cgroups.write("job", Resource.CPU_QUOTA_US, 150_000)
     found = world.samples(world.rounds(10))  # lists of containers are read in turns
     assert found["node_be", "real-limit", "cpu"] == 4500
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_application_without_a_process_asks_for_nothing(layout: str) -> None:
+    """Its cgroup stays when it was evicted; what it had asked for no longer counts."""
+    world = World(layout)
+    asked = Resources(request_cpu_milli=1500)
+    for name in ("gone", "job"):
+        application = world.application(name, name, QoSClass.BE)
+        others = world.applications[:-1]
+        world.applications = (*others, msgspec.structs.replace(application, resources=asked))
+    gone = world.host.spawn("gone", demand_cores=1)
+    world.host.spawn("job", demand_cores=0)
+    assert world.samples(world.rounds(3))["node_be", "request", "cpu"] == 3000
+    world.host.exit(gone)
+    assert world.samples(world.rounds(2))["node_be", "request", "cpu"] == 1500
 
 
 def test_a_node_without_best_effort_has_no_tier() -> None:

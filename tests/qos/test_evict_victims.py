@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from koordlet.decision.plan import Victim, VictimKind
-from koordlet.decision.snapshot import Evicting, EvictPolicy
+from koordlet.decision.snapshot import Evicting, EvictPolicy, Resources
 from koordlet.protocol.qos import PriorityClass
 from koordlet.qos.evict_config import Feature, Watermark
 from koordlet.qos.evict_victims import candidates, eligible, requested
@@ -184,6 +184,21 @@ def test_applications_by_their_configuration() -> None:
     assert order(scene, Feature.BE_CPU, None) == ["stop"]
     assert order(scene, Feature.CPU) == ["freeze", "stop"]
     assert order(scene, Feature.CPU_ALLOCATABLE) == []
+
+
+def test_one_without_a_process_gives_nothing() -> None:
+    """Evicted before, it keeps its cgroup and its place in the configuration."""
+    asked = Resources(request_cpu_milli=2000)
+    scene = (
+        Scene()
+        .app(app("over", "BE", resources=asked), cores=0, memory=4096)
+        .app(app("sleeps", "BE", resources=asked), cores=0, memory=GB)
+        .app(app("new", "BE", resources=asked))
+    )
+    scene.evicting = Evicting(policies=dict.fromkeys(("over", "sleeps", "new"), EvictPolicy.STOP))
+    found = {each.victim.name: each.requests for each in candidates(scene.take())}
+    batch = {"kubernetes.io/batch-cpu": 2000}
+    assert found == {"over": {}, "sleeps": batch, "new": batch}
 
 
 def test_whoever_holds_others_is_left_alone() -> None:
