@@ -11,11 +11,13 @@ INTEL = "GenuineIntel"
 # AMD counts in eighths of a GB/s; 2048 is no limit. 25 GB/s * 8 * 0.8 stand for 100 %.
 _AMD_UNLIMITED = 2048
 _AMD_FULL = 160
-_INTEL_STEP_PERCENT = 10
+STEP_PERCENT = 10
+"""Step and least value of memory bandwidth where the kernel does not tell them."""
 
 
-def ways(full: int, start_percent: int, end_percent: int) -> int:
-    """The mask of the ways from ``start_percent`` to ``end_percent`` of ``full``, at least one.
+def ways(full: int, start_percent: int, end_percent: int, least: int = 1) -> int:
+    """The mask of the ways from ``start_percent`` to ``end_percent`` of ``full``; at least
+    ``least`` ways, upwards from the start as far as there are some.
 
     Raises ValueError where ``full`` has gaps, and for percents that are no range within 0..100.
     """
@@ -26,15 +28,19 @@ def ways(full: int, start_percent: int, end_percent: int) -> int:
     count = full.bit_length()
     end = _ceil(count * end_percent, 100)
     start = min(_ceil(count * start_percent, 100), end - 1)
+    end = min(max(end, start + least), count)
+    start = max(min(start, end - least), 0)
     return (1 << end) - (1 << start)
 
 
-def bandwidth(percent: int, vendor: str) -> int:
-    """What a line ``MB`` holds for 1 to 100 percent. Processors that are not AMD's take percents in
-    steps of ten."""
+def bandwidth(
+    percent: int, vendor: str, least: int = STEP_PERCENT, step: int = STEP_PERCENT
+) -> int:
+    """What a line ``MB`` holds for 1 to 100 percent. Processors that are not AMD's take percents
+    from ``least`` on, in steps (``info/MB/min_bandwidth`` and ``bandwidth_gran``)."""
     if vendor == AMD:
         return _AMD_UNLIMITED if percent == 100 else max(_AMD_FULL * percent // 100, 1)
-    return _ceil(percent, _INTEL_STEP_PERCENT) * _INTEL_STEP_PERCENT
+    return min(_ceil(max(percent, least), step) * step, 100)
 
 
 def _ceil(number: int, divisor: int) -> int:

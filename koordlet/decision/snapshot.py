@@ -220,8 +220,14 @@ class Node(msgspec.Struct, frozen=True):
     """PCI address -> RDMA verbs device; RDMA_CM -> the connection manager."""
     l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """L3 cache id -> mask of all its ways, where resctrl can allocate them."""
+    l3_lines: tuple[str, ...] = ("L3",)
+    """Names of their lines; with code and data apart (CDP) there are two."""
+    l3_min_ways: int = 1
     mb_caches: tuple[int, ...] = ()
     """Cache ids whose memory bandwidth resctrl can allocate."""
+    mb_least: int = 10
+    mb_step: int = 10
+    """Smallest value and step of memory bandwidth, percent (not on AMD)."""
     blocks: BlockDevices = BlockDevices()
     cpu_vendor: str = ""
     """``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from koordlet.decision.resctrl import AMD, GROUP_PREFIX, INTEL, bandwidth, ways
 from koordlet.decision.resource import Resource
@@ -58,7 +58,7 @@ def _schemata(pod: Pod, node: Node) -> tuple[list[str], tuple[Why, ...]]:
 
     if asked is not None and asked.llc is not None:
         if node.l3_masks:
-            lines += _cache_line(asked.llc, node.l3_masks, leave_out)
+            lines += _cache_lines(asked.llc, node, leave_out)
         else:
             leave_out("no-l3", "this node cannot divide its L3 caches; llc is left out")
     if asked is not None and asked.mb is not None:
@@ -74,21 +74,20 @@ def _schemata(pod: Pod, node: Node) -> tuple[list[str], tuple[Why, ...]]:
 _LeaveOut = Callable[[str, str], None]
 
 
-def _cache_line(
-    asked: CacheAllocation, masks: Mapping[int, int], leave_out: _LeaveOut
-) -> list[str]:
+def _cache_lines(asked: CacheAllocation, node: Node, leave_out: _LeaveOut) -> list[str]:
     """Caches that the annotation does not name keep all their ways."""
+    masks, least = node.l3_masks, node.l3_min_ways
     ranges = {each.cache_id: each.range for each in asked.schemata_per_cache}
     _refuse_unknown(ranges.keys() - masks.keys(), "llc", leave_out)
     general = asked.schemata.range if asked.schemata is not None else None
     values = {cache: ranges.get(cache, general) for cache in sorted(masks)}
     if not any(values.values()):
         return []
-    parts = (
-        f"{cache}={ways(masks[cache], *span) if span is not None else masks[cache]:x}"
+    parts = ";".join(
+        f"{cache}={ways(masks[cache], *span, least) if span is not None else masks[cache]:x}"
         for cache, span in values.items()
     )
-    return [f"L3:{';'.join(parts)}"]
+    return [f"{name}:{parts}" for name in node.l3_lines]
 
 
 def _bandwidth_line(asked: BandwidthAllocation, node: Node, leave_out: _LeaveOut) -> list[str]:
@@ -110,8 +109,9 @@ def _bandwidth_line(asked: BandwidthAllocation, node: Node, leave_out: _LeaveOut
     if 0 in values.values():
         leave_out("no-bandwidth", "0 % of the memory bandwidth is not possible; mb is left out")
         return []
+    vendor, least, step = node.cpu_vendor, node.mb_least, node.mb_step
     parts = (
-        f"{cache}={bandwidth(100 if percent is None else percent, node.cpu_vendor)}"
+        f"{cache}={bandwidth(100 if percent is None else percent, vendor, least, step)}"
         for cache, percent in values.items()
     )
     return [f"MB:{';'.join(parts)}"]

@@ -312,9 +312,13 @@ def allocation(line: str) -> Attempt:
         _require_resctrl(scratch, root)
         schemata = f"{root}/schemata"
         allocated = resctrl.parse(scratch.host.read(schemata), schemata)
-        mine = {key: value for key, value in allocated.items() if key[0] == line}
+        lines = resctrl.L3_LINES if line == "L3" else (line,)
+        mine = {key: value for key, value in allocated.items() if key[0] in lines}
         if not mine:
             raise NotHere(f"{schemata} has no line {line}")
+        if resctrl.in_mbps(mine):
+            why = f"{root} is mounted with -o mba_MBps: bandwidth is in MB/s, not in percent"
+            raise NotHere(why, f"mount {root} without mba_MBps")
         groups = resctrl.ResctrlGroups(scratch.host, scratch.sys_root)
         for name in _dead_groups(scratch, root):
             groups.write(name, Resource.RESCTRL_SCHEMATA, ABSENT)

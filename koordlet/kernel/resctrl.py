@@ -7,15 +7,14 @@ Only groups whose name begins with ``koordlet-`` are ever made, changed or remov
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from koordlet.decision.resctrl import GROUP_PREFIX
+from koordlet.decision.resctrl import GROUP_PREFIX, STEP_PERCENT
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.members import vanished
 from koordlet.kernel.parse import ParseError
-
-"""How the names of our groups begin."""
 
 SEEN_S = 0.05
 """How long what a ``tasks`` file said is used again. Nobody but us moves tasks between groups that
@@ -24,7 +23,10 @@ often; a thread that starts meanwhile is in the group of its parent."""
 MADE = ""
 """Schemata of a group of which only matters that it exists."""
 
-_BASES = {"L3": 16, "MB": 10}
+L3_LINES = ("L3", "L3CODE", "L3DATA")
+"""The last two stand in the place of the first on a mount with ``-o cdp``."""
+
+_BASES = dict.fromkeys(L3_LINES, 16) | {"MB": 10}
 """The lines we write, with the base of their numbers."""
 
 _OTHER_DIRECTORIES = frozenset({"info", "mon_groups", "mon_data"})
@@ -34,6 +36,17 @@ _NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
 
 Allocation = Mapping[tuple[str, int], int]
 """(line, cache id) -> mask of ways, or memory bandwidth."""
+
+
+class Divisible(NamedTuple):
+    """What resctrl can divide here; see ``Node`` for the fields."""
+
+    l3_masks: Mapping[int, int] = {}
+    l3_lines: tuple[str, ...] = ("L3",)
+    l3_min_ways: int = 1
+    mb_caches: tuple[int, ...] = ()
+    mb_least: int = STEP_PERCENT
+    mb_step: int = STEP_PERCENT
 
 
 def mount_point(sys_root: str) -> str:
@@ -46,22 +59,44 @@ def require_mounted(host: Host, root: str, resource: Resource) -> None:
         raise Unsupported(resource, f"{root}/schemata does not exist", remedy)
 
 
-def read_resctrl(host: Host, sys_root: str = "/sys") -> tuple[dict[int, int], tuple[int, ...]]:
-    """L3 cache id -> mask of all its ways, and the cache ids whose memory bandwidth can be
-    allocated; both empty where resctrl is not mounted or cannot do that."""
+def read_resctrl(host: Host, sys_root: str = "/sys") -> Divisible:
+    """Nothing where resctrl is not mounted. Raises OSError and ParseError.
+
+    Memory bandwidth in MB/s (``-o mba_MBps``) cannot be divided by percents: left out.
+    """
     root = mount_point(sys_root)
     if not host.exists(f"{root}/schemata"):
-        return {}, ()
+        return Divisible()
     found = parse(host.read(f"{root}/schemata"), f"{root}/schemata")
-    caches = sorted(cache for line, cache in found if line == "L3")
-    masks = {}
-    if caches:
-        path = f"{root}/info/L3/cbm_mask"
-        try:
-            masks = dict.fromkeys(caches, int(host.read(path), 16))
-        except ValueError as error:
-            raise ParseError(path, 1, "not a hexadecimal mask") from error
-    return masks, tuple(sorted(cache for line, cache in found if line == "MB"))
+    here = Divisible()
+    lines = tuple(name for name in L3_LINES if any(line == name for line, _ in found))
+    if lines:
+        caches = sorted({cache for line, cache in found if line == lines[0]})
+        about = f"{root}/info/{lines[0]}"
+        mask = _number(host, f"{about}/cbm_mask", 16)
+        least = _number(host, f"{about}/min_cbm_bits")
+        here = Divisible(dict.fromkeys(caches, mask), lines, least)
+    bandwidths = sorted(cache for line, cache in found if line == "MB")
+    if bandwidths and not in_mbps(found):
+        about = f"{root}/info/MB"
+        here = here._replace(
+            mb_caches=tuple(bandwidths),
+            mb_least=_number(host, f"{about}/min_bandwidth"),
+            mb_step=max(_number(host, f"{about}/bandwidth_gran"), 1),
+        )
+    return here
+
+
+def in_mbps(allocation: Allocation) -> bool:
+    """Mounted with ``-o mba_MBps`` a line MB is in MB/s, and all of it is 2^32 - 1."""
+    return any(line == "MB" and value >= 1 << 31 for (line, _), value in allocation.items())
+
+
+def _number(host: Host, path: str, base: int = 10) -> int:
+    try:
+        return int(host.read(path), base)
+    except ValueError as error:
+        raise ParseError(path, 1, f"not a number of base {base}") from error
 
 
 def monitored(host: Host, group: str) -> dict[tuple[int, str], int]:
@@ -103,7 +138,7 @@ def format_schemata(allocation: Allocation) -> str:
     """One line for each name, cache ids ascending, as the file takes it."""
     lines: dict[str, list[str]] = {}
     for (name, cache), value in sorted(allocation.items()):
-        lines.setdefault(name, []).append(f"{cache}={value:{'x' if name == 'L3' else 'd'}}")
+        lines.setdefault(name, []).append(f"{cache}={value:{'x' if _BASES[name] == 16 else 'd'}}")
     return "".join(f"{name}:{';'.join(each)}\n" for name, each in lines.items())
 
 

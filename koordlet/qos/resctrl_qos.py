@@ -82,22 +82,40 @@ def _enabled(strategy: ResourceQOSStrategy) -> Mapping[QoSClass, ResctrlQOS]:
 
 def _group(qos: QoSClass, block: ResctrlQOS, node: Node, notes: list[Why]) -> Setting:
     lines, said = [], []
+
+    def leave_out(rule: str, text: str) -> None:
+        notes.append(Why(f"{NAME}.{rule}", f"class {qos}: {text}"))
+
     start, end, percent = (
         block.cat_range_start_percent,
         block.cat_range_end_percent,
         block.mba_percent,
     )
-    if node.l3_masks and start is not None and end is not None:
+    if start is None or end is None:
+        pass
+    elif not node.l3_masks:
+        if (start, end) != (0, 100):
+            leave_out("no-l3", "this node cannot divide its L3 caches")
+    else:
         try:
-            masks = {cache: ways(full, start, end) for cache, full in node.l3_masks.items()}
+            masks = {
+                cache: ways(full, start, end, node.l3_min_ways)
+                for cache, full in node.l3_masks.items()
+            }
         except ValueError as error:
-            notes.append(Why(f"{NAME}.bad-range", f"class {qos}: {error}; its L3 is left alone"))
+            leave_out("bad-range", f"{error}; its L3 is left alone")
         else:
-            lines.append(_line("L3", {cache: f"{mask:x}" for cache, mask in masks.items()}))
+            texts = {cache: f"{mask:x}" for cache, mask in masks.items()}
+            lines += [_line(name, texts) for name in node.l3_lines]
             said.append(f"L3 ways from {start} to {end} %")
-    if node.mb_caches and percent is not None and 0 < percent <= 100:
-        value = str(bandwidth(percent, node.cpu_vendor))
-        lines.append(_line("MB", dict.fromkeys(node.mb_caches, value)))
+    if percent is None or not 0 < percent <= 100:
+        pass
+    elif not node.mb_caches:
+        if percent != 100:
+            leave_out("no-mb", "this node cannot divide memory bandwidth")
+    else:
+        value = bandwidth(percent, node.cpu_vendor, node.mb_least, node.mb_step)
+        lines.append(_line("MB", dict.fromkeys(node.mb_caches, str(value))))
         said.append(f"{percent} % of the memory bandwidth")
     facts = (
         Input("catRangeStartPercent", start, "%"),

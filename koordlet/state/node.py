@@ -19,7 +19,7 @@ from koordlet.kernel.block import read_block_devices
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.kernel.proc import cpu_vendor, memory
-from koordlet.kernel.resctrl import read_resctrl
+from koordlet.kernel.resctrl import Divisible, read_resctrl
 from koordlet.kernel.verbs import read_verbs
 from koordlet.protocol.annotation_types import CPUSharedPool, NodeReservation
 from koordlet.protocol.annotations import NodeKeys, parse_node
@@ -46,8 +46,7 @@ class Hardware(msgspec.Struct, frozen=True):
     """What the machine has besides CPUs and memory; see ``Node`` for the fields."""
 
     verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
-    l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
-    mb_caches: tuple[int, ...] = ()
+    resctrl: Divisible = Divisible()
     cpu_vendor: str = ""
     blocks: BlockDevices = BlockDevices()
 
@@ -58,12 +57,11 @@ NO_HARDWARE = Hardware()
 def read_hardware(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc") -> Hardware:
     """Read anew now and then, so it asks for details only where there is something to ask about.
     Raises OSError and ParseError."""
-    l3_masks, mb_caches = read_resctrl(host, sys_root)
+    resctrl = read_resctrl(host, sys_root)
     return Hardware(
         read_verbs(host, sys_root) if host.exists(f"{sys_root}/class/infiniband_verbs") else {},
-        l3_masks,
-        mb_caches,
-        cpu_vendor(host, proc_root) if mb_caches else "",
+        resctrl,
+        cpu_vendor(host, proc_root) if resctrl.mb_caches else "",
         read_block_devices(host, sys_root, proc_root),
     )
 
@@ -117,8 +115,7 @@ def node_of(
         besteffort=tree.besteffort if tree is not None else "",
         capabilities=capabilities,
         verbs_devices=hardware.verbs_devices,
-        l3_masks=hardware.l3_masks,
-        mb_caches=hardware.mb_caches,
+        **hardware.resctrl._asdict(),
         cpu_vendor=hardware.cpu_vendor,
         blocks=hardware.blocks,
     )

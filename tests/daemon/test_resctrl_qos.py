@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from koordlet_fakefs import Process, shape
+from koordlet_fakefs import Process, Resctrl, shape
 
 from koordlet.daemon.publish import publish
 from koordlet.report.metrics import RESCTRL_LLC_OCCUPANCY, RESCTRL_MEMORY_BANDWIDTH
@@ -70,6 +70,41 @@ def test_groups_are_made_filled_and_removed(make_world: MakeWorld, layout: str) 
     assert group(world, inside) == group(world, newcomer) == {""}
     assert world.host.read(f"{ROOT}/schemata") == before
     assert world.views.status().journal.entries == 0
+
+
+@pytest.mark.parametrize(
+    ("resctrl", "vendor", "made"),
+    [
+        (
+            Resctrl(cdp=True, min_ways=4, step=5, cache_ids=(0, 8)),
+            "GenuineIntel",
+            "L3CODE:0=00f;8=00f L3DATA:0=00f;8=00f MB:0=35;8=35",
+        ),
+        (
+            Resctrl(least=0, step=1, most=2048, cache_ids=(0, 4)),
+            "AuthenticAMD",
+            "L3:0=00f;4=00f MB:0=56;4=56",
+        ),
+        (Resctrl(most=(1 << 32) - 1), "GenuineIntel", "L3:0=00f MB:0=4294967295"),
+    ],
+)
+def test_what_the_processor_and_the_mount_ask_for_is_kept(
+    make_world: MakeWorld, resctrl: Resctrl, vendor: str, made: str
+) -> None:
+    world = make_world(
+        SLO + APPLICATIONS + NO_ALARMS, resctrl=resctrl, cpu_vendor=vendor, topology=shape()
+    )
+    world.application("batch", 0.1)
+    world.start(BOTH)
+    world.run(2)
+    lines = world.host.read(f"{ROOT}/koordlet-BE/schemata").decode().splitlines()
+    assert sorted(line.replace(" ", "") for line in lines) == made.split()
+    assert group(world, world.processes["batch"]) == {"koordlet-BE"}
+    written = len(world.host.written)
+    world.run(3)
+    assert len(world.host.written) == written
+    world.views.restore(dry_run=False)
+    assert ours(world) == set() and group(world, world.processes["batch"]) == {""}
 
 
 def test_a_changed_slo_changes_the_group_that_is_there(make_world: MakeWorld) -> None:

@@ -2,7 +2,16 @@
 
 from koordlet_fakefs.faults import Faults, FaultyFiles
 from koordlet_fakefs.host import FakeHost
-from koordlet_fakefs.machine import Process
+from koordlet_fakefs.machine import Process, Resctrl
 from koordlet_fakefs.topology import FakeCpu, FakeTopology, shape
 
-__all__ = ["FakeCpu", "FakeHost", "FakeTopology", "Faults", "FaultyFiles", "Process", "shape"]
+__all__ = [
+    "FakeCpu",
+    "FakeHost",
+    "FakeTopology",
+    "Faults",
+    "FaultyFiles",
+    "Process",
+    "Resctrl",
+    "shape",
+]

@@ -113,7 +113,8 @@ def _write_kill(group: Cgroup, text: str) -> None:
     number_in(strip(text), 1, 1, errno.ERANGE)
     doomed = {p.pid: p for below in group.subtree() for p in processes_in(below)}
     for process in doomed.values():
-        group.machine.exit(process)
+        if not process.stuck:
+            group.machine.exit(process)
 
 
 def _stat(group: Cgroup) -> str:

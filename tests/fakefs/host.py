@@ -218,7 +218,9 @@ class FakeHost:
         there = members()
         for pid in pids:
             process = self.machine.processes.get(pid)
-            if process is not None and pid in there and self._ends(pid, number):
+            if process is None or pid not in there or process.stuck:
+                continue
+            if self._ends(pid, number):
                 self.machine.exit(process)
 
     def traffic(self) -> NoReturn:
@@ -324,6 +326,10 @@ class FakeHost:
     def remove_cgroup(self, cgroup: str) -> None:
         """Kill what runs in the group and remove it everywhere, children first."""
         kubepods.remove_cgroup(self.machine, cgroup)
+
+    def look(self, path: str) -> str:
+        """Content of a file, whatever faults are scripted. Raises as the kernel does."""
+        return _read(self._leaf(path)).decode()
 
     def group(self, path: str) -> Cgroup:
         """The cgroup behind an absolute path, for a look at its state."""

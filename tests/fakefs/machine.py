@@ -18,6 +18,23 @@ NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
+class Resctrl:
+    """How the processor divides cache and memory bandwidth, and how resctrl was mounted.
+
+    ``cdp``: code and data of the L3 cache apart. ``cache_ids``: instead of those of the topology,
+    in their order.
+    """
+
+    cdp: bool = False
+    min_ways: int = 1
+    least: int = 10
+    step: int = 10
+    most: int = 100
+    """100 percent, 2048 eighths of a GB/s on AMD, 2^32 - 1 MB/s with ``-o mba_MBps``."""
+    cache_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Options:
     """What kind of machine it is; fixed for its life."""
 
@@ -29,8 +46,9 @@ class Options:
     """The vendor files (cpu.bvt_warp_ns, memory.wmark_ratio, v1 pressure files ...)."""
     cap_sys_resource: bool = False
     """Without it PSI windows must be multiples of 2 s."""
-    resctrl: bool = False
+    resctrl: bool | Resctrl = False
     """A processor that allocates cache and memory bandwidth, with resctrl mounted."""
+    cpu_vendor: str = "GenuineIntel"
     core_sched: bool = False
     """Core scheduling: hyperthreads, and a kernel that has it."""
     terway: bool = False
@@ -82,6 +100,8 @@ class Process:
         self.oom_score_adj_min = 0
         """Nobody without CAP_SYS_RESOURCE goes below it."""
         self.alive = True
+        self.stuck = False
+        """In the kernel, where no signal ends it for now."""
 
     @property
     def granted_s(self) -> float:

@@ -343,8 +343,8 @@ def cpuinfo(machine: Machine) -> str:
         if cpu.online:
             same = [c for c in topology.cpus if c.socket == cpu.socket and c.online]
             blocks.append(
-                f"processor\t: {cpu.id}\nvendor_id\t: GenuineIntel\ncpu family\t: 6\n"
-                f"model\t\t: 207\nmodel name\t: Fake CPU\ncpu MHz\t\t: 2000.000\n"
+                f"processor\t: {cpu.id}\nvendor_id\t: {machine.options.cpu_vendor}\n"
+                f"cpu family\t: 6\nmodel\t\t: 207\nmodel name\t: Fake CPU\ncpu MHz\t\t: 2000.000\n"
                 f"physical id\t: {cpu.socket}\nsiblings\t: {len(same)}\ncore id\t\t: {cpu.core}\n"
                 f"cpu cores\t: {len({c.core for c in same})}\nflags\t\t: fpu sse sse2\n"
             )

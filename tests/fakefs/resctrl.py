@@ -5,22 +5,21 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from koordlet_fakefs.machine import Machine, Thread
+from koordlet_fakefs.machine import Machine, Resctrl, Thread
 from koordlet_fakefs.parse import number_in, refuse, strip
 from koordlet_fakefs.tree import Directory, Leaf, add_directory
 
 WAYS = 11
 FULL_MASK = (1 << WAYS) - 1
-MIN_BITS = 1
 CLOSIDS = 8
-"""Groups at most, the default one counted."""
-MIN_PERCENT, PERCENT_STEP = 10, 10
+"""Groups at most, the default one counted; half of it with code and data apart."""
 MONITORED = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
 
 
 class Group(Directory):
-    """A control group. ``masks``, ``percents``: cache id -> allocation. ``monitored``: counter ->
-    its value."""
+    """A control group. ``lines``: name of a line of the L3 cache -> cache id -> ways, ``masks``
+    the first of them; ``percents``: cache id -> memory bandwidth. ``monitored``: counter -> its
+    value."""
 
     mkdir_errno = errno.EPERM
 
@@ -28,8 +27,11 @@ class Group(Directory):
         super().__init__()
         self.machine = machine
         self.root = root or self
-        self.masks = dict.fromkeys(caches, FULL_MASK)
-        self.percents = dict.fromkeys(caches, 100)
+        options = self._top().options
+        names = ("L3CODE", "L3DATA") if options.cdp else ("L3",)
+        self.lines = {name: dict.fromkeys(caches, FULL_MASK) for name in names}
+        self.masks = self.lines[names[0]]
+        self.percents = dict.fromkeys(caches, options.most)
         self.entries["schemata"] = Leaf(self._schemata, self._write_schemata)
         self.entries["tasks"] = Leaf(self._tasks, self._write_task)
         self.entries["mode"] = Leaf(lambda: "shareable\n")
@@ -42,16 +44,19 @@ class Group(Directory):
 
     def _schemata(self) -> str:
         width = len(f"{FULL_MASK:x}")
-        masks = ";".join(f"{cache}={mask:0{width}x}" for cache, mask in self.masks.items())
         percents = ";".join(f"{cache}={each:>3}" for cache, each in self.percents.items())
-        return f"    MB:{percents}\n    L3:{masks}\n"
+        text = f"{'MB':>6}:{percents}\n"
+        for name, line in self.lines.items():
+            masks = ";".join(f"{cache}={mask:0{width}x}" for cache, mask in line.items())
+            text += f"{name:>6}:{masks}\n"
+        return text
 
     def _write_schemata(self, text: str) -> None:
         top = self._top()
         if not text.endswith("\n"):
             raise refuse(errno.EINVAL)
         top.status = ""
-        staged: dict[str, dict[int, int]] = {"L3": {}, "MB": {}}
+        staged: dict[str, dict[int, int]] = {name: {} for name in (*self.lines, "MB")}
         for line in text[:-1].split("\n"):
             name, colon, domains = line.partition(":")
             name = strip(name)
@@ -62,7 +67,8 @@ class Group(Directory):
             if name not in staged:
                 top.fail(f"Unknown or unsupported resource name '{name}'")
             self._stage(name, domains, staged[name])
-        self.masks |= staged["L3"]
+        for line, masks in self.lines.items():
+            masks |= staged[line]
         self.percents |= staged["MB"]
 
     def _stage(self, name: str, domains: str, staged: dict[int, int]) -> None:
@@ -77,7 +83,7 @@ class Group(Directory):
                 raise refuse(errno.EINVAL)
             if cache in staged:
                 top.fail(f"Duplicate domain {cache}")
-            check = top.check_mask if name == "L3" else top.check_percent
+            check = top.check_percent if name == "MB" else top.check_mask
             staged[cache] = check(strip(value))
 
     def _tasks(self) -> str:
@@ -106,16 +112,21 @@ class Root(Group):
     def __init__(self, machine: Machine) -> None:
         self.status = ""
         self.moved: dict[Thread, Group] = {}
-        self.caches = sorted({cpu.l3 for cpu in machine.options.topology.cpus})
+        found = machine.options.resctrl
+        self.options = options = found if isinstance(found, Resctrl) else Resctrl()
+        self.closids = CLOSIDS // 2 if options.cdp else CLOSIDS
+        topology = {cpu.l3 for cpu in machine.options.topology.cpus}
+        self.caches = list(options.cache_ids) or sorted(topology)
         super().__init__(None, machine, self.caches)
         info = {
-            "L3/cbm_mask": f"{FULL_MASK:x}",
-            "L3/min_cbm_bits": str(MIN_BITS),
-            "L3/num_closids": str(CLOSIDS),
-            "MB/min_bandwidth": str(MIN_PERCENT),
-            "MB/bandwidth_gran": str(PERCENT_STEP),
+            "MB/min_bandwidth": str(options.least),
+            "MB/bandwidth_gran": str(options.step),
             "MB/num_closids": str(CLOSIDS),
         }
+        for name in self.lines:
+            info[f"{name}/cbm_mask"] = f"{FULL_MASK:x}"
+            info[f"{name}/min_cbm_bits"] = str(options.min_ways)
+            info[f"{name}/num_closids"] = str(self.closids)
         for path, text in info.items():
             directory, _, name = f"info/{path}".rpartition("/")
             add_directory(self, directory).entries[name] = _constant(text)
@@ -130,7 +141,7 @@ class Root(Group):
             raise refuse(errno.EEXIST)
         if "\n" in name:
             raise refuse(errno.EINVAL)
-        if sum(isinstance(each, Group) for each in self.entries.values()) + 1 >= CLOSIDS:
+        if sum(isinstance(each, Group) for each in self.entries.values()) + 1 >= self.closids:
             self.fail("Out of CLOSIDs", errno.ENOSPC)
         self.entries[name] = Group(self, self.machine, self.caches)
 
@@ -161,8 +172,8 @@ class Root(Group):
         lowest = mask & -mask
         if mask + lowest & mask:
             self.fail(f"The mask {mask:x} has non-consecutive 1-bits")
-        if mask.bit_count() < MIN_BITS:
-            self.fail(f"Need at least {MIN_BITS} bits in the mask")
+        if mask.bit_count() < self.options.min_ways:
+            self.fail(f"Need at least {self.options.min_ways} bits in the mask")
         return mask
 
     def check_percent(self, text: str) -> int:
@@ -170,9 +181,10 @@ class Root(Group):
         if not text.isdigit():
             self.fail(f"Invalid MB value {text}")
         percent = int(text)
-        if not MIN_PERCENT <= percent <= 100:
-            self.fail(f"MB value {percent} out of range [{MIN_PERCENT},100]")
-        return -(-percent // PERCENT_STEP) * PERCENT_STEP
+        options = self.options
+        if not options.least <= percent <= options.most:
+            self.fail(f"MB value {percent} out of range [{options.least},{options.most}]")
+        return -(-percent // options.step) * options.step
 
 
 def mount(machine: Machine, sys: Directory) -> Root:

@@ -128,6 +128,12 @@ def test_one_half_that_cannot_be_leaves_the_other() -> None:
     assert [note.rule for _, note in combined.notes] == ["resctrl.unknown-vendor"]
 
 
+def test_what_the_processor_asks_for_is_kept() -> None:
+    fields = {"l3_lines": ("L3CODE", "L3DATA"), "l3_min_ways": 2, "mb_least": 20, "mb_step": 5}
+    found = schemata(asked(llc(c1=(50, 55)) | mb(33), **fields))
+    assert found == "L3CODE:0=7ff;1=c0\nL3DATA:0=7ff;1=c0\nMB:0=35;1=35\n"
+
+
 def test_a_host_without_resctrl_is_left_alone() -> None:
     combined = asked(llc(0, 30), capabilities={})
     assert combined.is_empty

@@ -6,7 +6,7 @@ import asyncio
 from typing import Literal
 
 import pytest
-from koordlet_fakefs import FakeHost
+from koordlet_fakefs import FakeHost, Resctrl
 from koordlet_fakefs.tree import Leaf
 
 from koordlet.decision.resource import Resource, Value
@@ -135,6 +135,16 @@ def test_resctrl_counts_as_there_when_all_its_groups_are_in_use() -> None:
         host.mkdir(f"/sys/fs/resctrl/koordlet-{number}")
     found = probed(host)
     assert found["resctrl.l3"].supported and "in use" in found["resctrl.l3"].why
+
+
+def test_resctrl_with_code_and_data_apart() -> None:
+    found = probed(FakeHost(resctrl=Resctrl(cdp=True, min_ways=2)))
+    assert found["resctrl.l3"].supported and "L3CODE:0=7ff" in found["resctrl.l3"].why
+
+
+def test_resctrl_with_bandwidth_in_megabytes_per_second() -> None:
+    found = probed(FakeHost(resctrl=Resctrl(most=(1 << 32) - 1)))
+    assert not found["resctrl.mb"].supported and "mba_MBps" in found["resctrl.mb"].remedy
 
 
 def test_resctrl_that_is_not_mounted_and_one_without_bandwidth() -> None:

@@ -8,13 +8,20 @@ import errno
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from koordlet_fakefs import FakeHost, shape
+from koordlet_fakefs import FakeHost, Resctrl, shape
 
 from koordlet.decision.resource import ABSENT, Resource
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc import cpu_vendor
-from koordlet.kernel.resctrl import MADE, ResctrlGroups, format_schemata, parse, read_resctrl
+from koordlet.kernel.resctrl import (
+    MADE,
+    Divisible,
+    ResctrlGroups,
+    format_schemata,
+    parse,
+    read_resctrl,
+)
 
 ROOT = "/sys/fs/resctrl"
 SCHEMATA = Resource.RESCTRL_SCHEMATA
@@ -28,7 +35,8 @@ def host() -> FakeHost:
 
 @given(
     st.dictionaries(
-        st.tuples(st.sampled_from(["L3", "MB"]), st.integers(0, 64)), st.integers(1, 2**20)
+        st.tuples(st.sampled_from(["L3", "L3CODE", "L3DATA", "MB"]), st.integers(0, 64)),
+        st.integers(1, 2**20),
     )
 )
 def test_what_is_formatted_parses_to_the_same(allocation: dict[tuple[str, int], int]) -> None:
@@ -54,9 +62,31 @@ def test_what_is_no_schemata_cannot_be_wanted(host: FakeHost, value: str) -> Non
 
 
 def test_facts_for_the_node(host: FakeHost) -> None:
-    assert read_resctrl(host) == ({0: 0x7FF, 1: 0x7FF}, (0, 1))
-    assert read_resctrl(FakeHost()) == ({}, ())
+    masks = {0: 0x7FF, 1: 0x7FF}
+    assert read_resctrl(host) == Divisible(masks, ("L3",), 1, (0, 1), 10, 10)
+    assert read_resctrl(FakeHost()) == Divisible()
     assert cpu_vendor(host) == "GenuineIntel"
+
+
+def test_facts_of_other_processors_and_mounts() -> None:
+    apart = FakeHost(resctrl=Resctrl(cdp=True, min_ways=2, least=5, step=5, cache_ids=(0, 8)))
+    masks = {0: 0x7FF, 8: 0x7FF}
+    lines = ("L3CODE", "L3DATA")
+    assert read_resctrl(apart) == Divisible(masks, lines, 2, (0, 8), 5, 5)
+    amd = FakeHost(resctrl=Resctrl(least=0, step=1, most=2048), cpu_vendor="AuthenticAMD")
+    assert read_resctrl(amd) == Divisible({0: 0x7FF}, ("L3",), 1, (0,), 0, 1)
+    assert cpu_vendor(amd) == "AuthenticAMD"
+    by_rate = FakeHost(resctrl=Resctrl(most=(1 << 32) - 1))
+    assert read_resctrl(by_rate).mb_caches == ()
+
+
+def test_code_and_data_apart_are_written_and_read_as_two_lines() -> None:
+    groups = ResctrlGroups(FakeHost(resctrl=Resctrl(cdp=True)), "/sys")
+    text = "L3CODE:0=f\nL3DATA:0=3\nMB:0=30\n"
+    groups.write("koordlet-a", SCHEMATA, text)
+    assert groups.read("koordlet-a", SCHEMATA) == text
+    with pytest.raises(OSError, match="Unknown or unsupported resource name 'L3'"):
+        groups.write("koordlet-b", SCHEMATA, "L3:0=f\n")
 
 
 def test_equality_counts_what_is_listed_and_the_default_for_the_rest(host: FakeHost) -> None:

@@ -20,6 +20,7 @@ from tests.qos.build import Kernel, app, node, pod, snapshot
 
 R = Resource
 INTEL = "GenuineIntel"
+ALL_MB = "MB:0=100;8=100\n"
 BAD = {"node.koordinator.sh/resctrl": "{"}
 ANNOTATION = {"node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,30]}}}'}
 
@@ -51,11 +52,19 @@ def test_no_ways(full: int, start: int, end: int) -> None:
         ways(full, start, end)
 
 
-@given(count=st.integers(1, 32), start=st.integers(0, 99), length=st.integers(1, 100))
-def test_a_mask_is_one_run_of_ways_inside_all_of_them(count: int, start: int, length: int) -> None:
+@given(
+    count=st.integers(1, 32),
+    start=st.integers(0, 99),
+    length=st.integers(1, 100),
+    least=st.integers(1, 4),
+)
+def test_a_mask_is_one_run_of_ways_inside_all_of_them(
+    count: int, start: int, length: int, least: int
+) -> None:
     full = (1 << count) - 1
-    mask = ways(full, start, min(start + length, 100))
+    mask = ways(full, start, min(start + length, 100), least)
     assert mask and mask & full == mask
+    assert mask.bit_count() >= min(least, count)
     lowest = mask & -mask
     assert mask + lowest & mask == 0
 
@@ -76,6 +85,16 @@ def test_a_mask_is_one_run_of_ways_inside_all_of_them(count: int, start: int, le
 )
 def test_bandwidth(percent: int, vendor: str, wanted: int) -> None:
     assert bandwidth(percent, vendor) == wanted
+
+
+@pytest.mark.parametrize(
+    ("percent", "least", "step", "wanted"),
+    [(1, 20, 10, 20), (33, 10, 5, 35), (33, 1, 1, 33), (98, 10, 16, 100), (100, 10, 16, 100)],
+)
+def test_bandwidth_in_the_steps_of_the_processor(
+    percent: int, least: int, step: int, wanted: int
+) -> None:
+    assert bandwidth(percent, INTEL, least, step) == wanted
 
 
 def on(**fields: Any) -> ResctrlQOS:
@@ -126,25 +145,34 @@ def test_defaults_with_sparse_cache_ids() -> None:
     assert schemata(amd) == {"koordlet-BE": "L3:0=f;8=f\nMB:0=48;8=48\n"}
 
 
+def test_what_the_processor_asks_for_is_kept() -> None:
+    here = machine(
+        l3_lines=("L3CODE", "L3DATA"), l3_min_ways=2, mb_least=5, mb_step=5, l3_masks={0: 0xFFF}
+    )
+    block = on(cat_range_start_percent=95, cat_range_end_percent=100, mba_percent=33)
+    found = decide(taken(node_=here, spec=slo(be=block)))
+    text = "L3CODE:0=c00\nL3DATA:0=c00\nMB:0=35;8=35\n"
+    assert schemata(found) == {"koordlet-BE": text}
+
+
 @pytest.mark.parametrize(
-    ("fields", "qos", "wanted"),
+    ("fields", "qos", "wanted", "notes"),
     [
-        ({"mb": False}, on(), "L3:0=f;8=f\n"),
-        ({"l3": False}, on(mba_percent=35), "MB:0=40;8=40\n"),
-        ({}, on(mba_percent=0), "L3:0=f;8=f\n"),
-        ({"l3": False}, on(mba_percent=0), ""),
-        ({}, on(cat_range_start_percent=20, cat_range_end_percent=20), "MB:0=100;8=100\n"),
-        ({"l3_masks": {0: 0x101}}, on(), "MB:0=100;8=100\n"),
+        ({"mb": False}, on(), "L3:0=f;8=f\n", []),
+        ({"mb": False}, on(mba_percent=35), "L3:0=f;8=f\n", ["no-mb"]),
+        ({"l3": False}, on(mba_percent=35), "MB:0=40;8=40\n", ["no-l3"]),
+        ({}, on(mba_percent=0), "L3:0=f;8=f\n", []),
+        ({"l3": False}, on(mba_percent=0), "", ["no-l3"]),
+        ({}, on(cat_range_start_percent=20, cat_range_end_percent=20), ALL_MB, ["bad-range"]),
+        ({"l3_masks": {0: 0x101}}, on(), ALL_MB, ["bad-range"]),
     ],
 )
 def test_what_cannot_be_said_is_left_alone(
-    fields: dict[str, Any], qos: ResctrlQOS, wanted: str
+    fields: dict[str, Any], qos: ResctrlQOS, wanted: str, notes: list[str]
 ) -> None:
     found = decide(taken(node_=machine(**fields), spec=slo(be=qos)))
     assert schemata(found) == {"koordlet-BE": wanted}
-    assert ("resctrl-qos.bad-range" in [n.rule for n in found.notes]) == ("L3" not in wanted) or (
-        fields.get("l3") is False
-    )
+    assert [note.rule.partition(".")[2] for note in found.notes] == notes
 
 
 def test_who_is_in_which_group() -> None:
