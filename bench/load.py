@@ -1,7 +1,8 @@
 """Processes that use CPU on command, for benches; run as ``python -m bench.load KIND ...``.
 
-``burn N``: N processes that never rest. ``step N``: N processes that rest until a byte comes on
-standard input and work until the next one, then rest again.
+``burn N``: N processes that never rest. ``bursts N``: N processes that use ``BURST_S`` of CPU, rest
+for ``PAUSE_S``, and so on. ``step N``: N processes that rest until a byte comes on standard input
+and work until the next one, then rest again.
 """
 
 from __future__ import annotations
@@ -11,10 +12,14 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from typing import NoReturn
 
 from koordlet.demo.process import die_with_parent
+
+BURST_S = 0.012
+PAUSE_S = 0.2
 
 
 def start(kind: str, count: int, join: Callable[[int], None]) -> subprocess.Popen[bytes]:
@@ -46,6 +51,14 @@ def _burn() -> NoReturn:
         sum(range(2000))
 
 
+def _bursts() -> NoReturn:
+    while True:
+        end = time.process_time() + BURST_S
+        while time.process_time() < end:
+            sum(range(200))
+        time.sleep(PAUSE_S)
+
+
 def _step(flag: mmap.mmap, wakes: int) -> NoReturn:
     while True:
         os.read(wakes, 1)
@@ -65,6 +78,8 @@ def main(kind: str, count: int) -> None:
             die_with_parent(parent)
             if kind == "burn":
                 _burn()
+            if kind == "bursts":
+                _bursts()
             _step(flag, reader)
     print("forked", flush=True)
     while command := os.read(0, 1):
