@@ -149,6 +149,10 @@ class Actuator:
         entry = self._files.entries.get(Key(cgroup, resource))
         return entry.original.value if entry is not None else None
 
+    def wanted(self, owner: str) -> int:
+        """How many settings the owner wants in force, kept ones included."""
+        return self._votes.size(owner)
+
     def conflicts(self) -> tuple[Conflict, ...]:
         """Files that somebody else writes too, until they were quiet long enough."""
         states = sorted(self._files.states.items())

@@ -67,6 +67,10 @@ class Votes:
     def claim(self, owner: str, key: Key) -> Claim:
         return self._wanted[owner][key]
 
+    def size(self, owner: str) -> int:
+        """How many claims the owner has."""
+        return len(self._wanted.get(owner, ()))
+
     def count(self, only: Container[Key] | None = None) -> tuple[Key, ...]:
         """Bring ``targets`` and ``faults`` up to date. Returns the files of which a claim or the
         target changed.

@@ -12,6 +12,7 @@ import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
 from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import StrategiesView
 
 if TYPE_CHECKING:
     import grpc
@@ -101,6 +102,10 @@ class Client:
 
     def nri(self) -> NriView:
         return self._call("Nri", self._pb.NriRequest(), NriView)
+
+    def strategies(self, name: str) -> StrategiesView:
+        request = self._pb.StrategiesRequest(name=name)
+        return self._call("Strategies", request, StrategiesView)
 
     def restore(self, *, dry_run: bool) -> model.RestoreView:
         request = self._pb.RestoreRequest(dry_run=dry_run)

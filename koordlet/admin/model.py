@@ -14,6 +14,7 @@ from typing import Protocol
 import msgspec
 
 from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import StrategiesView
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Why
 
@@ -406,6 +407,10 @@ class Daemon(Protocol):
         ...
 
     def nri(self) -> NriView: ...
+
+    def strategies(self, name: str) -> StrategiesView:
+        """All for an empty ``name``. Raises NotFoundError."""
+        ...
 
     def restore(self, *, dry_run: bool) -> RestoreView:
         """Puts every journalled value back; without ``dry_run`` the daemon goes into observe

@@ -67,6 +67,11 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
     async def Nri(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await _answer(context, pb.NriView, self._daemon.nri)
 
+    async def Strategies(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await _answer(
+            context, pb.StrategiesView, lambda: self._daemon.strategies(request.name)
+        )
+
     async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
         if not request.dry_run:
             await self._require_full(context, "restore")

@@ -197,6 +197,22 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "strategies",
+        "what each strategy does at present, or why it does nothing and what would change that",
+        "koordlet.cli.strategies:main",
+        (
+            argument(
+                "name",
+                nargs="?",
+                default="",
+                metavar="NAME",
+                help="one strategy at length, with its arguments; without: all",
+            ),
+            OUTPUT,
+            SOCKET,
+        ),
+    ),
+    Command(
         "runtime-proxy",
         "run the CRI proxy, in front of a container runtime without NRI",
         "koordlet.cli.proxy:run",

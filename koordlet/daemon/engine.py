@@ -23,6 +23,7 @@ from koordlet.daemon.news import News
 from koordlet.daemon.parts import Parts, journal_path, node_name
 from koordlet.daemon.reclaims import Reclaims
 from koordlet.daemon.runs import Runs, summary
+from koordlet.daemon.standings import Standings
 from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.daemon.traffic import want_of
 from koordlet.decision.answer import Combined, HookFailedError
@@ -74,6 +75,7 @@ class Engine:
         self.strategies: tuple[Strategy, ...] = ()
         self.hooks: tuple[Hook, ...] = ()
         self.runs: dict[str, Runs] = {}
+        self.standings = Standings()
         self.wanted: tuple[Decision, ...] = ()
         """What hooks wanted when everything was last reconciled."""
         self.last_tick: float | None = None
@@ -193,6 +195,7 @@ class Engine:
             self.heard(outcome)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
+        self.standings.follow(self, snapshot.time)
         if wake.kind is WakeKind.TICK:
             parts.decisions.flush()
         self.last_tick = ended
@@ -353,7 +356,7 @@ class Engine:
         self.parts.metrics.publish(runs.name, decision.gauges)
         self.reclaims.took(runs.name, decision, snapshot.time, observing=self.observing)
         runs.memory = decision.memory
-        runs.ran(snapshot.time, error or summary(decision))
+        runs.ran(snapshot.time, error or summary(decision), waits=decision.plan.keep_all)
         if error:
             runs.failed(snapshot.time, error, self.parts.problems)
         else:

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 
 from koordlet.admin.model import DecisionView, EventKind, EventView
-from koordlet.daemon.record import event_view
+from koordlet.admin.strategies import LastDecision
+from koordlet.daemon.record import decided, event_view
 from koordlet.report.decisions import Record
 
 # A decision with its inputs takes some 2 KiB: 1 MiB, and half an hour of a busy node. Everything
@@ -25,6 +26,7 @@ class Events:
         self._ring: deque[EventView] = deque(maxlen=RING)
         self._sequence = 0
         self._followers: set[asyncio.Queue[EventView]] = set()
+        self._last: dict[str, LastDecision] = {}
 
     def emit(self, time: float, kind: EventKind, subject: str, text: str) -> None:
         """Something that is in no log."""
@@ -34,6 +36,9 @@ class Events:
     def record(self, record: Record) -> None:
         """The same as a record of the decision log."""
         self._add(event_view(record, self._sequence + 1))
+        done = decided(record)
+        if done is not None:
+            self._last[record.owner] = done
 
     def _add(self, event: EventView) -> None:
         self._sequence = event.sequence
@@ -61,6 +66,10 @@ class Events:
                 if len(found) == limit:
                     break
         return tuple(found)
+
+    def last_decision(self, owner: str) -> LastDecision | None:
+        """What the owner did last in this run, however long ago."""
+        return self._last.get(owner)
 
     async def stream(self, *, since: float, follow: bool) -> AsyncIterator[EventView]:
         queue: asyncio.Queue[EventView] = asyncio.Queue(FOLLOWER_QUEUE)

@@ -88,6 +88,10 @@ class Evictions:
             policies=self._policies(),
         )
 
+    def owners(self) -> set[str]:
+        """Whose evictions are on their way."""
+        return {each.owner for each in self._evictor.terminating().values()}
+
     def _policies(self) -> dict[str, EvictPolicy]:
         """Without applications that hold koordlet, kubelet or init: to freeze those is a write like
         any other, which nothing looks at again (one that is stopped is looked at by the evictor).

@@ -27,7 +27,7 @@ def publish(engine: Engine, views: Views) -> None:
     _workloads(engine, usage)
     _resctrl(engine, usage)
     _hooks(engine)
-    _failures(engine)
+    _strategies(engine)
     _health(engine, views)
 
 
@@ -98,8 +98,10 @@ def _hooks(engine: Engine) -> None:
     metrics.replace(r.CONTAINER_OOM_SCORE_ADJ, scores)
 
 
-def _failures(engine: Engine) -> None:
+def _strategies(engine: Engine) -> None:
     metrics = engine.parts.metrics
+    states = engine.standings.states().items()
+    metrics.replace(r.STRATEGY_STATE, {(name, state.value): 1.0 for name, state in states})
     failing: dict[r.Labels, float] = {}
     failures: dict[r.Labels, float] = {}
     for each in engine.runs.values():

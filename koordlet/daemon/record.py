@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koordlet.actuator.restore import RestoreReport
 from koordlet.admin.model import DecisionView, EventKind, EventView, RestoredView, RestoreView
+from koordlet.admin.strategies import LastDecision
 from koordlet.decision.resource import Value
 from koordlet.report.decisions import Kind, Record
 
@@ -13,6 +14,7 @@ _EVENT = {
     Kind.CONFIG: EventKind.CONFIG,
     Kind.LIFECYCLE: EventKind.LIFECYCLE,
 }
+_DONE = frozenset({Kind.WRITE, Kind.REFUSAL, Kind.CONFLICT, Kind.EVICTION})
 _OF_OWNERS = frozenset({Kind.WRITE, Kind.REFUSAL, Kind.CONFLICT, Kind.NOTE, Kind.EVICTION})
 
 
@@ -28,6 +30,20 @@ def decision_view(record: Record) -> DecisionView:
         previous=text_of(record.previous),
         wanted=text_of(record.wanted),
         detail=record.detail,
+    )
+
+
+def decided(record: Record) -> LastDecision | None:
+    """What was done, or would be; None where the record is about nothing that was."""
+    if record.kind not in _DONE:
+        return None
+    return LastDecision(
+        time=record.time,
+        target=record.cgroup,
+        resource=record.resource,
+        value=text_of(record.wanted),
+        result=record.result,
+        why=record.why.text,
     )
 
 

@@ -23,8 +23,9 @@ class Runs:
     """One strategy or hook. Times are unix seconds.
 
     ``noted``: the notes that were told and still stand, by rule and text; ``told_s``: when a rule
-    was last told. ``error``: what it raised, empty while it works; ``failing_since``: from when
-    on. ``count``, ``failures``: of this daemon run.
+    was last told. ``waits``: at the last run an input was missing. ``error``: what it raised,
+    empty while it works; ``failing_since``: from when on. ``count``, ``failures``: of this daemon
+    run.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Runs:
     told_s: dict[str, float] = field(default_factory=dict)
     count: int = 0
     failures: int = 0
+    waits: bool = False
     error: str = ""
     failing_since: float | None = None
 
@@ -44,9 +46,9 @@ class Runs:
         """Its name among the problems of the daemon."""
         return f"{self.kind} {self.name}"
 
-    def ran(self, time: float, result: str) -> None:
+    def ran(self, time: float, result: str, *, waits: bool = False) -> None:
         self.count += 1
-        self.last_run, self.result = time, result
+        self.last_run, self.result, self.waits = time, result, waits
 
     def failed(self, time: float, error: str, problems: MutableMapping[str, str]) -> None:
         self.failures += 1

@@ -12,6 +12,7 @@ from koordlet.actuator.journal import Journal
 from koordlet.admin import checks
 from koordlet.admin import model as m
 from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import StrategiesView
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
@@ -206,6 +207,9 @@ class Views:
 
     def hooks(self, target: str) -> HooksView:
         return hooks_view(self._engine, target)
+
+    def strategies(self, name: str) -> StrategiesView:
+        return self._engine.standings.view(self._engine, name)
 
     def nri(self) -> NriView:
         if self.nri_status is None:

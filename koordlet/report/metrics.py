@@ -232,6 +232,13 @@ ALARM_TO_WRITE = Family(
 DECISIONS = Family(
     "decisions", Kind.COUNTER, "Settings by owner and what became of them", ("owner", "result")
 )
+STRATEGY_STATE = Family(
+    "strategy_state",
+    Kind.GAUGE,
+    "1 at the state that `koordlet strategies` shows: active, idle, waiting, observing, off, "
+    "unsupported or failed",
+    ("strategy", "state"),
+)
 STRATEGY_FAILING = Family(
     "strategy_failing",
     Kind.GAUGE,

@@ -5,8 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 
+import msgspec
+
 from koordlet.admin import model as m
 from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import (
+    Lack,
+    LastDecision,
+    StrategiesView,
+    StrategyArgument,
+    StrategyRow,
+    StrategyState,
+)
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.strategy import Level, Stage
@@ -152,6 +162,65 @@ ACTIONS = (
         kind="failed",
         why=Why("oom-score-adj.bad-annotation", "pod shop/web-0: 'x' is no number"),
         container="server",
+    ),
+)
+
+STRATEGIES = (
+    StrategyRow(
+        name="cpu-suppress",
+        kind="strategy",
+        about="Limit best-effort CPU to what latency-sensitive work leaves.",
+        state=StrategyState.ACTIVE,
+        why="BE may use 1.25 cores",
+        since=START + 2,
+        settings=3,
+        changed=2,
+        runs=61,
+        failures=1,
+        last_run=START + 60,
+        last_decision=LastDecision(
+            time=START + 60,
+            target="kubepods/besteffort",
+            resource="cpuset.cpus",
+            value="2-3",
+            result="written",
+            why=WHY.text,
+        ),
+        lacks=(
+            Lack(
+                feature="cpu.cfs_quota_us",
+                why="EROFS",
+                cost="no CPU limits",
+                remedy="mount it writable",
+            ),
+        ),
+    ),
+    StrategyRow(
+        name="resctrl-qos",
+        kind="strategy",
+        about="L3 cache and memory bandwidth by QoS class.",
+        state=StrategyState.UNSUPPORTED,
+        why="resctrl.l3: not mounted; resctrl.mb: not mounted",
+        remedy="mount -t resctrl resctrl /sys/fs/resctrl",
+        since=START + 2,
+        runs=60,
+        last_run=START + 60,
+    ),
+    StrategyRow(
+        name="network-qos",
+        kind="hook",
+        about="Traffic classes of ours, where netQOSPolicy is tc.",
+        state=StrategyState.OFF,
+        why="hooks.network-qos.enable is false (koordlet.toml:7)",
+        remedy="set hooks.network-qos.enable = true",
+    ),
+)
+ARGUMENTS = (
+    StrategyArgument(
+        key="slo.resourceUsedThresholdWithBE.cpuSuppressPolicy",
+        value='"cpuset"',
+        origin="default",
+        meaning="How best-effort work is squeezed: fewer CPUs, or a smaller quota.",
     ),
 )
 
@@ -376,6 +445,17 @@ class FakeDaemon:
             handler_p50_ms=0.4,
             handler_p99_ms=1.9,
         )
+
+    def strategies(self, name: str) -> StrategiesView:
+        if name == "nothing":
+            raise m.NotFoundError("'nothing' is no strategy; there are: cpu-suppress")
+        found = tuple(row for row in STRATEGIES if name in ("", row.name))
+        if name:
+            found = tuple(
+                msgspec.structs.replace(row, arguments=ARGUMENTS, notes=("shop is refused",))
+                for row in found
+            )
+        return StrategiesView(strategies=found)
 
     def restore(self, *, dry_run: bool) -> m.RestoreView:
         self.restored.append(dry_run)

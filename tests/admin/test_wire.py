@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin import model, runtime, wire
+from koordlet.admin import model, runtime, strategies, wire
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Input, Why
@@ -24,7 +24,7 @@ from tests.admin.fake_daemon import FakeDaemon
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = [
     value
-    for module in (model, runtime)
+    for module in (model, runtime, strategies)
     for value in vars(module).values()
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)

@@ -22,6 +22,8 @@ COMMANDS = {
     "hooks": ["hooks"],
     "hooks-pod": ["hooks", "shop/web-0"],
     "nri-status": ["nri", "status"],
+    "strategies": ["strategies"],
+    "strategies-one": ["strategies", "cpu-suppress"],
     "query": ["query", "pod_cpu_usage", "pod_uid=b", "--window", "30s", "--aggregate", "p95"],
     "restore": ["restore", "--dry-run"],
     "config-show": ["config", "show"],

@@ -84,6 +84,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.NriRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.NriView.FromString,
                 _registered_method=True)
+        self.Strategies = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Strategies',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.FromString,
+                _registered_method=True)
         self.Restore = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Restore',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.SerializeToString,
@@ -161,6 +166,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Strategies(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Restore(self, request, context):
         """For root only; the group gets PERMISSION_DENIED.
         """
@@ -226,6 +237,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Nri,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.NriRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.NriView.SerializeToString,
+            ),
+            'Strategies': grpc.unary_unary_rpc_method_handler(
+                    servicer.Strategies,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.SerializeToString,
             ),
             'Restore': grpc.unary_unary_rpc_method_handler(
                     servicer.Restore,
@@ -508,6 +524,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Nri',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.NriRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.NriView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Strategies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Strategies',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.FromString,
             options,
             channel_credentials,
             insecure,
