@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from bench import alarm, daemon, day, hooks, nri, proxy, scripts
-from bench.effects import cpu_burst, whole
+from bench.effects import blkio, cpu_burst, memory_evict, network, satisfaction, whole
 from bench.figures import Figure, NotMeasuredError, machine_line, table
 
 Run = Callable[..., list[Figure]]
@@ -45,13 +45,17 @@ BENCHES = {
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
     "whole": Bench("nginx beside ffmpeg: p99, CPU, frames", whole.run, in_arms=True),
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
+    "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
+    "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_arms=True),
+    "memory-evict": Bench("a leak, from the threshold to freed", memory_evict.run, in_arms=True),
+    "cpu-evict": Bench("who goes when BE starves", satisfaction.run, in_arms=True),
     "day": Bench("memory and descriptors over a simulated day", day.run, needs_root=False),
 }
 _PROGRESS = 78
 
 
 def main() -> int:
-    listing = "\n".join(f"  {name:10} {bench.proves}" for name, bench in BENCHES.items())
+    listing = "\n".join(f"  {name:12} {bench.proves}" for name, bench in BENCHES.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         epilog=f"benches:\n{listing}",

@@ -75,9 +75,9 @@ class Effect:
     limits_bps: tuple[int, int]
 
 
-def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
-    repeat, seconds = (1, 3.0) if smoke else (5, 10.0)
-    return _figures(measure(repeat, seconds, say))
+def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
+    usual, seconds = (1, 3.0) if smoke else (5, 10.0)
+    return _figures(measure(repeat or usual, seconds, say))
 
 
 def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:

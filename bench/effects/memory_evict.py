@@ -41,13 +41,6 @@ enable = true
 memoryEvictThresholdPercent = {threshold}
 memoryEvictLowerPercent = {lower}
 """
-APPLICATION = """
-[[applications]]
-name = "bench-{name}"
-cgroup = "{cgroup}"
-qos = "{qos}"
-evict = "stop"
-"""
 CLASSES = {"ls": "LS", "calm": "BE", "leak": "BE"}
 GOAL_S = 2.0
 _ABOVE_PERCENT = 2
@@ -71,8 +64,9 @@ class Seen:
     ls_kept: bool
 
 
-def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
-    polite, deaf = (1, 1) if smoke else (20, 10)
+def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
+    polite = repeat or (1 if smoke else 20)
+    deaf = max(1, polite // 2)
 
     def times(count: int, manner: str) -> list[Seen]:
         found = []
@@ -92,12 +86,12 @@ def measure(manner: str = "", deadline_s: float = _TIMEOUT_S) -> Seen:
         held = {name: _start(on, name, "hold", _HELD_MIB[name]) for name in ("ls", "calm")}
         ls_pages = _pages(held["ls"])
         threshold = used_percent() + _ABOVE_PERCENT
-        rest = CONFIG.format(threshold=threshold, lower=threshold - 1)
-        rest += "".join(
-            APPLICATION.format(name=name, cgroup=on.groups[name], qos=qos)
-            for name, qos in CLASSES.items()
+        config = on.config(
+            CLASSES,
+            CONFIG.format(threshold=threshold, lower=threshold - 1),
+            dict.fromkeys(CLASSES, 'evict = "stop"\n'),
         )
-        with managed(on.config({}, rest)) as child:
+        with managed(config) as child:
             assert child is not None
             time.sleep(_SETTLE_S)
             total_mib = _total_bytes() // MIB

@@ -91,14 +91,14 @@ class Arm(msgspec.Struct):
         return quantile(self.waits_ms, 0.99)
 
 
-def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
+def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
     """Raises NotMeasuredError where the kernel has no classes."""
-    total_mbit, rounds, seconds = (20, 1, 2.0) if smoke else (50, 4, 6.0)
+    total_mbit, usual, seconds = (20, 1, 2.0) if smoke else (50, 4, 6.0)
     with _net() as (net, features):
         say("three classes contend, in both directions")
         found = class_figures(net, features, total_mbit, seconds)
     with _net(HOST_SOCKETS) as (net, _):
-        arms = measure(net, total_mbit, rounds, seconds, say)
+        arms = measure(net, total_mbit, repeat or usual, seconds, say)
     return found + _figures(arms, total_mbit)
 
 

@@ -1,4 +1,4 @@
-"""A leak ended by a daemon of its own: from outside, as an operator sees it."""
+"""Evictions by a daemon of its own: from outside, as an operator sees them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bench.effects import memory_evict
+from bench.effects import memory_evict, satisfaction
 from bench.figures import NotMeasuredError
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -23,3 +23,11 @@ def test_a_leak_goes_and_ls_stays() -> None:
     assert seen.victims[0] == "leak", seen.ways
     assert "evicted" in seen.ways[0]
     assert seen.ls_kept
+
+
+@pytest.mark.parametrize("case", satisfaction.CASES, ids=lambda case: case.text)
+def test_the_right_ones_go_when_best_effort_starves(case: satisfaction.Case) -> None:
+    """In the right order, and nobody after them."""
+    if os.geteuid():
+        pytest.skip("needs root")
+    assert satisfaction.measure(case, rounds_after=2).victims == case.expected()
