@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -24,9 +24,12 @@ class WakeKind(StrEnum):
     ASKED = "asked"  # a container runtime wants to know what a pod or container gets
 
 
+WHOLE_NODE: Final = "/"
+"""Source of an alarm about the machine. Paths of cgroups are relative: none is called so."""
+
+
 class Wake(msgspec.Struct, frozen=True):
-    """Why this snapshot was taken. ``source``: the cgroup of an alarm, ``node`` for the whole
-    machine."""
+    """Why this snapshot was taken. ``source``: the cgroup of an alarm, or ``WHOLE_NODE``."""
 
     kind: WakeKind = WakeKind.TICK
     source: str = ""

@@ -20,7 +20,7 @@ import msgspec
 import structlog
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Pod, Wake, WakeKind
+from koordlet.decision.snapshot import WHOLE_NODE, Application, Pod, Wake, WakeKind
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host, Watch
@@ -32,7 +32,6 @@ from koordlet.state.pressure import AlarmOptions, Sample, detect, fit_reads
 log = structlog.get_logger()
 
 _LATENCY_SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
-_NODE = "node"
 
 
 class Mechanism(StrEnum):
@@ -51,7 +50,7 @@ class Armed(msgspec.Struct, frozen=True):
 
 
 class Target(msgspec.Struct, frozen=True):
-    """``source`` names it in alarms: its cgroup, or ``node``. ``pressure`` and ``stat`` are
+    """``source`` names it in alarms: its cgroup, or ``WHOLE_NODE``. ``pressure`` and ``stat`` are
     files; ``""`` where there is none or, for ``stat``, no quota that could throttle."""
 
     source: str
@@ -170,7 +169,7 @@ class Alarms:
             self._of_pods.clear()
             self._looked_s = now_s
         before, self._of_pods = self._of_pods, {}
-        found = [Target(_NODE, self._node_pressure, "")] if psi else []
+        found = [Target(WHOLE_NODE, self._node_pressure, "")] if psi else []
         for pod in pods:
             if pod.qos in _LATENCY_SENSITIVE:
                 known = before.get(pod.uid)
@@ -306,7 +305,7 @@ class Alarms:
 
     def _raise(self, loaded: _Loaded, kind: WakeKind) -> None:
         now_s = self._host.monotonic()
-        if loaded.target.source == _NODE:
+        if loaded.target.source == WHOLE_NODE:
             # Best-effort work presses on the node for hours; only its beginning is news.
             news = now_s - loaded.over_s > 2 * self.options.psi_window_s
             loaded.over_s = now_s

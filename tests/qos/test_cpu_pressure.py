@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Wake, WakeKind
+from koordlet.decision.snapshot import WHOLE_NODE, Wake, WakeKind
 from koordlet.qos.cpu_pressure import CUT, HOLD_S, LEAST, sensitive_group
 from koordlet.qos.cpu_suppress import STRATEGY, Memory, decide
 from tests.qos.build import app, bare, be_pod, kernel, metrics, node, pod, quotas_of, slo, snapshot
@@ -88,7 +88,7 @@ def test_the_configured_minimum_stands() -> None:
         busy(THROTTLED, used=3.0),  # the node has CPU to spare
         busy(Wake(WakeKind.PSI, "job")),
         busy(Wake(WakeKind.PSI, "")),
-        busy(Wake(WakeKind.PSI, "node")),
+        busy(Wake(WakeKind.PSI, WHOLE_NODE)),
     ],
     ids=["be-at-minimum", "own-quota", "be-itself", "unnamed", "node"],
 )
@@ -127,3 +127,12 @@ def test_whose_alarm_it_is(source: str, expected: str | None) -> None:
         wake=Wake(WakeKind.PSI, source),
     )
     assert sensitive_group(snap) == expected
+
+
+def test_an_application_called_node_raises_alarms_of_its_own() -> None:
+    snap = msgspec.structs.replace(
+        busy(Wake(WakeKind.PSI, "node")), applications=(app("node", "LS"), app("job", "BE"))
+    )
+    assert sensitive_group(snap) == "application node"
+    whole = msgspec.structs.replace(snap, wake=Wake(WakeKind.PSI, WHOLE_NODE))
+    assert sensitive_group(whole) is None

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Container, Pod, Wake, WakeKind
+from koordlet.decision.snapshot import WHOLE_NODE, Application, Container, Pod, Wake, WakeKind
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.alarms import Alarms, Mechanism
 from koordlet.state.pressure import AlarmOptions
@@ -53,7 +53,7 @@ def test_triggers_where_short_windows_are_allowed() -> None:
     b = bench(cap=True)
     b.alarms.watch((), (WEB, JOB))
     assert b.mechanisms() == {
-        ("node", WakeKind.PSI): Mechanism.TRIGGER,
+        (WHOLE_NODE, WakeKind.PSI): Mechanism.TRIGGER,
         ("web", WakeKind.PSI): Mechanism.TRIGGER,
     }
     assert not b.alarms.sampling
@@ -98,12 +98,25 @@ def test_the_node_tells_only_the_beginning() -> None:
     b.alarms.watch((), ())
     b.world.host.stall("/proc/pressure/cpu", some=1.0)
     b.run(5)
-    assert b.wakes == [Wake(WakeKind.PSI, "node")]
+    assert b.wakes == [Wake(WakeKind.PSI, WHOLE_NODE)]
     b.world.host.stall("/proc/pressure/cpu", some=0.0)
     b.run(3)
     b.world.host.stall("/proc/pressure/cpu", some=1.0)
     b.run(1)
     assert len(b.wakes) == 2
+
+
+def test_an_application_called_node_is_not_the_whole_node() -> None:
+    b = bench()
+    b.world.host.make_cgroup("node")
+    b.alarms.watch((), (Application("node", "node", QoSClass.LS),))
+    assert set(b.mechanisms()) == {(WHOLE_NODE, WakeKind.PSI), ("node", WakeKind.PSI)}
+    b.world.host.stall(PRESSURE.replace("web", "node"), some=1.0)
+    b.run(2.05)
+    assert b.wakes == [Wake(WakeKind.PSI, "node")] * 4
+    b.world.host.stall("/proc/pressure/cpu", some=1.0)
+    b.run(0.15)
+    assert Wake(WakeKind.PSI, WHOLE_NODE) in b.wakes
 
 
 def pod(qos: KubeQoS = KubeQoS.BURSTABLE, uid: str = "u1") -> Pod:
@@ -138,7 +151,7 @@ def test_best_effort_and_absent_are_not_watched() -> None:
     b = bench()
     gone = Application("gone", "gone", QoSClass.LS, present=False)
     b.alarms.watch((pod(KubeQoS.BEST_EFFORT),), (JOB, gone))
-    assert {source for source, _ in b.mechanisms()} == {"node"}
+    assert {source for source, _ in b.mechanisms()} == {WHOLE_NODE}
 
 
 def test_no_pressure_file_is_said_and_tried_again() -> None:
@@ -174,7 +187,7 @@ def test_a_vanished_group_and_an_io_error_cost_only_themselves() -> None:
     assert b.mechanisms()["other", WakeKind.PSI] is Mechanism.NONE
     b.alarms.watch((), (other,))
     assert b.mechanisms() == {
-        ("node", WakeKind.PSI): Mechanism.SAMPLED,
+        (WHOLE_NODE, WakeKind.PSI): Mechanism.SAMPLED,
         ("other", WakeKind.PSI): Mechanism.SAMPLED,
     }
 
