@@ -1,0 +1,226 @@
+"""The daemon of a history: started, stopped, killed and started again on one machine, with its
+files in one directory."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from koordlet_fakefs import FakeHost
+
+from koordlet.actuator import journal as journals
+from koordlet.actuator.journal import Journal
+from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.restore import RestoreReport, restore
+from koordlet.config.load import Loaded
+from koordlet.daemon.engine import Engine
+from koordlet.daemon.parts import Callbacks, build, journal_path
+from koordlet.daemon.reload import until_restart
+from koordlet.daemon.views import Views
+from koordlet.decision.snapshot import Capability, Wake
+from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.layout import detect
+from koordlet.kernel.probe import probe
+from koordlet.kernel.proc import boot_id
+from koordlet.report.decisions import Record
+from tests.daemon.world import World
+from tests.histories.machine import Machine
+
+FOUND: dict[tuple[object, ...], list[Capability]] = {}
+"""What the probe found on a kind of machine: the same each time."""
+
+
+class KilledError(BaseException):
+    """Not an Exception: nothing in the daemon may survive it."""
+
+
+class Disk:
+    """The one that the daemon's files are on. ``full``: nothing more goes onto it. ``bomb``: the
+    process is killed in the middle of that many writes to it from now."""
+
+    def __init__(self) -> None:
+        self.full = False
+        self.bomb: int | None = None
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        write, pwrite = os.write, os.pwrite
+
+        def check() -> None:
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        def full_write(fd: int, data: Any) -> int:
+            check()
+            return write(fd, data)
+
+        def full_pwrite(fd: int, data: Any, offset: int) -> int:
+            if self.bomb is not None:
+                self.bomb -= 1
+                if self.bomb < 0:
+                    self.bomb = None
+                    pwrite(fd, data[: len(data) // 2], offset)
+                    raise KilledError
+            check()
+            return pwrite(fd, data, offset)
+
+        with (
+            mock.patch.object(os, "write", full_write),
+            mock.patch.object(os, "pwrite", full_pwrite),
+            mock.patch.object(os, "fsync", lambda fd: check()),  # nobody pulls the plug here
+        ):
+            yield
+
+
+class Daemon(World):
+    """``outcomes``, ``records``: what was heard since the last look. ``alive``: it runs."""
+
+    def __init__(self, machine: Machine, directory: Path, loaded: Loaded) -> None:
+        self.machine = machine
+        self.host: FakeHost = machine.real
+        self.directory = directory
+        self.changed = False
+        self.alarms = []
+        self.woken = []
+        self.processes = {}
+        self.loaded = loaded
+        self.outcomes: list[Outcome] = []
+        self.records: list[Record] = []
+        self.alive = False
+        self.restored = False
+        """By order of an administrator: it writes nothing until a reload or a restart."""
+        self.starts = 0
+
+    def start(self, features: tuple[str, ...] = ()) -> None:
+        """As `Daemon.run` does, with the probe made at once."""
+        self.changed = False
+        self.alarms.clear()
+        self.parts = build(self.host, self.loaded.config, self._callbacks())
+        self.alive, self.restored = True, False
+        self.starts += 1
+        self.engine = Engine(self.parts, self.loaded)
+        # In this thread: a history is the same each time.
+        self.engine.reclaims._reclaimer._start = lambda work: work()
+        self.views = Views(self.engine, lambda: None)
+        self._hear()
+        self.parts.state.start()
+        self.engine.rescan()
+        self.engine.tick()
+        self.engine.set_capabilities(self._probe())
+        self.engine.probed = True
+        self.changed = True
+        self.answer()
+
+    def take(self, loaded: Loaded) -> None:
+        """A configuration that was read again."""
+        loaded, found = until_restart(self.engine.loaded, loaded)
+        self.engine.reconfigure(loaded)
+        self.engine.reclaims._reclaimer._start = lambda work: work()
+        self.views.took(loaded, found)
+        self.loaded, self.restored = loaded, False
+        self.changed = True
+
+    def second(self) -> None:
+        """A second passes, with the tick at its end."""
+        self.machine.advance(1.0)
+        if not self.alive:
+            return
+        if self.parts.alarms.sampling:
+            self.parts.alarms.sample()
+        self.answer()
+        if round(self.host.monotonic()) % 10 == 0:
+            self.engine.rescan()
+        self.engine.tick()
+
+    def sound(self, wake: Wake) -> None:
+        """An alarm, and the answer to it."""
+        self._alarm(wake)
+        self.answer()
+
+    def stop(self, *, restoring: bool = False) -> None:
+        """In order, as `Daemon` does it."""
+        if restoring and not self.parts.observing:
+            now, time = self.host.monotonic(), self.host.time()
+            self.parts.actuator.restore_all(now=now, time=time)
+            self.parts.traffic.restore(time)
+        super().stop()
+        self._dead()
+
+    def die(self) -> None:
+        """As kill -9: nothing is flushed, restored or told; the kernel closes what was open."""
+        parts = self.parts
+        for close in (parts.alarms.close, parts.state.stop, parts.runner.close, parts.store.close):
+            with suppress(OSError):
+                close()
+        parts.decisions.close()
+        if isinstance(parts.journal, Journal):
+            parts.journal.close()
+        for file in tuple(self.host.open_files):
+            file.close()
+        self._dead()
+
+    def restore_offline(self, *, dry_run: bool = False) -> RestoreReport:
+        """`koordlet restore` with no daemon there."""
+        return restore(
+            Knobs(self.host, Cgroups(self.host, detect(self.host))),
+            self.journal_path,
+            boot_id=self.boot_id,
+            now=self.host.monotonic(),
+            time=self.host.time(),
+            dry_run=dry_run,
+        )
+
+    @property
+    def journal_path(self) -> str:
+        return journal_path(self.loaded.config)
+
+    @property
+    def boot_id(self) -> str:
+        return boot_id(self.host)
+
+    def journal_on_disk(self) -> journals.Contents:
+        return journals.load(self.journal_path, self.boot_id)
+
+    def _dead(self) -> None:
+        self.alive = False
+
+    def _callbacks(self) -> Callbacks:
+        def heard(outcome: Outcome) -> None:
+            self.outcomes.append(outcome)
+            self.engine.heard(outcome)
+
+        return Callbacks(self._change, self._alarm, heard)
+
+    def _hear(self) -> None:
+        tell = self.parts.tell
+
+        def told(record: Record) -> None:
+            self.records.append(record)
+            tell(record)
+
+        self.parts.tell = told  # type: ignore[method-assign]
+        self.engine.reclaims._tell = told
+
+    def _probe(self) -> list[Capability]:
+        options = self.host.options
+        kind = (
+            self.machine.layout,
+            *(getattr(options, name) for name in ("anolis", "resctrl", "core_sched", "terway")),
+            options.cap_sys_resource,
+            options.topology,
+        )
+        if kind not in FOUND:
+            host = FakeHost(self.machine.layout, **msgspec_options(options))
+            FOUND[kind] = list(asyncio.run(probe(host, detect(host))))
+        return FOUND[kind]
+
+
+def msgspec_options(options: Any) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.__dataclass_fields__}

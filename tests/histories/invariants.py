@@ -1,0 +1,287 @@
+"""What holds after every step of a history, whatever happened (invariants of docs/design.md)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from koordlet_fakefs import Process
+
+from koordlet.actuator.evict import EvictResult
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import Value
+from koordlet.protocol.cpuset import parse_cpulist
+from koordlet.report.decisions import Kind
+from tests.histories.floors import check, check_floors
+from tests.histories.machine import APPLICATIONS, settings_of
+from tests.histories.policies import PER_MINUTE
+
+if TYPE_CHECKING:
+    from tests.histories.history import History
+
+OVERWRITES = 7
+"""Of a second writer's values in one file within a minute: at once, and then after 2, 4, 8, 16 and
+32 s."""
+_DEEDS = frozenset({"memory.reclaim", "cgroup.kill", "cgroup.procs", "tasks", "freezer.state"})
+"""Written to do something, not to set it. (A frozen application is a setting too: the look at the
+end sees it.)"""
+
+
+class Watch:
+    """Looks at a history from beside it. ``counts``: how often what happened, so that a run can
+    tell that it was about something."""
+
+    def __init__(self, history: History) -> None:
+        self.history = history
+        self.counts: dict[str, int] = {}
+        self.overwrites: dict[str, deque[float]] = {}
+        self.evictions: dict[str, deque[float]] = {}
+        self.evicting: set[str] = set()
+        self.inexact = False
+        self._seen = 0
+        self._pokes: dict[str, float] = {}
+        self.trace: Callable[[str], None] = lambda text: None
+        self._acting = False
+        self.last_writes: deque[tuple[str, bytes]] = deque(maxlen=20)
+        history.machine.real.machine.on_process.append(self._process)
+        self._died: list[Process] = []
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    # --- While the daemon acts
+
+    def begin(self) -> None:
+        self._acting = True
+
+    def end(self) -> None:
+        self._acting = False
+        self._took_writes()
+
+    def pause(self, paused: bool) -> None:
+        """Somebody else acts in between."""
+        self._acting = not paused
+
+    def _process(self, process: Process, came: bool) -> None:
+        if self._acting and not came:
+            self._died.append(process)
+
+    def _took_writes(self) -> None:
+        """Who wrote over whom."""
+        machine = self.history.machine
+        now = machine.real.monotonic()
+        while machine.real.written:
+            path, data = machine.real.written.popleft()
+            self.count("writes")
+            self.last_writes.append((path, data))
+            self.trace(f"  {now:.0f} write {path} {data!r}")
+            machine.wrote.setdefault(path, set()).update(data.split()[:1])
+            poked = machine.poked_s.get(path)
+            if poked is not None and self._pokes.get(path) != poked:
+                self._pokes[path] = poked
+                times = self.overwrites.setdefault(path, deque())
+                times.append(now)
+                self.count("overwrites")
+                while times and times[0] < now - 60:
+                    times.popleft()
+                files = 2 if path.endswith("/cpu.max") else 1  # two values in one
+                check(
+                    len(times) <= OVERWRITES * files,
+                    f"{path}: a second writer was fought {len(times)} times in a minute",
+                )
+
+    # --- After each step
+
+    def after_step(self) -> None:
+        daemon = self.history.daemon
+        self._outcomes()
+        self._evicted()
+        if daemon.alive:
+            self._alive()
+        self._journaled()
+        check_floors(self.history)
+
+    def _outcomes(self) -> None:
+        daemon = self.history.daemon
+        for outcome in daemon.outcomes:
+            self.count(f"outcome {outcome.result}")
+            self.trace(
+                f"  {outcome.result}: {outcome.owner} {outcome.cgroup} {outcome.resource} wanted "
+                f"{outcome.wanted!r} found {outcome.found!r} written {outcome.written!r} "
+                f"{outcome.text} | {outcome.why.text}"
+            )
+            check(outcome.owner, f"{outcome.path}: {outcome.result} without an owner")
+            check(outcome.why.rule and outcome.why.text, f"{outcome.path}: without a reason")
+            if outcome.result is Result.REFUSED:
+                check(
+                    self.history.troubled or self._was_poked_near(outcome.cgroup),
+                    f"refused without a cause: {outcome.cgroup} {outcome.resource} wanted "
+                    f"{outcome.wanted!r} found {outcome.found!r}: {outcome.text}",
+                )
+        daemon.outcomes.clear()
+
+    def _was_poked_near(self, cgroup: str) -> bool:
+        """Somebody else has changed this cgroup, one above it or one below it: what the kernel
+        refuses then is no mistake of ours."""
+        parts = [part for part in cgroup.split("/") if part]
+        return not parts or any(f"/{parts[0]}/" in path for path in self.history.machine.poked_s)
+
+    def _evicted(self) -> None:
+        history = self.history
+        now = history.machine.real.monotonic()
+        for record in history.daemon.records:
+            self.trace(f"  {record.kind} {record.owner} {record.cgroup} {record.why.text[:200]}")
+            check(
+                not record.why.rule.endswith(".failed") or "failed-before" in record.why.rule,
+                f"a strategy raised: {record.owner}: {record.why.text}",
+            )
+            if record.kind is not Kind.EVICTION:
+                continue
+            self.count(f"eviction {record.result}")
+            if record.result == EvictResult.BEGUN:
+                self.evicting.add(record.cgroup)
+                times = self.evictions.setdefault(
+                    f"{history.daemon.starts} {record.owner}", deque()
+                )
+                times.append(now)
+                while times[0] <= now - 60:
+                    times.popleft()
+                check(len(times) <= PER_MINUTE, f"{record.owner}: {len(times)} evictions a minute")
+                self._may_be_evicted(record.cgroup)
+        history.daemon.records.clear()
+        for process in self._died:
+            self._may_have_died(process)
+        self._died.clear()
+
+    def _may_be_evicted(self, cgroup: str) -> None:
+        if cgroup in APPLICATIONS:
+            check(APPLICATIONS[cgroup] == "BE", f"application {cgroup} was to be evicted")
+            return
+        pods = [pod for pod in self.history.machine.pods.values() if pod.groups.pod == cgroup]
+        check(pods, f"{cgroup} was to be evicted, which is no pod and no application")
+        labels = pods[0].facts.labels or {}
+        enabled = labels.get("koordinator.sh/eviction-enabled")
+        check(pods[0].qos not in ("LSE", "LSR", "SYSTEM"), f"{cgroup} ({pods[0].qos}) was evicted")
+        check(enabled != "false", f"{cgroup} was evicted although it says no")
+        check(
+            pods[0].qos == "BE" or (enabled == "true" and pods[0].priority <= 7999),
+            f"{cgroup} ({pods[0].qos}, {pods[0].facts.priority}, {enabled}) was evicted",
+        )
+
+    def _may_have_died(self, process: Process) -> None:
+        machine = self.history.machine
+        for pod in machine.pods.values():
+            if process in pod.processes:
+                check(
+                    pod.groups.pod in self.evicting,
+                    f"a process of pod {pod.groups.pod} ({pod.qos}) died by koordlet's hand",
+                )
+                return
+        for name, processes in machine.apps.items():
+            if process in processes:
+                check(name in self.evicting, f"a process of {name} died by koordlet's hand")
+
+    def _alive(self) -> None:
+        daemon = self.history.daemon
+        now = daemon.host.monotonic()
+        check(daemon.engine.last_tick == now, f"the last tick was at {daemon.engine.last_tick}")
+        for owned in daemon.parts.actuator.owned():
+            check(owned.owner, f"{owned.path}: without an owner")
+        self.count("conflicts", len(daemon.parts.actuator.conflicts()))
+
+    def _journaled(self) -> None:
+        """Whatever differs from the twin is in the journal, with what the twin holds as its
+        original, and the journal is on the disk."""
+        history = self.history
+        contents = history.daemon.journal_on_disk()
+        self.inexact = self.inexact or not contents.exact
+        originals: dict[str, list[Value]] = {}
+        for entry in contents.entries.values():
+            originals.setdefault(entry.original.path, []).append(entry.original.value)
+            if entry.ours:
+                check(entry.owner, f"{entry.original.path}: journaled without an owner")
+        machine = history.machine
+        for path in tuple(machine.wrote):
+            if path.rpartition("/")[2] in _DEEDS or (
+                path.startswith("/proc/") and "/sys/" not in path
+            ):
+                continue
+            try:
+                real, twin = machine.real.look(path), machine.twin.look(path)
+            except OSError:
+                del machine.wrote[path]  # it went
+                continue
+            if real != twin and not self._is_excused(path, real, twin):
+                check(
+                    path in originals,
+                    f"{path} holds {real!r}, without koordlet {twin!r}, and the journal does not "
+                    "know it",
+                )
+
+    # --- At the end
+
+    def compare(self, *, restored: bool) -> None:
+        """Everything as on the twin. ``restored``: of what restore could not know, too."""
+        machine = self.history.machine
+        real, twin = settings_of(machine.real), settings_of(machine.twin)
+        wrong = []
+        for path in sorted(real.keys() | twin.keys()):
+            here, there = real.get(path), twin.get(path)
+            if here != there and not self._is_excused(path, here, there):
+                wrong.append(f"{path}: {here!r}, without koordlet {there!r}")
+        check(not wrong, "not as before:\n  " + "\n  ".join(wrong))
+        for process, before in machine.alive_pairs():
+            score, was = process.oom_score_adj, before.oom_score_adj
+            check(score == was, f"process {process.pid}: oom_score_adj {score}, was {was}")
+            cookies = [thread.cookie for thread in process.threads.values()]
+            check(not any(cookies), f"process {process.pid}: cookies {cookies}")
+        left = self.history.daemon.journal_on_disk().entries
+        check(not left, f"still in the journal: {[tuple(key) for key in left]}")
+
+    def _is_excused(self, path: str, real: str | None, twin: str | None) -> bool:
+        """Differences that are documented."""
+        if self.inexact and path in self.history.machine.poked_s:
+            return True  # a full disk: then every value counts as ours
+        if (
+            path.endswith("cpuset.cpus")
+            and real is not None
+            and twin is not None
+            and not twin.strip()
+        ):
+            # v2 takes no empty list with tasks in the group; that of all CPUs does the same.
+            online = self.history.machine.real.options.topology.online
+            return parse_cpulist(real.strip()) == online
+        return False
+
+
+def objects_of_gone(history: History) -> Iterator[str]:
+    """State that still speaks of pods that are gone, as the names of where it is."""
+    gone = history.machine.gone | {uid.replace("-", "_") for uid in history.machine.gone}
+    engine = history.daemon.engine
+    parts = engine.parts
+    places: dict[str, object] = {
+        f"memory of {name}": runs.memory for name, runs in engine.runs.items()
+    }
+    actuator = parts.actuator
+    places |= {
+        "actuator states": list(actuator._files.states),
+        "actuator told": list(actuator._told),
+        "actuator in order": list(actuator._in_order),
+        "actuator targets": list(actuator._votes.targets),
+        "actuator claims": [list(each) for each in actuator._votes._wanted.values()],
+        "actuator plans": list(actuator._votes._plans.values()),
+        "alarms": list(engine.alarms_heard),
+        "alarms armed": [each.source for each in parts.alarms.describe()],
+        "evictor failed": list(engine.evictions._evictor._failed),
+        "evictor cases": list(engine.evictions._evictor._cases),
+        "journal": list(parts.journal.entries),
+        "problems": list(parts.problems),
+        "pods": [pod.uid for pod in parts.state.pods()],
+    }
+    for place, what in places.items():
+        text = repr(what)
+        for uid in gone:
+            if uid in text:
+                yield f"{place}: {uid}"
+                break

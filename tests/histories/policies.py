@@ -1,0 +1,234 @@
+"""Random configurations that are valid, or refused as they should be.
+
+Reading a file takes longer than ten ticks, so each piece is read once and the pieces are put
+together: a section of the NodeSLO, or a table, does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from koordlet.config.errors import ConfigErrors
+from koordlet.config.load import Loaded, load
+from koordlet.config.origins import leaves
+from tests.histories.machine import APPLICATIONS
+
+_THRESHOLDS = (
+    "enable = false",
+    "enable = true",
+    'enable = true\ncpuSuppressPolicy = "cfsQuota"\ncpuSuppressThresholdPercent = 50',
+    'enable = true\ncpuSuppressPolicy = "cfsQuota"\ncpuSuppressMinPercent = 25',
+    'enable = true\ncpuSuppressPolicy = "cpuset"\ncpuSuppressMinPercent = 50',
+    "enable = true\nmemoryEvictThresholdPercent = 30\nmemoryEvictLowerPercent = 20",
+    "enable = true\nmemoryEvictThresholdPercent = 40\nevictEnabledPriorityThreshold = 5999",
+    "enable = true\ncpuEvictThresholdPercent = 40\nevictEnabledPriorityThreshold = 7999",
+    """enable = true
+    cpuEvictBESatisfactionLowerPercent = 60
+    cpuEvictBESatisfactionUpperPercent = 80
+    cpuEvictTimeWindowSeconds = 2
+    cpuEvictBEUsageThresholdPercent = 10""",
+    """enable = true
+    memoryAllocatableEvictThresholdPercent = 20
+    memoryAllocatableEvictLowerPercent = 10
+    allocatableEvictPriorityThreshold = 7999""",
+)
+_BURST = (
+    'policy = "none"',
+    'policy = "auto"',
+    'policy = "cpuBurstOnly"\ncpuBurstPercent = 150',
+    'policy = "cfsQuotaBurstOnly"\ncfsQuotaBurstPeriodSeconds = 10\nsharePoolThresholdPercent = 80',
+    'policy = "auto"\ncfsQuotaBurstPercent = 200\nsharePoolThresholdPercent = 1',
+)
+_CLASS = "[slo.resourceQOSStrategy.{}Class.{}]\nenable = true\n"
+
+
+def _of(qos: str, block: str, text: str = "") -> str:
+    return _CLASS.format(qos, block) + text + "\n"
+
+
+_QOS = (
+    "",
+    _of("be", "cpuQOS", "groupIdentity = -1"),
+    _of("be", "cpuQOS", "groupIdentity = -1") + _of("ls", "cpuQOS", "groupIdentity = 2"),
+    '[slo.resourceQOSStrategy.policies]\ncpuPolicy = "coreSched"\n'
+    + _of("be", "cpuQOS", "schedIdle = 1")
+    + _of("ls", "cpuQOS"),
+    _of("ls", "memoryQOS", "minLimitPercent = 100\nlowLimitPercent = 100\nthrottlingPercent = 80")
+    + _of("be", "memoryQOS", "throttlingPercent = 50\nwmarkRatio = 80"),
+    _of("lsr", "memoryQOS", "minLimitPercent = 100\nthrottlingPercent = 100")
+    + _of("ls", "memoryQOS", "lowLimitPercent = 50\noomKillGroup = 1")
+    + _of("be", "memoryQOS", "pageCacheEnable = true\npageCacheLimitPercent = 50"),
+    _of("be", "resctrlQOS", "catRangeEndPercent = 30\nmbaPercent = 20") + _of("ls", "resctrlQOS"),
+    _of("be", "blkioQOS")
+    + '[[slo.resourceQOSStrategy.beClass.blkioQOS.blocks]]\nname = "/dev/vda"\ntype = "device"\n'
+    "ioCfg = {readIOPS = 100, writeBPS = 1048576, ioWeightPercent = 10}\n",
+    '[slo.resourceQOSStrategy.policies]\nnetQOSPolicy = "terway-qos"\n'
+    + _of("be", "networkQOS", "ingressLimit = 40\negressLimit = 40")
+    + _of("ls", "networkQOS", "ingressRequest = 50"),
+)
+_SYSTEM = (
+    "",
+    "minFreeKbytesFactor = 100\nwatermarkScaleFactor = 150",
+    "minFreeKbytesFactor = 300\nmemcgReapBackGround = 1\nschedGroupIdentityEnabled = 1",
+)
+_STRATEGIES = ("cpu_suppress", "cpu_burst", "memory_qos", "resctrl_qos", "cpu_evict")
+_STRATEGIES += ("memory_evict", "blkio_qos", "system_knobs")
+_HOOKS = ("cpu_qos", "batch_resource", "cpu_normalization", "cpuset", "core_sched")
+_HOOKS += ("oom_score_adj", "resctrl", "terway_qos")
+PER_MINUTE = 3
+"""Evictions of one strategy."""
+_BASE = f"""
+[node]
+name = "node-1"
+[node.allocatable]
+"kubernetes.io/batch-cpu" = "3000"
+"kubernetes.io/batch-memory" = "4Gi"
+[strategies.cpu-evict]
+max_per_minute = {PER_MINUTE}
+cool_down_seconds = 2
+[strategies.memory-evict]
+max_per_minute = {PER_MINUTE}
+cool_down_seconds = 1
+"""
+_REFUSED = (
+    """[slo.resourceUsedThresholdWithBE]
+    memoryEvictThresholdPercent = 30
+    memoryEvictLowerPercent = 60
+    """,
+    _of("be", "resctrlQOS", "catRangeStartPercent = 80\ncatRangeEndPercent = 20"),
+    "[slo.resourceUsedThresholdWithBE]\ncpuSuppressThresholdPercent = 101\n",
+    "[hooks.cpuset\n",
+    '[daemon]\nmode = "sometimes"\n',
+)
+
+
+class Policy(msgspec.Struct, frozen=True):
+    """Which piece of each table is in force; ``off``: strategies and hooks switched off."""
+
+    thresholds: int = 0
+    burst: int = 0
+    qos: int = 0
+    system: int = 0
+    evict: str = "never"
+    observe: bool = False
+    restore_on_stop: bool = False
+    off: frozenset[str] = frozenset()
+    reserved: str = ""
+
+
+def first(chance: random.Random) -> Policy:
+    """One with something to do."""
+    return Policy(
+        chance.randrange(1, len(_THRESHOLDS)),
+        chance.randrange(len(_BURST)),
+        chance.randrange(len(_QOS)),
+        chance.randrange(len(_SYSTEM)),
+        chance.choice(("never", "stop", "freeze")),
+    )
+
+
+def another(policy: Policy, chance: random.Random) -> Policy:
+    """The same with one or two parts of the NodeSLO changed."""
+    for _ in range(chance.choice((1, 2))):
+        name, pieces = chance.choice(
+            (
+                ("thresholds", _THRESHOLDS),
+                ("burst", _BURST),
+                ("qos", _QOS),
+                ("qos", _QOS),
+                ("system", _SYSTEM),
+            )
+        )
+        policy = msgspec.structs.replace(policy, **{name: chance.randrange(len(pieces))})
+    return policy
+
+
+def switched(policy: Policy, chance: random.Random) -> Policy:
+    """With a strategy or hook off, or on again."""
+    switches = [f"strategies.{name}" for name in _STRATEGIES] + [f"hooks.{name}" for name in _HOOKS]
+    return msgspec.structs.replace(policy, off=policy.off ^ {chance.choice(switches)})
+
+
+def minimum_percent(policy: Policy) -> int:
+    """Of the node's CPU, which best effort always gets; 0 where suppress is off or has none."""
+    if "strategies.cpu_suppress" in policy.off:
+        return 0
+    slo = _piece("resourceUsedThresholdWithBE", _THRESHOLDS[policy.thresholds]).slo
+    rules = slo.resource_used_threshold_with_be
+    assert rules is not None
+    return (rules.cpu_suppress_min_percent or 0) if rules.enable else 0
+
+
+def loaded(policy: Policy, directory: Path) -> Loaded:
+    """The configuration of ``policy`` for a daemon with its files in ``directory``."""
+    base = _read(_BASE)
+    config = base.config
+    for switch in policy.off:
+        config = _switched_off(config, switch)
+    replace = msgspec.structs.replace
+    config = replace(
+        config,
+        paths=replace(config.paths, state_dir=f"{directory}/state", run_dir=f"{directory}/run"),
+        daemon=replace(
+            config.daemon,
+            mode="observe" if policy.observe else "enforce",
+            on_stop="restore" if policy.restore_on_stop else "keep",
+            cpu_budget_percent=0.0,  # of this test's process: the fake has none of its own
+            memory_budget_bytes=0,
+        ),
+        applications=_read(_applications(policy.evict)).config.applications,
+    )
+    slo = replace(
+        base.slo,
+        resource_used_threshold_with_be=_piece(
+            "resourceUsedThresholdWithBE", _THRESHOLDS[policy.thresholds]
+        ).slo.resource_used_threshold_with_be,
+        cpu_burst_strategy=_piece("cpuBurstStrategy", _BURST[policy.burst]).slo.cpu_burst_strategy,
+        system_strategy=_piece("systemStrategy", _SYSTEM[policy.system]).slo.system_strategy,
+        resource_qos_strategy=_read(_QOS[policy.qos]).slo.resource_qos_strategy,
+    )
+    told = (*leaves(config), *leaves(slo, "slo"))
+    return replace(base, config=config, slo=slo, origins={leaf.path: "a history" for leaf in told})
+
+
+@cache
+def refused() -> None:
+    """What cannot be read is kept out before it reaches the engine."""
+    for text in _REFUSED:
+        with pytest.raises(ConfigErrors):
+            _read.__wrapped__(text)
+
+
+def _applications(evict: str) -> str:
+    return "".join(
+        f'[[applications]]\nname = "{name}"\ncgroup = "{name}"\nqos = "{qos}"\n'
+        f'evict = "{evict if qos == "BE" else "never"}"\n'
+        for name, qos in APPLICATIONS.items()
+    )
+
+
+def _switched_off(config: Any, switch: str) -> Any:
+    table, name = switch.split(".")
+    tables = getattr(config, table)
+    off = msgspec.structs.replace(getattr(tables, name), enable=False)
+    tables = msgspec.structs.replace(tables, **{name: off})
+    return msgspec.structs.replace(config, **{table: tables})
+
+
+def _piece(section: str, text: str) -> Loaded:
+    return _read(f"[slo.{section}]\n{text}\n")
+
+
+@cache
+def _read(text: str) -> Loaded:
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory, "koordlet.toml")
+        file.write_text(text)
+        return load(str(file))
