@@ -3,8 +3,7 @@
 A request is sent at its intended time whether or not earlier ones were answered, and its latency
 counts from that intended time to the last byte of the reply: a late sender or a full queue cannot
 hide (coordinated omission). Arrivals are a Poisson process drawn from a seed, so that every arm
-sees the same ones. Real clients sit on other machines, so this one runs before all normal tasks;
-the kernel kills it should it not rest for ``_RESTLESS_US``.
+sees the same ones. Real clients sit on other machines, so this one runs before all normal tasks.
 
 ``python -m bench.effects.client LOAD OUT``: LOAD is a ``Load`` as JSON. It says ``ready`` on
 standard output, reads the CLOCK_MONOTONIC second to begin at from standard input, and writes
@@ -18,7 +17,6 @@ import array
 import collections
 import os
 import random
-import resource
 import select
 import socket
 import subprocess
@@ -38,7 +36,6 @@ from koordlet.demo.process import die_with_parent, run_first, set_timer_slack
 _LATE_S, _BAD_S = -1.0, -2.0  # in place of a latency
 _READ_BYTES = 1 << 18
 _LOOK_S = 0.5
-_RESTLESS_US = 2_000_000
 _IDLE = -1
 
 
@@ -85,7 +82,6 @@ class Client:
 
         def prepare() -> None:
             die_with_parent(parent)
-            resource.setrlimit(resource.RLIMIT_RTTIME, (_RESTLESS_US, _RESTLESS_US))
             run_first()
 
         self._process = subprocess.Popen(

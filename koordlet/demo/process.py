@@ -31,12 +31,12 @@ def run_first() -> None:
     """This process before all normal ones: SCHED_FIFO, or the best nice value where the cgroup
     has no real-time budget (RT_GROUP_SCHED). Needs CAP_SYS_NICE.
 
-    Children are normal again, and the kernel ends the process when it runs for two seconds
-    without ever sleeping: a real-time process that spins starves the machine.
+    So do the threads it starts. The kernel ends it when one of them runs for two seconds without
+    ever sleeping: a real-time process that spins starves the machine.
     """
     resource.setrlimit(resource.RLIMIT_RTTIME, (_RT_LIMIT_US, _RT_LIMIT_US))
     try:
-        os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(10))
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(10))
     except PermissionError:
         os.setpriority(os.PRIO_PROCESS, 0, _HIGHEST_NICE)
 
