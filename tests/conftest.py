@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 _ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
@@ -10,8 +12,11 @@ _ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Other processes share the real machine: what fails on it is run once more, and listed.
 
-    Tests on the fake kernel never get a second try.
+    Tests on the fake kernel never get a second try, nor those in a virtual machine of
+    `make test-vm`, which they have for themselves.
     """
+    if "KOORDLET_GUEST" in os.environ:
+        return
     for item in items:
         if any(item.get_closest_marker(name) for name in _ON_THE_REAL_MACHINE):
             item.add_marker(pytest.mark.flaky(reruns=1))

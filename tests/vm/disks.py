@@ -55,7 +55,7 @@ _PYTEST = (
     "python",
     "-m",
     "pytest",
-    "-q",
+    "-v",
     "-rfEsR",
     "--color=no",
     "--durations=8",
