@@ -42,7 +42,7 @@ class Runtimes:
         self.hook_server: HookServer | None = None
         if config.nri.enable:
             options = Options(config.nri.socket, config.nri.plugin_name, config.nri.plugin_index)
-            self.plugin = Plugin(asked, parts.told["nri"], options)
+            self.plugin = Plugin(asked, parts.told["nri"], options, held=self._updates.synchronized)
         if config.hook_server.enable:
             self._requested = Requested(told_file(parts.host, config, "requested", Wishes))
             self.hook_server = HookServer(

@@ -22,21 +22,35 @@ Claims = dict[Resource, Wanted]
 
 _TOLD = frozenset(
     resource for resource, fields in FIELDS.items() if fields.nri.startswith("resources.")
-)
+) - {Resource.RESCTRL_GROUP}
+"""A runtime takes the class of cache at creation alone, and passes over it in updates."""
 _GIVEN_UP = Why("nri.given-up", "koordlet does not set this any more; what kubelet asked for")
 
 
 class Updates:
-    """What the runtime was last told of each container, by bare id."""
+    """What the runtime was last told of each container, by bare id. ``_held``: what it had
+    stored when it was synchronized, of containers that nobody updated since."""
 
     def __init__(self) -> None:
         self._told: dict[str, Values] = {}
+        self._held: dict[str, Mapping[Resource, Value]] = {}
         self._nothing_due: tuple[object, object] | None = None
         """The pods and decisions, kept as long as nothing changes, for which nothing was due."""
+
+    def synchronized(self, held: Mapping[str, Mapping[Resource, Value]]) -> None:
+        """The runtime says what it has stored, so what it was told before does not count unless
+        it is in there: an update of kubelet may have come while nobody was connected."""
+        self._nothing_due = None
+        self._held = dict(held)
+        self._told = {
+            bare: {r: v for r, v in self._told.get(bare, {}).items() if _holds(found, r, v)}
+            for bare, found in held.items()
+        }
 
     def answered(self, container_id: str, combined: Combined) -> None:
         """The runtime asked about a container and got this."""
         self._nothing_due = None
+        self._held.pop(bare_id(container_id), None)
         self._told[bare_id(container_id)] = {
             wanted.resource: wanted.value
             for wanted in combined.settings
@@ -69,6 +83,7 @@ class Updates:
             if changes:
                 found[bare] = Combined(tuple(changes))
         self._told = {bare: told for bare, told in self._told.items() if bare in alive}
+        self._held = {bare: held for bare, held in self._held.items() if bare in alive}
         self._nothing_due = None if found else asked
         return found
 
@@ -76,6 +91,7 @@ class Updates:
         """The runtime was told; what it refused is not tried again before it changes."""
         for bare, combined in wanted.items():
             told = self._told.setdefault(bare, {})
+            self._held.pop(bare, None)
             for each in combined.settings:
                 if each.why is _GIVEN_UP:
                     told.pop(each.resource, None)
@@ -83,10 +99,18 @@ class Updates:
                     told[each.resource] = each.value
 
     def _changes(self, bare: str, container: ContainerFacts, wanted: Claims) -> list[Wanted]:
-        told = self._told.get(bare, {})
+        told = self._told.setdefault(bare, {})
+        if (held := self._held.get(bare)) is not None:
+            # Of the run before, or while nobody was connected: it has the value already.
+            told |= {r: each.value for r, each in wanted.items() if _holds(held, r, each.value)}
         changes = [each for each in wanted.values() if told.get(each.resource) != each.value]
         for resource in told.keys() - wanted.keys():
             value = (container.requested or {}).get(resource, UNASKED.get(resource))
             if value is not None:
                 changes.append(Wanted("nri", resource, value, _GIVEN_UP))
         return changes
+
+
+def _holds(held: Mapping[Resource, Value], resource: Resource, value: Value) -> bool:
+    """A runtime leaves out what nobody has limited."""
+    return held.get(resource, UNASKED.get(resource)) == value

@@ -6,7 +6,7 @@ they come. Imports protobuf.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -23,6 +23,10 @@ _POD_STAGES = {
     pb.RUN_POD_SANDBOX: Stage.RUN_POD_SANDBOX,
     pb.STOP_POD_SANDBOX: Stage.STOP_POD_SANDBOX,
 }
+
+
+Held = Callable[[Mapping[str, Mapping[Resource, Value]]], None]
+"""Takes bare container id -> what the runtime has stored of its resources, of all there are."""
 
 
 class Told(Protocol):
@@ -53,9 +57,10 @@ class Events:
     Methods raise HookFailedError where the runtime's operation shall fail.
     """
 
-    def __init__(self, ask: Ask, told: Told) -> None:
+    def __init__(self, ask: Ask, told: Told, held: Held) -> None:
         self._ask = ask
         self._told = told
+        self._held = held
         self._sandboxes: dict[str, _Sandbox] = {}
         self._current: dict[str, str] = {}  # uid -> id of its latest sandbox
         self.runtime = ""
@@ -70,7 +75,7 @@ class Events:
                 self._know(pod, uid)
                 # A second sandbox of a pod: the later one tells, both have their containers.
                 found[uid] = (pod, found[uid][1] if uid in found else [])
-        count = 0
+        held = {}
         for container in containers:
             sandbox = self._sandboxes.get(container.pod_sandbox_id)
             if sandbox is None or container.state == pb.CONTAINER_STOPPED:
@@ -80,11 +85,12 @@ class Events:
             if asked is not None:
                 sandbox.requested[container.id] = asked
             found[sandbox.uid][1].append(container_facts(container, self.runtime, asked))
-            count += 1
+            held[container.id] = fields.requested(container.linux)
+        self._held(held)
         self._told.replace(
             [pod_facts(pod, self.runtime, tuple(inside)) for pod, inside in found.values()]
         )
-        return len(found), count
+        return len(found), len(held)
 
     def create_container(self, pod: Any, container: Any) -> Any | None:
         """``ContainerAdjustment``, None for no change."""

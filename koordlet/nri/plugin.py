@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koordlet.decision.answer import Ask, Combined
+from koordlet.decision.resource import Resource, Value
 from koordlet.nri.errors import (
     ClosedError,
     NotConnectedError,
@@ -28,7 +29,7 @@ from koordlet.nri.status import Phase, Status
 from koordlet.nri.updates import FIRST_SAFE, takes_updates
 
 if TYPE_CHECKING:
-    from koordlet.nri.events import Events, Told
+    from koordlet.nri.events import Events, Held, Told
     from koordlet.nri.session import Session
 
 STABLE_S = 30.0
@@ -40,12 +41,20 @@ PUSH_BATCH = 8
 log = structlog.get_logger()
 
 
-class Plugin:
-    """``ask`` decides; ``told`` remembers who runs. ``status`` changes as things happen."""
+def _nobody(held: Mapping[str, Mapping[Resource, Value]]) -> None:
+    """Wants to know."""
 
-    def __init__(self, ask: Ask, told: Told, options: Options | None = None) -> None:
+
+class Plugin:
+    """``ask`` decides; ``told`` remembers who runs. ``held`` hears at each synchronization what
+    the runtime has stored. ``status`` changes as things happen."""
+
+    def __init__(
+        self, ask: Ask, told: Told, options: Options | None = None, *, held: Held = _nobody
+    ) -> None:
         self._ask = ask
         self._told = told
+        self._held = held
         self._options = options or Options()
         self._events: Events | None = None
         self._session: Session | None = None
@@ -156,7 +165,7 @@ class Plugin:
         from koordlet.nri.session import Session
 
         if self._events is None:
-            self._events = Events(self._ask, self._told)
+            self._events = Events(self._ask, self._told, self._held)
         self._session = Session(reader, writer, self._events, self.status, self._options)
         await self._session.run()
 

@@ -173,6 +173,37 @@ def test_the_runtime_is_told_what_it_did_not_ask_about(asked) -> None:
     assert updates.due(told.pods(), world.engine.wanted) == {}
 
 
+def test_a_restart_tells_the_runtime_only_what_it_does_not_have(asked) -> None:
+    world, ask, updates = asked()
+    world.host.make_pod("cgroupfs", "besteffort", UID, [BOX])
+    ask.pod("nri", Stage.RUN_POD_SANDBOX, batch_pod())
+    found = ask.container("nri", Stage.CREATE_CONTAINER, batch_pod(), box())
+    stored = {wanted.resource: wanted.value for wanted in found.settings}
+    pods = world.parts.told["nri"].pods
+
+    again = Updates()
+    again.synchronized({BOX: stored})
+    assert again.due(pods(), ()) == {}, "before the hooks were asked"
+    world.run(1.0)
+    assert again.due(pods(), world.engine.wanted) == {}
+
+    # An update of kubelet came while nobody was connected.
+    updates.synchronized({BOX: stored | {Resource.CPU_SHARES: 2}})
+    due = updates.due(pods(), world.engine.wanted)
+    assert {w.resource: w.value for w in due[BOX].settings} == {Resource.CPU_SHARES: 512}
+    updates.pushed(due)
+    assert updates.due(pods(), world.engine.wanted) == {}
+
+    # What the run before had told is put back by this one.
+    world.parts.told["nri"].upsert(batch_pod(**{SPEC: "{}"}))
+    world.run(1.0)
+    due = again.due(pods(), world.engine.wanted)
+    assert {w.resource: w.value for w in due[BOX].settings} == {
+        Resource.CPU_QUOTA_US: -1,
+        Resource.MEMORY_LIMIT: -1,
+    }
+
+
 def test_what_came_by_the_runtime_goes_back_to_what_kubelet_asked(asked) -> None:
     world, ask, _ = asked()
     world.host.make_pod("cgroupfs", "besteffort", UID, [])

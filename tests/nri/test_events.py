@@ -10,7 +10,7 @@ from tests.nri.world import World, container, cpu, failed, sandbox
 
 
 def events(world: World) -> Events:
-    found = Events(world, world)
+    found = Events(world, world, world.holds)
     found.runtime = "containerd"
     return found
 
@@ -92,6 +92,7 @@ def test_synchronize_keeps_what_kubelet_asked_for_before() -> None:
     found = world.pods["uid-1"].containers
     assert [each.id for each in found] == ["containerd://sandbox1", "containerd://container1"]
     assert found[1].requested == {Resource.CPU_SHARES: 512}
+    assert world.held == {"container1": {Resource.CPU_SHARES: 2}}
     seen.update_container(sandbox(), adjusted, cpu(quota=9000))
     asked = world.asked[-1][2]
     assert asked is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from koordlet.decision.answer import Combined, HookFailedError, Wanted
@@ -24,6 +24,7 @@ class World:
     pods: dict[str, PodFacts] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     replaced: int = 0
+    held: Mapping[str, Mapping[Resource, Value]] = field(default_factory=dict)
 
     def pod(self, origin: str, stage: Stage, pod: PodFacts) -> Combined:
         assert origin == "nri"
@@ -42,6 +43,9 @@ class World:
     def replace(self, pods: Iterable[PodFacts]) -> None:
         self.pods = {pod.uid: pod for pod in pods}
         self.replaced += 1
+
+    def holds(self, held: Mapping[str, Mapping[Resource, Value]]) -> None:
+        self.held = held
 
     def remove_pod(self, uid: str) -> None:
         self.pods.pop(uid, None)
