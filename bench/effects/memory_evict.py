@@ -9,15 +9,15 @@ not the one that the daemon did.
 from __future__ import annotations
 
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.child import Daemon
+from bench.effects.memory import start
 from bench.effects.memory_load import MIB
-from bench.effects.stage import Running, Stage, managed, stage
+from bench.effects.stage import Running, managed, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.kernel.parse import meminfo
 from koordlet.report.decisions import DecisionLog, Kind
@@ -83,7 +83,7 @@ def measure(manner: str = "", deadline_s: float = _TIMEOUT_S) -> Seen:
     machine without memory to spare."""
     _room()
     with stage(*CLASSES) as on:
-        held = {name: _start(on, name, "hold", _HELD_MIB[name]) for name in ("ls", "calm")}
+        held = {name: start(on, name, "hold", _HELD_MIB[name]) for name in ("ls", "calm")}
         ls_pages = _pages(held["ls"])
         threshold = used_percent() + _ABOVE_PERCENT
         config = on.config(
@@ -95,7 +95,7 @@ def measure(manner: str = "", deadline_s: float = _TIMEOUT_S) -> Seen:
             assert child is not None
             time.sleep(_SETTLE_S)
             total_mib = _total_bytes() // MIB
-            leak = _start(
+            leak = start(
                 on,
                 "leak",
                 "leak",
@@ -128,19 +128,6 @@ def _room() -> None:
             f"{free} % of the memory is available, and the leak wants {_MIN_FREE_PERCENT} %; "
             "run the bench where others use less"
         )
-
-
-def _start(on: Stage, name: str, role: str, *arguments: object) -> Running:
-    """Returns when it has its memory."""
-    command = [sys.executable, "-m", "bench.effects.memory_load", role, *map(str, arguments)]
-    running = on.start(name, name, command, {"PYTHONPATH": str(Path(__file__).parents[2])})
-    end = time.monotonic() + _TIMEOUT_S
-    while not running.log.stat().st_size:
-        running.check()
-        if time.monotonic() > end:
-            raise TimeoutError(f"{name} did not start within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.01)
-    return running
 
 
 def _pages(running: Running) -> int:

@@ -1,0 +1,29 @@
+"""What a daemon's memory floors and limits do for the page cache of a service; cgroup v2."""
+
+from __future__ import annotations
+
+import os
+import statistics
+
+import pytest
+
+from bench.effects import memory
+from bench.figures import NotMeasuredError
+
+pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+
+
+def test_best_effort_is_reclaimed_and_ls_is_not() -> None:
+    if os.geteuid():
+        pytest.skip("needs root")
+    try:
+        arms = memory.measure(repeat=1, rate=20, seconds=5.0, say=print)
+    except NotMeasuredError as error:
+        pytest.skip(str(error))
+    [alone], [unmanaged], [managed] = (arms[name] for name in ("alone", "unmanaged", "managed"))
+    # 20 requests look up 80 pages a second, and most of them are gone without help.
+    assert unmanaged.refaults > 100
+    assert managed.refaults < 0.2 * unmanaged.refaults
+    assert managed.ls_mib > 0.9 * alone.ls_mib
+    assert unmanaged.ls_mib < 0.8 * alone.ls_mib
+    assert statistics.median(managed.waits_ms) <= 1.5 * statistics.median(unmanaged.waits_ms)
