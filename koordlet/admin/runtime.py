@@ -27,8 +27,9 @@ class NriView(msgspec.Struct, frozen=True, kw_only=True):
     ``phase``: a ``nri.status.Phase``. ``since``: of the connection, else of its loss. ``pods`` and
     ``containers``: told when it began. ``events``: name -> how many. ``adjusted``: containers
     created with a change; ``updated``: updates of kubelet answered with one; ``pushed``: updates
-    that koordlet asked for; ``refused``: operations failed on purpose. ``next_attempt_s``: seconds
-    until it is tried again, None while connected or switched off. The latencies are those of our
+    that koordlet asked for, which it does while ``pushes``; ``no_push_why``: why it does not,
+    while connected; ``refused``: operations failed on purpose. ``next_attempt_s``: seconds until
+    it is tried again, None while connected or switched off. The latencies are those of our
     answers, None before the first.
     """
 
@@ -45,6 +46,8 @@ class NriView(msgspec.Struct, frozen=True, kw_only=True):
     adjusted: int = 0
     updated: int = 0
     pushed: int = 0
+    pushes: bool = False
+    no_push_why: str = ""
     refused: int = 0
     errors: int = 0
     last_error: str = ""

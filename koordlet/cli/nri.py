@@ -25,6 +25,7 @@ def lines(view: NriView) -> list[str]:
         ("found", f"{view.pods} pods, {view.containers} containers when it began"),
         ("events", ", ".join(f"{count} {name}" for name, count in view.events.items()) or "none"),
         ("changed", _changed(view)),
+        ("pushing", _pushing(view)),
         ("answers", f"p50 {_ms(view.handler_p50_ms)}, p99 {_ms(view.handler_p99_ms)}"),
         ("errors", f"{view.errors}{f', the last: {view.last_error}' if view.last_error else ''}"),
         ("reconnects", str(view.reconnects)),
@@ -55,6 +56,13 @@ def _changed(view: NriView) -> str:
         f"{view.adjusted} containers when created, {view.updated} updates of kubelet, "
         f"{view.pushed} by updates of ours, {view.refused} operations refused"
     )
+
+
+def _pushing(view: NriView) -> str:
+    """Whether the runtime hears of changes before it asks."""
+    if view.pushes:
+        return "changes are told to the runtime at once"
+    return f"no: {view.no_push_why or 'not connected'}"
 
 
 def _ms(value: float | None) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from koordlet.admin.runtime import NriView
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.nri.status import Durations, Phase, Status
+from koordlet.nri.updates import why_not
 from koordlet.report import metrics as r
 from koordlet.report.metrics import Metrics
 
@@ -14,9 +15,11 @@ from koordlet.report.metrics import Metrics
 def nri_view(status: Status, now: float) -> NriView:
     """``now``: unix seconds."""
     waits = status.phase is not Phase.CONNECTED and status.next_attempt_at is not None
+    connected = status.phase is Phase.CONNECTED
+    no_push = why_not(status.runtime_name, status.nri_version) if connected else ""
     return NriView(
         enabled=True,
-        connected=status.phase is Phase.CONNECTED,
+        connected=connected,
         phase=status.phase,
         socket=status.socket,
         since=status.since,
@@ -28,6 +31,8 @@ def nri_view(status: Status, now: float) -> NriView:
         adjusted=status.adjusted,
         updated=status.updated,
         pushed=status.pushed,
+        pushes=connected and not no_push,
+        no_push_why=no_push,
         refused=status.refused,
         errors=status.errors,
         last_error=status.last_error,

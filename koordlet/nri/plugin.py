@@ -26,7 +26,7 @@ from koordlet.nri.errors import (
 )
 from koordlet.nri.options import Options
 from koordlet.nri.status import Phase, Status
-from koordlet.nri.updates import FIRST_SAFE, takes_updates
+from koordlet.nri.updates import takes_updates, why_not
 
 if TYPE_CHECKING:
     from koordlet.nri.events import Events, Held, Told
@@ -99,13 +99,8 @@ class Plugin:
         session = self._session
         if session is None or not self.is_connected:
             raise NotConnectedError("no container runtime is connected by NRI")
-        if not takes_updates(self.status.nri_version):
-            told = self.status.nri_version or "of a version it does not tell"
-            needs = ".".join(map(str, FIRST_SAFE))
-            raise UnsafeUpdateError(
-                f"{self.status.runtime_name} has NRI {told}, and can lock up on updates that it "
-                f"did not ask for; NRI {needs} does not"
-            )
+        if why := why_not(self.status.runtime_name, self.status.nri_version):
+            raise UnsafeUpdateError(why)
         from koordlet.nri import changes
 
         found = {cid: changes.update(cid, combined) for cid, combined in wanted.items()}

@@ -14,6 +14,18 @@ FIRST_SAFE = (0, 12, 1)
 _VERSION = re.compile(r"v?(\d+)\.(\d+)\.(\d+)(-)?")
 
 
+def why_not(runtime: str, nri_version: str) -> str:
+    """Why a runtime cannot be told updates; empty where it can."""
+    if takes_updates(nri_version):
+        return ""
+    told = nri_version or "of a version it does not tell"
+    needs = ".".join(map(str, FIRST_SAFE))
+    return (
+        f"{runtime} has NRI {told}, and can lock up on updates that it did not ask for; "
+        f"NRI {needs} does not"
+    )
+
+
 def takes_updates(nri_version: str) -> bool:
     """``nri_version``: of its NRI library, as the runtime tells it; those before 0.12 do not."""
     found = _VERSION.match(nri_version)

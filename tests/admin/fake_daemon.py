@@ -438,6 +438,7 @@ class FakeDaemon:
             adjusted=6,
             updated=3,
             pushed=2,
+            no_push_why="containerd has NRI of a version it does not tell",
             refused=1,
             errors=1,
             last_error="connection closed",

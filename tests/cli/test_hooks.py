@@ -165,7 +165,14 @@ def test_the_view_of_a_connection() -> None:
     assert (view.events, view.errors, view.last_error) == ({"CreateContainer": 1}, 1, "EOF")
     assert view.handler_p50_ms is None
     status.phase = Phase.CONNECTED
-    assert nri_view(status, now=100.0).next_attempt_s is None
+    view = nri_view(status, now=100.0)
+    assert view.next_attempt_s is None
+    assert not view.pushes and "a version it does not tell" in view.no_push_why
+    assert any(line.startswith("pushing    no: ") for line in nri.lines(view))
+    status.nri_version = "v0.12.1"
+    view = nri_view(status, now=100.0)
+    assert (view.pushes, view.no_push_why) == (True, "")
+    assert "pushing    changes are told to the runtime at once" in nri.lines(view)
 
 
 def test_the_metrics_of_a_connection() -> None:
