@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import inspect
 import os
 import shlex
 import shutil
@@ -116,7 +117,7 @@ def packages_disk(image: Path) -> Path:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     version = _version(image)
-    recipe = repr((wanted, version, _PLATFORMS, Path(__file__).read_text()))
+    recipe = repr((wanted, version, _PLATFORMS, _LAUNCHER, inspect.getsource(_make_prefix)))
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
     disk = cache() / f"packages-{version}-{key}.img"
     with _locked(cache() / f"packages-{version}.lock"):

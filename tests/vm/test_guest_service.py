@@ -61,13 +61,14 @@ name = "plain"
 systemd_unit = "plain.service"
 qos = "BE"
 """
-_SPIN = "[Service]\nExecStart=/bin/sh -c 'while :; do :; done'\n"
+# One thread of the host runs all CPUs of the guest: what spins on one of them slows all the others.
+_IDLE = "[Service]\nExecStart=/bin/sleep infinity\n"
 FILES = {
     # What systemd enables a controller for; AllowedCPUs= has an effect on v2 alone.
-    "shop.service": "[Service]\nExecStart=/bin/sleep infinity\nCPUWeight=100\n",
+    "shop.service": _IDLE + "CPUWeight=100\n",
     "batch.slice": "[Slice]\nCPUWeight=50\nAllowedCPUs=0-3\n",
-    "batch.service": _SPIN + "Slice=batch.slice\nCPUWeight=100\nNice=19\n",
-    "plain.service": "[Service]\nExecStart=/bin/sleep infinity\n",
+    "batch.service": _IDLE + "Slice=batch.slice\nCPUWeight=100\n",
+    "plain.service": _IDLE,
     f"{SERVICE}.d/emulated.conf": (
         "[Service]\nTimeoutStartSec=120\nTimeoutStopSec=60\nWatchdogSec=60\n"
     ),
@@ -127,7 +128,7 @@ def until(true: Callable[[], object], what: str) -> None:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
-    """Installed and not started; two best-effort loads and a service run."""
+    """Installed and not started; two best-effort groups and a service are there."""
     made = Node()
     for unit in (REPOSITORY / "systemd").glob("koordlet*.s*"):
         (UNITS / unit.name).write_text(unit.read_text())
@@ -138,22 +139,22 @@ def node() -> Iterator[Node]:
     Path("/etc/koordlet/koordlet.toml").write_text(CONFIG.format(policy="cfsQuota"))
     run("systemctl", "daemon-reload")
     run("systemctl", "start", "shop.service", "batch.service", "plain.service")
-    spinner = None
+    sleeper = None
     try:
         for root in made.layout.roots:
             Path(root, OWN_BE).mkdir()
         if (cpuset := made.layout.v1.get("cpuset")) is not None:
             for file in ("cpuset.cpus", "cpuset.mems"):
                 Path(cpuset, OWN_BE, file).write_text(Path(cpuset, file).read_text())
-        spinner = subprocess.Popen(["sh", "-c", "while :; do :; done"])
+        sleeper = subprocess.Popen(["sleep", "infinity"])
         for root in made.layout.roots:
-            Path(root, OWN_BE, "cgroup.procs").write_text(str(spinner.pid))
+            Path(root, OWN_BE, "cgroup.procs").write_text(str(sleeper.pid))
         made.found = made.values()
         yield made
     finally:
-        if spinner is not None:
-            spinner.kill()
-            spinner.wait()
+        if sleeper is not None:
+            sleeper.kill()
+            sleeper.wait()
         run("systemctl", "stop", SERVICE, "shop.service", "batch.service", "plain.service")
         for root in made.layout.roots:
             if Path(root, OWN_BE).exists():
