@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from google.protobuf.message import DecodeError
 
 from koordlet.decision.strategy import Stage
@@ -32,21 +33,28 @@ class HookError(Exception):
     """The hook server gave no usable answer; the text says which one and why."""
 
 
+class AwayError(HookError):
+    """It is down, hangs or talks nonsense. The client logs when that begins and when it ends."""
+
+
 class HookClient:
-    """``budget_s``: what one call may take."""
+    """``budget_s``: what one call may take. ``unasked``: calls since it is away."""
 
     def __init__(self, socket: str, budget_s: float) -> None:
         self.socket = socket
         self.breaker = Breaker()
+        self.unasked = 0
         self._budget_s = budget_s
         self._channel: grpc.aio.Channel | None = None
+        self._log = structlog.get_logger()
 
     async def call(self, stage: Stage, request: Any) -> Any:
         """Raises HookError."""
         loop = asyncio.get_running_loop()
         if not self.breaker.admits(loop.time()):
             wait_s = max(self.breaker.until_s - loop.time(), 0)
-            raise HookError(f"{self.breaker.error}; not asked for another {wait_s:.1f} s")
+            self.unasked += 1
+            raise AwayError(f"{self.breaker.error}; not asked for another {wait_s:.1f} s")
         try:
             return await self._call(stage, request)
         except asyncio.CancelledError:
@@ -56,19 +64,18 @@ class HookClient:
     async def _call(self, stage: Stage, request: Any) -> Any:
         import grpc
 
-        loop = asyncio.get_running_loop()
         method = self._open().unary_unary(f"{SERVICE}{stage}Hook", None, None)
         try:
             answer = await method(request.SerializeToString(), timeout=self._budget_s)
         except grpc.aio.AioRpcError as error:
             text = f"{self.socket}: {stage}: {error.code().name}: {error.details()}"
             if error.code() is grpc.StatusCode.UNAVAILABLE:
-                self.breaker.failed(loop.time(), text, at_once=True)
-            elif error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                self.breaker.failed(loop.time(), text, at_once=False)
+                raise self._away(text, at_once=True) from error
+            if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                away = self._away(text, at_once=False)
                 await self._forget_channel()
-            else:  # it lives, and says no to this call
-                self.breaker.succeeded()
+                raise away from error
+            self._answers()  # it lives, and says no to this call
             raise HookError(text) from error
         response = (
             hook.PodSandboxHookResponse()
@@ -79,10 +86,22 @@ class HookClient:
             response.ParseFromString(answer)
         except DecodeError as error:
             text = f"{self.socket}: {stage}: the answer is no {type(response).__name__}"
-            self.breaker.failed(loop.time(), text, at_once=False)
-            raise HookError(text) from error
-        self.breaker.succeeded()
+            raise self._away(text, at_once=False) from error
+        self._answers()
         return response
+
+    def _away(self, error: str, *, at_once: bool) -> AwayError:
+        if not self.breaker.error:
+            self._log.warning("hook_server_away", socket=self.socket, error=error)
+        self.unasked += 1
+        self.breaker.failed(asyncio.get_running_loop().time(), error, at_once=at_once)
+        return AwayError(error)
+
+    def _answers(self) -> None:
+        if self.breaker.error:
+            self._log.info("hook_server_back", socket=self.socket, calls_without_it=self.unasked)
+        self.unasked = 0
+        self.breaker.succeeded()
 
     async def close(self) -> None:
         await self._forget_channel()

@@ -13,7 +13,7 @@ from koordlet.decision.strategy import Stage
 from koordlet.runtimeproxy.contract import Refusal
 from koordlet.runtimeproxy.grpc_message import MAX_MESSAGE_BYTES
 from koordlet.runtimeproxy.headers import GRPC_OK, GRPC_UNKNOWN
-from koordlet.runtimeproxy.hook_client import HookClient, HookError
+from koordlet.runtimeproxy.hook_client import AwayError, HookClient, HookError
 from koordlet.runtimeproxy.hook_config import HookConfig
 from koordlet.runtimeproxy.merge import BadAnswerError
 from koordlet.runtimeproxy.methods import METHODS, Message, Method
@@ -136,8 +136,7 @@ class Interception:
             if server.fails:
                 self._hooks.count(self._path, "refused")
                 return Refusal(GRPC_UNKNOWN, f"hook server err: {error}")
-            self._hooks.count(self._path, "failed")
-            self._log.warning("hook_failed", method=self._path, error=str(error), effect="none")
+            self._failed(error)
             return None
         self._hooks.count(self._path, "unchanged" if changed is None else "changed")
         return changed
@@ -160,7 +159,11 @@ class Interception:
         try:
             await self._hooks.client(server.socket).call(stage, facts)
         except HookError as error:
-            self._hooks.count(self._path, "failed")
+            self._failed(error)
+
+    def _failed(self, error: HookError | BadAnswerError) -> None:
+        self._hooks.count(self._path, "failed")
+        if not isinstance(error, AwayError):
             self._log.warning("hook_failed", method=self._path, error=str(error), effect="none")
 
     async def _about(self) -> Message | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.wire.pb import cri_pb2 as cri
 from koordlet.wire.pb import hook_pb2 as hook
@@ -243,13 +244,21 @@ async def test_the_hook_server_is_away_and_comes_back(tmp_path: Path) -> None:
     async with world(tmp_path, batch) as place:
         write_config(tmp_path, other := str(tmp_path / "later.sock"), "Ignore")
         await place.proxy.hooks.reload()
-        await place.run_pod()
-        assert place.counted("RunPodSandbox") == {"failed": 1}
-        server = await serve(place.hooks, other)
-        client = place.proxy.hooks.clients[other]
-        await asyncio.sleep(max(client.breaker.until_s - asyncio.get_running_loop().time(), 0))
-        await place.run_pod()
-        assert place.counted("RunPodSandbox") == {"failed": 1, "changed": 1}
+        with capture_logs() as logs:
+            client = place.proxy.hooks.client(other)
+            for _ in range(3):
+                await place.run_pod()
+            assert place.counted("RunPodSandbox") == {"failed": 3}
+            server = await serve(place.hooks, other)
+            await asyncio.sleep(max(client.breaker.until_s - asyncio.get_running_loop().time(), 0))
+            for _ in range(2):
+                await place.run_pod()
+        assert place.counted("RunPodSandbox") == {"failed": 3, "changed": 2}
+        said = [{k: log.get(k) for k in ("event", "socket", "calls_without_it")} for log in logs]
+        assert said == [
+            {"event": "hook_server_away", "socket": other, "calls_without_it": None},
+            {"event": "hook_server_back", "socket": other, "calls_without_it": 3},
+        ]
         await server.stop(None)
 
 
