@@ -17,7 +17,7 @@ from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.reclaim import Reclaimer
 from koordlet.actuator.restore import RestoreReport, restore, together
 from koordlet.config.load import Loaded
-from koordlet.daemon import options
+from koordlet.daemon import cookies, options
 from koordlet.daemon.evictions import Evictions
 from koordlet.daemon.news import News
 from koordlet.daemon.parts import Parts, journal_path, node_name
@@ -284,6 +284,7 @@ class Engine:
         """The actuator's audit: something was written, or an outcome changed."""
         record = record_of(outcome, _wake_text(self._wake))
         self.parts.metrics.inc(metrics.DECISIONS, (outcome.owner, outcome.result))
+        cookies.count(self.parts.metrics, outcome)
         self.parts.tell(record)
 
     def alarmed(self, wake: Wake) -> None:

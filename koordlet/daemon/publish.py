@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
 from koordlet.collectors.psi import PsiCollector, Reading
+from koordlet.daemon import cookies
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.nri_view import publish_nri
 from koordlet.daemon.usage import Usage
@@ -91,7 +92,9 @@ def _hooks(engine: Engine) -> None:
         metrics.set(family, float(len(cpus_of(pools))))
     owners = {c.cgroup: (pod, c) for pod in snapshot.pods for c in pod.containers}
     scores: dict[r.Labels, float] = {}
-    for setting in (each for decision in engine.wanted for each in decision.plan.settings):
+    wanted = [each for decision in engine.wanted for each in decision.plan.settings]
+    cookies.publish(metrics, wanted, owners, engine.parts.knobs.cookies)
+    for setting in wanted:
         if setting.resource is Resource.OOM_SCORE_ADJ and setting.cgroup in owners:
             pod, container = owners[setting.cgroup]
             scores[*_names(pod), container.name] = float(setting.value)

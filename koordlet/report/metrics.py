@@ -154,6 +154,20 @@ CONTAINER_OOM_SCORE_ADJ = Family(
     (*_POD, "container_name"),
     node=True,
 )
+CONTAINER_CORE_SCHED_COOKIE = Family(
+    "container_core_sched_cookie",
+    Kind.GAUGE,
+    "Always 1: the core-scheduling group of a container, and the cookie of that group",
+    (*_POD, "container_name", "container_id", "core_sched_group", "core_sched_cookie"),
+    node=True,
+)
+CORE_SCHED_COOKIE_MANAGE_STATUS = Family(
+    "core_sched_cookie_manage_status",
+    Kind.COUNTER,
+    "Times that processes were given the cookie of a group or lost it, or that it failed",
+    ("core_sched_group", "status"),
+    node=True,
+)
 CPUSET_SHARE_POOL_CPU_CORES = Family(
     "cpuset_share_pool_cpu_cores", Kind.GAUGE, "CPUs that LS pods share", node=True
 )

@@ -19,6 +19,8 @@ from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, World, suppress
 MakeWorld = Callable[..., World]
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
+    "container_core_sched_cookie",
+    "core_sched_cookie_manage_status",
     "container_scaled_cfs_burst_us",
     "container_scaled_cfs_quota_us",
     "eviction_duration_seconds",
