@@ -17,8 +17,9 @@ from pathlib import Path
 
 from koordlet.demo.process import die_with_parent
 
-_READY_TIMEOUT_S = 20.0
-_STOP_TIMEOUT_S = 10.0
+# An emulated guest on a busy machine takes most of a minute for either.
+_READY_TIMEOUT_S = 120.0
+_STOP_TIMEOUT_S = 60.0
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 _PATHS = """\
