@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from bench.effects import services
 from bench.effects.client import Latencies
-from bench.effects.stage import Stage, in_turn, managed, measure, median, stage
+from bench.effects.stage import Stage, check_calm, in_turn, managed, measure, median, stage
 from bench.figures import Figure
 from koordlet.decision.resource import Resource
 
@@ -37,10 +37,11 @@ class Seen:
 
 
 def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
-    """Raises PermissionError without root, NotMeasuredError without the programs."""
+    """Raises PermissionError without root, NotMeasuredError without the programs or on a
+    busy machine."""
     seconds, usual = (3.0, 1) if smoke else (20.0, 5)
     say("how long nginx works for a page")
-    burst = _requests_a_burst(1.0 if smoke else 3.0)
+    burst = _requests_a_burst(smoke)
     arms = {
         "no quota": lambda: _arm(burst, seconds, "none", quota=False),
         "off": lambda: _arm(burst, seconds, "none", quota=True),
@@ -49,10 +50,13 @@ def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> l
     return [Figure("requests a burst", burst, ""), *_figures(in_turn(arms, repeat or usual, say))]
 
 
-def _requests_a_burst(seconds: float) -> int:
+def _requests_a_burst(smoke: bool) -> int:
+    seconds = 1.0 if smoke else 3.0
     with stage("ls") as on:
         server = _server(on)
         seen = measure(on, {"nginx": server.load(_PROBING_RATE, seconds)})
+    if not smoke:
+        check_calm(seen)
     cost_us = seen.used.cores["ls"] / _PROBING_RATE * 1e6
     return max(round(BURST_US / cost_us), 1)
 

@@ -28,10 +28,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class Used:
-    """``node_share``: of all CPUs. ``throttled``: periods of the group that ended throttled."""
+    """Shares are of all CPUs; ``others_share`` is outside of the groups: clients, daemon, and
+    whatever else runs on the machine. ``throttled``: periods of the group that ended throttled."""
 
     seconds: float
     node_share: float
+    others_share: float
     cores: Mapping[str, float]
     throttled: Mapping[str, int]
 
@@ -62,11 +64,14 @@ class Meter:
 
 
 def used(before: Reading, after: Reading) -> Used:
-    seconds = after.at - before.at
+    seconds, cpus = after.at - before.at, os.cpu_count() or 1
+    cores = {name: (now - before.group_s[name]) / seconds for name, now in after.group_s.items()}
+    node_cores = (after.node_s - before.node_s) / seconds
     return Used(
         seconds=seconds,
-        node_share=(after.node_s - before.node_s) / seconds / (os.cpu_count() or 1),
-        cores={name: (now - before.group_s[name]) / seconds for name, now in after.group_s.items()},
+        node_share=node_cores / cpus,
+        others_share=max(node_cores - sum(cores.values()), 0.0) / cpus,
+        cores=cores,
         throttled={
             name: now.throttled - before.periods[name].throttled
             for name, now in after.periods.items()

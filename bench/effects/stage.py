@@ -23,6 +23,7 @@ from typing import TypeVar
 from bench.child import Daemon, daemon
 from bench.effects.client import Client, Latencies, Load
 from bench.effects.meter import Meter, Used, used
+from bench.figures import NotMeasuredError
 from bench.tree import remove_tree, scratch_root
 from koordlet.demo.process import die_with_parent
 from koordlet.kernel.cgroup import Cgroups
@@ -33,6 +34,7 @@ _NAME = re.compile(r"koordlet-bench-(\d+)")
 # Services and daemon have started by then, and the client has faulted in what it needs.
 _LEAD_S = 0.3
 _LOOK_S = 0.05
+_CALM_SHARE = 0.15
 _T = TypeVar("_T")
 
 _APPLICATION = """
@@ -227,6 +229,16 @@ def measure(
                 f"{name}: {found.failed} of {len(found.ms)} requests refused or answered badly"
             )
     return Window(latencies, used(before, after))
+
+
+def check_calm(seen: Window) -> None:
+    """Raises NotMeasuredError where others would take part in the measurement: for a window in
+    which a service and its client alone should have used CPU."""
+    if seen.used.others_share > _CALM_SHARE:
+        raise NotMeasuredError(
+            f"something else uses {seen.used.others_share:.0%} of the CPUs; run the bench when the "
+            "machine is calm"
+        )
 
 
 def in_turn(

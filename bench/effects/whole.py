@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from bench.effects import services
 from bench.effects.client import Latencies
-from bench.effects.stage import in_turn, managed, measure, median, stage
+from bench.effects.stage import check_calm, in_turn, managed, measure, median, stage
 from bench.figures import Figure
 
 # Some 2 ms of compression for each page, as a dynamic page costs.
@@ -69,10 +69,11 @@ class Seen:
 
 
 def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
-    """Raises PermissionError without root, NotMeasuredError without the programs."""
+    """Raises PermissionError without root, NotMeasuredError without the programs or on a
+    busy machine."""
     seconds, usual = (3.0, 1) if smoke else (20.0, 5)
     say("how long nginx works for a page")
-    rate = calibrated_rate(1.0 if smoke else 3.0)
+    rate = calibrated_rate(smoke)
     arms = {
         "alone": lambda: _arm(rate, seconds, ffmpeg=False, config=None),
         "unmanaged": lambda: _arm(rate, seconds, ffmpeg=True, config=None),
@@ -82,11 +83,14 @@ def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> l
     return [Figure("requests", rate, "/s"), *_figures(found)]
 
 
-def calibrated_rate(seconds: float) -> float:
+def calibrated_rate(smoke: bool) -> float:
     """Requests a second that make nginx use ``LS_SHARE`` of the machine."""
+    seconds = 1.0 if smoke else 3.0
     with stage("ls") as on:
         server = services.nginx(on, "ls", workers=_cpus(), page_bytes=PAGE_BYTES)
         seen = measure(on, {"nginx": server.load(_PROBING_RATE, seconds)})
+    if not smoke:
+        check_calm(seen)
     cost_s = seen.used.cores["ls"] / _PROBING_RATE
     return round(min(LS_SHARE * _cpus() / cost_s, _MAX_RATE), 1)
 
