@@ -9,7 +9,7 @@ from typing import NamedTuple
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import Step
 from koordlet.decision.metrics import BUCKETS_MS
-from koordlet.decision.resource import Value
+from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.knobs import Knobs
 
@@ -28,16 +28,26 @@ class Failed(NamedTuple):
 
 
 class Histogram:
-    """Durations of writes since the start, by status (``success`` or ``failed``)."""
+    """Durations of writes since the start, by type (``cgroup`` or ``resctrl-schema``) and status
+    (``success`` or ``failed``)."""
 
     def __init__(self) -> None:
-        self.counts = {status: [0] * (len(BUCKETS_MS) + 1) for status in ("success", "failed")}
+        self.counts: dict[tuple[str, str], list[int]] = {}
         """Not cumulative; the last one is above the largest bound."""
-        self.sums_ms = dict.fromkeys(self.counts, 0.0)
+        self.sums_ms: dict[tuple[str, str], float] = {}
+        for status in ("success", "failed"):
+            self._begin(("cgroup", status))
 
-    def add(self, status: str, milliseconds: float) -> None:
-        self.counts[status][bisect_left(BUCKETS_MS, milliseconds)] += 1
-        self.sums_ms[status] += milliseconds
+    def add(self, resource: Resource, status: str, milliseconds: float) -> None:
+        kind = "resctrl-schema" if resource is Resource.RESCTRL_SCHEMATA else "cgroup"
+        key = kind, status
+        if key not in self.counts:
+            self._begin(key)
+        self.counts[key][bisect_left(BUCKETS_MS, milliseconds)] += 1
+        self.sums_ms[key] += milliseconds
+
+    def _begin(self, key: tuple[str, str]) -> None:
+        self.counts[key], self.sums_ms[key] = [0] * (len(BUCKETS_MS) + 1), 0.0
 
 
 def run(
@@ -65,10 +75,10 @@ def run(
             else:
                 knobs.write(*key, step.value)
         except (Unsupported, OSError, ValueError) as error:
-            histogram.add("failed", 1000 * (clock() - began))
+            histogram.add(step.resource, "failed", 1000 * (clock() - began))
             results[key] = Failed(error, key in touched)
             continue
-        histogram.add("success", 1000 * (clock() - began))
+        histogram.add(step.resource, "success", 1000 * (clock() - began))
         touched.add(key)
         if step.last:
             results[key] = _read_back(knobs, key)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
 from koordlet.collectors.psi import PsiCollector, Reading
-from koordlet.daemon import cookies
+from koordlet.daemon import cookies, tiers
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.nri_view import publish_nri
 from koordlet.daemon.usage import Usage
@@ -28,6 +28,7 @@ def publish(engine: Engine, views: Views) -> None:
     _workloads(engine, usage)
     _resctrl(engine, usage)
     _hooks(engine)
+    tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
     _strategies(engine)
     _health(engine, views)
 
@@ -85,11 +86,13 @@ def _resctrl(engine: Engine, usage: Usage) -> None:
 def _hooks(engine: Engine) -> None:
     """What hooks see and want that is no value of a cgroup."""
     metrics, snapshot = engine.parts.metrics, engine.snapshot(Wake())
-    for family, pools in (
-        (r.CPUSET_SHARE_POOL_CPU_CORES, share_pools(snapshot)),
-        (r.CPUSET_BE_SHARE_POOL_CPU_CORES, be_share_pools(snapshot)),
+    for cores, info, pools in (
+        (r.CPUSET_SHARE_POOL_CPU_CORES, r.CPUSET_SHARE_POOL_INFO, share_pools(snapshot)),
+        (r.CPUSET_BE_SHARE_POOL_CPU_CORES, r.CPUSET_BE_SHARE_POOL_INFO, be_share_pools(snapshot)),
     ):
-        metrics.set(family, float(len(cpus_of(pools))))
+        cpus = cpus_of(pools)
+        metrics.set(cores, float(len(cpus)))
+        metrics.replace(info, {(str(cpu),): 1.0 for cpu in cpus})
     owners = {c.cgroup: (pod, c) for pod in snapshot.pods for c in pod.containers}
     scores: dict[r.Labels, float] = {}
     wanted = [each for decision in engine.wanted for each in decision.plan.settings]
@@ -182,7 +185,7 @@ def _health(engine: Engine, views: Views) -> None:
         {(c.name,): c.staleness_s for c in collectors if c.staleness_s is not None},
     )
     histogram = parts.actuator.histogram
-    metrics.histograms[r.RESOURCE_UPDATE_DURATION] = {
-        ("cgroup", outcome): r.Histogram(list(counts), histogram.sums_ms[outcome])
-        for outcome, counts in histogram.counts.items()
-    }
+    durations: dict[r.Labels, r.Histogram] = {}
+    for labels, counts in histogram.counts.items():
+        durations[labels] = r.Histogram(list(counts), histogram.sums_ms[labels])
+    metrics.histograms[r.RESOURCE_UPDATE_DURATION] = durations

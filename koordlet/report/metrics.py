@@ -174,6 +174,41 @@ CPUSET_SHARE_POOL_CPU_CORES = Family(
 CPUSET_BE_SHARE_POOL_CPU_CORES = Family(
     "cpuset_be_share_pool_cpu_cores", Kind.GAUGE, "CPUs that BE pods share", node=True
 )
+CPUSET_SHARE_POOL_INFO = Family(
+    "cpuset_share_pool_info", Kind.GAUGE, "1 for each CPU that LS pods share", ("cpu",), node=True
+)
+CPUSET_BE_SHARE_POOL_INFO = Family(
+    "cpuset_be_share_pool_info",
+    Kind.GAUGE,
+    "1 for each CPU that BE pods share",
+    ("cpu",),
+    node=True,
+)
+NODE_RESOURCE_ALLOCATABLE = Family(
+    "node_resource_allocatable",
+    Kind.GAUGE,
+    "What the node offers to batch and mid pods, milli-cores (integer) or bytes",
+    ("resource", "unit"),
+    node=True,
+    page=Page.EXTERNAL,
+)
+_AMOUNT = ("resource", "unit", *_POD, "container_id", "container_name")
+CONTAINER_RESOURCE_REQUESTS = Family(
+    "container_resource_requests",
+    Kind.GAUGE,
+    "Batch resources that a container requests, milli-cores (integer) or bytes",
+    _AMOUNT,
+    node=True,
+    page=Page.EXTERNAL,
+)
+CONTAINER_RESOURCE_LIMITS = Family(
+    "container_resource_limits",
+    Kind.GAUGE,
+    "Batch resources that a container may use, milli-cores (integer) or bytes",
+    _AMOUNT,
+    node=True,
+    page=Page.EXTERNAL,
+)
 POD_EVICTION = Family(
     "pod_eviction", Kind.COUNTER, "Pods evicted, by what asked for it", ("reason",), node=True
 )

@@ -397,7 +397,7 @@ def test_durations_are_counted_by_status(world: World) -> None:
     world.host.faults.add(world.path("be", SHARES), op="write", errno=errno.EINVAL)
     world.want("be", ("be", QUOTA, 50_000), ("be", SHARES, 2))
     counts = world.actuator.histogram.counts
-    assert sum(counts["success"]) == 1 and sum(counts["failed"]) == 1
+    assert sum(counts["cgroup", "success"]) == 1 and sum(counts["cgroup", "failed"]) == 1
 
 
 def test_a_read_error_is_an_outcome_not_a_crash(world: World) -> None:

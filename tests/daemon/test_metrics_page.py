@@ -13,6 +13,7 @@ from koordlet.daemon.publish import publish
 from koordlet.report import metrics as table
 from koordlet.report.metrics import Page
 from koordlet.report.page import encode, lines
+from tests.daemon.everything import furnish, start
 from tests.daemon.test_kubepods import UIDS
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, World, suppress
 
@@ -29,6 +30,9 @@ NOT_IN_THE_SCENE = {
     "pod_eviction",
     "reclaimed_bytes",
     "strategy_failing",
+    "container_resource_limits",
+    "container_resource_requests",
+    "node_resource_allocatable",
     "strategy_failures",
     "resctrl_llc_occupancy",
     "resctrl_memory_bandwidth",
@@ -119,3 +123,38 @@ def test_what_is_gone_is_off_the_page(make_world: MakeWorld) -> None:
     assert UIDS["guaranteed"] in page
     assert 'host_application_name="shop"' not in page
     assert "be_suppress_cpu_cores" not in page
+
+
+def test_what_pods_of_the_tiers_ask_for_and_which_cpus_are_shared(make_world: MakeWorld) -> None:
+    world = furnish(make_world)
+    node = "[node]\n" + '[node.allocatable]\n"kubernetes.io/batch-cpu" = "4000"\n'
+    world.file.write_text(world.file.read_text() + node.removeprefix("[node]\n"))
+    start(world)
+    world.run(3)
+    publish(world.engine, world.views)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+
+    def samples(name: str, *labels: str) -> dict[tuple[str, ...], float]:
+        found = families[f"koordlet_{name}"].samples
+        return {tuple(each.labels[label] for label in labels): each.value for each in found}
+
+    offered = samples("node_resource_allocatable", "resource", "unit")
+    assert offered["kubernetes.io/batch-cpu", "integer"] == 4000
+    assert offered["kubernetes.io/mid-memory", "byte"] == 0
+    of_pod = ("pod_name", "resource", "unit")
+    asked = samples("container_resource_requests", *of_pod)
+    assert asked["pod0", "kubernetes.io/batch-cpu", "integer"] == 500
+    limits = samples("container_resource_limits", *of_pod)
+    assert limits["pod0", "kubernetes.io/batch-memory", "byte"] == 64 << 20
+    assert {name for name, *_ in limits} == {"pod0"}
+    shared = samples("cpuset_share_pool_info", "cpu")
+    assert set(shared) == {("1",), ("2",), ("3",)}
+    assert samples("cpuset_share_pool_cpu_cores", "node") == {("node-1",): len(shared)}
+    writes = families["koordlet_resource_update_duration_milliseconds"].samples
+    counts = {
+        (each.labels["type"], each.labels["status"]): each.value
+        for each in writes
+        if each.name.endswith("_count")
+    }
+    assert counts["resctrl-schema", "success"] >= 2
+    assert counts["cgroup", "success"] > 2
