@@ -16,7 +16,7 @@ from koordlet.kernel import parse, resctrl
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.core_sched import try_cookie
 from koordlet.kernel.forms import parse_int
-from koordlet.kernel.host_files import TERWAY_DIR, HostFiles
+from koordlet.kernel.host_files import TERWAY_DIR, HostFiles, require_features
 from koordlet.kernel.oom_score import HIGHEST, LOWEST, MAY_LOWER
 from koordlet.kernel.reclaim import FILE, NEEDS_V2
 from koordlet.kernel.scratch import CHILD, NotHere, Scratch
@@ -227,7 +227,12 @@ def memory_reclaim(scratch: Scratch) -> str:
 
 
 def host_files(scratch: Scratch) -> HostFiles:
-    return HostFiles(scratch.host, proc_root=scratch.proc_root, terway_dir=TERWAY_DIR)
+    return HostFiles(
+        scratch.host,
+        proc_root=scratch.proc_root,
+        sys_root=scratch.sys_root,
+        terway_dir=TERWAY_DIR,
+    )
 
 
 def switch(resource: Resource) -> Attempt:
@@ -258,6 +263,11 @@ _SMT_REMEDIES = {
 """Content of ``smt/control`` (Linux ``ABI/testing/sysfs-devices-system-cpu``) -> what to do."""
 
 
+EXPELLER = "ID_ABSOLUTE_EXPEL"
+"""Scheduler feature of Anolis kernels: whose group identity is high expels who has a low one from
+the hyperthread beside (spec/qos.md 7.2)."""
+
+
 def core_sched(scratch: Scratch) -> str:
     try:
         try_cookie(scratch.host)
@@ -269,6 +279,12 @@ def core_sched(scratch: Scratch) -> str:
         remedy = _SMT_REMEDIES.get(state, "").format(path) or missing.remedy
         raise NotHere(f"{missing.why}; {path} is {state}", remedy) from missing
     return "prctl(PR_SCHED_CORE) told our own cookie"
+
+
+def expeller(scratch: Scratch) -> str:
+    path = host_files(scratch).path("", Resource.SCHED_FEATURES)
+    require_features(scratch.host, path, EXPELLER)
+    return f"{path} lists {EXPELLER}"
 
 
 def oom_raise(scratch: Scratch) -> str:

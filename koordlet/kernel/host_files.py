@@ -45,7 +45,18 @@ class _Features(OwnPart):
 
     def writes(self, value: Value, current: Callable[[], bytes]) -> list[bytes]:
         present = set(self.parse(current()).split())
-        return [f"{word}\n".encode() for word in self._words(value) if word not in present]
+        unknown = self.unknown(value, " ".join(present))
+        return [
+            f"{word}\n".encode()
+            for word in self._words(value)
+            if word not in present and word.removeprefix("NO_") not in unknown
+        ]
+
+    def unknown(self, value: Value, found: Value) -> list[str]:
+        """The features of ``value`` that the kernel does not list."""
+        listed = {word.removeprefix("NO_") for word in self._words(found)}
+        names = (word.removeprefix("NO_") for word in self._words(value))
+        return [name for name in names if name not in listed]
 
     @staticmethod
     def _words(value: Value) -> list[str]:
@@ -58,6 +69,17 @@ class _Features(OwnPart):
         if len(set(names)) < len(names):
             raise ValueError(f"{value!r} names a feature twice")
         return words
+
+
+def require_features(host: Host, path: str, wanted: Value) -> None:
+    """Raises Unsupported where the scheduler lacks one of them."""
+    features = _Features()
+    if unknown := features.unknown(wanted, features.parse(host.read(path))):
+        raise Unsupported(
+            Resource.SCHED_FEATURES,
+            f"this kernel's scheduler has no {', '.join(unknown)} ({path} lists what it has)",
+            "use a kernel that has it, or do without",
+        )
 
 
 @dataclass(frozen=True)
@@ -163,6 +185,9 @@ class HostFiles:
         self.encode(resource, value)
         for data in form.writes(value, lambda: self._host.read(path)):
             self._host.write(path, data)
+        # All that can be had is set before that is told.
+        if isinstance(form, _Features):
+            require_features(self._host, path, value)
 
     def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
         path = self.path(cgroup, resource)

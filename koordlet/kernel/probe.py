@@ -153,6 +153,11 @@ FEATURES: tuple[Feature, ...] = (
         attempts.core_sched,
     ),
     Feature(
+        "expeller",
+        "group identity does not clear the hyperthread beside; policy coreSched does",
+        attempts.expeller,
+    ),
+    Feature(
         _R.SYSCTL_GROUP_IDENTITY,
         "group identity cannot be switched on or off",
         attempts.switch(_R.SYSCTL_GROUP_IDENTITY),

@@ -8,16 +8,19 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from koordlet_fakefs import FakeHost, Process
 
 from koordlet.decision.resource import Resource
+from koordlet.kernel.attempts import core_sched
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.core_sched import CoreSched, try_cookie
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.scratch import NotHere, Scratch
 from koordlet.kernel.syscalls import (
     SCHED_CORE_CREATE,
     SCHED_CORE_GET,
@@ -184,6 +187,31 @@ def test_missing_is_typed_and_has_a_remedy(machine: Machine, code: int) -> None:
     with pytest.raises(Unsupported) as caught:
         try_cookie(machine.host)
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("state", "remedy"),
+    [
+        ("off", "write on to"),
+        ("forceoff", "boot without nosmt"),
+        ("notsupported", "in the firmware"),
+        ("on", "do without"),
+    ],
+)
+def test_without_hyperthreads_the_remedy_is_that_of_the_switch(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str, remedy: str
+) -> None:
+    def refuse(*call: object) -> int:
+        raise OSError(errno.ENODEV, "x")
+
+    control = tmp_path / "devices/system/cpu/smt/control"
+    control.parent.mkdir(parents=True)
+    control.write_text(f"{state}\n")
+    host = LinuxHost()
+    monkeypatch.setattr(host, "sched_core", refuse)
+    with pytest.raises(NotHere, match=f"ENODEV.*control is {state}") as caught:
+        core_sched(Scratch(host, machine.cgroups, "/proc", str(tmp_path)))
+    assert remedy in caught.value.remedy
 
 
 PROGRAM = """

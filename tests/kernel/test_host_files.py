@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from koordlet_fakefs import FakeHost
 
 from koordlet.decision.resource import ABSENT, Resource
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.attempts import expeller
+from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.host import temporary
 from koordlet.kernel.host_files import HostFiles
+from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
+from koordlet.kernel.scratch import Scratch
 
 PODS = Resource.TERWAY_PODS
 
@@ -97,3 +101,46 @@ def test_scheduler_features_are_switched_one_by_one(
     for bad in ("A NO_A", "A-B", 1):
         with pytest.raises(ValueError, match="feature"):
             files.encode(features, bad)
+
+
+def test_a_feature_that_the_scheduler_lacks_is_told_after_the_others_are_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "kernel/debug/sched/features"
+    file.parent.mkdir(parents=True)
+    file.write_text("GENTLE NO_HRTICK\n")
+    host, written = LinuxHost(), []
+    monkeypatch.setattr(host, "write", lambda path, data: written.append(data))
+    files = HostFiles(
+        host, proc_root=str(tmp_path), sys_root=str(tmp_path), terway_dir=str(tmp_path)
+    )
+    with pytest.raises(Unsupported, match="has no ID_ABSOLUTE_EXPEL, ID_BOOK_CPU") as told:
+        files.write(
+            "", Resource.SCHED_FEATURES, "HRTICK ID_ABSOLUTE_EXPEL NO_ID_BOOK_CPU NO_GENTLE"
+        )
+    assert written == [b"HRTICK\n", b"NO_GENTLE\n"]
+    assert str(file) in told.value.why and told.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("features", "says"),
+    [
+        (None, "debugfs is not mounted"),
+        ("GENTLE", "has no ID_ABSOLUTE_EXPEL"),
+        ("GENTLE NO_ID_ABSOLUTE_EXPEL", ""),
+    ],
+)
+def test_the_expeller_is_looked_for_in_the_schedulers_features(
+    tmp_path: Path, features: str | None, says: str
+) -> None:
+    fake = FakeHost()
+    scratch = Scratch(LinuxHost(), Cgroups(fake, detect(fake)), "/proc", str(tmp_path))
+    if features is not None:
+        file = tmp_path / "kernel/debug/sched_features"
+        file.parent.mkdir(parents=True)
+        file.write_text(features)
+    if says:
+        with pytest.raises(Unsupported, match=says):
+            expeller(scratch)
+    else:
+        assert "lists ID_ABSOLUTE_EXPEL" in expeller(scratch)
