@@ -109,34 +109,36 @@ class Daemon:
             code = self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.kill()
-            self._restore()
+            restore(self.directory)
             raise DaemonFailedError(f"koordlet run did not stop: {self._tail()}") from None
         if code:
-            self._restore()
+            restore(self.directory)
             raise DaemonFailedError(f"koordlet run ended with {code}: {self._tail()}")
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
 
-    def _restore(self) -> None:
-        """Put back what the journal of the dead daemon still lists."""
-        file = self.directory / "koordlet.toml"
+    def _tail(self) -> str:
+        lines = (self.directory / "log").read_text(errors="replace").splitlines()
+        return " | ".join(lines[-5:]) or "it printed nothing"
+
+
+def restore(directory: Path) -> None:
+    """Put back what the journal of a dead daemon still lists."""
+    file = directory / "koordlet.toml"
+    if file.exists():
         subprocess.run(
             [sys.executable, "-m", "koordlet", "restore", "--config", str(file)],
             stdout=subprocess.DEVNULL,
             check=False,
         )
 
-    def _tail(self) -> str:
-        lines = (self.directory / "log").read_text(errors="replace").splitlines()
-        return " | ".join(lines[-5:]) or "it printed nothing"
-
 
 @contextmanager
 def daemon(config: str) -> Iterator[Daemon]:
     """Started, ready, and ended with the block. ``config``: the rest of ``koordlet.toml``."""
-    directory = Path(tempfile.mkdtemp(prefix="koordlet-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix=f"koordlet-bench-{os.getpid()}-"))
     try:
         child = _start(directory, config)
         try:

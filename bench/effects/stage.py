@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bench.child import Daemon, daemon
+from bench.child import Daemon, daemon, restore
 from bench.effects.client import Client, Latencies, Load
 from bench.effects.meter import Meter, Used, used
 from bench.figures import NotMeasuredError
@@ -30,7 +30,7 @@ from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
-_NAME = re.compile(r"koordlet-bench-(\d+)")
+_NAME = re.compile(r"koordlet-bench-(\d+)(-.*)?")
 # Services and daemon have started by then, and the client has faulted in what it needs.
 _LEAD_S = 0.3
 _LOOK_S = 0.05
@@ -154,7 +154,7 @@ def stage(*names: str) -> Iterator[Stage]:
     cgroups = Cgroups(host := LinuxHost(), detect(host))
     _remove_dead(cgroups)
     parent = f"koordlet-bench-{os.getpid()}"
-    directory = Path(tempfile.mkdtemp(prefix="koordlet-bench-"))
+    directory = Path(tempfile.mkdtemp(prefix=f"{parent}-"))
     try:
         with scratch_root(cgroups, parent) as make:
             for name in names:
@@ -170,11 +170,18 @@ def stage(*names: str) -> Iterator[Stage]:
 
 def _remove_dead(cgroups: Cgroups) -> None:
     """What a bench that was killed has left."""
+    files = tempfile.gettempdir()
+    for directory in _of_the_dead(files):
+        restore(Path(files, directory))
+        shutil.rmtree(f"{files}/{directory}", ignore_errors=True)
     for root in cgroups.layout.roots:
-        for name in os.listdir(root):
-            found = _NAME.fullmatch(name)
-            if found and not os.path.exists(f"/proc/{found[1]}"):
-                remove_tree(f"{root}/{name}")
+        for name in _of_the_dead(root):
+            remove_tree(f"{root}/{name}")
+
+
+def _of_the_dead(directory: str) -> list[str]:
+    found = (_NAME.fullmatch(name) for name in os.listdir(directory))
+    return [each[0] for each in found if each and not os.path.exists(f"/proc/{each[1]}")]
 
 
 @contextmanager
