@@ -28,7 +28,15 @@ from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.daemon.traffic import want_of
 from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.plan import Decision, Plan
-from koordlet.decision.snapshot import Capability, Fault, Node, Snapshot, Wake, WakeKind
+from koordlet.decision.snapshot import (
+    Capability,
+    Fault,
+    Node,
+    Snapshot,
+    Wake,
+    WakeKind,
+    with_planned,
+)
 from koordlet.decision.strategy import Hook, Level, Stage, Strategy, Subject
 from koordlet.decision.why import Why
 from koordlet.hooks import delivery
@@ -321,6 +329,7 @@ class Engine:
                 plans.append(self._took(runs, decision, snapshot))
             except Exception as error:  # the isolation boundary: one strategy, whatever it raised
                 plans.append(self._failed(runs, snapshot, error))
+            snapshot = with_planned(snapshot, plans[-1])
         return plans
 
     def _run_hooks(self, snapshot: Snapshot) -> list[Plan]:

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 import msgspec
 
 from koordlet.decision.metrics import MetricView
-from koordlet.decision.plan import Victim
+from koordlet.decision.plan import Plan, Victim
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import CPUSet
 from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass, qos_with_default
@@ -308,3 +308,17 @@ class Snapshot(msgspec.Struct, frozen=True):
     sources_synced: bool = True
     """False until every pod source has listed once: a pod may be missing."""
     evicting: Evicting = Evicting()
+
+
+def with_planned(snapshot: Snapshot, plan: Plan) -> Snapshot:
+    """As a decision sees it that comes after ``plan`` in the same tick: whom that evicts is on its
+    way already."""
+    if not plan.evictions:
+        return snapshot
+    begun = Terminating(plan.owner, snapshot.now)
+    terminating = {
+        **dict.fromkeys((each.victim for each in plan.evictions), begun),
+        **snapshot.evicting.terminating,
+    }
+    evicting = msgspec.structs.replace(snapshot.evicting, terminating=terminating)
+    return msgspec.structs.replace(snapshot, evicting=evicting)

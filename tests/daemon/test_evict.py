@@ -220,6 +220,27 @@ def test_applications_as_configured(make_world: MakeWorld, layout: str, evict: s
     assert results == (["evicting", "evicted"] if evict == "stop" else [])
 
 
+def test_cpu_and_memory_evict_end_one_where_one_will_do(make_world: MakeWorld) -> None:
+    """For CPU the busiest goes; for memory alone it would be the largest."""
+    slo = CPU_SLO.replace(
+        "memoryEvictThresholdPercent = 100",
+        "memoryEvictThresholdPercent = 70\nmemoryEvictLowerPercent = 60",
+    )
+    off = slo.replace("enable = true", "enable = false")
+    world = make_world(off + NO_ALARMS, "v2", memory_bytes=MEMORY_MIB * MIB)
+    world.start()
+    willing = {"koordinator.sh/eviction-enabled": "true"}
+    uids = {"busy": pod(world, 1, 2500, **willing), "large": pod(world, 2, 3500, **willing)}
+    inside = f"kubepods/besteffort/pod{uids['busy']}/" + "c1" * 32
+    world.processes[uids["busy"]] = world.host.spawn(inside, demand_cores=3.6, threads=4)
+    world.run(4)
+    assert not evictions(world)
+    world.reload(slo + NO_ALARMS)
+    world.run(4)
+    assert alive(world, uids) == {"busy": False, "large": True}
+    assert {record.owner for record in evictions(world)} == {"cpu-evict"}
+
+
 def test_what_is_frozen_goes_on_after_restore(make_world: MakeWorld) -> None:
     world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v1")
     world.application("job", 2.0)

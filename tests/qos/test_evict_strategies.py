@@ -7,8 +7,9 @@ from functools import partial
 import msgspec
 import pytest
 
+from koordlet.decision.metrics import POD_MEMORY_USAGE
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Evicting, EvictPolicy, Terminating
+from koordlet.decision.snapshot import Evicting, EvictPolicy, Snapshot, Terminating, with_planned
 from koordlet.qos import cpu_evict, evict_round, memory_evict
 from koordlet.qos.evict_round import Limits
 from tests.qos.build import app
@@ -138,6 +139,48 @@ def test_both_memory_features_together_take_no_more() -> None:
     assert victims(memory_decide(scene.take(), NEW)) == ["a", "b"]
     scene.pod("opted", qos="LS", kube="Burstable", priority=5000, memory=90 * GB)
     assert victims(memory_decide(scene.take(), NEW)) == ["a", "b"]
+
+
+def full() -> Snapshot:
+    """CPU at 90 %, 10 cores too much; memory at 85 %, 8.4e9 too much."""
+    scene = Scene(
+        memory_evict_threshold_percent=80,
+        cpu_evict_threshold_percent=85,
+        cpu_evict_lower_percent=80,
+        evict_enabled_priority_threshold=7999,
+    )
+    scene.memory(102 * GB).cpu(90)
+    # CPU evict takes the busiest, memory evict would take the largest.
+    scene.pod("busy", priority=5000, cores=20, memory=10 * GB)
+    scene.pod("large", priority=5000, cores=1, memory=20 * GB)
+    return scene.take()
+
+
+def test_two_strategies_in_one_tick_take_no_more_than_is_needed() -> None:
+    snapshot = full()
+    alone = memory_decide(snapshot, NEW)
+    assert victims(alone) == ["large"]
+    first = cpu_decide(snapshot, cpu_evict.Memory())
+    assert victims(first) == ["busy"]
+    assert victims(memory_decide(with_planned(snapshot, first.plan), NEW)) == []
+
+
+def test_what_a_planned_eviction_does_not_give_is_taken_from_another() -> None:
+    snapshot = full()
+    first = cpu_decide(snapshot, cpu_evict.Memory())
+    snapshot.metrics.last[POD_MEMORY_USAGE.kind, ("busy",)] = 5 * GB  # type: ignore[attr-defined]
+    second = memory_decide(with_planned(snapshot, first.plan), NEW)
+    assert victims(second) == ["large"], "not busy once more"
+
+
+def test_with_planned_keeps_what_began_before() -> None:
+    snapshot = full()
+    plan = cpu_decide(snapshot, cpu_evict.Memory()).plan
+    begun = Terminating("memory-evict", 1.0)
+    evicting = Evicting(terminating={of_pod("busy"): begun})
+    before = msgspec.structs.replace(snapshot, evicting=evicting)
+    assert with_planned(before, plan).evicting.terminating == {of_pod("busy"): begun}
+    assert with_planned(before, memory_decide(before, NEW).plan) is before
 
 
 def test_memory_allocatable() -> None:
