@@ -6,14 +6,16 @@ import fcntl
 import hashlib
 import inspect
 import os
+import re
 import shlex
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,6 +64,16 @@ _PYTEST = "python -m pytest -v -rfEsP --color=no --durations=8 --timeout=300 -p 
 def cache() -> Path:
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "koordlet" / "vm"
+
+
+def forget_unused(used: Iterable[Path]) -> None:
+    """Removes guests and packages of earlier recipes that no run has used for a month."""
+    for path in used:
+        os.utime(path)
+    too_old_s = time.time() - 30 * 86400
+    for path in cache().iterdir():
+        if re.search(r"-[0-9a-f]{12}(\.img)?$", path.name) and path.stat().st_mtime < too_old_s:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 @contextmanager
@@ -122,6 +134,7 @@ def packages_disk(image: Path) -> Path:
                 _compile(image, prefix, "/opt/koordlet")
                 _make_ext4(prefix, Path(work) / "image")
                 (Path(work) / "image").rename(disk)
+        forget_unused((image, disk))
     return disk
 
 
