@@ -8,11 +8,11 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level, Subject
 from koordlet.hooks import cpu_qos
 from koordlet.hooks.combine import check, combine
-from koordlet.hooks.core_sched import hook
+from koordlet.hooks.core_sched import hook, reference_name
 from koordlet.hooks.cpu_qos import CpuQosOptions
 from koordlet.protocol.slo import CPUQOS
 from tests.hooks.build import ALL, ON, container_of, slo, supports
-from tests.qos.build import node, pod, snapshot
+from tests.qos.build import app, node, pod, snapshot
 
 GROUP = "koordinator.sh/core-sched-group-id"
 POLICY = "koordinator.sh/core-sched-policy"
@@ -26,6 +26,13 @@ def asked(found, spec=EVERY, level: Level = Level.CONTAINER, features=MAINLINE):
     return combine(
         (hook(),), subject, snapshot(node(4, capabilities=supports(*features)), spec=spec)
     )
+
+
+def asked_of(application, *pods):
+    subject = Subject(Level.APPLICATION, application.cgroup, application=application)
+    machine = node(4, capabilities=supports(*MAINLINE))
+    found = snapshot(machine, pods=pods, apps=(application,), spec=EVERY)
+    return combine((hook(),), subject, found)
 
 
 def group(combined) -> str | None:
@@ -68,6 +75,44 @@ def test_the_group_of_a_pod(qos, kube, labels, expected, level) -> None:
 )
 def test_only_enabled_classes_under_the_policy(spec, expected) -> None:
     assert group(asked(pod("p", "LS", labels={GROUP: "web"}), spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("qos", "expected"),
+    [("LSE", "-expeller"), ("LS", "-expeller"), ("BE", "-"), ("SYSTEM", None), (None, None)],
+)
+def test_an_application_is_with_what_has_no_label(qos: str | None, expected: str | None) -> None:
+    assert group(asked_of(app("a", qos))) == expected
+
+
+def test_an_application_that_holds_pods_leaves_the_cookies_to_them() -> None:
+    inside = pod("p", "BE", "BestEffort")
+    outer = app("a", "LS", inside.cgroup.rpartition("/")[0])
+    combined = asked_of(outer, inside)
+    assert group(combined) is None
+    assert [note.rule for _, note in combined.notes] == ["core-sched.holds-pods"]
+    assert group(asked_of(app("a", "LS", f"{inside.cgroup}x"), inside)) == "-expeller"
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (ALL, "policies.cpuPolicy is groupIdentity: no cookies"),
+        (slo("coreSched"), "no class of resourceQOSStrategy has cpuQOS enabled"),
+    ],
+)
+def test_why_it_is_off_is_said_once_for_the_node(spec, says) -> None:
+    ((_, note),) = asked(None, spec, Level.NODE).notes
+    assert note.rule == "core-sched.off" and says in note.text
+    assert not asked(pod("p"), spec).notes
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [("-", ""), ("-expeller", "-expeller"), ("web", "web"), ("pod/u-expeller", "u-expeller")],
+)
+def test_names_of_the_reference(group: str, name: str) -> None:
+    assert reference_name(group) == name
 
 
 def test_an_unknown_policy_is_told_and_the_label_counts() -> None:
