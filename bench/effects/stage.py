@@ -25,6 +25,8 @@ from bench.effects.client import Client, Latencies, Load
 from bench.effects.meter import Meter, Used, used
 from bench.figures import NotMeasuredError
 from bench.tree import remove_tree, scratch_root
+from koordlet.decision.cpu_amounts import milli_to_shares
+from koordlet.decision.resource import Resource
 from koordlet.demo.process import die_with_parent
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.layout import detect
@@ -149,14 +151,18 @@ class Stage:
 
 @contextmanager
 def stage(*names: str) -> Iterator[Stage]:
-    """With a group for each name, ``ls`` and ``be`` as the case may be. Raises PermissionError
-    without root."""
+    """With a group for each name, ``ls`` and ``be`` as the case may be. Together they have the
+    weight that kubelet gives all pods: with the default one, a busy system task would get twice as
+    much of a CPU as all of them on a machine with two. Raises PermissionError without root."""
     cgroups = Cgroups(host := LinuxHost(), detect(host))
     _remove_dead(cgroups)
     parent = f"koordlet-bench-{os.getpid()}"
     directory = Path(tempfile.mkdtemp(prefix=f"{parent}-"))
     try:
         with scratch_root(cgroups, parent) as make:
+            cgroups.write(
+                parent, Resource.CPU_SHARES, milli_to_shares(1000 * (os.cpu_count() or 1))
+            )
             for name in names:
                 make(f"{parent}/{name}")
             built = Stage(cgroups, {name: f"{parent}/{name}" for name in names}, directory)

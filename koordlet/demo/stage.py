@@ -7,12 +7,16 @@ earlier run left behind after kill -9 can be ended and removed without asking.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+from koordlet.decision.cpu_amounts import milli_to_shares
+from koordlet.decision.resource import Resource
+from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.layout import Layout
 
@@ -60,6 +64,15 @@ class Stage:
                     self._inherit_cpuset(path)
                 if root == self._layout.v2 and group == PARENT:
                     self._enable_controllers(path)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """What kubelet gives all pods together. With the default weight a busy system task would
+        get twice as much of a CPU as all of the demo on a machine with two."""
+        cgroups = Cgroups(self._host, self._layout)
+        shares = milli_to_shares(1000 * len(os.sched_getaffinity(0)))
+        with contextlib.suppress(Unsupported):  # without the cpu controller there is no weight
+            cgroups.write(PARENT, Resource.CPU_SHARES, shares)
 
     def enter(self, group: str) -> tuple[str, ...]:
         """The files a process writes ``0`` to in order to join `group` everywhere."""

@@ -8,8 +8,10 @@ import signal
 import pytest
 from koordlet_fakefs import FakeHost
 
+from koordlet.decision.resource import Resource
 from koordlet.demo import stage
 from koordlet.demo.stage import BE, GROUPS, LS, PARENT, Stage
+from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.layout import Layout, detect
 
 LAYOUTS = ("v1", "comount", "hybrid", "v2")
@@ -72,6 +74,15 @@ def test_processes_can_enter_every_group(world: World) -> None:
                 assert str(pid).encode() in world.host.read(path).split()
     assert built.sweep() == 2
     assert world.groups() == []
+
+
+def test_all_groups_together_weigh_what_pods_do(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.os, "sched_getaffinity", lambda pid: range(4))
+    world.stage().create()
+    shares = Cgroups(world.host, world.layout).read(PARENT, Resource.CPU_SHARES)
+    assert int(shares) == pytest.approx(4 * 1024, rel=0.05)
 
 
 def test_every_controller_of_the_daemon_works_there(world: World) -> None:
