@@ -271,7 +271,7 @@ def test_restore_puts_everything_back(node: Node) -> None:
 
 
 def test_the_journal_of_the_service_has_no_errors(node: Node) -> None:
-    """But that the servers had no time to close: a stop waits two seconds, of a real CPU."""
+    """But that the servers had no time to close: a stop waits one second, of a real CPU."""
     said = [line for line in journal().splitlines() if "part=servers" not in line]
     assert not [line for line in said if "level=error" in line or "Traceback" in line]
     oom = run("journalctl", "--no-pager", "-o", "cat", "-k", "--grep", "oom-kill", check=False)
