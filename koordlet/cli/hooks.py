@@ -28,6 +28,7 @@ from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Capability, Node, Pod, Snapshot, Wake
 from koordlet.decision.strategy import Hook, Level
 from koordlet.hooks import describe, hooks
+from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action, HookRow
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.kubepods import Kubepods, find
@@ -95,9 +96,10 @@ def _look(loaded: Loaded, file: str | None, *, try_kernel: bool) -> HooksView:
         return HooksView(hooks=rows)
     pod = read_pod(file, tree)
     actions = describe.actions(running, _alone(pod, node, loaded), describe.of_pod(pod.uid))
+    matched = f"{pod.qos} {pod.title}, kube class {pod.kube_qos}, alone on this node"
     return HooksView(
         target=file,
-        matched=f"{pod.qos} {pod.title}, kube class {pod.kube_qos}, alone on this node",
+        matched="; ".join(filter(None, (matched, in_guest(pod)))),
         hooks=rows,
         actions=actions,
         faults=pod.faults,

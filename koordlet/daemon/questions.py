@@ -14,6 +14,7 @@ from koordlet.daemon.record import decision_view, event_view
 from koordlet.decision.metrics import CATALOGUE, Aggregate
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.hooks import describe, hooks
+from koordlet.hooks.combine import in_guest
 from koordlet.tsdb.aggregates import summarise, without_gaps
 
 KNOWN_SHOWN = 8
@@ -65,6 +66,7 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
     pod = pods.get(target) or named.get(target)
     if pod is not None:
         wanted, matched = describe.of_pod(pod.uid), f"{pod.qos} pod in cgroup {pod.cgroup}"
+        matched = "; ".join(filter(None, (matched, in_guest(pod))))
     elif target in applications:
         wanted, matched = describe.of_application(target), "application"
     else:

@@ -13,6 +13,7 @@ from koordlet.decision.answer import Combined, Wanted
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import is_guest_handler
 from koordlet.decision.why import Why
 from koordlet.hooks.delivery import FIELDS, UNASKED
 from koordlet.state.merge import bare_id
@@ -74,7 +75,9 @@ class Updates:
                         plan.owner, setting.resource, setting.value, setting.why
                     )
         found, alive = {}, set()
-        for container in (container for pod in pods for container in pod.containers):
+        # A guest gets its values when the runtime asks: nothing is reconciled for it.
+        hosted = (pod for pod in pods if not is_guest_handler(pod.runtime_handler or ""))
+        for container in (container for pod in hosted for container in pod.containers):
             bare = bare_id(container.id)
             alive.add(bare)
             if container.is_sandbox or container.cgroup is None:

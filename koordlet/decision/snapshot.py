@@ -133,6 +133,11 @@ class Container(msgspec.Struct, frozen=True):
     """What kubelet asked the runtime for, before any hook; empty: nobody has seen it."""
 
 
+def is_guest_handler(runtime_handler: str) -> bool:
+    """Whether it is one of Kata Containers: ``kata``, ``kata-qemu``, ``kata-fc`` ..."""
+    return runtime_handler.startswith("kata")
+
+
 class Pod(msgspec.Struct, frozen=True):
     """A pod as all its sources together know it. ``origins``: field name -> source name."""
 
@@ -171,6 +176,12 @@ class Pod(msgspec.Struct, frozen=True):
     def is_best_effort(self) -> bool:
         """Best-effort for suppression: label BE or kube BestEffort (spec/qos.md 2.2)."""
         return self.raw_qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
+
+    @property
+    def is_in_guest(self) -> bool:
+        """Its containers are in a virtual machine, which is all that the host has of it, in the
+        cgroup of the sandbox."""
+        return is_guest_handler(self.runtime_handler)
 
     @property
     def is_active(self) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from koordlet.decision.answer import Combined, Wanted
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import (
     Device,
     EnvVar,
@@ -73,7 +75,8 @@ def combine(
     ``hooks`` have passed ``check``: of two values for one resource the later hook's counts.
     ``heard(hook, success)`` is called when a hook has answered.
     """
-    return ask(serving(hooks, subject.level, snapshot, stage), subject, snapshot, heard)
+    found = serving(hooks, subject.level, snapshot, stage)
+    return ask(found, subject, snapshot, heard, for_runtime=stage is not None)
 
 
 def ask(
@@ -81,8 +84,11 @@ def ask(
     subject: Subject,
     snapshot: Snapshot,
     heard: Callable[[str, bool], None] | None = None,
+    *,
+    for_runtime: bool = False,
 ) -> Combined:
-    """``hooks``: those that serve the subject's level."""
+    """``hooks``: those that serve the subject's level. Unless it is ``for_runtime``, which may
+    tell a guest, nothing is set for containers in one: the host has no cgroup of theirs."""
     settings: dict[Resource, Wanted] = {}
     groups: list[tuple[str, ResctrlGroup]] = []
     env: dict[str, EnvVar] = {}
@@ -91,6 +97,8 @@ def ask(
     notes: list[tuple[str, Why]] = []
     refused: list[tuple[str, str]] = []
     failed: list[tuple[str, str]] = []
+    pod = subject.pod if subject.level is Level.CONTAINER and not for_runtime else None
+    guest = in_guest(pod) if pod is not None else ""
     for hook in hooks:
         name, found = hook.name, None
         try:
@@ -105,6 +113,9 @@ def ask(
             heard(name, found is not None)
         if found is None:
             continue
+        if pod is not None and guest and found.settings:
+            notes.append((name, Why(f"{name}.in-guest", f"{pod.title}: {guest}")))
+            found = msgspec.structs.replace(found, settings=())
         # Loops, because most of these are empty most of the time.
         for resource, value, why in found.settings:
             settings[resource] = Wanted(name, resource, value, why)
@@ -125,6 +136,16 @@ def ask(
         tuple(notes),
         tuple(refused),
         tuple(failed),
+    )
+
+
+def in_guest(pod: Pod) -> str:
+    """Why nothing is set for its containers; empty where that is no reason."""
+    if not pod.is_in_guest:
+        return ""
+    return (
+        f"its containers run in a virtual machine (runtime handler {pod.runtime_handler}); only "
+        "the runtime can set values there, when it asks"
     )
 
 

@@ -16,7 +16,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Snapshot
 from koordlet.decision.strategy import Hook, Level, Stage, Subject
 from koordlet.decision.why import Why
-from koordlet.hooks.combine import combine
+from koordlet.hooks.combine import ask, combine, serving
 from koordlet.hooks.delivery import FIELDS, Fields
 from koordlet.hooks.reconcile import subjects
 
@@ -139,14 +139,13 @@ def _need(node: Node, feature: str) -> Need:
 
 
 def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> Iterator[Action]:
-    winners = {
-        wanted.resource: wanted.owner for wanted in combine(hooks, subject, snapshot).settings
-    }
+    told = _told(hooks, subject, snapshot)
+    winners = {wanted.resource: wanted.owner for wanted in told.settings}
     at_level = _STAGES_OF_LEVEL.get(subject.level, frozenset())
     container = subject.container
     for hook in hooks:
-        alone = combine((hook,), subject, snapshot)
-        for found in _findings(alone):
+        stages = tuple(stage for stage in hook.stages if stage in at_level)
+        for found in _findings(hook, subject, snapshot, by_runtime=bool(stages)):
             winner = winners.get(Resource(found.name), "") if found.kind == "setting" else ""
             yield Action(
                 hook=hook.name,
@@ -157,15 +156,27 @@ def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> 
                 container=(container.name or container.id) if container is not None else "",
                 name=found.name,
                 value=found.value,
-                stages=tuple(stage for stage in hook.stages if stage in at_level),
+                stages=stages,
                 cri=found.fields.cri,
                 nri=found.fields.nri,
                 overridden_by=winner if winner != hook.name else "",
             )
 
 
-def _findings(alone: Combined) -> Iterator[_Found]:
-    """Everything that one hook wants, and what it has to say."""
+def _told(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> Combined:
+    """What a runtime would get, also for containers in a guest."""
+    return ask(serving(hooks, subject.level, snapshot), subject, snapshot, for_runtime=True)
+
+
+def _findings(
+    hook: Hook, subject: Subject, snapshot: Snapshot, *, by_runtime: bool
+) -> Iterator[_Found]:
+    """Everything that one hook wants, and what it has to say. ``by_runtime``: a runtime asks it."""
+    alone = combine((hook,), subject, snapshot)
+    if by_runtime and not alone.settings:
+        told = _told((hook,), subject, snapshot).settings
+        carried = tuple(each for each in told if each.resource in FIELDS)
+        alone = msgspec.structs.replace(alone, settings=carried)
     for _, group in alone.groups:
         yield _Found("group", group.name, group.schemata, group.why)
     for wanted in alone.settings:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from koordlet.daemon.asked import Asked
@@ -202,6 +203,20 @@ def test_a_restart_tells_the_runtime_only_what_it_does_not_have(asked) -> None:
         Resource.CPU_QUOTA_US: -1,
         Resource.MEMORY_LIMIT: -1,
     }
+
+
+def test_a_guest_keeps_what_it_got_when_it_was_made(asked) -> None:
+    """Kata: the host has no cgroup of the container."""
+    world, ask, updates = asked()
+    world.host.make_pod("cgroupfs", "besteffort", UID, [])
+    guest = msgspec.structs.replace(batch_pod(), runtime_handler="kata-qemu")
+    ask.pod("nri", Stage.RUN_POD_SANDBOX, guest)
+    found = ask.container("nri", Stage.CREATE_CONTAINER, guest, box())
+    assert {w.resource: w.value for w in found.settings}[Resource.CPU_QUOTA_US] == 100_000
+    world.run(11.0)
+    assert world.value(POD, Resource.CPU_QUOTA_US) == 100_000
+    assert updates.due(world.parts.told["nri"].pods(), world.engine.wanted) == {}
+    assert "run in a virtual machine (runtime handler kata-qemu)" in world.views.hooks(UID).matched
 
 
 def test_what_came_by_the_runtime_goes_back_to_what_kubelet_asked(asked) -> None:

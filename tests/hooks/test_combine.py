@@ -160,3 +160,20 @@ def test_hooks_that_fit_together_pass() -> None:
 def test_hooks_that_contradict_each_other_are_refused(hooks, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         check(hooks)
+
+
+@pytest.mark.parametrize(
+    ("handler", "guest"), [("kata-qemu", True), ("kata", True), ("runc", False)]
+)
+def test_containers_in_a_guest_get_values_from_the_runtime_alone(handler: str, guest: bool) -> None:
+    hook = replace(SECOND, stages=(Stage.CREATE_CONTAINER,))
+    inside = ask(hook, level=Level.CONTAINER, runtime_handler=handler)
+    assert bool(inside.settings) is not guest
+    assert [note.rule for _, note in inside.notes] == (
+        ["second.in-guest", "second.note"] if guest else ["second.note"]
+    )
+    created = ask(
+        hook, level=Level.CONTAINER, stage=Stage.CREATE_CONTAINER, runtime_handler=handler
+    )
+    assert [wanted.value for wanted in created.settings] == [1000]
+    assert ask(hook, runtime_handler=handler).settings, "the machine itself is in the pod's cgroup"

@@ -133,3 +133,20 @@ def test_every_hook_of_ours_can_be_described() -> None:
     for action in act(*every, taken=taken):
         assert action.why.text
     assert [row.name for row in describe.table(every, taken.node, every)] == [h.name for h in every]
+
+
+def test_why_nothing_is_set_for_containers_in_a_guest() -> None:
+    inside = pod("p", containers=("c",), name="web", namespace="shop", runtime_handler="kata-fc")
+    taken = snapshot(node(4), pods=(inside,))
+    shown = act(replace(SCALED, stages=(Stage.RUN_POD_SANDBOX,)), taken=taken)
+    assert [(a.level, a.kind) for a in shown] == [(Level.POD, "setting"), (Level.CONTAINER, "note")]
+    assert shown[1].why.rule == "scaled.in-guest"
+    assert "pod shop/web" in shown[1].why.text and "kata-fc" in shown[1].why.text
+    # What the runtime gets when it asks is shown all the same.
+    asked = [(a.level, a.hook, a.kind, a.overridden_by) for a in act(SCALED, UNSET, taken=taken)]
+    assert asked[2:] == [
+        (Level.CONTAINER, "scaled", "setting", "unset"),
+        (Level.CONTAINER, "scaled", "note", ""),
+        (Level.CONTAINER, "unset", "setting", ""),
+        (Level.CONTAINER, "unset", "note", ""),
+    ]
