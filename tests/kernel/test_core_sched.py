@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +31,7 @@ from koordlet.kernel.syscalls import (
     SCOPE_THREAD,
     SCOPE_THREAD_GROUP,
 )
+from koordlet.protocol.cpuset import parse_cpulist
 from tests.kernel.test_oom_score import child
 
 COOKIE = Resource.CORE_SCHED_GROUP
@@ -326,3 +330,44 @@ def test_real_cgroups_inside_are_covered(
         assert first == second != 0
         knobs.write(inner, COOKIE, "h")
         assert first not in _cookies(linux, cgroups, inner)
+
+
+@contextmanager
+def spinner(cgroups: Cgroups, cgroup: str, cpu: int) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        os.sched_setaffinity(process.pid, {cpu})
+        cgroups.write(cgroup, Resource.PROCS, process.pid)
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _cores_used(cgroups: Cgroups, cgroup: str) -> float:
+    """Over a second."""
+    readings = []
+    for pause_s in (1.0, 0.0):
+        used_ns = cgroups.read(cgroup, Resource.CPUACCT_USAGE)
+        assert isinstance(used_ns, int)
+        readings.append((used_ns / 1e9, time.monotonic()))
+        time.sleep(pause_s)
+    (used_before, began), (used_after, ended) = readings
+    return (used_after - used_before) / (ended - began)
+
+
+@pytest.mark.kernel
+def test_only_one_group_is_on_a_core_at_a_time(
+    linux: LinuxHost, cgroups: Cgroups, cgroup: str, knobs: Knobs
+) -> None:
+    core = linux.read("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").decode()
+    first, second, *_ = sorted(parse_cpulist(core))
+    for each, root in itertools.product("ab", cgroups.layout.roots):
+        linux.mkdir(f"{root}/{cgroup}/{each}")
+    with spinner(cgroups, f"{cgroup}/a", first), spinner(cgroups, f"{cgroup}/b", second):
+        knobs.write(cgroup, COOKIE, "one")
+        together = _cores_used(cgroups, cgroup)
+        knobs.write(f"{cgroup}/b", COOKIE, "another")
+        apart = _cores_used(cgroups, cgroup)
+    # Two hyperthreads, and one at a time.
+    assert apart < 0.75 * together
