@@ -19,6 +19,7 @@ from koordlet.actuator.claims import adopt
 from koordlet.actuator.conflict import Conflict
 from koordlet.actuator.execute import Histogram
 from koordlet.actuator.files import Files
+from koordlet.actuator.heirs import with_heirs
 from koordlet.actuator.journal import Contents, Journal
 from koordlet.actuator.look import look, show
 from koordlet.actuator.merge import RULES, Claim, Key
@@ -193,10 +194,12 @@ class Actuator:
         force: bool = False,
     ) -> tuple[Outcome, ...]:
         """See to ``files``. ``others``: of which there is something to tell besides."""
-        seen = dict.fromkeys((*files, *others))
-        outcomes = list(self._verdicts(seen, time))
         targets = self._votes.targets
         turn = Turn(self._knobs, self._files, targets, now, time, urgent=urgent, force=force)
+        if self._files.journal is not None:
+            files = with_heirs(turn, files, self._files.journal)
+        seen = dict.fromkeys((*files, *others))
+        outcomes = list(self._verdicts(seen, time))
         look(turn, files)
         if self._files.journal is None:
             show(turn)
@@ -252,12 +255,17 @@ class Actuator:
 
     def _report(self, files: Iterable[Key], outcomes: Iterable[Outcome]) -> None:
         """Tell the audit what is new. ``files``: all that the outcomes can be of."""
-        before = {key: self._told.pop(key, {}) for key in files}
+        seen = tuple(files)
+        before = {key: self._told.pop(key, {}) for key in seen}
         for outcome in outcomes:
             key, owner = outcome.key, outcome.owner
             self._told.setdefault(key, {})[owner] = signature(outcome)
-            if is_news(outcome, before[key].get(owner)):
+            if is_news(outcome, before.get(key, {}).get(owner)):
                 self._audit(outcome)
+        for key in seen:
+            spoken_of = (self._votes.targets, self._votes.faults, self._files.entries)
+            if not any(key in each for each in spoken_of):
+                self._told.pop(key, None)  # the last word on it
 
 
 def _verdict(time: float, claim: Claim, result: Result, text: str) -> Outcome:

@@ -185,6 +185,7 @@ class Journal:
         self._lock_fd = self._fd = -1
         self._compact_at = _COMPACT_BYTES
         self._torn = False
+        self._owed: list[Released] = []
         self.problem = ""
         """Why the latest record could not be written, else empty."""
         try:
@@ -230,10 +231,13 @@ class Journal:
         self._compact_if_large()
 
     def release(self, keys: Iterable[Key]) -> None:
-        """Forget files. A failure is harmless: restoring an original twice changes nothing."""
+        """Forget files. What the disk does not take goes before the next lines that it takes;
+        until then it is harmless: restoring an original twice changes nothing."""
         lines = [Released(*key) for key in keys]
-        with contextlib.suppress(OSError):
+        try:
             self._append(lines)
+        except OSError:
+            self._owed += lines
         for line in lines:
             _fold(self._entries, line)
         self._compact_if_large()
@@ -281,7 +285,7 @@ class Journal:
                 self.problem = str(error)
                 raise
         head: tuple[Line, ...] = () if self._size else (Boot(self._boot_id),)
-        data = b"".join(_format(line) for line in (*head, *lines))
+        data = b"".join(_format(line) for line in (*head, *self._owed, *lines))
         if self._torn:
             data = b"\n" + data
         written = 0
@@ -294,6 +298,7 @@ class Journal:
             raise
         self._size += written
         self._torn = False
+        self._owed.clear()
         self.problem = ""
 
     def _cut(self, written: int) -> None:
@@ -347,6 +352,7 @@ class Journal:
             raise
         os.close(self._fd)
         self._fd, self._size, self._torn = fd, len(data), False
+        self._owed.clear()  # what is released was not written again
         self.exact = self._loaded_exact
         self._compact_at = max(_COMPACT_BYTES, _COMPACT_FACTOR * self._size)
         with contextlib.suppress(OSError):

@@ -411,3 +411,11 @@ def test_a_read_error_is_an_outcome_not_a_crash(world: World) -> None:
 def test_names_that_are_no_utf8_are_refused(world: World) -> None:
     outcomes = world.apply(Plan("be", (setting("be\udcff", QUOTA, 5000),)))
     assert [o.result for o in outcomes] == [Result.REFUSED]
+
+
+def test_nothing_is_kept_of_a_cgroup_that_is_gone(world: World) -> None:
+    world.want("be", ("be", SHARES, 2))
+    world.host.remove_cgroup("be")
+    assert [each.result for each in world.apply(Plan("be"))] == [Result.GONE]
+    assert "be" not in repr(vars(world.actuator)["_told"])
+    assert not world.journal.entries

@@ -248,3 +248,15 @@ def test_a_directory_that_comes_late_is_locked_like_any_other(tmp_path: Path) ->
     assert {key.cgroup for key in second.entries} == {"a", "b"}
     second.close()
     assert load(path, "boot").entries == second.entries
+
+
+def test_a_release_that_the_disk_did_not_take_is_made_up_for(
+    journal: Journal, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.begin([original("a"), original("b")], [])
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "pwrite", FullDisk(path, 0))
+        journal.release([Key("a", SHARES)])
+    journal.begin([original("c")], [])
+    assert journal.entries == load(path, "boot").entries
+    assert [key.cgroup for key in journal.entries] == ["b", "c"]
