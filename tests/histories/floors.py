@@ -136,17 +136,20 @@ def _quotas(history: History) -> None:
 
 
 def _best_effort_minimum(history: History) -> None:
-    history = history
+    """Of pods and applications of best effort together."""
     percent = minimum_percent(history.policy)
     if not percent or history.policy.observe or history.daemon.restored:
         return
     machine = history.machine
-    cgroup = machine.best_effort
-    real, twin = Values(machine.cgroups, cgroup), Values(machine.twin_cgroups, cgroup)
-    found = min(real.cores, len(parse_cpulist(real.text(Resource.CPUSET_CPUS_EFFECTIVE) or "")))
-    least = min(percent * CPUS / 100, twin.cores)
-    poked = any(f"/{cgroup}/" in path for path in machine.poked_s)
-    check(poked or found >= least - 0.01, f"best effort has {found} CPUs, promised {least}")
+    groups = [machine.best_effort, *(a for a in machine.apps if APPLICATIONS[a] == "BE")]
+    if any(f"/{group}/" in path for group in groups for path in machine.poked_s):
+        return
+    found = 0.0
+    for values in (Values(machine.cgroups, group) for group in groups):
+        cpus = parse_cpulist(values.text(Resource.CPUSET_CPUS_EFFECTIVE))
+        found += min(values.cores, len(cpus) or CPUS)
+    least = percent * CPUS / 100
+    check(found >= least - 0.01, f"best effort has {found} CPUs, promised {least}: {groups}")
 
 
 class Values:

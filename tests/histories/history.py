@@ -14,6 +14,7 @@ import structlog
 from koordlet_fakefs.faults import Fault, Op
 
 from koordlet.actuator.restore import Status
+from koordlet.daemon.parts import CannotStartError
 from koordlet.decision.resource import Resource, Value
 from tests.histories import policies
 from tests.histories.daemon import Daemon, Disk, KilledError
@@ -71,7 +72,7 @@ class History:
         for attempt in range(3):
             try:
                 self.act(self.daemon.start)
-            except OSError:
+            except (OSError, CannotStartError):
                 check(self.faults or self.disk.full, "the start raised without a cause")
                 self.kill()
             if self.daemon.alive:
