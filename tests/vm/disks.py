@@ -58,7 +58,11 @@ all 2>&1 | cat # a pipe: on a terminal pytest draws
 tar -cf /dev/vdd -C /tmp/results .
 sync
 """
-_PYTEST = "python -m pytest -v -rfEsP --color=no --durations=8 --timeout=300 -p no:cacheprovider"
+# Plain assertions: pytest would compile each module anew, twenty times slower than here.
+_PYTEST = (
+    "python -m pytest -v -rfEsP --color=no --durations=8 --timeout=300 -p no:cacheprovider "
+    "--assert=plain --showlocals"
+)
 
 
 def cache() -> Path:
