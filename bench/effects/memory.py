@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.effects.memory_load import MIB
+from bench.effects.memory_load import MIB, PAGE_BYTES
 from bench.effects.stage import Running, Stage, in_turn, managed, median, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.decision.resource import Resource
@@ -49,17 +50,17 @@ throttlingPercent = 80
 """
 AMOUNTS = {"ls": 'memory_request = "128Mi"\n', "be": 'memory_limit = "64Mi"\n'}
 DIRECTORY = "/var/tmp"
-_LEAD_S = 3.0  # BE has been through the memory once
+_FILLED_BYTES = 2 * MACHINE_MIB * MIB
 _TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Seen:
-    """``refaults``: pages of LS that had to be read again. ``ls_mib``: in use by LS in the end;
-    ``be_mib_per_s``: what BE got done."""
+    """``read_again``: pages that LS had to read from the disk again. ``ls_mib``: in use by LS in
+    the end; ``be_mib_per_s``: what BE got done."""
 
     waits_ms: Sequence[float]
-    refaults: int
+    read_again: int
     ls_mib: float
     be_mib_per_s: float
 
@@ -96,21 +97,26 @@ def _arm(rate: int, seconds: float, *, crowded: bool, config: str | None) -> See
         qos = {"ls": "LS", "be": "BE"}
         with managed(on.config(qos, config, AMOUNTS) if config is not None else None):
             if config is not None:
-                _wait_for_floor(on)
+                ls = on.groups["ls"]
+                _until(
+                    lambda: bool(on.cgroups.read(ls, Resource.MEMORY_LOW)), "no memory.low for LS"
+                )
             # Nobody has read the file, so its pages are charged to LS.
-            service = start(on, "ls", "serve", table, LS_OWN_MIB, rate, _LEAD_S + seconds)
+            service = start(on, "ls", "serve", table, LS_OWN_MIB, rate, seconds)
             with _stream(on, junk) if crowded else _nobody() as done_bytes:
-                time.sleep(_LEAD_S)
-                refaults, done = _refaults(on, "ls"), done_bytes()
+                if crowded:
+                    _until(lambda: done_bytes() > _FILLED_BYTES, "BE did not fill the memory")
+                done, read_bytes = done_bytes(), _io(service, "read_bytes")
+                service.process.send_signal(signal.SIGUSR1)
                 began = time.monotonic()
-                time.sleep(seconds)
+                _until(lambda: Path(f"{table}.json").exists(), "LS did not get through")
                 took_s = time.monotonic() - began
-                refaults, done = _refaults(on, "ls") - refaults, done_bytes() - done
+                read_bytes = _io(service, "read_bytes") - read_bytes
+                done = done_bytes() - done
                 ls_bytes = int(on.cgroups.read(on.groups["ls"], Resource.MEMORY_USAGE))
-                if service.process.wait(_TIMEOUT_S):  # killed by the kernel, for one
-                    service.check()
+                service.check()
         waits_ms = json.loads(Path(f"{table}.json").read_text())
-    return Seen(waits_ms[int(_LEAD_S * rate) :], refaults, ls_bytes / MIB, done / MIB / took_s)
+    return Seen(waits_ms, read_bytes // PAGE_BYTES, ls_bytes / MIB, done / MIB / took_s)
 
 
 def _protects(on: Stage) -> None:
@@ -133,25 +139,25 @@ def _make(path: str, mib: int) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _wait_for_floor(on: Stage) -> None:
+def _until(holds: Callable[[], bool], what: str) -> None:
     """Raises TimeoutError."""
     end = time.monotonic() + _TIMEOUT_S
-    while not on.cgroups.read(on.groups["ls"], Resource.MEMORY_LOW):
+    while not holds():
         if time.monotonic() > end:
-            raise TimeoutError(f"no memory.low for LS within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.05)
+            raise TimeoutError(f"{what} within {_TIMEOUT_S:.0f} s")
+        time.sleep(0.02)
 
 
 def start(on: Stage, group: str, role: str, *arguments: object) -> Running:
     """A program of ``memory_load``; returns when it has its memory. Raises TimeoutError."""
     command = [sys.executable, "-m", "bench.effects.memory_load", role, *map(str, arguments)]
     running = on.start(group, group, command, {"PYTHONPATH": str(Path(__file__).parents[2])})
-    end = time.monotonic() + _TIMEOUT_S
-    while not running.log.stat().st_size:
+
+    def ready() -> bool:
         running.check()
-        if time.monotonic() > end:
-            raise TimeoutError(f"{group} did not start within {_TIMEOUT_S:.0f} s")
-        time.sleep(0.01)
+        return running.log.stat().st_size > 0
+
+    _until(ready, f"{group} did not start")
     return running
 
 
@@ -160,12 +166,8 @@ def _stream(on: Stage, path: str) -> Iterator[Callable[[], int]]:
     """Tells how many bytes it has read."""
     running = start(on, "be", "stream", path, BE_OWN_MIB)
 
-    def done() -> int:
-        text = Path(f"/proc/{running.pid}/io").read_text()
-        return int(text.partition("rchar: ")[2].split()[0])
-
     try:
-        yield done
+        yield lambda: _io(running, "rchar")
     finally:
         running.process.kill()
         running.process.wait()
@@ -176,10 +178,11 @@ def _nobody() -> Iterator[Callable[[], int]]:
     yield lambda: 0
 
 
-def _refaults(on: Stage, group: str) -> int:
-    text = on.cgroups.read_raw(on.groups[group], Resource.MEMORY_STAT).decode()
-    fields = dict(line.split() for line in text.splitlines())
-    return int(fields["workingset_refault_file"]) + int(fields["workingset_refault_anon"])
+def _io(running: Running, field: str) -> int:
+    """Bytes: ``rchar`` by all reads, ``read_bytes`` of them from a disk."""
+    text = Path(f"/proc/{running.pid}/io").read_text()
+    fields = dict(line.split(": ") for line in text.splitlines())
+    return int(fields[field])
 
 
 def _figures(found: dict[str, list[Seen]]) -> list[Figure]:
@@ -195,8 +198,8 @@ def _figures(found: dict[str, list[Seen]]) -> list[Figure]:
         Figure("p99 managed / alone", wait_ms("managed", 0.99) / wait_ms("alone", 0.99), "x"),
         Figure("p50 unmanaged / alone", wait_ms("unmanaged", 0.5) / wait_ms("alone", 0.5), "x"),
         Figure("p50 managed / alone", wait_ms("managed", 0.5) / wait_ms("alone", 0.5), "x"),
-        Figure("pages LS reads again, unmanaged", of("unmanaged", lambda s: s.refaults), ""),
-        Figure("pages LS reads again, managed", of("managed", lambda s: s.refaults), "", 0),
+        Figure("pages LS reads again, unmanaged", of("unmanaged", lambda s: s.read_again), ""),
+        Figure("pages LS reads again, managed", of("managed", lambda s: s.read_again), "", 0),
         Figure("memory of LS alone", of("alone", lambda s: s.ls_mib), "MiB"),
         Figure("memory of LS unmanaged", of("unmanaged", lambda s: s.ls_mib), "MiB"),
         Figure("memory of LS managed", of("managed", lambda s: s.ls_mib), "MiB"),

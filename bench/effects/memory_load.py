@@ -5,9 +5,9 @@ Each prints a line once it has what it holds.
 ``leak MIB MIB_PER_S MOST_MIB [deaf]``: takes more each 10 ms, until it has MOST_MIB. ``deaf``: does
 not end at SIGTERM.
 ``serve FILE MIB RATE SECONDS``: a service with MIB of memory of its own and a FILE that it looks
-things up in. Each request reads four places of the file and four of the memory, RATE times a
-second whatever becomes of those before (open loop). In the end it writes to FILE.json how long
-each took, in ms from when it should have begun.
+things up in, once it gets SIGUSR1. Each request reads four places of the file and four of the
+memory, RATE times a second whatever becomes of those before (open loop). In the end it writes to
+FILE.json how long each took, in ms from when it should have begun, and stays.
 ``stream FILE MIB``: holds MIB, and reads and rewrites FILE for ever, through the page cache.
 """
 
@@ -72,7 +72,9 @@ def _serve(path: str, mib: str, rate: str, seconds: str) -> None:
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
     for page in range(pages):
         os.pread(descriptor, PAGE_BYTES, page * PAGE_BYTES)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     print(flush=True)
+    signal.sigwait({signal.SIGUSR1})
     draw = random.Random(1)
     waits_ms = []
     began = time.monotonic()
@@ -83,8 +85,10 @@ def _serve(path: str, mib: str, rate: str, seconds: str) -> None:
             os.pread(descriptor, PAGE_BYTES, draw.randrange(pages) * PAGE_BYTES)
             held[draw.randrange(len(held))] += 0
         waits_ms.append(1000 * (time.monotonic() - due))
-    with open(f"{path}.json", "w") as file:
+    with open(f"{path}.new", "w") as file:
         json.dump(waits_ms, file)
+    os.rename(f"{path}.new", f"{path}.json")
+    signal.pause()
 
 
 def _stream(path: str, mib: str) -> NoReturn:

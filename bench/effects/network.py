@@ -141,11 +141,11 @@ def measure(
             make(f"{parent}/{name}")
 
         def program(
-            space: Namespace, role: str, port: int, group: str = ""
+            space: Namespace, role: str, port: int, group: str = "", count: int = 1
         ) -> AbstractContextManager[Program]:
             """In the cgroup ``group``, or in none of ours."""
             join = partial(enter, cgroups, f"{parent}/{group}") if group else None
-            return _program(space, role, port, join)
+            return _program(space, role, port, join, count)
 
         stack.enter_context(program(net.peer, "echo", _ASK_PORT))
         ls_sink = stack.enter_context(program(net.peer, "sink", _BULK_PORT))
@@ -169,8 +169,7 @@ def measure(
             say(f"round {number + 1} of {rounds}")
             observe(arms["alone"])
             with ExitStack() as inner:
-                for _ in range(BE_CONNECTIONS):
-                    inner.enter_context(program(net.node, "bulk", _BE_PORT, "be"))
+                inner.enter_context(program(net.node, "bulk", _BE_PORT, "be", BE_CONNECTIONS))
                 observe(arms["unmanaged"])
                 child.configure(config(enable=True))
                 _wait(lambda: _divided(net), child)
@@ -227,10 +226,11 @@ class Program:
 
 @contextmanager
 def _program(
-    space: Namespace, role: str, port: int, join: Callable[[int], None] | None
+    space: Namespace, role: str, port: int, join: Callable[[int], None] | None, count: int
 ) -> Iterator[Program]:
     parent = os.getpid()
-    command = [sys.executable, "-m", "bench.effects.network_load", role, PEER_IP, str(port)]
+    words = [role, PEER_IP, str(port), *([str(count)] if role == "bulk" else [])]
+    command = [sys.executable, "-m", "bench.effects.network_load", *words]
     process = space.run(
         lambda: subprocess.Popen(
             command,

@@ -1,9 +1,9 @@
 """Programs at the ends of a link, for the network bench; run as ``python -m
-bench.effects.network_load ROLE HOST PORT``.
+bench.effects.network_load ROLE HOST PORT [COUNT]``.
 
-``sink``: takes what arrives. ``echo``: sends it back. ``bulk``: sends as much as it can.
-``ask``: sends 200 bytes each 20 ms, whatever becomes of those before (open loop), and takes the
-time until they are back, from when they should have been sent.
+``sink``: takes what arrives. ``echo``: sends it back. ``bulk``: sends as much as it can, on COUNT
+connections. ``ask``: sends 200 bytes each 20 ms, whatever becomes of those before (open loop), and
+takes the time until they are back, from when they should have been sent.
 
 Each begins with a byte on standard input and prints a line when it is there. Then at each line
 that it reads: bytes that arrived since the last one (``sink``), latencies in ms (``ask``), as JSON.
@@ -29,10 +29,10 @@ _BULK = bytes(1 << 16)
 _CONGESTION = b"cubic"
 
 
-def main(role: str, host: str, port: int) -> None:
+def main(role: str, host: str, port: int, count: int = 1) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it ends it
     os.read(0, 1)
-    take = _ROLES[role](host, port)
+    take = _bulk(host, port, count) if role == "bulk" else _ROLES[role](host, port)
     print(flush=True)
     for _ in sys.stdin:
         print(json.dumps(take()), flush=True)
@@ -79,15 +79,14 @@ def _listen(host: str, port: int, serve: Callable[[socket.socket], None]) -> Non
     threading.Thread(target=accept, daemon=True).start()
 
 
-def _bulk(host: str, port: int) -> Callable[[], None]:
-    connection = _connect(host, port)
-
-    def send() -> None:
+def _bulk(host: str, port: int, count: int) -> Callable[[], None]:
+    def send(connection: socket.socket) -> None:
         with contextlib.suppress(ConnectionError):
             while True:
                 connection.sendall(_BULK)
 
-    threading.Thread(target=send, daemon=True).start()
+    for _ in range(count):
+        threading.Thread(target=send, args=(_connect(host, port),), daemon=True).start()
     return lambda: None
 
 
@@ -146,9 +145,8 @@ def _connect(host: str, port: int) -> socket.socket:
 _ROLES: dict[str, Callable[[str, int], Callable[[], object]]] = {
     "sink": _sink,
     "echo": _echo,
-    "bulk": _bulk,
     "ask": _ask,
 }
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+    main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:]))

@@ -21,9 +21,9 @@ def test_best_effort_is_reclaimed_and_ls_is_not() -> None:
     except NotMeasuredError as error:
         pytest.skip(str(error))
     [alone], [unmanaged], [managed] = (arms[name] for name in ("alone", "unmanaged", "managed"))
-    # 20 requests look up 80 pages a second, and most of them are gone without help.
-    assert unmanaged.refaults > 100
-    assert managed.refaults < 0.2 * unmanaged.refaults
+    # 100 requests look up 400 pages, and most of them are gone without help.
+    assert unmanaged.read_again > 50
+    assert managed.read_again < 0.2 * unmanaged.read_again
     assert managed.ls_mib > 0.9 * alone.ls_mib
     assert unmanaged.ls_mib < 0.8 * alone.ls_mib
     assert statistics.median(managed.waits_ms) <= 1.5 * statistics.median(unmanaged.waits_ms)
