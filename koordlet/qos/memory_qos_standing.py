@@ -60,14 +60,14 @@ def stand(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Standing:
 
 class _Found:
     """``lacking``: resources that are asked for and not there. ``unknown``: titles of parts whose
-    request nobody tells."""
+    request nobody tells, with what they do not get for that."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
         self.settings: dict[tuple[str, Resource], Setting] = {}
         self.throttled: list[tuple[Part, int]] = []
         self.lacking: set[Resource] = set()
-        self.unknown: set[str] = set()
+        self.unknown: set[tuple[str, str]] = set()
 
     def has(self, resource: Resource) -> bool:
         if self.snapshot.node.has(resource):
@@ -93,16 +93,17 @@ def _floors(found: _Found, part: Part) -> None:
     qos = part.config.qos
     if part.request_bytes is None:
         if qos.min_limit_percent or qos.low_limit_percent:
-            found.unknown.add(part.title)
+            found.unknown.add((part.title, "floor"))
         return
     amounts = floors(qos, part.request_bytes)
     percents = (qos.min_limit_percent, qos.low_limit_percent)
     for (resource, field), value, percent in zip(_FLOORS, amounts, percents, strict=True):
         if value and found.has(resource) and not found.is_stronger(part.cgroup, resource, value):
-            text = f"{part.title}: {percent} % of a request of {part.request_bytes} bytes"
+            origin = ", estimated from oom_score_adj" if part.estimated else ""
+            text = f"{part.title}: {percent} % of a request of {part.request_bytes} bytes{origin}"
             facts = (
                 Input(field, percent, "%"),
-                Input("request", part.request_bytes, "bytes"),
+                Input(f"request{origin}", part.request_bytes, "bytes"),
                 Input("source", part.config.source),
             )
             found.set(part.cgroup, resource, value, Why("memory-qos.floor", text, facts))
@@ -112,8 +113,9 @@ def _throttled(found: _Found, part: Part) -> None:
     qos, resource = part.config.qos, Resource.MEMORY_HIGH
     if part.level is Level.POD or not qos.throttling_percent:
         return
-    if part.request_bytes is None:
-        found.unknown.add(part.title)
+    if part.request_bytes is None or part.estimated:
+        # An estimate is a lower bound: right for a floor, too low for a ceiling.
+        found.unknown.add((part.title, resource))
         return
     node_bytes = found.snapshot.node.memory_bytes
     wanted = high_bytes(qos, part.request_bytes, part.limit_bytes, node_bytes)
@@ -192,6 +194,7 @@ def _notes(found: _Found) -> Iterator[Why]:
         text = f"left out, because this kernel does not have it: {'; '.join(reasons)}"
         yield Why("memory-qos.unsupported", text)
     if found.unknown:
-        titles = sorted(found.unknown)
-        text = f"no source tells the memory request of {titles[0]}; it gets no floor"
+        titles = sorted({title for title, _ in found.unknown})
+        left_out = " and no ".join(sorted({what for _, what in found.unknown}))
+        text = f"no source tells the memory request of {titles[0]}; it gets no {left_out}"
         yield Why("memory-qos.no-request", text, (Input("cgroups", len(titles)),))

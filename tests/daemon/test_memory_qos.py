@@ -243,3 +243,19 @@ def test_the_livelock_at_memory_high_is_seen_and_ended(make_world: MakeWorld) ->
     world.host.stall("/sys/fs/cgroup/batch/memory.pressure", some=0.0, full=0.0)
     world.run(70)
     assert world.value("batch", R.MEMORY_HIGH) == 80 * MIB
+
+
+def test_a_burstable_pod_of_which_nobody_tells_the_request(make_world: MakeWorld) -> None:
+    """By the cgroup tree alone, as on a node where koordlet may ask neither kubelet nor runtime."""
+    world = make_world(SLO + NO_ALARMS, "v2", memory_bytes=10_000 * MIB)
+    pod = world.host.make_pod("cgroupfs", "burstable", UIDS["burstable"], [BOX])
+    inside = world.host.spawn(pod.containers[0])
+    inside.oom_score_adj = 900
+    world.start(V2)
+    world.run(2)
+    assert world.value(pod.containers[0], R.MEMORY_MIN) == 500 * MIB
+    assert world.value(pod.pod, R.MEMORY_LOW) == 1000 * MIB
+    (first, *_) = world.views.explain(pod.containers[0], 10).decisions
+    assert "estimated from oom_score_adj" in first.why.text
+    world.views.restore(dry_run=False)
+    assert world.value(pod.containers[0], R.MEMORY_MIN) == 0

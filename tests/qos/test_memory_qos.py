@@ -176,6 +176,50 @@ def test_a_runtime_tells_limits_alone() -> None:
     assert note.inputs[0].value == 2
 
 
+@pytest.mark.parametrize(
+    ("score", "wanted"),
+    [
+        (900, 1600 * MIB),
+        (2, 15968 * MIB),
+        ("900,950", 1600 * MIB),  # a process may raise its own
+        (999, None),  # nothing may have been asked for
+        (1000, None),
+        (-997, None),  # a critical pod
+        ("no process", None),
+        (None, None),
+    ],
+)
+def test_a_request_is_estimated_by_what_kubelet_made_of_it(
+    score: int | str | None, wanted: int | None
+) -> None:
+    pod = sized("l", "LS", "Burstable", (None, 0))
+    (cgroup,) = (each.cgroup for each in pod.containers)
+    kernel = Kernel({} if score is None else {(cgroup, R.OOM_SCORE_ADJ): score})
+    spec = slo(ls=on(min_limit_percent=50, throttling_percent=50))
+    here = machine(memory_bytes=16000 * MIB)
+    found = decide(taken(here, pods=[pod], spec=spec, in_force=kernel))
+    groups = ("kubepods", "kubepods/burstable", pod.cgroup, cgroup) if wanted else ()
+    assert of(found.plan, "memory.min") == dict.fromkeys(groups, (wanted or 0) // 2)
+    assert of(found.plan, "memory.high") == {}, "a lower bound is no ceiling"
+    for setting in found.plan.settings:
+        if setting.cgroup in (pod.cgroup, cgroup):
+            assert "estimated from oom_score_adj" in setting.why.text
+            assert "request, estimated from oom_score_adj" in {i.name for i in setting.why.inputs}
+    (note,) = [n for n in found.notes if n.rule == "memory-qos.no-request"]
+    known = wanted is not None or score == 999
+    assert note.text.endswith(f"it gets no {'' if known else 'floor and no '}memory.high")
+
+
+def test_what_kubelet_asked_the_runtime_for_goes_before_what_processes_have() -> None:
+    pod = sized("l", "LS", "Burstable", (None, 0))
+    asked = msgspec.structs.replace(pod.containers[0], requested={R.OOM_SCORE_ADJ: 900})
+    pod = msgspec.structs.replace(pod, containers=(asked,))
+    kernel = Kernel({(asked.cgroup, R.OOM_SCORE_ADJ): 500})
+    here, spec = machine(memory_bytes=16000 * MIB), slo(ls=on(min_limit_percent=100))
+    found = decide(taken(here, pods=[pod], spec=spec, in_force=kernel))
+    assert of(found.plan, "memory.min")[pod.cgroup] == 1600 * MIB
+
+
 def test_a_sandbox_that_nobody_tells_from_a_container_hides_no_pod() -> None:
     """The cgroup tree alone: kubelet's limit of the pod is there, the sandbox has none."""
     pod = sized("g", "LSR", "Guaranteed", (None, 2 * GIB), (None, 0))
