@@ -129,6 +129,7 @@ def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:
     order = [
         Input("priority", candidate.priority),
         Input("eviction-priority", candidate.evict_priority),
+        Input("sub-priority", candidate.sub_priority),
         Input("candidates", len(why.victims)),
     ]
     order += [Input(name, amount) for name, amount in gains]

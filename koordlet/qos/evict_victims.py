@@ -114,10 +114,12 @@ def requested(found: Iterable[Candidate], rules: Watermark, names: Iterable[str]
     return sums
 
 
-def _by_spec(each: Candidate) -> int:
+def _by_spec(each: Candidate) -> tuple[int, int]:
     """The reference compares ``spec.priority`` only of two that have one, which is no order;
-    here a pod without stands where its class does."""
-    return each.priority if each.spec_priority is None else each.spec_priority
+    here a pod without stands where its class does, and among its like by its label."""
+    if each.spec_priority is None:
+        return each.priority, each.sub_priority
+    return each.spec_priority, each.spec_priority
 
 
 def _by_class(each: Candidate) -> tuple[int, int, int]:
@@ -135,8 +137,8 @@ def _share(each: Candidate, *names: str) -> int:
 
 # The title decides between equals, so that the same state always has the same victims.
 _ORDER: dict[Feature, Callable[[Candidate], Any]] = {
-    Feature.BE_CPU: lambda c: (_by_spec(c), -_use_of_request(c), c.title),
-    Feature.BE_MEMORY: lambda c: (_by_spec(c), -(c.memory_bytes or 0), c.title),
+    Feature.BE_CPU: lambda c: (*_by_spec(c), -_use_of_request(c), c.title),
+    Feature.BE_MEMORY: lambda c: (*_by_spec(c), -(c.memory_bytes or 0), c.title),
     Feature.CPU: lambda c: (*_by_class(c), -(c.cpu_milli or 0), c.title),
     Feature.MEMORY: lambda c: (*_by_class(c), -(c.memory_bytes or 0), c.title),
     Feature.CPU_ALLOCATABLE: lambda c: (*_by_class(c), -_share(c, BATCH_CPU, MID_CPU), c.title),

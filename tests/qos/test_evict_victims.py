@@ -145,6 +145,19 @@ def test_one_without_a_priority_stands_where_its_class_does() -> None:
     assert order(scene, Feature.BE_MEMORY, None) == ["low", "unset", "high"]
 
 
+@pytest.mark.parametrize("feature", [Feature.BE_CPU, Feature.BE_MEMORY])
+def test_without_a_priority_the_label_orders(feature: Feature) -> None:
+    """A container runtime tells labels, and not spec.priority."""
+    scene = Scene().pod("big", memory=9 * GB, cores=9, labels={SUB: "3000"})
+    scene.pod("low", memory=1 * GB, cores=1, labels={SUB: "1000"})
+    scene.pod("bad", memory=1 * GB, cores=1, labels={SUB: "none"})
+    assert order(scene, feature, None) == ["low", "big", "bad"]
+    # Where it is told it alone counts.
+    scene = Scene().pod("big", priority=5500, memory=9 * GB, cores=9, labels={SUB: "3000"})
+    scene.pod("low", priority=5500, memory=1 * GB, cores=1, labels={SUB: "1000"}, batch_cpu=9000)
+    assert order(scene, Feature.BE_MEMORY, None) == ["big", "low"]
+
+
 def test_equals_are_ordered_by_name() -> None:
     scene = Scene().pod("b", memory=GB).pod("a", memory=GB).pod("c", memory=GB)
     assert order(scene, Feature.BE_MEMORY, None) == ["a", "b", "c"]
