@@ -272,6 +272,28 @@ def test_when_all_groups_are_taken_the_rest_goes_on(world: World) -> None:
     assert results[SCORE].result is Result.WRITTEN and groups(world, process) == [""]
 
 
+def test_who_is_forked_while_its_parent_is_moved_follows_at_once(world: World) -> None:
+    """It has the group that the parent had, and is not in the list that was read before."""
+    parent, children = world.host.spawn(A, threads=2), []
+    tasks = "/sys/fs/resctrl/koordlet-a/tasks"
+    for after in (0, 2):
+        world.host.faults.before(
+            tasks, lambda: children.append(world.host.spawn(A)), op="write", after=after
+        )
+    world.want("o", ("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a"))
+    assert len(children) == 2
+    assert groups(world, parent, *children) == ["koordlet-a"] * 4
+
+
+def test_one_that_ends_while_it_is_moved_is_no_failure(world: World) -> None:
+    first, second = world.host.spawn(A), world.host.spawn(A)
+    tasks = "/sys/fs/resctrl/koordlet-a/tasks"
+    world.host.faults.before(tasks, lambda: world.host.machine.exit(first), op="write")
+    wants = ("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a")
+    assert world.want("o", *wants) == [Result.WRITTEN] * 2
+    assert groups(world, second) == ["koordlet-a"]
+
+
 class KilledError(BaseException):
     pass
 

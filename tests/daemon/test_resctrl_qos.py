@@ -8,6 +8,8 @@ import pytest
 from koordlet_fakefs import Process, Resctrl, shape
 
 from koordlet.daemon.publish import publish
+from koordlet.decision.facts import PodFacts
+from koordlet.protocol import keys
 from koordlet.report.metrics import RESCTRL_LLC_OCCUPANCY, RESCTRL_MEMORY_BANDWIDTH
 from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.world import APPLICATIONS, FEATURES, LAYOUTS, NO_ALARMS, World
@@ -124,6 +126,51 @@ def test_processes_that_start_in_between_follow(make_world: MakeWorld) -> None:
     stranger = world.host.spawn("batch", threads=2)
     world.run(1)
     assert group(world, stranger) == {"koordlet-BE"}
+
+
+def test_a_pod_with_an_allocation_of_its_own_has_a_group_as_long_as_it_asks(
+    make_world: MakeWorld,
+) -> None:
+    """It is in that one, not in the group of its class, and may change its mind while it runs."""
+    world = furnished(make_world)
+    uid = UIDS["besteffort"]
+    mine = f"koordlet-{uid}"
+    pod = world.host.make_pod("cgroupfs", "besteffort", uid, [BOX])
+    inside = world.host.spawn(pod.containers[0], threads=2)
+
+    def tell(annotation: str | None) -> None:
+        facts = PodFacts(
+            uid,
+            cgroup=pod.pod,
+            name="job",
+            namespace="batch",
+            labels={"koordinator.sh/qosClass": "BE"},
+            annotations={} if annotation is None else {keys.RESCTRL.name: annotation},
+        )
+        world.parts.told["nri"].upsert(facts)
+        world.run(1.1)
+
+    def ways() -> str:
+        return world.host.look(f"{ROOT}/{mine}/schemata").replace(" ", "")
+
+    world.start(BOTH)
+    tell('{"llc":{"schemata":{"range":[0,50]}},"mb":{"schemata":{"percent":25}}}')
+    assert group(world, inside) == {mine} and group(world, world.processes["batch"]) == {
+        "koordlet-BE"
+    }
+    assert "MB:0=30;1=30" in ways() and "L3:0=03f;1=03f" in ways()
+    tell('{"llc":{"schemataPerCache":[{"cacheID":1,"range":[50,100]}]}}')
+    assert "MB:0=100;1=100" in ways() and "L3:0=7ff;1=7c0" in ways()
+    tell(None)
+    assert ours(world) == {"koordlet-LS", "koordlet-BE"}
+    assert group(world, inside) == {"koordlet-BE"}
+    tell('{"llc":{"schemata":{"range":[0,50]}}}')
+    assert group(world, inside) == {mine}
+    world.host.remove_cgroup(pod.pod)
+    world.run(1.1)
+    assert ours(world) == {"koordlet-LS", "koordlet-BE"}
+    world.views.restore(dry_run=False)
+    assert ours(world) == set()
 
 
 def test_other_groups_are_not_ours(make_world: MakeWorld) -> None:
