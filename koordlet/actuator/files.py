@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from koordlet.actuator.conflict import Conflict
@@ -97,7 +98,22 @@ class Files:
         around = self.ancestor(key) if inherits else None
         if around is not None:
             raw, found = around.original.raw, around.original.value
-        return Original(*key, path, inode, raw, found, owner, time)
+        known = self.entries.get(key)
+        is_same = known is not None and known.original.inode == inode
+        newest = known.original.newest if known is not None and is_same else self._newest(key)
+        return Original(*key, path, inode, raw, found, owner, time, newest=newest)
+
+    def _newest(self, key: Key) -> int:
+        """See ``Original``. Of what goes meanwhile nothing has to be known."""
+        if key.resource is not Resource.CPUSET_CPUS or "cpuset" not in self._knobs.layout.v1:
+            return 0
+        newest, waiting = 0, [key.cgroup]
+        while waiting:
+            with suppress(OSError):
+                below = self._knobs.children(waiting.pop())
+                waiting += below
+                newest = max(newest, *(self._knobs.id(each, key.resource) for each in below), 0)
+        return newest
 
     def computed(self, key: Key, path: str, value: Value, owner: str, time: float) -> Original:
         """An original that was never read from the file (see ``Setting.without``). Raises

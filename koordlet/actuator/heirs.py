@@ -2,7 +2,7 @@
 
 A new v1 cgroup copies its parent's list, from then on a value of its own: with nobody there to
 journal it, because no daemon runs or the pod is younger than the last tick, it would keep ours
-after the parent has gone back.
+after the parent has gone back. What was there before us is no copy, whatever it holds.
 """
 
 from __future__ import annotations
@@ -67,8 +67,19 @@ def _heirs(turn: Turn, entry: Entry, value: Value, cgroup: str) -> Iterator[Orig
                 continue
             if turn.knobs.read(*key) != value or value == original.value:
                 continue
+            if inode <= original.newest:
+                continue
             path = turn.knobs.path(*key)
         except FAILURES:
             continue
-        yield Original(*key, path, inode, original.raw, original.value, entry.owner, turn.time)
+        yield Original(
+            *key,
+            path,
+            inode,
+            original.raw,
+            original.value,
+            entry.owner,
+            turn.time,
+            newest=original.newest,
+        )
         yield from _heirs(turn, entry, value, child)

@@ -55,6 +55,8 @@ class Original(msgspec.Struct, frozen=True, tag="original", omit_defaults=True):
 
     ``coupled``: journaled because writing another file of the cgroup changes this one too.
     ``computed``: not found in the file, but what it would have held without koordlet.
+    ``newest``: the largest inode of the cgroups below a v1 CPU list at that time. Inodes of cgroups
+    only grow (kernfs ids), so what has a larger one was made later, with a copy of ours.
     """
 
     cgroup: str
@@ -67,6 +69,7 @@ class Original(msgspec.Struct, frozen=True, tag="original", omit_defaults=True):
     since: float
     coupled: bool = False
     computed: bool = False
+    newest: int = 0
 
     @property
     def key(self) -> Key:

@@ -50,6 +50,16 @@ def test_lists_of_others_stay(world: World) -> None:
     assert [world.value(each, CPUS) for each in LISTS[1:]] == ["1", "1"]
 
 
+def test_a_list_from_before_stays_although_it_reads_the_same(tmp_path: Path) -> None:
+    world = World(fake("hybrid", topology=shape(cores_per_l3=4)), str(tmp_path))
+    world.host.make_cgroup("be/pod/c")
+    for cgroup in ("be/pod/c", "be/pod"):
+        world.host.write(world.path(cgroup, CPUS), b"1")
+    world.want("a", ("be", CPUS, "1"))
+    world.restore()
+    assert [world.value(each, CPUS) for each in LISTS] == ["0-3", "1", "1"]
+
+
 def test_a_container_made_anew_goes_back(world: World) -> None:
     world.apply(plan("a"))
     world.want("a", *((each, CPUS, "0") for each in LISTS))
