@@ -78,7 +78,7 @@ class Resource(StrEnum):
     # Of the processes of a cgroup: each of them, and those that start later.
     OOM_SCORE_ADJ = "oom_score_adj"
     CORE_SCHED_GROUP = "core_sched.group"
-    """Name of the group whose core-scheduling cookie they share; ``""``: no cookie."""
+    """Name of the group whose core-scheduling cookie they share; ``""``: none of its own."""
     RESCTRL_GROUP = "resctrl.group"
     """Name of the resctrl group that holds their tasks; ``""``: the default group."""
 

@@ -6,8 +6,9 @@ what is written and, after a restart, from the journal (``adopt``); the cookie o
 its processes hold.
 
 A cgroup stands for the processes in it and in all cgroups below it that have no group of their
-own. Only processes are asked: threads have the cookie of the one that made them, and a group is
-given to all threads of a process at once. koordlet itself is left out, since it must have none.
+own. So ``""``, no group of its own, is no cookie, or that of a cgroup around it. Only processes
+are asked: threads have the cookie of the one that made them, and a group is given to all threads
+of a process at once. koordlet itself is left out, since it must have none.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from koordlet.decision.cgroups import parent
 from koordlet.decision.cookies import Clear, Create, Observed, Share, Step, steps
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import Cgroups, Unsupported
@@ -85,7 +87,7 @@ class CoreSched:
         found = ids_in(self._cgroups, cgroup, self.listed_in)
         below = list(self._cgroups.children(cgroup))
         for each in below:
-            if each not in self._groups or self._is_new(each):
+            if not self._own_group(each):
                 found += self._ids_below(each)
                 below += self._cgroups.children(each)
         # 0 stands for a process of another PID namespace.
@@ -142,6 +144,8 @@ class CoreSched:
             self._refresh(group)
         names = {cookie: name for name, cookie in self._cookies.items()}
         names[0] = ""
+        if not self._own_group(cgroup) and (around := self._cookies.get(self._around(cgroup))):
+            names[around] = ""
         return {pid: names.get(each, f"{_UNNAMED}{each:x}") for pid, each in cookies.items()}
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
@@ -150,7 +154,7 @@ class CoreSched:
         else:
             self._leave(cgroup)
         if not text:
-            self._share(0, ids)
+            self._share(self._holder(self._around(cgroup)), ids)
         elif source := self._holder(text):
             self._share(source, ids)
         else:
@@ -203,11 +207,22 @@ class CoreSched:
         self._groups.pop(cgroup, None)
         self._inodes.pop(cgroup, None)
 
-    def _is_new(self, cgroup: str) -> bool:
+    def _own_group(self, cgroup: str) -> str:
+        """``""``: none, or that of a cgroup that was there before."""
+        group = self._groups.get(cgroup, "")
         try:
-            return self._cgroups.id(cgroup, self.listed_in) != self._inodes[cgroup]
+            known = group and self._cgroups.id(cgroup, self.listed_in) == self._inodes[cgroup]
         except (OSError, Unsupported):
-            return True
+            return ""
+        return group if known else ""
+
+    def _around(self, cgroup: str) -> str:
+        """The group of the nearest cgroup above that has one."""
+        while cgroup:
+            cgroup = parent(cgroup)
+            if group := self._own_group(cgroup):
+                return group
+        return ""
 
     def _forget(self, group: str) -> None:
         self._cookies.pop(group, None)

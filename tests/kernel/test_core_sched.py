@@ -148,6 +148,24 @@ def test_what_is_below_a_cgroup_is_in_its_group_unless_it_has_one_of_its_own(
     assert machine.cookie(newcomer) == machine.cookie(top)
 
 
+def test_what_leaves_its_group_is_part_of_the_one_around_it(machine: Machine) -> None:
+    host, knobs = machine.host, machine.knobs
+    host.make_cgroup("a/b")
+    outer, inner = host.spawn("a"), host.spawn("a/b")
+    knobs.write("a", COOKIE, "g")
+    assert knobs.read("a/b", COOKIE) == ""  # of its own
+    original = knobs.read_raw("a/b", COOKIE)
+    for group in ("g", "h"):
+        knobs.write("a/b", COOKIE, group)
+        assert knobs.read("a/b", COOKIE) == group and knobs.read("a", COOKIE) == "g"
+        knobs.write_raw("a/b", COOKIE, original)
+        assert knobs.holds("a/b", COOKIE, original)
+        assert machine.cookie(inner) == machine.cookie(outer) != 0
+        assert knobs.read("a", COOKIE) == "g"
+    knobs.write("a", COOKIE, "")
+    assert machine.cookie(inner) == machine.cookie(outer) == 0
+
+
 def test_koordlet_itself_never_gets_one(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     koordlet, other = machine.host.spawn("a"), machine.host.spawn("a")
     monkeypatch.setattr("os.getpid", lambda: koordlet.pid)
