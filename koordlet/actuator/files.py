@@ -95,13 +95,19 @@ class Files:
         raw, inode = self._knobs.read_raw(*key), self._knobs.id(*key)
         # A cookie that was given to the cgroup above was given to what is below it as well.
         inherits = inherits or key.resource is Resource.CORE_SCHED_GROUP
-        around = self.ancestor(key) if inherits else None
-        if around is not None:
+        around = self.ancestor(key)
+        if around is not None and (inherits or self.is_copy(around, found, inode)):
             raw, found = around.original.raw, around.original.value
         known = self.entries.get(key)
         is_same = known is not None and known.original.inode == inode
         newest = known.original.newest if known is not None and is_same else self._newest(key)
         return Original(*key, path, inode, raw, found, owner, time, newest=newest)
+
+    def is_copy(self, around: Entry, found: Value, inode: int) -> bool:
+        """Whether a v1 CPU list below ``around`` was made with what that holds of ours."""
+        if around.original.resource is not Resource.CPUSET_CPUS or inode <= around.original.newest:
+            return False
+        return found in (self.state(around.original.key).holds or around.ours)
 
     def _newest(self, key: Key) -> int:
         """See ``Original``. Of what goes meanwhile nothing has to be known."""

@@ -65,9 +65,10 @@ def _heirs(turn: Turn, entry: Entry, value: Value, cgroup: str) -> Iterator[Orig
             known = turn.files.entries.get(key)
             if key in turn.targets or (known is not None and known.original.inode == inode):
                 continue
-            if turn.knobs.read(*key) != value or value == original.value:
+            found = turn.knobs.read(*key)
+            if found != value or found == original.value:
                 continue
-            if inode <= original.newest:
+            if not turn.files.is_copy(entry, found, inode):
                 continue
             path = turn.knobs.path(*key)
         except FAILURES:

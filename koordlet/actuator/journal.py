@@ -247,6 +247,9 @@ class Journal:
 
     def close(self) -> None:
         """Idempotent; the lock goes with it."""
+        if self._owed and self._fd >= 0:
+            with contextlib.suppress(OSError):
+                self._append(())
         for name in ("_fd", "_lock_fd"):
             if (fd := getattr(self, name)) >= 0:
                 os.close(fd)

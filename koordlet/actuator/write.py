@@ -228,7 +228,9 @@ def _failed(turn: Turn, key: Key, pending: Pending, result: Failed) -> None:
         turn.finished.append(key)
         turn.tell(key, pending.path, Result.GONE, pending.change.old, text=text)
         return
-    unsupported = isinstance(result.error, Unsupported)
+    unsupported = isinstance(result.error, Unsupported) or (
+        isinstance(result.error, OSError) and result.error.errno == errno.EOPNOTSUPP
+    )  # the latter: a weight on a disk whose queue has no cost model
     turn.refuse(key, pending, Result.UNSUPPORTED if unsupported else Result.REFUSED, text)
     if result.touched or _some_touched(turn, key, pending):
         turn.files.state(key).holds = turn.may_hold[key]

@@ -419,3 +419,13 @@ def test_nothing_is_kept_of_a_cgroup_that_is_gone(world: World) -> None:
     assert [each.result for each in world.apply(Plan("be"))] == [Result.GONE]
     assert "be" not in repr(vars(world.actuator)["_told"])
     assert not world.journal.entries
+
+
+def test_a_weight_on_a_disk_without_cost_model_is_unsupported_not_refused(tmp_path: Path) -> None:
+    world = World(fake("v2"), str(tmp_path))
+    world.host.make_cgroup("be")
+    disk = ":".join(map(str, world.host.machine.options.disks[0][:2]))
+    outcomes = world.apply(plan("a", ("be", Resource.BLKIO_COST_WEIGHT, f"{disk} 10")))
+    assert [each.result for each in outcomes] == [Result.UNSUPPORTED]
+    assert "not supported" in outcomes[0].text
+    assert not world.journal.entries

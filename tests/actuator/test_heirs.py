@@ -50,6 +50,13 @@ def test_lists_of_others_stay(world: World) -> None:
     assert [world.value(each, CPUS) for each in LISTS[1:]] == ["1", "1"]
 
 
+def test_a_copy_that_is_wanted_is_journaled_with_what_its_parent_had(world: World) -> None:
+    world.want("a", *((each, CPUS, "0") for each in LISTS))
+    assert {entry.original.value for entry in world.journal.entries.values()} == {"0-3"}
+    world.restore()
+    assert {world.value(each, CPUS) for each in LISTS} == {"0-3"}
+
+
 def test_a_list_from_before_stays_although_it_reads_the_same(tmp_path: Path) -> None:
     world = World(fake("hybrid", topology=shape(cores_per_l3=4)), str(tmp_path))
     world.host.make_cgroup("be/pod/c")

@@ -260,3 +260,15 @@ def test_a_release_that_the_disk_did_not_take_is_made_up_for(
     journal.begin([original("c")], [])
     assert journal.entries == load(path, "boot").entries
     assert [key.cgroup for key in journal.entries] == ["b", "c"]
+
+
+def test_releases_that_the_disk_owes_are_made_up_for_at_the_end(
+    journal: Journal, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.begin([original("a")], [])
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "pwrite", FullDisk(path, 0))
+        journal.release([Key("a", SHARES)])
+    assert load(path, "boot").entries
+    journal.close()
+    assert not load(path, "boot").entries
