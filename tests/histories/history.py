@@ -68,7 +68,7 @@ class History:
         """Start the daemon. Where a kill or a refusal of the kernel keeps it from starting, it is
         started again, as systemd would."""
         self.watch.overwrites.clear()
-        self._changed_s = self.machine.real.monotonic()
+        self.changed()
         for attempt in range(3):
             try:
                 self.act(self.daemon.start)
@@ -121,10 +121,14 @@ class History:
         self.settled_s = min(self.calm_s, now - self._changed_s)
         self.faults = [f for f in self.faults if f.times is None or f.hits < f.times]
 
+    def changed(self) -> None:
+        """What best effort is promised is divided anew."""
+        self._changed_s = self.machine.real.monotonic()
+
     def take(self, policy: policies.Policy) -> None:
         self.policy = policy
         loaded = policies.loaded(policy, self.directory)
-        self._changed_s = self.machine.real.monotonic()
+        self.changed()
         if self.daemon.alive:
             self.act(lambda: self.daemon.take(loaded))
         else:

@@ -73,6 +73,8 @@ class Machine:
         self.apps: dict[str, list[Process]] = {}
         self.app_twins: dict[str, list[Process]] = {}
         self.poked_s: dict[str, float] = {}
+        self.memory_bytes: dict[int, int] = {}
+        """What processes want, by pid."""
         self.wrote: dict[str, set[bytes]] = {}
         """File -> the first words that koordlet has ever written there."""
         self._numbers = itertools.count(1)
@@ -95,7 +97,7 @@ class Machine:
             word = self.knobs.encode(resource, value).split()[:1]
             if set(word) & self.wrote.get(path, set()):
                 return False
-            before = self.twin_knobs.read(cgroup, resource)
+            before = self.twin_knobs.read_raw(cgroup, resource)
             with unhindered(self.twin):
                 self.twin_knobs.write(cgroup, resource, value)
         except (OSError, ValueError, Unsupported):
@@ -105,7 +107,7 @@ class Machine:
                 self.knobs.write(cgroup, resource, value)
         except OSError:
             with unhindered(self.twin):
-                self.twin_knobs.write(cgroup, resource, before)
+                self.twin_knobs.write_raw(cgroup, resource, before)
             return False
         self.poked_s[path] = self.real.monotonic()
         return True
@@ -235,11 +237,20 @@ class Machine:
         with suppress(OSError):  # ENOSPC: a v1 cpuset that is empty
             there.append(self.twin.spawn(cgroup))
             with unhindered(self.real):
-                here.append(
-                    self.real.spawn(cgroup, demand_cores=demand, threads=CPUS, memory_bytes=memory)
+                process = self.real.spawn(
+                    cgroup, demand_cores=demand, threads=CPUS, memory_bytes=memory
                 )
+            here.append(process)
+            self.memory_bytes[process.pid] = memory
 
     # --- Looks
+
+    def exceeds_its_limit(self, pod: Pod) -> bool:
+        """Of memory: then the kernel ends its processes."""
+        asked = pod.facts.resources or Resources()
+        limit = asked.limit_batch_memory_bytes or asked.limit_memory_bytes
+        sizes = [self.memory_bytes.get(process.pid, 0) for process in pod.processes]
+        return limit is not None and sum(sizes) > limit
 
     def processes(self) -> Iterator[Process]:
         for pod in self.pods.values():

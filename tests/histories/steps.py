@@ -52,6 +52,7 @@ def _application(history: History, chance: random.Random) -> None:
         history.machine.remove_app(name)
     else:
         history.machine.add_app(name, chance)
+    history.changed()
 
 
 def _load(history: History, chance: random.Random) -> None:
@@ -66,6 +67,7 @@ def _memory(history: History, chance: random.Random) -> None:
         if process.alive:
             with suppress(OSError):
                 size = chance.choice((20, 200, 800, 2000)) * MIB
+                history.machine.memory_bytes[process.pid] = size
                 history.machine.real.set_memory(process, size)
                 if process.alive and chance.random() < 0.3:
                     history.machine.real.read_files(process, size)
@@ -93,6 +95,7 @@ def _applications_evict(history: History, chance: random.Random) -> None:
     history.take(msgspec.structs.replace(history.policy, evict=evict))
 
 
+# Not ENOENT and ENODEV of what is there: Linux has them for what is gone, see ``_vanishes``.
 _REFUSALS: tuple[tuple[Op, str, int], ...] = (
     ("write", "*/cpu.*", errno.EINVAL),
     ("write", "*/cpuset.*", errno.EBUSY),
@@ -101,8 +104,6 @@ _REFUSALS: tuple[tuple[Op, str, int], ...] = (
     ("write", "*/cpuset.cpus", errno.EACCES),
     ("write", "*", errno.EIO),
     ("write", "*", errno.EPERM),
-    ("write", "*", errno.ENOENT),
-    ("write", "*", errno.ENODEV),
     ("read", "*/cpu.*", errno.EIO),
     ("read", "*/cpuset.*", errno.EIO),
     ("read", "*/memory.*", errno.EPERM),
@@ -124,7 +125,8 @@ _REFUSALS: tuple[tuple[Op, str, int], ...] = (
 
 def _refusal(history: History, chance: random.Random) -> None:
     op, glob, code = chance.choice(_REFUSALS)
-    if glob != "*" and chance.random() < 0.3 and history.machine.pods:
+    may_narrow = glob != "*" and code != errno.ENODEV
+    if may_narrow and chance.random() < 0.3 and history.machine.pods:
         pod = chance.choice(list(history.machine.pods.values()))
         glob = f"*{pod.groups.pod}*"
     times = chance.choice((1, 2, 5, None))
