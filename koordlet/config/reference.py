@@ -44,9 +44,9 @@ entry of `nodeStrategies` whose `nodeSelector` matches `node.labels` is laid ove
 strategy. Inline keys win over the file, the file wins over the built-in defaults. An absent key
 keeps the lower layer's value, an explicit `0` or `false` does not.
 
-koordlet acts on `enable` and `cpuSuppress*` of `resourceUsedThresholdWithBE`, on `cpuQOS`,
-`policies.cpuPolicy` and `hostApplications`. All other keys are read, checked and shown, so that
-the file of a cluster can be used as it is, and change nothing.
+Each strategy's page in `docs/concepts/` says which keys it acts on. A key that asks for something
+that the kernel of the node lacks changes nothing; `koordlet strategies` and `koordlet doctor` say
+so, and why.
 
 ```toml
 [slo.resourceUsedThresholdWithBE]

@@ -27,8 +27,8 @@ _HEAD = """\
 _SLO_HEAD = """\
 # The NodeSLO keys below may stand here, or in slo.file; here wins. Those of a class whose block
 # has enable = false are replaced by neutral values. The lists (blocks, hostApplications) are in
-# docs/configuration.md. koordlet acts on enable and cpuSuppress* of resourceUsedThresholdWithBE,
-# cpuQOS, policies.cpuPolicy and hostApplications; the others are checked and change nothing.
+# docs/configuration.md. What each strategy makes of them is in docs/concepts; what the kernel of
+# this node lacks for them is told by `koordlet strategies`.
 """
 _WIDTH = 96
 

@@ -6,9 +6,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from koordlet.kernel.host import Host
+from koordlet.kernel.host_files import HostFiles
 from tests.systemd.container import REPOSITORY
 
 UNITS = sorted(
@@ -61,6 +64,32 @@ def test_exposure(units: Path, name: str, most: float) -> None:
     level = re.search(r"exposure level.*: ([0-9.]+) ", out)
     assert level is not None, out
     assert float(level[1]) <= most
+
+
+class _Everywhere:
+    """A host that has every file, or every one but those of newer kernels."""
+
+    def __init__(self, lacks: str) -> None:
+        self._lacks = lacks
+
+    def exists(self, path: str) -> bool:
+        return path != self._lacks
+
+
+@pytest.mark.parametrize("name", ["koordlet", "koordlet-restore"])
+def test_what_is_written_is_writable_inside_the_unit(name: str) -> None:
+    text = (REPOSITORY / "systemd" / f"{name}.service").read_text()
+    writable = tuple(
+        path.removeprefix("-")
+        for line in re.findall(r"^ReadWritePaths=(.*)$", text, re.MULTILINE)
+        for path in line.split()
+    )
+    for lacks in ("", "/sys/kernel/debug/sched/features"):
+        host = cast(Host, _Everywhere(lacks))
+        files = HostFiles(host, proc_root="/proc", terway_dir="/var/lib/terway/qos")
+        for resource in files.resources:
+            path = files.path("", resource)
+            assert any(path == w or path.startswith(f"{w}/") for w in writable), path
 
 
 def test_every_path_of_ours_is_where_the_installer_puts_it() -> None:

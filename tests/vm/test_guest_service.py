@@ -35,6 +35,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 UNITS = Path("/etc/systemd/system")
 SERVICE = "koordlet.service"
 TIMEOUT_S = 120.0
+KNOB = Path("/proc/sys/vm/watermark_scale_factor")
 UNIT_BE, OWN_BE = "batch.slice", "nightly"
 WATCHED = (Resource.CPU_QUOTA_US, Resource.CPU_SHARES, Resource.CPU_IDLE, Resource.CPUSET_CPUS)
 CONFIG = """
@@ -44,6 +45,8 @@ cpuSuppressThresholdPercent = 50
 cpuSuppressPolicy = "{policy}"
 [slo.resourceQOSStrategy.beClass.cpuQOS]
 enable = true
+[slo.systemStrategy]
+watermarkScaleFactor = 151
 [[applications]]
 name = "shop"
 systemd_unit = "shop.service"
@@ -84,6 +87,7 @@ class Node:
         self.cgroups = Cgroups(self.host, self.layout)
         self.v2 = self.layout.kind == "v2"
         self.found: dict[tuple[str, Resource], bytes] = {}
+        self.knob = KNOB.read_text()
         self.fed = ""
 
     def values(self) -> dict[tuple[str, Resource], bytes]:
@@ -182,6 +186,7 @@ def test_it_starts_and_says_so(node: Node) -> None:
 def test_values_are_in_force_in_the_kernel(node: Node) -> None:
     until(lambda: node.limited(UNIT_BE), "the slice has a quota")
     until(lambda: node.limited(OWN_BE), "the cgroup of nobody has a quota")
+    until(lambda: KNOB.read_text() == "151\n", "a knob of the whole machine is set")
     shares = node.cgroups.read_raw(UNIT_BE, Resource.CPU_SHARES).strip()
     until(lambda: node.cgroups.read(OWN_BE, Resource.CPU_IDLE) == 1, "nobody's cgroup is idle")
     until(
@@ -263,6 +268,7 @@ def test_suppress_by_cpuset_takes_siblings(node: Node) -> None:
 def test_restore_puts_everything_back(node: Node) -> None:
     run("systemctl", "start", "koordlet-restore.service")
     assert show("ActiveState") == "inactive"
+    assert KNOB.read_text() == node.knob != "151\n"
     now = node.values()
     for key, value in node.found.items():
         if key == (OWN_BE, Resource.CPUSET_CPUS) and not value.strip():
