@@ -5,6 +5,13 @@ from __future__ import annotations
 import os
 
 import pytest
+from hypothesis import settings
+
+# No test asserts on time, since the machine has other work. The profile that Hypothesis takes where
+# CI is set has no deadline either, and is left as it is: it draws the same examples each time.
+settings.register_profile("koordlet", deadline=None)
+if settings.get_current_profile_name() == "default":
+    settings.load_profile("koordlet")
 
 _ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
 
