@@ -23,6 +23,7 @@ from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import meminfo
 from koordlet.report.decisions import Kind, Record
+from tests.controllers import pass_on, passed_on
 from tests.daemon.world import write_config
 
 pytestmark = pytest.mark.kernel
@@ -83,7 +84,15 @@ class Stage:
         self.top = f"koordlet-test-{os.getpid()}-evict-{next(_number)}"
         layout = detect(self.host)
         self.roots = sorted(set(layout.v1.values())) or [layout.v2 or ""]
+        self.v2 = layout.v2 if layout.v2 in self.roots else None
         self.processes: dict[str, subprocess.Popen[str]] = {}
+
+    def open(self) -> None:
+        """The groups of the stage get the controllers, where they are asked for (v2)."""
+        for root in self.roots:
+            Path(root, self.top).mkdir()
+        if self.v2 is not None:
+            pass_on(self.host, f"{self.v2}/{self.top}")
 
     def start(self, name: str, own_mib: int, *, deaf: bool = False) -> None:
         process = subprocess.Popen(
@@ -149,10 +158,12 @@ def stage() -> Iterator[Stage]:
         available = info.available_bytes or 0
         if available * 100 < _MIN_FREE_PERCENT * info.total_bytes:
             pytest.skip(f"less than {_MIN_FREE_PERCENT} % of the memory is available")
-    try:
-        yield made
-    finally:
-        made.close()
+    with passed_on(made.host, made.v2):
+        try:
+            made.open()
+            yield made
+        finally:
+            made.close()
 
 
 def _used_percent(stage: Stage) -> int:
