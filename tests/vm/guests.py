@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MEMORY_MIB = 2048
-KERNEL_WITH_EVERYTHING = Path("/work/shared/vm/bzImage")
+KERNEL_WITH_EVERYTHING = Path(__file__).resolve().parents[3] / "shared" / "vm" / "bzImage"
+"""Beside the project, where its developers keep one."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ GUESTS = (
         "systemd, the classic hybrid layout of cgroup v1",
         append="systemd.unified_cgroup_hierarchy=0",
     ),
+    Guest("load", "trixie", "as v2, beside which it runs, for what takes long"),
     Guest(
         "core",
         "trixie",
