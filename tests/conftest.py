@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 from hypothesis import settings
 
@@ -17,13 +15,9 @@ _ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Other processes share the real machine: what fails on it is run once more, and listed.
-
-    Tests on the fake kernel never get a second try, nor those in a virtual machine of
-    `make test-vm`, which they have for themselves.
+    """Other processes share the real machine, or the one that emulates a guest: what fails there
+    is run once more, and listed. Tests on the fake kernel never get a second try.
     """
-    if "KOORDLET_GUEST" in os.environ:
-        return
     for item in items:
         if any(item.get_closest_marker(name) for name in _ON_THE_REAL_MACHINE):
             item.add_marker(pytest.mark.flaky(reruns=1))
