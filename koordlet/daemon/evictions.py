@@ -104,8 +104,7 @@ class Evictions:
             self._looked_s, self._unsafe = now, set()
             for app in parts.state.applications():
                 if found.get(app.name) is EvictPolicy.FREEZE and app.present:
-                    pids = kill.processes(parts.host, parts.cgroups, app.cgroup)
-                    why = kill.guarded(parts.host, pids, parts.config.paths.proc_root)
+                    why = self._guarded(app.cgroup)
                     part = f"eviction of application {app.name}"
                     if why:
                         self._unsafe.add(app.name)
@@ -113,6 +112,15 @@ class Evictions:
                     else:
                         parts.problems.pop(part, None)
         return {name: policy for name, policy in found.items() if name not in self._unsafe}
+
+    def _guarded(self, cgroup: str) -> str:
+        """Why its processes must not be frozen; who cannot be looked at counts as guarded."""
+        parts = self._parts
+        try:
+            pids = kill.processes(parts.host, parts.cgroups, cgroup)
+            return kill.guarded(parts.host, pids, parts.config.paths.proc_root)
+        except OSError as error:
+            return f"its processes cannot be looked at: {error}"
 
     def carry_out(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """At each tick: what the plans ask for, and a step of what is on its way."""

@@ -17,6 +17,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from koordlet.decision.cgroups import parent
 from koordlet.decision.cookies import Clear, Create, Observed, Share, Step, steps
@@ -123,9 +124,11 @@ class CoreSched:
             self._join(cgroup, (*known, *unknown, candidates[-1])[0])
 
     def require(self) -> None:
+        """Raises Unsupported. What else may be wrong is told by each read and write."""
         if not self._works:
-            try_cookie(self._host)
-            self._works = True
+            with suppress(OSError):
+                try_cookie(self._host)
+                self._works = True
 
     def check(self, value: Value) -> str:
         unfit = not isinstance(value, str) or value.startswith(_UNNAMED)

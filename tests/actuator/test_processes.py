@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -311,3 +312,10 @@ def test_a_kill_while_a_group_is_made_leaves_nothing(world: World, path: str) ->
     assert "koordlet-a" in world.host.resctrl.entries
     assert world.restore().ok
     assert "koordlet-a" not in world.host.resctrl.entries and groups(world, process) == [""]
+
+
+def test_a_prctl_that_is_forbidden_is_refused_and_raises_nothing(world: World) -> None:
+    world.host.spawn(A)
+    world.host.faults.add("*", op="prctl", errno=errno.EPERM, times=None)
+    assert world.want("o", (A, COOKIE, "g")) == [Result.REFUSED]
+    assert not world.actuator.owned()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 
 import pytest
@@ -264,3 +265,16 @@ def test_what_holds_koordlet_or_init_is_not_frozen(
     assert world.value("job", Resource.FREEZE) == 0
     problem = world.parts.problems["eviction of application job"]
     assert problem == "it is not frozen: process 1 is init"
+
+
+def test_processes_that_cannot_be_looked_at_are_not_frozen_and_stop_no_tick(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v2")
+    world.application("job", 2.0)
+    world.application("shop", 1.8)
+    fault = world.host.faults.add("/proc/*/status", op="read", errno=errno.EIO, times=None)
+    world.start()
+    world.run(4)
+    assert fault.hits and world.value("job", Resource.FREEZE) == 0
+    assert "cannot be looked at" in world.parts.problems["eviction of application job"]
