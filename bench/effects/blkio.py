@@ -20,24 +20,12 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from bench.effects.blkio_load import FLOOD_FILE_BYTES, LOG_BYTES, fill
-from bench.effects.stage import Running, Stage, in_turn, managed, stage
+from bench.effects.stage import Running, Stage, in_turn, managed, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup import Unsupported
 
 CONFIG = """
-[alarms]
-psi = false
-throttled = false
-[strategies.cpu-suppress]
-enable = false
-[strategies.cpu-burst]
-enable = false
-[strategies.memory-qos]
-enable = false
-[hooks.cpu-qos]
-enable = false
-
 [slo.resourceQOSStrategy.beClass.blkioQOS]
 enable = true
 [[slo.resourceQOSStrategy.beClass.blkioQOS.blocks]]
@@ -99,7 +87,7 @@ def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:
         read_bps, write_bps = (max(int(_LIMIT_SHARE * each), _LEAST_BPS) for each in free)
         config = on.config(
             {"ls": "LS", "be": "BE"},
-            CONFIG.format(disk=disk, read_bps=read_bps, write_bps=write_bps),
+            only("blkio-qos") + CONFIG.format(disk=disk, read_bps=read_bps, write_bps=write_bps),
         )
 
         def alone() -> Seen:

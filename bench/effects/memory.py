@@ -21,7 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.effects.memory_load import MIB, PAGE_BYTES
-from bench.effects.stage import Running, Stage, in_turn, managed, median, stage
+from bench.effects.stage import Running, Stage, in_turn, managed, median, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup import Unsupported
@@ -30,17 +30,6 @@ MACHINE_MIB = 160
 LS_FILE_MIB, LS_OWN_MIB = 64, 32
 BE_FILE_MIB, BE_OWN_MIB = 2 * MACHINE_MIB, 16
 CONFIG = """
-[nri]
-enable = false
-[alarms]
-psi = false
-throttled = false
-[strategies.cpu-suppress]
-enable = false
-[strategies.cpu-burst]
-enable = false
-[hooks.cpu-qos]
-enable = false
 [slo.resourceQOSStrategy.lsClass.memoryQOS]
 enable = true
 lowLimitPercent = 100
@@ -78,7 +67,7 @@ def measure(
     arms: dict[str, Callable[[], Seen]] = {
         "alone": lambda: _arm(rate, seconds, crowded=False, config=None),
         "unmanaged": lambda: _arm(rate, seconds, crowded=True, config=None),
-        "managed": lambda: _arm(rate, seconds, crowded=True, config=CONFIG),
+        "managed": lambda: _arm(rate, seconds, crowded=True, config=only("memory-qos") + CONFIG),
     }
     return in_turn(arms, repeat, say)
 

@@ -17,25 +17,12 @@ from pathlib import Path
 from bench.child import Daemon
 from bench.effects.memory import start
 from bench.effects.memory_load import MIB
-from bench.effects.stage import Running, managed, stage
+from bench.effects.stage import Running, managed, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.kernel.parse import meminfo
 from koordlet.report.decisions import DecisionLog, Kind
 
 CONFIG = """
-[nri]
-enable = false
-[alarms]
-psi = false
-throttled = false
-[strategies.cpu-suppress]
-enable = false
-[strategies.cpu-burst]
-enable = false
-[strategies.memory-qos]
-enable = false
-[hooks.cpu-qos]
-enable = false
 [slo.resourceUsedThresholdWithBE]
 enable = true
 memoryEvictThresholdPercent = {threshold}
@@ -99,7 +86,7 @@ def measure(manner: str = "", deadline_s: float = _TIMEOUT_S) -> Seen:
         threshold = used_percent() + _ABOVE_PERCENT
         config = on.config(
             CLASSES,
-            CONFIG.format(threshold=threshold, lower=threshold - 1),
+            only("memory-evict") + CONFIG.format(threshold=threshold, lower=threshold - 1),
             dict.fromkeys(CLASSES, 'evict = "stop"\n'),
         )
         with managed(config) as child:

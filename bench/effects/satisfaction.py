@@ -14,30 +14,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.child import Daemon
-from bench.effects.stage import Running, Stage, managed, stage
+from bench.effects.stage import Running, Stage, managed, only, stage
 from bench.figures import Figure, quantile
 from koordlet.decision.resource import Resource
 from koordlet.report.decisions import DecisionLog, Kind
 
 CONFIG = """
-[nri]
-enable = false
-[alarms]
-psi = false
-throttled = false
-[strategies.cpu-suppress]
-enable = false
-[strategies.cpu-burst]
-enable = false
-[strategies.memory-qos]
-enable = false
-[strategies.memory-evict]
-enable = false
 [strategies.cpu-evict]
 cool_down_seconds = {cool_down}
 max_grace_seconds = 1
-[hooks.cpu-qos]
-enable = false
 [slo.resourceUsedThresholdWithBE]
 enable = true
 cpuEvictBESatisfactionLowerPercent = {lower}
@@ -162,7 +147,8 @@ def measure(case: Case, rounds_after: int = 3) -> Seen:
             on.cgroups.write(on.groups[job.name], Resource.CPU_QUOTA_US, quota_us)
         config = on.config(
             {job.name: "BE" for job in case.jobs},
-            CONFIG.format(
+            only("cpu-evict")
+            + CONFIG.format(
                 cool_down=COOL_DOWN_S,
                 lower=case.lower,
                 upper=case.upper,

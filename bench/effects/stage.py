@@ -31,6 +31,7 @@ from koordlet.demo.process import die_with_parent
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.qos import STRATEGIES
 
 _NAME = re.compile(r"koordlet-bench-(\d+)(-.*)?")
 # Services and daemon have started by then, and the client has faulted in what it needs.
@@ -206,6 +207,17 @@ class Window:
 
     latencies: Mapping[str, Latencies]
     used: Used
+
+
+def only(strategy: str) -> str:
+    """Config in which nothing but this strategy acts; its own table may follow."""
+    others = "".join(
+        f"[strategies.{name}]\nenable = false\n" for name in STRATEGIES if name != strategy
+    )
+    return (
+        "[nri]\nenable = false\n[alarms]\npsi = false\nthrottled = false\n"
+        f"[hooks.cpu-qos]\nenable = false\n{others}"
+    )
 
 
 def measure(
