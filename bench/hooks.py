@@ -21,6 +21,7 @@ from koordlet.daemon.updates import Updates
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Snapshot, Wake, WakeKind
 from koordlet.decision.strategy import Level, Stage
+from koordlet.hooks.combine import Combined
 from koordlet.hooks.reconcile import reconcile
 from koordlet.hooks.reconcile import run as reconcile_after
 from koordlet.protocol import keys
@@ -91,9 +92,19 @@ def _passes(node: Node, times: int) -> list[Figure]:
     ]
 
 
+def _pushes() -> Callable[[str, str, Combined], None]:
+    """What remembers the answers, to push later what differs from them."""
+    updates = Updates()
+
+    def answered(origin: str, container_id: str, combined: Combined) -> None:
+        updates.answered(container_id, combined)
+
+    return answered
+
+
 def _answers(node: Node, times: int) -> list[Figure]:
     """Pods come, as kubelet and the runtime bring them, and go."""
-    asked = Asked(node.engine, node.parts.told, Updates())
+    asked = Asked(node.engine, node.parts.told, _pushes())
     sandboxes, containers, changes = [], [], []
     for number in range(len(node.pods), len(node.pods) + times):
         pod = node.make(number)
@@ -147,7 +158,7 @@ def _compared(ticks: list[float], without: list[float]) -> list[Figure]:
 
 def _together(node: Node, seconds: int) -> list[Figure]:
     """One answer after the other on one thread, and a tick each second, as the loop would."""
-    asked, level = Asked(node.engine, node.parts.told, Updates()), Level.CONTAINER
+    asked, level = Asked(node.engine, node.parts.told, _pushes()), Level.CONTAINER
     stage = Stage.CREATE_CONTAINER
     hooks = sum(level in hook.levels and stage in hook.stages for hook in node.engine.hooks)
     answers: list[float] = []
