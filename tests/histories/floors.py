@@ -48,6 +48,9 @@ def check_floors(history: History) -> None:
 def _keeps_what_it_asked_for(history: History, cgroup: str, pod: Pod | None) -> None:
     machine = history.machine
     real, twin = Values(machine.cgroups, cgroup), Values(machine.twin_cgroups, cgroup)
+    now = machine.real.monotonic()
+    if any(f"/{cgroup}/" in path and now < s + SETTLED_S for path, s in machine.poked_s.items()):
+        return  # once it is written over, before it is what is asked for
     asked = pod.facts.resources if pod is not None else None
     where = f"{cgroup} ({pod.qos if pod else 'application'})"
     quota = twin.cores

@@ -37,7 +37,7 @@ class Step(NamedTuple):
 def generate(seed: int) -> list[Step]:
     chance = random.Random(seed)
     kinds, weights = list(KINDS), [weight for _, weight in KINDS.values()]
-    number = chance.choice((10, 15, 20, 25))
+    number = chance.choice((6, 10, 14, 20))
     return [Step(kind, chance.getrandbits(32)) for kind in chance.choices(kinds, weights, k=number)]
 
 

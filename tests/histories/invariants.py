@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from koordlet_fakefs import Process
@@ -26,6 +27,9 @@ OVERWRITES = 7
 _DEEDS = frozenset({"memory.reclaim", "cgroup.kill", "cgroup.procs", "tasks", "freezer.state"})
 """Written to do something, not to set it. (A frozen application is a setting too: the look at the
 end sees it.)"""
+
+
+_LOCKED_BY_IDLE = frozenset({"cpu.shares", "cpu.weight", "cpu.weight.nice"})
 
 
 class Watch:
@@ -61,6 +65,20 @@ class Watch:
     def end(self) -> None:
         self._acting = False
         self._took_writes()
+        machine, daemon = self.history.machine, self.history.daemon
+        if machine.poked_s and daemon.alive:
+            self._see_coincidences()
+
+    def _see_coincidences(self) -> None:
+        """A strategy that finds a value near what it wants keeps it: then it is koordlet's too."""
+        machine = self.history.machine
+        for owned in self.history.daemon.parts.actuator.owned():
+            if owned.path in machine.poked_s and owned.path not in self.coincided:
+                with suppress(OSError), unhindered(machine.real), unhindered(machine.twin):
+                    key = owned.cgroup, owned.resource
+                    found = machine.knobs.read(*key)
+                    if owned.value == found and machine.twin_knobs.read(*key) == found:
+                        self.coincided.add(owned.path)
 
     def pause(self, paused: bool) -> None:
         """Somebody else acts in between."""
@@ -260,6 +278,9 @@ class Watch:
             return True  # a full disk: then every value counts as ours
         if path in self.coincided:
             return True
+        directory, _, name = path.rpartition("/")
+        if name in _LOCKED_BY_IDLE and f"{directory}/cpu.idle" in self.history.machine.poked_s:
+            return True  # the kernel has reset it then: what came later is taken for that
         if path.endswith("cpuset.cpus") and self._is_below_poked(path):
             return True  # a copy of ours below a list that is somebody else's now
         if (

@@ -28,6 +28,8 @@ from tests.histories.pods import MIB, Pod, annotations_of, labels_of, priority_o
 MEMORY_BYTES = 8192 * MIB
 CPUS = 4
 PERIOD_US = 100_000
+KINDS = 16
+"""Of machines in each layout: what they can do takes long to find out."""
 LAYOUTS = ("v1", "hybrid", "comount", "v2")
 APPLICATIONS = {"shop": "LS", "db": "LSR", "batch": "BE", "job": "BE"}
 """Host applications by name, each with a cgroup of that name."""
@@ -53,14 +55,15 @@ class Machine:
             shape(cores_per_l3=CPUS // 2, smt=2),
             shape(cores_per_l3=1, smt=2, numa_per_socket=2),
         )
+        kind = random.Random(chance.randrange(KINDS))
         options = {
-            "topology": chance.choice(shapes),
+            "topology": kind.choice(shapes),
             "memory_bytes": MEMORY_BYTES,
-            "anolis": chance.random() < 0.3,
-            "resctrl": chance.random() < 0.4,
-            "core_sched": chance.random() < 0.3,
-            "terway": chance.random() < 0.3,
-            "cap_sys_resource": chance.random() < 0.5,
+            "anolis": kind.random() < 0.3,
+            "resctrl": kind.random() < 0.4,
+            "core_sched": kind.random() < 0.3,
+            "terway": kind.random() < 0.3,
+            "cap_sys_resource": kind.random() < 0.5,
         }
         self.real = FakeHost(self.layout, step_s=1.0, **options)
         self.twin = FakeHost(self.layout, step_s=1.0, **options)
