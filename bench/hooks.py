@@ -21,7 +21,7 @@ from koordlet.daemon.updates import Updates
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Snapshot, Wake, WakeKind
 from koordlet.decision.strategy import Level, Stage
-from koordlet.hooks.combine import Combined
+from koordlet.decision.answer import Combined
 from koordlet.hooks.reconcile import reconcile
 from koordlet.hooks.reconcile import run as reconcile_after
 from koordlet.protocol import keys

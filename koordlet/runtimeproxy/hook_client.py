@@ -24,7 +24,7 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 2000),  # also how long gRPC gives a connection to be made
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 

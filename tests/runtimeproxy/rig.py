@@ -23,7 +23,7 @@ OPTIONS = [
     ("grpc.max_send_message_length", BIG),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 5000),  # also how long gRPC gives a connection to be made
     ("grpc.max_reconnect_backoff_ms", 200),
 ]
 RUNTIME = "/runtime.v1.RuntimeService/"
