@@ -31,6 +31,7 @@ class Limit(msgspec.Struct, frozen=True):
     """How much BE may have, and since when.
 
     ``milli``: the allowance with the pressure term; policies apply their own minimum.
+    ``promised_milli``: the configured minimum, for which no rise waits and no write is spared.
     ``level``: the limit last decided, in the unit of the policy; None when there was none.
     ``growth_s``: seconds of growth granted (0 while an alarm holds it), ``elapsed_s``: real ones.
     ``text`` and ``inputs`` tell where ``milli`` comes from.
@@ -42,6 +43,7 @@ class Limit(msgspec.Struct, frozen=True):
     elapsed_s: float
     text: str
     inputs: tuple[Input, ...] = ()
+    promised_milli: int = 0
     now: float = 0.0
     rise: Rise | None = None
 

@@ -70,10 +70,13 @@ def apply(
     start_us = _start(limit, found)
     held_us = start_us if limit.level is not None or _all_ours(snapshot.in_force, found) else None
     goal_us, rise = settle(held_us, wanted_us, node_us * SMALL_RISE, limit.now, limit.rise)
+    promised_us = limit.promised_milli * CFS_PERIOD_US // 1000
+    goal_us = max(goal_us, min(promised_us, wanted_us))
     level = ramp(start_us, goal_us, step_us, limit.growth_s)
     total_us = max(int(level), LEAST_US * len(found))
     exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
-    values = _spare_writes(found, exact, total_us, node_us * BAND)
+    least_us = min(promised_us, sum(exact))
+    values = _spare_writes(found, exact, least_us, total_us + node_us * BAND, node_us * BAND)
 
     given = {
         current.target.cgroup: Share(value, want)
@@ -161,11 +164,11 @@ def _divide(
 
 
 def _spare_writes(
-    found: list[Current], exact: list[int], total_us: int, band_us: float
+    found: list[Current], exact: list[int], least_us: int, most_us: float, band_us: float
 ) -> list[int]:
     """What the kernel holds already, where that is close enough and the sum stays within reach.
 
-    The minimum is always set exactly (2.6).
+    The minimum of a target is always set exactly (2.6).
     """
     close = [
         current.quota_us
@@ -176,7 +179,7 @@ def _spare_writes(
         else value
         for current, value in zip(found, exact, strict=True)
     ]
-    return close if sum(close) < total_us + band_us else exact
+    return close if least_us <= sum(close) < most_us else exact
 
 
 def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ...]:

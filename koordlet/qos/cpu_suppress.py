@@ -77,6 +77,7 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         elapsed_s=elapsed_s,
         text=sentence(terms, pressure_milli),
         inputs=inputs(terms, pressure_milli),
+        promised_milli=terms.floor_milli or 0,
         now=snapshot.now,
         rise=memory.rise,
     )

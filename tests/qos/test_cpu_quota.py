@@ -269,6 +269,25 @@ def test_a_small_rise_waits_and_goes_to_the_least_that_was_wanted() -> None:
     assert quotas_of(decide(rise, memory).plan) == {BE_DIR: 400_000}
 
 
+def test_the_configured_minimum_neither_waits_nor_is_spared() -> None:
+    spec = slo(
+        cpu_suppress_policy="cfsQuota",
+        cpu_suppress_threshold_percent=10,
+        cpu_suppress_min_percent=25,
+    )
+    in_force = kernel(16).add("a", quota=199_000).add("b", quota=199_000)
+    snap = snapshot(
+        bare(16),
+        spec=spec,
+        apps=[app("a", "BE"), app("b", "BE")],
+        metrics_=metrics(16.0, {}, {"a": 2.0, "b": 2.0}),
+        in_force=in_force,
+    )
+    # 2,000 us are less than the band of a write and than a rise that goes at once.
+    quotas = quotas_of(decide(snap, Memory("cfsQuota", 99.0, 398_000)).plan)
+    assert quotas == {"a": 200_000, "b": 200_000}
+
+
 @pytest.mark.parametrize("nest", [False, True])
 def test_where_quotas_nest_larger_ones_inside_are_lifted_until_there_is_room(nest: bool) -> None:
     in_force = kernel(16).add("job", quota=-1).add("job/a", quota=300_000)
