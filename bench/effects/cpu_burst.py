@@ -21,7 +21,7 @@ PERIOD_US = 100_000
 BURST_US = 30_000
 BURSTS_PER_S = 2.5
 _PAGE_BYTES = 32_768
-# Requests that come together cost less than lone ones: half of it on the development machine.
+# Requests that come together cost less than lone ones.
 _PROBING_RATE, _PROBING_BURST = 100.0, 50
 _SETTLE_S = 2.0
 
