@@ -172,8 +172,8 @@ def _settings(engine: Engine, name: str) -> int:
 
 def _capability(engine: Engine, feature: str) -> Capability | None:
     """None: not tried yet."""
-    found = {each.feature: each for each in engine.parts.traffic.capabilities}
-    return engine.parts.capabilities.get(feature) or found.get(feature)
+    of_traffic = (each for each in engine.parts.traffic.capabilities if each.feature == feature)
+    return engine.parts.capabilities.get(feature) or next(of_traffic, None)
 
 
 def _lacks(engine: Engine, about: About) -> list[Lack]:

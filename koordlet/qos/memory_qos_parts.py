@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -14,8 +13,6 @@ from koordlet.decision.strategy import Level
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.protocol.slo import ResourceQOSStrategy
 from koordlet.qos.memory_qos_config import Config, of_application, of_pod
-
-_NUMBER = re.compile(r"-?\d+")
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -148,7 +145,7 @@ def estimate_bytes(score: Value | None, node_bytes: int) -> int | None:
     Of different scores in one container the lowest counts: a process may raise its own. None for
     a score that kubelet gives to no container of such a pod, but a critical one's.
     """
-    scores = [int(each) for each in str(score).split(",") if _NUMBER.fullmatch(each)]
+    scores = [int(each) for each in str(score).split(",") if each.removeprefix("-").isdecimal()]
     lowest = min(scores, default=0)
     if not 2 <= lowest <= 999:
         return None
