@@ -71,7 +71,9 @@ def _figures(
 ) -> Iterator[Figure]:
     say(f"{case.title}: {rounds} calls each way")
     times: tuple[list[float], list[float]] = ([], [])
-    calls = [channel.unary_unary(_SERVICE + case.method) for channel in (direct, proxied)]
+    calls = [
+        channel.unary_unary(_SERVICE + case.method, None, None) for channel in (direct, proxied)
+    ]
     for number in range(rounds + rounds // 10):
         for call, kept in zip(calls, times, strict=True):
             begun = time.perf_counter()
@@ -132,7 +134,7 @@ def _channel(path: str) -> grpc.Channel:
 
 
 def _call(channel: grpc.Channel, method: str, request: bytes, **options: Any) -> bytes:
-    answer: bytes = channel.unary_unary(_SERVICE + method)(request, **options)
+    answer: bytes = channel.unary_unary(_SERVICE + method, None, None)(request, **options)
     return answer
 
 
@@ -166,13 +168,13 @@ def _create(pod_id: str) -> bytes:
     return message
 
 
-class _Answers(grpc.GenericRpcHandler):
+class _Answers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone
     """``answer``: of (name of the method, request)."""
 
     def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
         self._answer = answer
 
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
         method = details.method.rpartition("/")[2]
         return grpc.unary_unary_rpc_method_handler(lambda request, _: self._answer(method, request))
 
@@ -208,7 +210,7 @@ def _hook(method: str, request: bytes) -> bytes:
 def main(arguments: Sequence[str]) -> None:
     role, path = arguments
     handler = _Answers(_runtime() if role == "runtime" else _hook)
-    server = grpc.server(ThreadPoolExecutor(4), handlers=(handler,))
+    server = grpc.server(ThreadPoolExecutor(4), handlers=[handler])
     server.add_insecure_port(f"unix://{path}")
     server.start()
     server.wait_for_termination()

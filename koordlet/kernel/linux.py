@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 
-from koordlet.kernel.host import DirectoryWatch, Watch, temporary
+from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal
@@ -81,7 +81,7 @@ class LinuxHost:
     def __init__(self) -> None:
         self._psi = PsiWatcher()
 
-    def open(self, path: str, *, write: bool = False) -> LinuxFile:
+    def open(self, path: str, *, write: bool = False) -> File:
         if not write:
             return LinuxFile(path, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         try:
