@@ -20,11 +20,14 @@ DEFAULT_HOOK_CONFIG_DIR = "/etc/runtime/hookserver.d"
 
 @dataclass(frozen=True)
 class Argument:
-    """``options`` as for ``ArgumentParser.add_argument``; ``is_path`` completes file names."""
+    """``options`` as for ``ArgumentParser.add_argument``. What a shell completes: file names
+    (``is_path``), or the words of ``module:name``, an iterable that is imported for that alone;
+    a daemon of another version may know others, so they are no ``choices``."""
 
     names: tuple[str, ...]
     options: Mapping[str, Any]
     is_path: bool = False
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Command:
     children: tuple[Command, ...] = ()
 
 
-def argument(*names: str, is_path: bool = False, **options: Any) -> Argument:
-    return Argument(names, options, is_path)
+def argument(*names: str, is_path: bool = False, words: str = "", **options: Any) -> Argument:
+    return Argument(names, options, is_path, words)
 
 
 def number_in(kind: type[T], least: T, most: T) -> Callable[[str], T]:

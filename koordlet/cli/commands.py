@@ -152,7 +152,11 @@ COMMANDS: tuple[Command, ...] = (
         "one number per series out of the local time-series store",
         "koordlet.cli.query:main",
         (
-            argument("kind", help="kind of series, such as pod_cpu_usage"),
+            argument(
+                "kind",
+                words="koordlet.decision.metrics:CATALOGUE",
+                help="kind of series, such as pod_cpu_usage",
+            ),
             argument("match", nargs="*", metavar="label=value", help="only series with this label"),
             argument(
                 "--window", default="5m", metavar="DURATION", help="how far back (default: 5m)"
@@ -206,6 +210,7 @@ COMMANDS: tuple[Command, ...] = (
                 nargs="?",
                 default="",
                 metavar="NAME",
+                words="koordlet.daemon.strategy_table:NAMES",
                 help="one strategy at length, with its arguments; without: all",
             ),
             OUTPUT,

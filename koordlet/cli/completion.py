@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from koordlet.cli.main import Exit, build_parser
+import shtab
+
+from koordlet.cli.arguments import Argument
+from koordlet.cli.main import Exit, build_parser, named
 
 
 def main(args: argparse.Namespace) -> int:
-    import shtab
-
-    print(shtab.complete(build_parser(path_completion=shtab.FILE), shell=args.shell))
+    print(shtab.complete(build_parser(attach=_complete), shell=args.shell))
     return Exit.OK
+
+
+def _complete(argument: Argument, action: Any) -> None:
+    """Leaves on the action what shtab reads there."""
+    if argument.is_path:
+        action.complete = shtab.FILE
+    elif argument.words:
+        action.choices = sorted(named(argument.words))

@@ -11,8 +11,10 @@ from enum import IntEnum
 from typing import Any
 
 from koordlet import __version__
-from koordlet.cli.arguments import Command
+from koordlet.cli.arguments import Argument, Command
 from koordlet.cli.commands import COMMANDS
+
+Attach = Callable[[Argument, argparse.Action], None]
 
 
 class Exit(IntEnum):
@@ -41,8 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def build_parser(path_completion: object = None) -> argparse.ArgumentParser:
-    """``path_completion`` is attached to arguments that name files (shtab)."""
+def build_parser(attach: Attach | None = None) -> argparse.ArgumentParser:
+    """``attach`` is called with each argument and what argparse has made of it."""
     parser = argparse.ArgumentParser(
         prog="koordlet",
         description="Node QoS daemon: keeps latency-sensitive services fast while best-effort "
@@ -51,29 +53,34 @@ def build_parser(path_completion: object = None) -> argparse.ArgumentParser:
         "3 the daemon is not reachable.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    _add(parser, COMMANDS, path_completion)
+    _add(parser, COMMANDS, attach)
     return parser
 
 
 def _add(
-    parser: argparse.ArgumentParser, commands: Iterable[Command], path_completion: object
+    parser: argparse.ArgumentParser, commands: Iterable[Command], attach: Attach | None
 ) -> None:
     choices = parser.add_subparsers(metavar="COMMAND", required=True)
     for command in commands:
         sub = choices.add_parser(command.name, help=command.help, description=command.help)
         if command.children:
-            _add(sub, command.children, path_completion)
+            _add(sub, command.children, attach)
             continue
         sub.set_defaults(function=command.function)
         for argument in command.arguments:
-            action: Any = sub.add_argument(*argument.names, **argument.options)
-            if argument.is_path and path_completion is not None:
-                action.complete = path_completion
+            action = sub.add_argument(*argument.names, **argument.options)
+            if attach is not None:
+                attach(argument, action)
+
+
+def named(place: str) -> Any:
+    """What stands at ``module:name``."""
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 def _run(args: argparse.Namespace) -> int:
-    module, _, name = args.function.partition(":")
-    function: Callable[[argparse.Namespace], int] = getattr(importlib.import_module(module), name)
+    function: Callable[[argparse.Namespace], int] = named(args.function)
     from koordlet.admin.client import DeniedError, Fault, NotReachableError, RefusedError
 
     try:

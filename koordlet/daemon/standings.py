@@ -22,6 +22,7 @@ from koordlet.daemon.record import decided
 from koordlet.daemon.runs import Runs
 from koordlet.daemon.strategy_table import (
     HOOKS,
+    NAMES,
     NEEDS,
     TABLE,
     About,
@@ -77,8 +78,7 @@ class Standings:
         """All, or one at length. Raises NotFoundError."""
         asked = [about for about in TABLE if name in ("", about.name)]
         if not asked:
-            known = ", ".join(about.name for about in TABLE)
-            raise m.NotFoundError(f"{name!r} is no strategy; there are: {known}")
+            raise m.NotFoundError(f"{name!r} is no strategy; there are: {', '.join(NAMES)}")
         owned = [each.owner for each in engine.parts.actuator.owned()]
         return StrategiesView(
             strategies=tuple(

@@ -156,6 +156,7 @@ TABLE = (
 )
 """In the order in which they are shown."""
 
+NAMES = tuple(about.name for about in TABLE)
 NEEDS: Mapping[str, tuple[str, ...]] = {hook.name: hook.needs for hook in hooks()} | {
     about.name: about.needs for about in TABLE if about.needs
 }

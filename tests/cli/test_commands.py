@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -19,6 +20,8 @@ from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.main import Exit, build_parser, main
 from koordlet.cli.top import frame
+from koordlet.daemon.strategy_table import NAMES
+from koordlet.decision.metrics import CATALOGUE
 from koordlet.decision.snapshot import Fault
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
@@ -191,16 +194,31 @@ def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixtur
         assert command.split()[-1] in script
 
 
-def test_bash_completion_completes() -> None:
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("conf",), {"config"}),
+        (("strategies", ""), set(NAMES)),
+        (("strategies", "memory-"), {"memory-evict", "memory-qos"}),
+        (("query", "pod_cpu_"), {kind for kind in CATALOGUE if kind.startswith("pod_cpu_")}),
+    ],
+)
+def test_bash_completion_completes(typed: tuple[str, ...], offered: set[str]) -> None:
     script = _run("completion", "bash").stdout
+    words = shlex.join(("koordlet", *typed))
     asked = (
-        f"{script}\nCOMP_WORDS=(koordlet conf); COMP_CWORD=1; COMP_LINE='koordlet conf';"
-        "_shtab_koordlet; echo ${COMPREPLY[@]}"
+        f"{script}\nCOMP_WORDS=({words}); COMP_CWORD={len(typed)}; COMP_LINE={shlex.quote(words)};"
+        '_shtab_koordlet; printf "%s\\n" "${COMPREPLY[@]}"'
     )
     done = subprocess.run(
         ["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.stdout.strip() == "config"
+    assert {word for word in done.stdout.split() if not word.startswith("-")} == offered
+
+
+def test_only_what_completes_is_limited_to_the_words() -> None:
+    """A daemon of another version may have strategies that this command does not know."""
+    assert build_parser().parse_args(["strategies", "of-tomorrow"]).name == "of-tomorrow"
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
