@@ -122,10 +122,13 @@ def _compile(image: Path, directory: Path, shown_as: str) -> None:
 
 
 def packages_disk(image: Path) -> Path:
-    """``/opt/koordlet`` of a guest: an environment with what koordlet and its tests import, for
-    the guest's Python. Kept, and made anew when pyproject.toml asks for something else."""
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    """``/opt/koordlet`` of a guest: an environment with what koordlet and its tests import and
+    what installs koordlet, for the guest's Python. Kept, and made anew when pyproject.toml asks
+    for something else."""
+    asked = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    project = asked["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    wanted += ["pip", *asked["build-system"]["requires"]]
     version = _version(image)
     recipe = repr((wanted, version, _PLATFORMS, _LAUNCHER, inspect.getsource(_make_prefix)))
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
