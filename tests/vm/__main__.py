@@ -56,7 +56,10 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--stage", action="append", help="only this one of tests/vm/stages.toml")
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds for a guest (1200)")
     parser.add_argument(
-        "pytest", nargs="*", help="instead of stages: arguments of pytest, after --"
+        "--bench", action="store_true", help="instead of stages: python -m bench (guest load)"
+    )
+    parser.add_argument(
+        "arguments", nargs="*", help="after --: of the bench, or instead of stages of pytest"
     )
     return parser
 
@@ -75,9 +78,14 @@ def _why_not() -> str:
 
 def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
     """What each guest runs."""
-    if options.pytest:
+    limit_s, arguments = int(options.limit), tuple(options.arguments)
+    if options.bench:
+        command = ("python", "-m", "bench", *arguments)
+        names = tuple(options.guest or ("load",))
+        table = (Stage(_AD_HOC, names, limit_s, command=command, services=True),)
+    elif arguments:
         names = tuple(options.guest or ("v2", "hybrid"))
-        table = (Stage(_AD_HOC, names, int(options.limit), pytest=tuple(options.pytest)),)
+        table = (Stage(_AD_HOC, names, limit_s, pytest=arguments),)
     else:
         table = read_stages()
     chosen = {}

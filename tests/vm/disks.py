@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.vm.services import copy_services
 from tests.vm.stages import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -39,7 +40,7 @@ mount -t ext4 /dev/vdc /opt/koordlet
 export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
 # /tmp is no disk: what is written there is no page cache.
 export TMPDIR=/var/tmp
-export PATH=/opt/koordlet/bin:$PATH
+export PATH=/opt/koordlet/bin:$PATH XDG_CACHE_HOME=/srv/koordlet/cache
 cd /srv/koordlet/tree || exit
 stage() {{
     name=$1 limit_s=$2
@@ -182,6 +183,8 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
         links = Path(work) / "links"
         links.mkdir()
         (links / "koordlet_fakefs").symlink_to("/srv/koordlet/tree/tests/fakefs")
+        if any(stage.services for stage in stages):
+            copy_services(Path(work) / "cache" / "koordlet" / "services")
         lines = "\n".join(_line(stage) for stage in stages)
         (Path(work) / "main").write_text(_MAIN.format(guest=guest, stages=lines))
         (Path(work) / "main").chmod(0o755)

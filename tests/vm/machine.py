@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 from tests.vm.disks import packages_disk, payload_disk, read_results, results_disk
 from tests.vm.guests import Guest, command
+from tests.vm.services import NoServicesError
 from tests.vm.stages import Stage
 
 # What the kernel says when it is broken. A stall is none: the host may be busy with others.
@@ -48,7 +49,11 @@ async def run(
     """Prepares, boots and waits. ``work``: an empty directory; the kernel's log (``kernel.log``)
     and what the stages left (``STAGE.xml``) are there afterwards."""
     report = Report(guest)
-    disks = await asyncio.to_thread(prepare, guest, image, stages, work)
+    try:
+        disks = await asyncio.to_thread(prepare, guest, image, stages, work)
+    except NoServicesError as error:
+        report.failures.append(str(error))
+        return report
     packages, payload, results = disks
     words = command(guest, image, (payload, packages, results), work / "kernel.log")
     began = time.monotonic()

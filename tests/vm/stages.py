@@ -16,6 +16,8 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit_s: int
     pytest: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
+    services: bool = False
+    """Whether the real services of the benches are brought along."""
 
     def __post_init__(self) -> None:
         if bool(self.pytest) == bool(self.command):

@@ -1,7 +1,9 @@
 """koordlet.service on a bare node with a real systemd that has real controllers.
 
-One node, one story: the tests run in this order. The units are those that are shipped; the drop-ins
-give an emulated CPU, twenty times slower than a real one, the time it needs.
+One node, one story: the tests run in this order, from `tools/install-service` to its `--remove`.
+Drop-ins give an emulated CPU, twenty times slower than a real one, the time it needs. The guest has
+no network: the environment that is installed into finds the packages that koordlet needs, and what
+builds koordlet, in the environment of the tests.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import json
 import os
 import signal
 import subprocess
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +36,13 @@ pytestmark = [
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 UNITS = Path("/etc/systemd/system")
+INSTALLER = REPOSITORY / "tools" / "install-service"
+# Not the default, which is where the guest has the environment of these tests.
+PREFIX = Path("/opt/installed")
+COMMAND = Path("/usr/local/bin/koordlet")
+CONFIG_FILE = Path("/etc/koordlet/koordlet.toml")
+# "0" for "no isolation" is how pip reads an option that switches something off.
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0"}
 SERVICE = "koordlet.service"
 TIMEOUT_S = 120.0
 KNOB = Path("/proc/sys/vm/watermark_scale_factor")
@@ -101,20 +111,30 @@ class Node:
                     continue
         return held
 
+    def is_as_found(self) -> None:
+        assert KNOB.read_text() == self.knob != "151\n"
+        now = self.values()
+        for key, value in self.found.items():
+            if key == (OWN_BE, Resource.CPUSET_CPUS) and not value.strip():
+                continue  # "as the parent" comes back as all CPUs: docs/concepts/actuator.md
+            assert now[key] == value, key
+
     def limited(self, cgroup: str) -> bool:
         value = self.cgroups.read(cgroup, Resource.CPU_QUOTA_US)
         return isinstance(value, int) and value > 0
 
 
-def run(*command: str, check: bool = True) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+def run(*command: str, check: bool = True, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False, env=env
+    )
     assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout
 
 
 def ask(*arguments: str) -> Any:
     """Asked again where the daemon took longer to answer than the command waits (exit code 3)."""
-    command = ("koordlet", *arguments, "-o", "json")
+    command = (str(COMMAND), *arguments, "-o", "json")
     deadline = time.monotonic() + TIMEOUT_S
     while True:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -138,17 +158,24 @@ def until(true: Callable[[], object], what: str) -> None:
         time.sleep(0.2)
 
 
+def install() -> None:
+    run("/usr/bin/python3", "-m", "venv", "--without-pip", str(PREFIX))
+    (site,) = PREFIX.glob("lib/python3*/site-packages")
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    began = time.monotonic()
+    print(run(str(INSTALLER), str(PREFIX), env={**os.environ, **OFFLINE}))
+    print(f"installed in {time.monotonic() - began:.1f} s")
+
+
 @pytest.fixture(scope="module")
 def node() -> Iterator[Node]:
     """Installed and not started; two best-effort groups and a service are there."""
     made = Node()
-    for unit in (REPOSITORY / "systemd").glob("koordlet*.s*"):
-        (UNITS / unit.name).write_text(unit.read_text())
+    install()
     for name, content in FILES.items():
         (UNITS / name).parent.mkdir(exist_ok=True)
         (UNITS / name).write_text(content)
-    Path("/etc/koordlet").mkdir(exist_ok=True)
-    Path("/etc/koordlet/koordlet.toml").write_text(CONFIG.format(policy="cfsQuota"))
+    CONFIG_FILE.write_text(CONFIG.format(policy="cfsQuota"))
     run("systemctl", "daemon-reload")
     run("systemctl", "start", "shop.service", "batch.service", "plain.service")
     sleeper = None
@@ -173,8 +200,18 @@ def node() -> Iterator[Node]:
                 Path(root, OWN_BE).rmdir()
 
 
+def test_it_is_installed(node: Node) -> None:
+    assert COMMAND.resolve() == PREFIX / "bin" / "koordlet"
+    shown = run("systemctl", "cat", SERVICE, "koordlet-restore.service")
+    assert f"ExecStart={PREFIX}/bin/koordlet run" in shown
+    assert f"ExecStart={PREFIX}/bin/koordlet restore" in shown
+    assert (PREFIX / "share/doc/koordlet/README.md").exists()
+    where = "import koordlet; print(koordlet.__file__)"
+    assert run(f"{PREFIX}/bin/python", "-I", "-c", where).startswith(str(PREFIX))
+
+
 def test_it_starts_and_says_so(node: Node) -> None:
-    run("koordlet", "config", "check", "/etc/koordlet/koordlet.toml")
+    run(str(COMMAND), "config", "check", str(CONFIG_FILE))
     began = time.monotonic()
     run("systemctl", "enable", "--now", SERVICE)
     print(f"READY=1 after {time.monotonic() - began:.1f} s")
@@ -205,7 +242,7 @@ def test_values_are_in_force_in_the_kernel(node: Node) -> None:
         assert Path(f"/sys/fs/cgroup/cpu/{OWN_BE}/cpu.idle").read_text() == "1\n"
 
 
-def test_status_pods_and_doctor_answer(node: Node) -> None:
+def test_status_pods_strategies_and_doctor_answer(node: Node) -> None:
     status = ask("status")
     assert status["cgroup_layout"] == node.layout.kind
     assert status["ready"] is True
@@ -218,6 +255,8 @@ def test_status_pods_and_doctor_answer(node: Node) -> None:
     assert pods["batch"]["cgroup"] == UNIT_BE
     assert pods["shop"]["cgroup"] == "system.slice/shop.service"
     assert all(pod["present"] for pod in pods.values())
+    strategies = {each["name"]: each for each in ask("strategies")}
+    print("strategies:", strategies["cpu-suppress"])
     checks = ask("doctor")["checks"]
     failed = [check for check in checks if check["state"] == "fail"]
     assert not failed
@@ -255,7 +294,7 @@ def test_after_kill_9_systemd_starts_it_again(node: Node) -> None:
 def test_suppress_by_cpuset_takes_siblings(node: Node) -> None:
     if (OWN_BE, Resource.CPUSET_CPUS) not in node.values():
         pytest.fail("no cpuset controller below the root")
-    Path("/etc/koordlet/koordlet.toml").write_text(CONFIG.format(policy="cpuset"))
+    CONFIG_FILE.write_text(CONFIG.format(policy="cpuset"))
     run("systemctl", "reload", SERVICE)
     cpus = node.cgroups.path(OWN_BE, Resource.CPUSET_CPUS)
     until(lambda: Path(cpus).read_text().strip() in ("0-1", "2-3"), "BE is confined to a core")
@@ -268,12 +307,7 @@ def test_suppress_by_cpuset_takes_siblings(node: Node) -> None:
 def test_restore_puts_everything_back(node: Node) -> None:
     run("systemctl", "start", "koordlet-restore.service")
     assert show("ActiveState") == "inactive"
-    assert KNOB.read_text() == node.knob != "151\n"
-    now = node.values()
-    for key, value in node.found.items():
-        if key == (OWN_BE, Resource.CPUSET_CPUS) and not value.strip():
-            continue  # "as the parent" comes back as all CPUs: docs/concepts/actuator.md
-        assert now[key] == value, key
+    node.is_as_found()
 
 
 def test_the_journal_of_the_service_has_no_errors(node: Node) -> None:
@@ -282,3 +316,17 @@ def test_the_journal_of_the_service_has_no_errors(node: Node) -> None:
     assert not [line for line in said if "level=error" in line or "Traceback" in line]
     oom = run("journalctl", "--no-pager", "-o", "cat", "-k", "--grep", "oom-kill", check=False)
     assert not oom
+
+
+def test_remove_puts_everything_back_and_leaves_the_configuration(node: Node) -> None:
+    CONFIG_FILE.write_text(CONFIG.format(policy="cfsQuota"))
+    run("systemctl", "start", SERVICE)
+    until(lambda: node.limited(UNIT_BE) and KNOB.read_text() == "151\n", "it is in force again")
+    print(run(str(INSTALLER), "--remove", str(PREFIX)))
+    node.is_as_found()
+    assert run("systemctl", "list-unit-files", "--no-legend", "koordlet*", check=False) == ""
+    assert show("ActiveState") == "inactive"
+    left = [COMMAND, PREFIX, Path("/run/koordlet"), *UNITS.glob("koordlet*.s*e")]
+    left += UNITS.glob("*.wants/koordlet*")
+    assert not [path for path in left if path.exists() or path.is_symlink()]
+    assert CONFIG_FILE.exists()
