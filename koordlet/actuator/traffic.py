@@ -17,6 +17,7 @@ import msgspec
 
 from koordlet.actuator.devices import Devices, Shaped
 from koordlet.actuator.outcome import Outcome, describe
+from koordlet.actuator.traffic_arrivals import lead, leads_to_us, stop_leading
 from koordlet.actuator.traffic_marks import Place, marks_of, settle
 from koordlet.actuator.traffic_tree import Changes, compare, tree_of
 from koordlet.decision.plan import Result
@@ -179,9 +180,11 @@ class _Turn:
         found = {
             link.name
             for link in self._links.values()
-            if (root := self._roots.get(link.index)) is not None
-            and root.is_ours
-            and not _is_ifb(link)
+            if not _is_ifb(link)
+            and (
+                self._ifb_of(link) is not None
+                or ((root := self._roots.get(link.index)) is not None and root.is_ours)
+            )
         }
         return found | set(self._devices.shaped)
 
@@ -245,14 +248,22 @@ class _Turn:
         )  # fmt: skip
 
     def _make(self, index: int, side: str, changes: Changes) -> None:
-        for match in changes.drop_matches:
-            self._control.remove_match(index, match)
-        for minor in changes.drop_classes:
-            self._control.remove_class(index, minor)
-        for each in changes.set_classes:
-            self._control.set_class(index, each)
-        for match in changes.add_matches:
-            self._control.add_match(index, side, match)
+        control = self._control
+        steps = (
+            *(partial(control.remove_match, index, match) for match in changes.drop_matches),
+            *(partial(control.remove_class, index, minor) for minor in changes.drop_classes),
+            *(partial(control.set_class, index, each) for each in changes.set_classes),
+            *(partial(control.add_match, index, side, match) for match in changes.add_matches),
+        )
+        # One that is refused, such as a class that somebody uses, does not hold up the others.
+        refused: OSError | None = None
+        for step in steps:
+            try:
+                step()
+            except OSError as error:
+                refused = refused or error
+        if refused is not None:
+            raise refused
 
     # What arrives
 
@@ -284,29 +295,14 @@ class _Turn:
                 self._control.add_root(index, plan.default_minor)
         self._settle(link, index, _INGRESS, None, is_new=not has_root)
         if not self._observe:
-            self._lead(link, index, arrivals)
-
-    def _lead(self, link: Link, index: int, arrivals: Qdisc | None) -> None:
-        """Arriving packets to the ifb device ``index``."""
-        to = self._control.redirects(link.index) if arrivals is not None else []
-        if to == [index]:
-            return
-        if to:
-            self._control.remove_ingress(link.index)
-        if to or arrivals is None:
-            self._control.add_ingress(link.index)
-        self._control.redirect(link.index, index)
+            lead(self._control, link.index, arrivals, index)
 
     def _leads_to_us(self, link: Link, arrivals: Qdisc) -> bool:
-        """An empty one that was not there first was made by us, and we were killed then; one that
-        leads to a device that is gone was ours before somebody took that away."""
-        if arrivals.kind != "ingress":
-            return False
         ifb = self._ifb_of(link)
-        to = self._control.redirects(link.index)
-        if to in ([], [GONE]):
-            return self._knows(link) and not self._devices.shaped[link.name].arrivals
-        return ifb is not None and to == [ifb.index]
+        was_none = self._knows(link) and not self._devices.shaped[link.name].arrivals
+        return leads_to_us(
+            self._control, arrivals, ifb.index if ifb is not None else 0, was_none=was_none
+        )
 
     def _ifb_of(self, link: Link) -> Link | None:
         found = self._links.get(f"{IFB}{link.index}")
@@ -336,10 +332,10 @@ class _Turn:
                     why=_GIVEN_UP,
                 )  # fmt: skip
         else:
-            arrivals = self._arrivals.get(link.index)
+            arrivals, ifb = self._arrivals.get(link.index), self._ifb_of(link)
             if arrivals is not None and self._leads_to_us(link, arrivals):
-                self._control.remove_ingress(link.index)
-            if (ifb := self._ifb_of(link)) is not None:
+                stop_leading(self._control, link.index, ifb.index if ifb is not None else GONE)
+            if ifb is not None:
                 self._control.remove_link(ifb.index)
             if root is not None and root.is_ours:
                 self._control.remove_root(link.index)

@@ -216,6 +216,14 @@ class TrafficControl:
         body, flags = redirect_body(to_index), nl.CREATE | nl.EXCL
         self._change(_NEWFILTER, index, 0, _INGRESS_HANDLE, body, flags, info=redirect_info())
 
+    def remove_redirects(self, index: int, to_index: int) -> None:
+        """Those that ``redirects`` says lead to ``to_index``; filters of others stay."""
+        for data in self._filters(index, _INGRESS_HANDLE):
+            if redirect_of(data) == to_index:
+                _, _, handle, _, info = TCMSG.unpack_from(data)
+                body = text(KIND, "u32")
+                self._change(_DELFILTER, index, handle, _INGRESS_HANDLE, body, info=info)
+
     def redirects(self, index: int) -> list[int]:
         """Where the filters for arriving packets send them; see ``redirect_of``."""
         found = (redirect_of(data) for data in self._filters(index, _INGRESS_HANDLE))

@@ -22,7 +22,15 @@ from koordlet.decision.traffic import Member, Rate, Share, TrafficClass, Traffic
 from koordlet.kernel import tc_netlink as nl
 from koordlet.kernel.tc import TrafficControl
 from koordlet.kernel.tc_marks import NetFilter
-from tests.kernel.traffic_net import NODE_IPS, NODE_IPS6, Pair, features, pair
+from tests.kernel.traffic_net import (
+    NODE_IPS,
+    NODE_IPS6,
+    PEER_IP,
+    Pair,
+    features,
+    pair,
+    udp,
+)
 
 pytestmark = pytest.mark.kernel
 
@@ -177,6 +185,66 @@ def test_what_somebody_else_does_with_arriving_packets_stays(node: Node) -> None
     assert found["net.egress"] is Result.WRITTEN
     node.restore()
     assert node.state() == before
+
+
+def arrives(node: Node) -> bool:
+    """Whether a packet of the peer is received."""
+    with closing(udp(node.net.node, NODE_IPS[0])) as to, closing(udp(node.net.peer, PEER_IP)) as by:
+        to.settimeout(1)
+        by.sendto(b"x", to.getsockname())
+        try:
+            return bool(to.recv(1))
+        except TimeoutError:
+            return False
+
+
+OTHERS_FILTER = "match ip src 192.0.2.7/32 action mirred egress redirect dev lo"
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_filter_that_somebody_put_beside_ours_stays(node: Node, is_cut: bool) -> None:
+    """And what arrives is not lost, which the kernel drops where a filter leads to no device."""
+    node.apply(plan())
+    into = "filter add dev v0 ingress protocol ip prio 10 u32"
+    node.net.node.shell(["tc", *into.split(), *OTHERS_FILTER.split()])
+    if is_cut:
+        node.net.node.ip("link del " + _ifb(node.state()))
+    expected = Result.WRITTEN if is_cut else Result.IN_FORCE
+    assert node.results(plan())["net.ingress"] is expected
+    assert arrives(node)
+    node.restore()
+    assert arrives(node)
+    assert "koord" not in node.state()
+    kept = node.net.node.shell(["tc", "filter", "show", "dev", "v0", "ingress"])
+    assert "match c0000207/ffffffff" in kept
+    assert kept.count("mirred") == 1
+
+
+def test_what_arrives_is_not_lost_with_the_record(node: Node) -> None:
+    """Nor with the root that somebody took in the place of ours."""
+    node.apply(plan())
+    Path(node.path).unlink()
+    node.net.node.shell(["tc", "qdisc", "replace", "dev", "v0", "root", "handle", "7:", "pfifo"])
+    node.net.node.ip("link add w0 type veth peer name w1")
+    node.apply(plan(), devices=("w0",))
+    assert arrives(node)
+    state = node.state()
+    assert "qdisc pfifo 7: dev v0" in state
+    assert "qdisc ingress ffff: dev v0" not in state
+
+
+def test_a_class_of_somebody_does_not_hold_up_ours(node: Node) -> None:
+    pod = Member(POD, "pod", (NODE_IPS[3],))
+    node.apply(plan(of_class("pod", POD, 0, 4, BE), members=(pod,)))
+    theirs = "class add dev v0 parent 6b64:1 classid 6b64:99 htb rate 1mbit"
+    used = "filter add dev v0 parent 6b64: protocol ip prio 7 u32 match ip dst 192.0.2.7"
+    for command in (theirs, f"{used} flowid 6b64:99"):
+        node.net.node.shell(["tc", *command.split()])
+    found = node.apply(plan(of_class("pod", POD, 0, 6, BE), members=(pod,)))
+    assert found["v0", Resource.NET_EGRESS].result is Result.REFUSED
+    assert "class 6b64:99" in found["v0", Resource.NET_EGRESS].text
+    lines = node.net.node.shell(["tc", "class", "show", "dev", "v0"]).splitlines()
+    assert "ceil 6Mbit" in next(line for line in lines if line.startswith("class htb 6b64:10 "))
 
 
 def test_a_root_that_replaced_ours_stays(node: Node) -> None:
