@@ -69,8 +69,8 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 def main(args: argparse.Namespace) -> int:
-    name = args.device.removeprefix("/dev/")
     devices = read_block_devices(LinuxHost())
+    name = _known(args.device, devices)
     disks = devices.disks.get(name)
     if disks is None:
         known = ", ".join(sorted(devices.disks)) or "none"
@@ -81,6 +81,14 @@ def main(args: argparse.Namespace) -> int:
     answer = _measured(name, disks, found)
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK
+
+
+def _known(device: str, devices: BlockDevices) -> str:
+    """The name that the kernel has for it; links such as /dev/disk/by-id/... lead there."""
+    name = device.removeprefix("/dev/")
+    if name in devices.disks:
+        return name
+    return os.path.basename(os.path.realpath(os.path.join("/dev", device)))
 
 
 def _not_there(

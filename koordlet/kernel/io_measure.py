@@ -8,6 +8,7 @@ that answers at once: a disk that comes near it may be faster, and its figure is
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import random
@@ -123,9 +124,18 @@ def disks_under(directory: str, devices: BlockDevices) -> tuple[str, ...] | None
 
 
 def open_device(path: str) -> tuple[int, int]:
-    """Descriptor for direct reads, and the size in bytes. Raises OSError."""
+    """Descriptor for direct reads, and the size in bytes. Raises OSError, ENOMEDIUM where there is
+    nothing to read: a loop device without a file, a drive without a disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
-    return descriptor, os.lseek(descriptor, 0, os.SEEK_END)
+    try:
+        size_bytes = os.lseek(descriptor, 0, os.SEEK_END)
+        if size_bytes < LARGE_BYTES:
+            text = f"it holds {size_bytes} bytes, fewer than one request of {LARGE_BYTES}"
+            raise OSError(errno.ENOMEDIUM, text, path)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor, size_bytes
 
 
 def open_nameless(directory: str, size_bytes: int) -> int:

@@ -66,6 +66,14 @@ def test_with_a_directory_the_section_for_the_configuration_is_printed(
     assert block.io_cfg.model_write_rand_iops == 6000
 
 
+def test_a_link_leads_to_its_device(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of /dev/disk/by-id do."""
+    link = tmp_path / "virtio-1"
+    link.symlink_to("/dev/vda")
+    assert main(["io", "measure", str(link), "-o", "json"]) == Exit.OK
+    assert json.loads(capsys.readouterr().out)["device"] == "vda"
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

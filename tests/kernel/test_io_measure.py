@@ -9,7 +9,14 @@ import pytest
 
 from koordlet.decision.snapshot import BlockDevices
 from koordlet.kernel.block import read_block_devices
-from koordlet.kernel.io_measure import SMALL_BYTES, Load, disks_under, measure, open_nameless
+from koordlet.kernel.io_measure import (
+    SMALL_BYTES,
+    Load,
+    disks_under,
+    measure,
+    open_device,
+    open_nameless,
+)
 from koordlet.kernel.linux import LinuxHost
 
 _SIZE = 1 << 20
@@ -75,6 +82,14 @@ def test_errors_come_out(tmp_path: Path) -> None:
             measure(descriptor, 100, Load(SMALL_BYTES), 0.1)
     finally:
         os.close(descriptor)
+
+
+def test_a_device_without_a_medium_is_told(tmp_path: Path) -> None:
+    """Such as a loop device without a file."""
+    empty = tmp_path / "loop"
+    empty.touch()
+    with pytest.raises(OSError, match="it holds 0 bytes"):
+        open_device(str(empty))
 
 
 def test_the_disk_below_a_directory(tmp_path: Path) -> None:
