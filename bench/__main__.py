@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, NoReturn
 
 import msgspec
@@ -43,7 +44,16 @@ BENCHES = {
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
-    "whole": Bench("nginx beside ffmpeg: p99, CPU, frames", whole.run, in_arms=True),
+    "whole": Bench(
+        "nginx beside ffmpeg: p99, CPU, frames",
+        partial(whole.run, whole.NGINX_FFMPEG),
+        in_arms=True,
+    ),
+    "whole-redis": Bench(
+        "redis beside a compiler: p99, CPU, translation units",
+        partial(whole.run, whole.REDIS_COMPILER),
+        in_arms=True,
+    ),
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
     "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_arms=True),

@@ -1,7 +1,7 @@
 """The services of the effect benches: real programs, from ``tools/fetch-services``.
 
 Each function starts one in a group of a stage and returns when it works. A program that cannot be
-had is a NotMeasuredError with the reason.
+had is a NotMeasuredError with the reason. What runs beside them is in ``batch``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,10 @@ from bench.effects.stage import Running, Stage
 from bench.figures import NotMeasuredError
 
 _ROOT = Path(__file__).parents[2]
-_READY_TIMEOUT_S = 20.0
+READY_TIMEOUT_S = 60.0
 _LOOK_S = 0.02
+_READ_BYTES = 1 << 18
+_OK = b"HTTP/1.1 200"
 _WORDS = ("latency", "quota", "burst", "period", "weight", "node", "pod", "cgroup", "kernel")
 
 _NGINX = """\
@@ -34,12 +36,20 @@ worker_processes {workers};
 events {{ worker_connections 4096; accept_mutex off; }}
 http {{
   access_log off;
-  gzip on; gzip_http_version 1.0; gzip_types *;
+  {delivery}
   client_body_temp_path {directory}; proxy_temp_path {directory}; fastcgi_temp_path {directory};
   uwsgi_temp_path {directory}; scgi_temp_path {directory};
-  server {{ listen {address} backlog=4096; root {directory}/www; }}
+  server {{ listen {address} backlog=4096; root {www}; }}
 }}
 """
+_COMPRESSED = "gzip on; gzip_http_version 1.0; gzip_types *;"
+_AS_THEY_ARE = "sendfile on;"
+# Lua; the generator begins with the same seed in each process.
+_FILL_LISTS = (
+    "for list = 0, ARGV[1] - 1 do for item = 1, ARGV[2] do "
+    "redis.call('RPUSH', 'list:' .. list, math.random(10000000, 99999999)) end end "
+    "return redis.status_reply('OK')"
+)
 
 
 @dataclass(frozen=True)
@@ -76,47 +86,90 @@ def programs() -> Programs:
 
 @dataclass(frozen=True)
 class Nginx:
+    """``files``: it has so many, named by number; 0: one page."""
+
     running: Running
     address: str
+    files: int = 0
+
+    @property
+    def request(self) -> bytes:
+        name = b"%d" if self.files else b"page.html"
+        return b"GET /" + name + b" HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n"
 
     def load(self, rate_per_s: float, seconds: float, *, burst: int = 1, seed: int = 1) -> Load:
-        """A page a connection, compressed for each."""
+        """A page a connection, or a file drawn for each."""
         return Load(
             address=self.address,
-            request=b"GET /page.html HTTP/1.0\r\nAccept-Encoding: gzip\r\n\r\n",
-            reply_begins=b"HTTP/1.1 200",
+            request=self.request,
+            reply_begins=_OK,
             rate_per_s=rate_per_s,
             seconds=seconds,
+            keys=self.files,
             burst=burst,
             seed=seed,
         )
+
+    def send_each(self) -> None:
+        """Every file once, so that all are in memory that holds them. Raises NotMeasuredError."""
+        for number in range(self.files):
+            with connect(self.address) as connection:
+                connection.sendall(self.request % number)
+                answer = connection.recv(len(_OK), socket.MSG_WAITALL)
+                while connection.recv(_READ_BYTES):
+                    pass
+            if answer != _OK:
+                raise NotMeasuredError(f"nginx: file {number}: answers {answer!r}")
 
 
 def nginx(
     on: Stage, group: str, *, workers: int, page_bytes: int = 32768, host: str = "127.0.0.1"
 ) -> Nginx:
     """Compresses a page of text for each request: CPU work as dynamic pages are."""
-    found = programs()
-    directory = on.directory / "nginx"
-    (directory / "www").mkdir(parents=True)
+    www = on.directory / "www"
+    www.mkdir()
     draw = random.Random(1)
     text = " ".join(draw.choice(_WORDS) for _ in range(page_bytes // 4))[:page_bytes]
-    (directory / "www" / "page.html").write_text(text)
+    (www / "page.html").write_text(text)
+    return Nginx(*_nginx(on, group, workers, host, www, _COMPRESSED))
+
+
+def nginx_files(
+    on: Stage, group: str, www: Path, files: int, *, workers: int, host: str = "127.0.0.1"
+) -> Nginx:
+    """Sends files of ``www``, which are named 0 to ``files`` - 1, out of the page cache."""
+    return Nginx(*_nginx(on, group, workers, host, www, _AS_THEY_ARE), files)
+
+
+def _nginx(
+    on: Stage, group: str, workers: int, host: str, www: Path, delivery: str
+) -> tuple[Running, str]:
+    """Process and address of one that works."""
+    found = programs()
+    directory = on.directory / "nginx"
+    directory.mkdir()
     address = f"{host}:{_free_port(host)}"
     config = directory / "nginx.conf"
-    config.write_text(_NGINX.format(directory=directory, address=address, workers=workers))
+    config.write_text(
+        _NGINX.format(
+            directory=directory, www=www, address=address, workers=workers, delivery=delivery
+        )
+    )
     command = [found.path("nginx"), "-p", str(directory), "-c", str(config)]
     running = on.start("nginx", group, command, found.env)
     _wait_for(running, address)
-    return Nginx(running, address)
+    return running, address
 
 
 @dataclass(frozen=True)
 class Redis:
+    """``lists``: of numbers, beside ``keys`` values."""
+
     running: Running
     address: str
     keys: int
     value_bytes: int
+    lists: int = 0
 
     def load(self, rate_per_s: float, seconds: float, *, burst: int = 1, seed: int = 1) -> Load:
         """GET of a random key, on connections that are kept."""
@@ -133,11 +186,32 @@ class Redis:
             seed=seed,
         )
 
+    def sorting(self, rate_per_s: float, seconds: float, *, seed: int = 1) -> Load:
+        """The ten least numbers of a random list, which redis sorts for it: CPU work."""
+        return Load(
+            address=self.address,
+            request=b"SORT list:%d LIMIT 0 10\r\n",
+            reply_begins=b"*10\r\n",
+            rate_per_s=rate_per_s,
+            seconds=seconds,
+            reply_bytes=len("*10\r\n") + 10 * len("$8\r\n12345678\r\n"),
+            keys=self.lists,
+            seed=seed,
+        )
+
 
 def redis(
-    on: Stage, group: str, *, keys: int = 10_000, value_bytes: int = 1024, host: str = "127.0.0.1"
+    on: Stage,
+    group: str,
+    *,
+    keys: int = 10_000,
+    value_bytes: int = 1024,
+    lists: int = 0,
+    list_items: int = 4000,
+    host: str = "127.0.0.1",
 ) -> Redis:
-    """Holds ``keys`` values in memory and never writes to disk."""
+    """Holds ``keys`` values, and ``lists`` of numbers with eight digits, in memory, and never
+    writes to disk."""
     found = programs()
     port = _free_port(host)
     options = {
@@ -154,114 +228,34 @@ def redis(
     address = f"{host}:{port}"
     _wait_for(running, address)
     with connect(address) as connection:
-        connection.sendall(f"DEBUG POPULATE {keys} key {value_bytes}\r\n".encode())
-        answer = connection.recv(256)
-    if answer != b"+OK\r\n":
-        raise NotMeasuredError(f"redis: DEBUG POPULATE answers {answer!r}")
-    return Redis(running, address, keys, value_bytes)
-
-
-@dataclass(frozen=True)
-class Ffmpeg:
-    running: tuple[Running, ...]
-    progress: tuple[Path, ...]
-
-    def frames(self) -> int:
-        """Encoded so far, by all."""
-        return sum(_last_frame(file) for file in self.progress)
-
-
-def ffmpeg(on: Stage, group: str, *, jobs: int, threads: int = 2, size: str = "640x360") -> Ffmpeg:
-    """Endless transcodings of a test picture to H.264, ``threads`` encoder threads each."""
-    found = programs()
-    running, progress = [], []
-    for job in range(jobs):
-        progress.append(on.directory / f"ffmpeg-{job}.progress")
-        command = [
-            *(found.path("ffmpeg"), "-nostdin", "-hide_banner", "-loglevel", "error"),
-            *("-stats_period", "0.2", "-progress", str(progress[-1])),
-            *("-f", "lavfi", "-i", f"testsrc2=size={size}:rate=30"),
-            *("-c:v", "libx264", "-preset", "medium", "-threads", str(threads)),
-            *("-f", "null", "-"),
-        ]
-        running.append(on.start(f"ffmpeg-{job}", group, command, found.env))
-    made = Ffmpeg(tuple(running), tuple(progress))
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    while not all(_last_frame(file) for file in progress):
-        _still(running, deadline, "a first frame")
-    return made
-
-
-def _last_frame(progress: Path) -> int:
-    """ffmpeg appends blocks of ``key=value`` lines."""
-    try:
-        with progress.open("rb") as file:
-            file.seek(max(0, progress.stat().st_size - 4096))
-            _, found, rest = file.read().rpartition(b"\nframe=")
-    except FileNotFoundError:
-        return 0
-    return int(rest.split(b"\n")[0]) if found and rest else 0
-
-
-@dataclass(frozen=True)
-class Compiler:
-    running: tuple[Running, ...]
-    done: Path
-
-    def units(self) -> int:
-        """Compiled so far, by all."""
-        return self.done.stat().st_size
-
-
-def compiler(on: Stage, group: str, *, jobs: int, functions: int = 80) -> Compiler:
-    """Compiles a generated C file of some 12 lines a function again and again."""
-    found = programs()
-    source = on.directory / "unit.c"
-    source.write_text("\n".join(_c_function(number) for number in range(functions)))
-    done = on.directory / "compiled"
-    done.touch()
-    script = 'while "$1" -quiet -O2 "$2" -o /dev/null; do printf . >>"$3"; done'
-    command = ["/bin/sh", "-c", script, "sh", found.path("cc1"), str(source), str(done)]
-    running = [on.start(f"cc1-{job}", group, command, found.env) for job in range(jobs)]
-    deadline = time.monotonic() + _READY_TIMEOUT_S
-    while not done.stat().st_size:
-        _still(running, deadline, "a first object")
-    return Compiler(tuple(running), done)
-
-
-def _c_function(number: int) -> str:
-    return f"""
-struct record_{number} {{ int key; double value; struct record_{number} *next; }};
-double walk_{number}(struct record_{number} *first, const int *table, int count) {{
-  double sum = {number};
-  for (struct record_{number} *each = first; each; each = each->next)
-    for (int i = 0; i < count; i++)
-      switch (table[i] % 7) {{
-        case 0: sum += each->value * table[i]; break;
-        case 1: sum -= each->key << (i & 7); break;
-        case {2 + number % 4}: sum *= 1.0 + each->value / (i + {number % 13 + 1}); break;
-        default: if (each->key > i) sum += table[(i * {number % 17 + 3}) % count];
-      }}
-  return sum;
-}}"""
+        for command in (
+            f"DEBUG POPULATE {keys} key {value_bytes}",
+            f'EVAL "{_FILL_LISTS}" 0 {lists} {list_items}',
+        ):
+            connection.sendall(f"{command}\r\n".encode())
+            answer = connection.recv(256)
+            if answer != b"+OK\r\n":
+                raise NotMeasuredError(f"redis: {command} answers {answer!r}")
+    return Redis(running, address, keys, value_bytes, lists)
 
 
 def _wait_for(running: Running, address: str) -> None:
-    deadline = time.monotonic() + _READY_TIMEOUT_S
+    deadline = time.monotonic() + READY_TIMEOUT_S
     while True:
         try:
             connect(address).close()
             return
         except OSError:
-            _still([running], deadline, f"a connection to {address}")
+            wait([running], deadline, f"a connection to {address}")
 
 
-def _still(running: list[Running], deadline: float, missing: str) -> None:
-    """Wait a little longer. Raises ServiceFailedError, NotMeasuredError."""
+def wait(running: Sequence[Running], deadline: float, missing: str) -> None:
+    """A little longer. Raises ServiceFailedError, and NotMeasuredError after the deadline
+    (CLOCK_MONOTONIC seconds)."""
     for each in running:
         each.check()
     if time.monotonic() > deadline:
-        raise NotMeasuredError(f"{running[0].name}: not {missing} in {_READY_TIMEOUT_S:.0f} s")
+        raise NotMeasuredError(f"{running[0].name}: not {missing} in {READY_TIMEOUT_S:.0f} s")
     time.sleep(_LOOK_S)
 
 
