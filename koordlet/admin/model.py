@@ -7,14 +7,12 @@ None means not known (yet), which is different from zero. Kernel values (``wante
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
-from koordlet.admin.runtime import HooksView, NriView
-from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.runtime import NriView
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Why
 
@@ -368,54 +366,3 @@ class ReloadView(msgspec.Struct, frozen=True, kw_only=True):
     changed: tuple[str, ...] = ()
     needs_restart: tuple[str, ...] = ()
     errors: tuple[Fault, ...] = ()
-
-
-class NotFoundError(Exception):
-    """The caller asked about something that does not exist; the text names what does."""
-
-
-class InvalidError(Exception):
-    """The caller's arguments make no sense; the text says which and what would."""
-
-
-class Daemon(Protocol):
-    """What the API server needs of the daemon. All calls come on the daemon's event loop. Errors
-    for the caller are NotFoundError and InvalidError; others are defects, answered as INTERNAL."""
-
-    def status(self) -> StatusView: ...
-    def pods(self) -> tuple[PodView, ...]: ...
-    def top(self) -> TopView: ...
-
-    def explain(self, target: str, limit: int) -> ExplainView:
-        """``target``: as ExplainRequest in the proto has it. Raises NotFoundError."""
-        ...
-
-    def events(self, *, since: float, follow: bool) -> AsyncIterator[EventView]:
-        """Events from the unix time ``since`` on; with ``follow`` never ends by itself."""
-        ...
-
-    def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
-    ) -> QueryView:
-        """``match``: label -> value; others match everything. Raises InvalidError."""
-        ...
-
-    def doctor(self) -> DoctorView: ...
-
-    def hooks(self, target: str) -> HooksView:
-        """``target``: as HooksRequest in the proto has it. Raises NotFoundError."""
-        ...
-
-    def nri(self) -> NriView: ...
-
-    def strategies(self, name: str) -> StrategiesView:
-        """All for an empty ``name``. Raises NotFoundError."""
-        ...
-
-    def restore(self, *, dry_run: bool) -> RestoreView:
-        """Puts every journalled value back; without ``dry_run`` the daemon goes into observe
-        mode first, or it would write again at the next tick."""
-        ...
-
-    def config(self) -> ConfigView: ...
-    def reload(self) -> ReloadView: ...

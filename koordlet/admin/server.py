@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-from koordlet.admin.model import Daemon
+from koordlet.admin.daemon import Daemon
 from koordlet.kernel.door import Backend, Door
 from koordlet.kernel.unix_socket import Access
 

@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from koordlet.admin import wire
-from koordlet.admin.model import Daemon, InvalidError, NotFoundError
+from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
 from koordlet.kernel.unix_socket import Access

@@ -7,6 +7,7 @@ import math
 from collections.abc import AsyncIterator, Mapping
 
 from koordlet.admin import model as m
+from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.runtime import HooksView
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.parts import Parts
@@ -29,7 +30,7 @@ def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
     parts = engine.parts
     limit = max(1, limit)
     if not target.strip("/ "):
-        raise m.InvalidError("say what to explain: a pod, application, cgroup, owner or node")
+        raise InvalidError("say what to explain: a pod, application, cgroup, owner or node")
     if target == "node":
         records = parts.decisions.explain(None, limit)
         return m.ExplainView(
@@ -42,7 +43,7 @@ def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
     found = parts.decisions.explain(sought, limit)
     if not found and not kind and not _exists(parts, sought):
         owners, known = ", ".join(engine.runs), ", ".join(sorted(meanings)[:KNOWN_SHOWN])
-        raise m.NotFoundError(
+        raise NotFoundError(
             f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
             f"decision; owners: {owners or 'none'}; known: {known or 'no pods and applications'}"
         )
@@ -71,7 +72,7 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
         wanted, matched = describe.of_application(target), "application"
     else:
         known = ", ".join(sorted({*(named or pods), *applications})[:KNOWN_SHOWN])
-        raise m.NotFoundError(
+        raise NotFoundError(
             f"{target!r} is no pod (uid or namespace/name) and no application; known: "
             f"{known or 'none'}"
         )
@@ -111,20 +112,20 @@ def query(
     """One number per series. Raises InvalidError."""
     metric = CATALOGUE.get(kind)
     if metric is None:
-        raise m.InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(CATALOGUE))}")
+        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(CATALOGUE))}")
     unknown = sorted(set(match) - set(metric.labels))
     if unknown:
-        raise m.InvalidError(
+        raise InvalidError(
             f"{kind} has no label {unknown[0]!r}; it has: {', '.join(metric.labels) or 'none'}"
         )
     try:
         how = Aggregate(aggregate)
     except ValueError:
-        raise m.InvalidError(
+        raise InvalidError(
             f"no aggregate {aggregate!r}; there are: {', '.join(Aggregate)}"
         ) from None
     if not 0 < window_s <= LONGEST_WINDOW_S:
-        raise m.InvalidError(
+        raise InvalidError(
             f"the window must be longer than 0 s and at most {LONGEST_WINDOW_S:g} s, "
             f"not {window_s:g} s"
         )

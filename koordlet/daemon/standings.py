@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koordlet.admin import model as m
+from koordlet.admin.daemon import NotFoundError
 from koordlet.admin.strategies import (
     Lack,
     LastDecision,
@@ -78,7 +78,7 @@ class Standings:
         """All, or one at length. Raises NotFoundError."""
         asked = [about for about in TABLE if name in ("", about.name)]
         if not asked:
-            raise m.NotFoundError(f"{name!r} is no strategy; there are: {', '.join(NAMES)}")
+            raise NotFoundError(f"{name!r} is no strategy; there are: {', '.join(NAMES)}")
         owned = [each.owner for each in engine.parts.actuator.owned()]
         return StrategiesView(
             strategies=tuple(

@@ -11,6 +11,7 @@ from koordlet import __version__
 from koordlet.actuator.journal import Journal
 from koordlet.admin import checks
 from koordlet.admin import model as m
+from koordlet.admin.daemon import InvalidError
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.config.errors import ConfigErrors
@@ -106,7 +107,7 @@ class Views:
         applications = sum(a.present for a in state.applications())
         return f"{mode} {len(state.pods())} pods and {applications} applications"
 
-    # What callers ask (admin.model.Daemon)
+    # What callers ask (admin.daemon.Daemon)
 
     def status(self) -> m.StatusView:
         engine, parts, config = self._engine, self._engine.parts, self._engine.loaded.config
@@ -220,7 +221,7 @@ class Views:
         try:
             report = self._engine.restore(dry_run=dry_run)
         except (CannotStartError, OSError) as error:
-            raise m.InvalidError(f"nothing can be put back: {error}") from error
+            raise InvalidError(f"nothing can be put back: {error}") from error
         return restore_view(report, dry_run=dry_run)
 
     def config(self) -> m.ConfigView:

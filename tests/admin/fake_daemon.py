@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 import msgspec
 
 from koordlet.admin import model as m
+from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import (
     Lack,
@@ -226,7 +227,7 @@ ARGUMENTS = (
 
 
 class FakeDaemon:
-    """Implements ``model.Daemon``. ``restored`` and ``reloaded`` count mutating calls."""
+    """Implements ``admin.daemon.Daemon``. ``restored`` and ``reloaded`` count mutating calls."""
 
     def __init__(self) -> None:
         self.restored: list[bool] = []
@@ -373,7 +374,7 @@ class FakeDaemon:
 
     def explain(self, target: str, limit: int) -> m.ExplainView:
         if target == "nothing":
-            raise m.NotFoundError("'nothing' is no pod, application, cgroup or owner")
+            raise NotFoundError("'nothing' is no pod, application, cgroup or owner")
         return m.ExplainView(
             target=target,
             matched="cgroup kubepods/besteffort",
@@ -404,7 +405,7 @@ class FakeDaemon:
         self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
     ) -> m.QueryView:
         if kind != "pod_cpu_usage":
-            raise m.InvalidError(f"unknown kind {kind!r}, did you mean 'pod_cpu_usage'?")
+            raise InvalidError(f"unknown kind {kind!r}, did you mean 'pod_cpu_usage'?")
         series = m.SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
         return m.QueryView(
             kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(series,)
@@ -415,7 +416,7 @@ class FakeDaemon:
 
     def hooks(self, target: str) -> HooksView:
         if target == "nothing":
-            raise m.NotFoundError("'nothing' is no pod and no application")
+            raise NotFoundError("'nothing' is no pod and no application")
         rows = (CPUSET, RESCTRL)
         if not target:
             return HooksView(hooks=rows)
@@ -449,7 +450,7 @@ class FakeDaemon:
 
     def strategies(self, name: str) -> StrategiesView:
         if name == "nothing":
-            raise m.NotFoundError("'nothing' is no strategy; there are: cpu-suppress")
+            raise NotFoundError("'nothing' is no strategy; there are: cpu-suppress")
         found = tuple(row for row in STRATEGIES if name in ("", row.name))
         if name:
             found = tuple(
@@ -484,5 +485,5 @@ class FakeDaemon:
         return self.reload_answer
 
 
-def _is_a_daemon(fake: FakeDaemon) -> m.Daemon:
+def _is_a_daemon(fake: FakeDaemon) -> Daemon:
     return fake

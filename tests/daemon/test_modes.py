@@ -9,7 +9,8 @@ import pytest
 from koordlet_fakefs.tree import resolve
 
 from koordlet.actuator.journal import Journal
-from koordlet.admin.model import InvalidError, Mode
+from koordlet.admin.daemon import InvalidError
+from koordlet.admin.model import Mode
 from koordlet.config.load import load
 from koordlet.config.origins import leaves
 from koordlet.config.show import needs_restart

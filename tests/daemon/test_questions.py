@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordlet.admin.model import InvalidError, NotFoundError
+from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.decision.metrics import CATALOGUE, Aggregate
 from koordlet.decision.resource import Resource
 from tests.daemon.test_kubepods import BOX, UIDS

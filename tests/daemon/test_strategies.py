@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from koordlet.admin.model import NotFoundError
+from koordlet.admin.daemon import NotFoundError
 from koordlet.admin.strategies import StrategyRow, StrategyState
 from koordlet.config.load import load
 from koordlet.config.origins import leaves

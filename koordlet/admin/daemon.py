@@ -1,0 +1,72 @@
+"""What the local API asks of the daemon, whoever that is: the real one, or a fake one in tests."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Protocol
+
+from koordlet.admin.model import (
+    ConfigView,
+    DoctorView,
+    EventView,
+    ExplainView,
+    PodView,
+    QueryView,
+    ReloadView,
+    RestoreView,
+    StatusView,
+    TopView,
+)
+from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import StrategiesView
+
+
+class NotFoundError(Exception):
+    """The caller asked about something that does not exist; the text names what does."""
+
+
+class InvalidError(Exception):
+    """The caller's arguments make no sense; the text says which and what would."""
+
+
+class Daemon(Protocol):
+    """What the API server needs of the daemon. All calls come on the daemon's event loop. Errors
+    for the caller are NotFoundError and InvalidError; others are defects, answered as INTERNAL."""
+
+    def status(self) -> StatusView: ...
+    def pods(self) -> tuple[PodView, ...]: ...
+    def top(self) -> TopView: ...
+
+    def explain(self, target: str, limit: int) -> ExplainView:
+        """``target``: as ExplainRequest in the proto has it. Raises NotFoundError."""
+        ...
+
+    def events(self, *, since: float, follow: bool) -> AsyncIterator[EventView]:
+        """Events from the unix time ``since`` on; with ``follow`` never ends by itself."""
+        ...
+
+    def query(
+        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+    ) -> QueryView:
+        """``match``: label -> value; others match everything. Raises InvalidError."""
+        ...
+
+    def doctor(self) -> DoctorView: ...
+
+    def hooks(self, target: str) -> HooksView:
+        """``target``: as HooksRequest in the proto has it. Raises NotFoundError."""
+        ...
+
+    def nri(self) -> NriView: ...
+
+    def strategies(self, name: str) -> StrategiesView:
+        """All for an empty ``name``. Raises NotFoundError."""
+        ...
+
+    def restore(self, *, dry_run: bool) -> RestoreView:
+        """Puts every journalled value back; without ``dry_run`` the daemon goes into observe
+        mode first, or it would write again at the next tick."""
+        ...
+
+    def config(self) -> ConfigView: ...
+    def reload(self) -> ReloadView: ...
