@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -23,35 +22,13 @@ from koordlet.admin.runtime_config import (
     processes,
 )
 from koordlet.kernel.linux import LinuxHost
+from tests.admin.files import Files
 
 ROOT = Path(__file__).parent.parent.parent
 PROXY = "/run/koord-runtimeproxy/runtimeproxy.sock"
 SOCKET = "/var/run/nri/nri.sock"
 CONTAINERD = "/etc/containerd/config.toml"
 DIRECT = "--container-runtime-endpoint=unix:///run/containerd/containerd.sock"
-
-
-@dataclass
-class Files:
-    """As much of a Host as the checks need."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-
-    def read(self, path: str) -> bytes:
-        if path not in self.files:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        return self.files[path]
-
-    def exists(self, path: str) -> bool:
-        return any(file == path or file.startswith(f"{path}/") for file in self.files)
-
-    def listdir(self, path: str) -> list[str]:
-        below = [f.removeprefix(f"{path}/") for f in self.files if f.startswith(f"{path}/")]
-        if not below:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        return sorted({file.split("/")[0] for file in below})
-
-    subdirs = listdir
 
 
 def machine(

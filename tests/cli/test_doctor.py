@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -20,26 +19,8 @@ from koordlet.cli.settings import Settings, find
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.host import Host
 from tests.admin.fake_daemon import FakeDaemon
+from tests.admin.files import Files
 from tests.admin.harness import Served
-
-
-@dataclass
-class _Files:
-    """As much of a Host as the checks need: a dict of files."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-
-    def read(self, path: str) -> bytes:
-        if path not in self.files:
-            raise FileNotFoundError(2, "No such file or directory", path)
-        return self.files[path]
-
-    def exists(self, path: str) -> bool:
-        return any(file == path or file.startswith(f"{path}/") for file in self.files)
-
-    def subdirs(self, path: str) -> list[str]:
-        below = [f.removeprefix(f"{path}/") for f in self.files if f.startswith(f"{path}/")]
-        return sorted({file.split("/")[0] for file in below if "/" in file})
 
 
 def _proc(*processes: tuple[int, bytes, bytes]) -> Host:
@@ -47,7 +28,7 @@ def _proc(*processes: tuple[int, bytes, bytes]) -> Host:
     for pid, comm, cmdline in processes:
         files[f"/proc/{pid}/comm"] = comm + b"\n"
         files[f"/proc/{pid}/cmdline"] = cmdline
-    return _Files(files | {"/proc/sys/x": b""})  # type: ignore[return-value]
+    return Files(files | {"/proc/sys/x": b""})  # type: ignore[return-value]
 
 
 def test_capabilities() -> None:
@@ -119,7 +100,7 @@ def test_a_process_that_ends_meanwhile_is_no_error() -> None:
     ],
 )
 def test_systemd_unit(files: tuple[str, ...], state: str, text: str) -> None:
-    check = doctor.systemd_unit(_Files(dict.fromkeys(files, b"")))  # type: ignore[arg-type]
+    check = doctor.systemd_unit(Files(dict.fromkeys(files, b"")))  # type: ignore[arg-type]
     assert check.state.value == state
     assert text in check.why
 
@@ -203,7 +184,7 @@ def test_a_user_who_must_not_ask_is_told_so(
         raise NoAccessError("no permission")
 
     monkeypatch.setattr(doctor, "Client", refuse)
-    *_, last = doctor.examine(_Files(), Settings(str(tmp_path)), None)  # type: ignore[arg-type]
+    *_, last = doctor.examine(Files(), Settings(str(tmp_path)), None)  # type: ignore[arg-type]
     assert (last.name, last.why) == ("daemon", "no permission")
     assert "nothing is managed" not in last.cost
 
