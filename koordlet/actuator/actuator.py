@@ -150,6 +150,11 @@ class Actuator:
         entry = self._files.entries.get(Key(cgroup, resource))
         return entry.original.value if entry is not None else None
 
+    def is_ours(self, cgroup: str, resource: Resource, found: Value) -> bool:
+        """Whether ``found`` in the file may come from koordlet, of an earlier run as well."""
+        key = Key(cgroup, resource)
+        return key in self._files.entries and self._files.is_ours(key, found)
+
     def wanted(self, owner: str) -> int:
         """How many settings the owner wants in force, kept ones included."""
         return self._votes.size(owner)

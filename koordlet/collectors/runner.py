@@ -21,6 +21,8 @@ log = structlog.get_logger()
 # interval would miss every other round.
 SLACK_S = 0.2
 FRESH_S = 0.25
+COUNTED = frozenset({"throttled"})
+"""Collectors of whole events, which are exact over any span."""
 
 
 @dataclass
@@ -79,14 +81,18 @@ class Runner:
     ) -> None:
         """A round of the named collectors, due or not, for an alarm that wants fresh figures.
 
-        Nothing happens when the last round is younger than ``FRESH_S``: a rate over a few
-        milliseconds is noise (``/proc/stat`` counts in steps of 10 ms). Those that ran are next
-        due a whole interval later, for the same reason.
+        When the last round is younger than ``FRESH_S``, only those of ``COUNTED`` run: a rate over
+        a few milliseconds is noise (``/proc/stat`` counts in steps of 10 ms). Those that ran are
+        next due a whole interval later, for the same reason.
         """
-        now_s = self._host.monotonic()
-        if now_s - self._round_s >= FRESH_S:
-            wanted = [slot for slot in self._slots if slot.collector.name in names]
-            self._round(wanted, now_s, node, pods, applications)
+        now_s, last_s = self._host.monotonic(), self._round_s
+        is_fresh = now_s - last_s < FRESH_S
+        wanted = names & COUNTED if is_fresh else names
+        slots = [slot for slot in self._slots if slot.collector.name in wanted]
+        if slots:
+            self._round(slots, now_s, node, pods, applications)
+        if is_fresh:
+            self._round_s = last_s
 
     def follow(self, pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> None:
         """Who is there has changed; no round, and no sample."""

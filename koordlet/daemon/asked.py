@@ -14,8 +14,11 @@ import msgspec
 from koordlet.daemon.engine import Engine
 from koordlet.decision.answer import Combined
 from koordlet.decision.facts import ContainerFacts, PodFacts
-from koordlet.decision.snapshot import Container, Pod
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Container, Pod, Wake, WakeKind
 from koordlet.decision.strategy import Level, Stage, Subject
+from koordlet.qos import cpu_burst
+from koordlet.qos.cpu_burst_resize import make_room
 from koordlet.state.merge import bare_id
 from koordlet.state.told import ToldSource
 
@@ -65,9 +68,22 @@ class Asked:
             return Combined()
         subject = Subject(Level.CONTAINER, found.cgroup, pod=known, container=found)
         combined = self._engine.answer(origin, stage, subject)
+        if stage is Stage.UPDATE_CONTAINER:
+            self._make_room(origin, known, found, combined)
         if stage in _CARRIES_VALUES and container.id:
             self._answered(origin, container.id, combined)
         return combined
+
+    def _make_room(self, origin: str, pod: Pod, container: Container, answer: Combined) -> None:
+        """For a smaller quota, which the runtime writes when it has the answer."""
+        told = container.requested.get(Resource.CPU_QUOTA_US)
+        ours = (each.value for each in answer.settings if each.resource is Resource.CPU_QUOTA_US)
+        quota_us = next(ours, told)
+        if isinstance(quota_us, int):
+            snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
+            plan = make_room(cpu_burst.NAME, snapshot.in_force, pod, container.cgroup, quota_us)
+            if plan is not None:
+                self._engine.amend((plan,), snapshot)
 
 
 def _placed(pod: PodFacts, container: ContainerFacts) -> ContainerFacts:

@@ -223,6 +223,7 @@ class Engine:
             collect_interval_s=options.collect_interval_s(self.loaded.config),
             sources_synced=parts.state.synced,
             originals=parts.actuator.original,
+            ours=parts.actuator.is_ours,
         )
 
     def node(self) -> Node:
@@ -283,10 +284,13 @@ class Engine:
             for record in answer_records(combined, subject, snapshot, observing=self.observing):
                 parts.tell(record)
         elif stage is Stage.RUN_POD_SANDBOX:
-            self._wake = snapshot.wake
-            plans = delivery.plans(subject, combined)
-            parts.actuator.amend(plans, now=snapshot.now, time=snapshot.time)
+            self.amend(delivery.plans(subject, combined), snapshot)
         return Combined() if self.observing else combined
+
+    def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
+        """Write what an answer needs, before it is given."""
+        self._wake = snapshot.wake
+        self.parts.actuator.amend(plans, now=snapshot.now, time=snapshot.time)
 
     def heard(self, outcome: Outcome) -> None:
         """The actuator's audit: something was written, or an outcome changed."""

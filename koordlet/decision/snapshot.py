@@ -272,6 +272,11 @@ class InForce(Protocol):
         """What the file held before koordlet wrote it; where it did not, as ``value``."""
         ...
 
+    def is_ours(self, cgroup: str, resource: Resource) -> bool:
+        """Whether what the file holds may come from koordlet, of an earlier run as well. False
+        where it never wrote the file, and where somebody else has written it since."""
+        ...
+
     def children(self, cgroup: str) -> tuple[str, ...]:
         """Relative paths of the direct child cgroups, sorted; empty when gone."""
         ...

@@ -16,6 +16,7 @@ class Reads:
 
     values: dict[_Key, Value | None] = field(default_factory=dict)
     originals: dict[_Key, Value | None] = field(default_factory=dict)
+    ours: dict[_Key, bool] = field(default_factory=dict)
     children: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def hold(self, now: InForce) -> bool:
@@ -23,6 +24,7 @@ class Reads:
         return (
             all(now.value(*key) == found for key, found in self.values.items())
             and all(now.original(*key) == found for key, found in self.originals.items())
+            and all(now.is_ours(*key) == found for key, found in self.ours.items())
             and all(now.children(key) == found for key, found in self.children.items())
         )
 
@@ -40,6 +42,10 @@ class Watched:
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._reads.originals[cgroup, resource] = self._in_force.original(cgroup, resource)
+        return found
+
+    def is_ours(self, cgroup: str, resource: Resource) -> bool:
+        found = self._reads.ours[cgroup, resource] = self._in_force.is_ours(cgroup, resource)
         return found
 
     def children(self, cgroup: str) -> tuple[str, ...]:

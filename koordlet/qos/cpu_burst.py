@@ -125,7 +125,9 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -
         facts = (Input("quota without bursts", base.base_us, "us"),)
         why = Why("cpu-burst.pod-quota", text, facts)
         settings.append(Setting(pod.cgroup, _QUOTA, target_us, why, raises=base.base_us))
-        held = Held(base.base_us, None, (base.current_us, target_us), snapshot.now)
+        held = Held(
+            base.base_us, None, base.original_us, (base.current_us, target_us), snapshot.now
+        )
     else:
         held = None
     burst_us = min(sum(part.burst_us for part in parts), base.base_us)
@@ -158,5 +160,5 @@ STRATEGY = Strategy(
     name=NAME,
     decide=decide,
     initial=Memory(),
-    wakes_on=frozenset({WakeKind.THROTTLED, WakeKind.CHANGE}),
+    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
 )

@@ -19,22 +19,26 @@ _QUOTA = Resource.CPU_QUOTA_US
 
 class Held(msgspec.Struct, frozen=True):
     """A raised quota as of the last decision: ``base_us`` that it started from, ``told_us`` that
-    was asked for then, ``values_us`` that the file may hold (what it held and what was wanted,
-    which the kernel may have refused), ``stepped_at``: monotonic seconds of the last step."""
+    was asked for then, ``original_us`` that would go back, ``values_us`` that the file may hold
+    (what it held and what was wanted, which the kernel may have refused), ``stepped_at``:
+    monotonic seconds of the last step."""
 
     base_us: int
     told_us: int | None
+    original_us: Value | None
     values_us: tuple[int, int]
     stepped_at: float
 
 
 class Base(msgspec.Struct, frozen=True):
-    """``current_us``: in the file now. ``above``: somebody else gives the cgroup more than it
-    asked for, so there is nothing for us to raise."""
+    """``current_us``: where a step begins, what the file holds or will hold without us.
+    ``above``: somebody else gives the cgroup more than it asked for, so there is nothing for us to
+    raise."""
 
     base_us: int
     current_us: int
     told_us: int | None
+    original_us: Value | None
     above: bool = False
 
 
@@ -42,26 +46,36 @@ def find(
     in_force: InForce, cgroup: str, told_us: int | None, held: Held | None, *, first: bool
 ) -> Base | None:
     """None: no quota, or none that can be read. ``first``: nothing is remembered yet, so the
-    journal alone tells whether the value in the file is ours."""
+    journal alone tells whether the value in the file is ours.
+
+    Another original than at the last decision is a quota that somebody else has set in between
+    and the actuator has written over: from there on it counts.
+    """
     current = in_force.value(cgroup, _QUOTA)
     if not isinstance(current, int) or current <= 0:
         return None
     original = in_force.original(cgroup, _QUOTA)
+    known = told_us if told_us is not None else original
     if held is not None and current in held.values_us:
-        known = told_us if told_us is not None else original
-        base = held.base_us if told_us == held.told_us else known
-        return _base(base, current, told_us)
-    if first and original != current:
-        return _base(told_us if told_us is not None else original, current, told_us)
+        if original == held.original_us:
+            base = held.base_us if told_us == held.told_us else known
+            return _base(base, current, told_us, original)
+        if not isinstance(original, int) or original <= 0:
+            return None
+        current = original
+    elif first and original != current and in_force.is_ours(cgroup, _QUOTA):
+        return _base(known, current, told_us, original)
     if told_us is None:
-        return Base(current, current, None)
-    return Base(min(current, told_us), current, told_us, above=current > told_us)
+        return Base(current, current, None, original)
+    return Base(min(current, told_us), current, told_us, original, above=current > told_us)
 
 
-def _base(base: Value | None, current: int, told_us: int | None) -> Base | None:
+def _base(
+    base: Value | None, current: int, told_us: int | None, original: Value | None
+) -> Base | None:
     if not isinstance(base, int) or base <= 0:
         return None
-    return Base(base, current, told_us)
+    return Base(base, current, told_us, original)
 
 
 def told_us(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.decision.metrics import Reading
+from koordlet.decision.metrics import Aggregate, Reading
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
@@ -25,6 +25,8 @@ from koordlet.qos.cpu_usage import read_usage, window_s
 _STEPS = frozenset({Operation.UP, Operation.DOWN})
 # A timer that comes a little early must not cost a step.
 _STEP_GAP_S = 0.9 * STEP_S
+# Resolution of the time of samples: the one that led to a step is older than the step by more.
+_CLOCK_S = 0.001
 
 
 def step(
@@ -49,7 +51,7 @@ def step(
         notes = (Why("cpu-burst.above", text),) if group.config.quota_percent is not None else ()
         same = base.base_us
         return Result(group.cgroup, same, same, burst_us, tuple(settings), None, bucket, notes)
-    throttled = _throttled(snapshot, group)
+    throttled = _throttled(snapshot, group, held)
     asked = of_container(
         on=group.config.quota_percent is not None,
         allowed=bucket is None or limiter.allows(bucket),
@@ -68,7 +70,13 @@ def step(
             Setting(group.cgroup, Resource.CPU_QUOTA_US, target, why, raises=base.base_us)
         )
         stepped_at = snapshot.now if held is None or operation in _STEPS else held.stepped_at
-        after = Held(base.base_us, base.told_us, (base.current_us, target), stepped_at)
+        after = Held(
+            base.base_us,
+            base.told_us,
+            base.original_us,
+            (base.current_us, target),
+            stepped_at,
+        )
     return Result(group.cgroup, base.base_us, target, burst_us, tuple(settings), after, bucket)
 
 
@@ -103,8 +111,18 @@ def _account(snapshot: Snapshot, group: Group, base: Base, bucket: Bucket | None
     return limiter.account(bucket, size, percent, snapshot.now)
 
 
-def _throttled(snapshot: Snapshot, group: Group) -> Reading | None:
-    reading = snapshot.metrics.read(group.series[0], (group.name,), window_s=window_s(snapshot))
+def _throttled(snapshot: Snapshot, group: Group, held: Held | None) -> Reading | None:
+    """The last sample; after a step the worst one since then, because an alarm may have asked for
+    one while the next step had to wait."""
+    longest_s, aggregate = window_s(snapshot), Aggregate.LAST
+    if held is not None:
+        since_s = snapshot.now - held.stepped_at - _CLOCK_S
+        longest_s, aggregate = min(longest_s, since_s), Aggregate.MAX
+    if longest_s <= 0:
+        return None
+    reading = snapshot.metrics.read(
+        group.series[0], (group.name,), window_s=longest_s, aggregate=aggregate
+    )
     return reading if reading is not None and 0 <= reading.value <= 1 else None
 
 

@@ -17,8 +17,16 @@ Originals = Callable[[str, Resource], Value | None]
 """What a file held before koordlet; None where it never wrote it."""
 
 
+IsOurs = Callable[[str, Resource, Value], bool]
+"""Whether that value in the file may come from koordlet."""
+
+
 def _untouched(cgroup: str, resource: Resource) -> Value | None:
     return None
+
+
+def _unwritten(cgroup: str, resource: Resource, value: Value) -> bool:
+    return False
 
 
 _Question = tuple[str, tuple[str, ...], float, Aggregate]
@@ -76,9 +84,12 @@ class TsdbView:
 class KernelView:
     """``InForce``: the kernel's own values, each file read at most once."""
 
-    def __init__(self, knobs: Knobs, originals: Originals = _untouched) -> None:
+    def __init__(
+        self, knobs: Knobs, originals: Originals = _untouched, ours: IsOurs = _unwritten
+    ) -> None:
         self._knobs = knobs
         self._originals = originals
+        self._ours = ours
         self._values: dict[tuple[str, Resource], Value | None] = {}
         self._children: dict[str, tuple[str, ...]] = {}
 
@@ -95,6 +106,10 @@ class KernelView:
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._originals(cgroup, resource)
         return self.value(cgroup, resource) if found is None else found
+
+    def is_ours(self, cgroup: str, resource: Resource) -> bool:
+        value = self.value(cgroup, resource)
+        return value is not None and self._ours(cgroup, resource, value)
 
     def children(self, cgroup: str) -> tuple[str, ...]:
         if cgroup not in self._children:
@@ -118,6 +133,7 @@ def take(
     collect_interval_s: float,
     sources_synced: bool,
     originals: Originals = _untouched,
+    ours: IsOurs = _unwritten,
 ) -> Snapshot:
     """The snapshot of now. It reads nothing itself: metrics and kernel values are looked up
     when a decision asks."""
@@ -131,7 +147,7 @@ def take(
         applications=applications,
         slo=slo,
         metrics=TsdbView(store, int(time_s * 1000)),
-        in_force=KernelView(knobs, originals),
+        in_force=KernelView(knobs, originals, ours),
         collect_interval_s=collect_interval_s,
         sources_synced=sources_synced,
     )

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from koordlet.collectors.base import Round
 from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
+from koordlet.collectors.runner import COUNTED
 from koordlet.decision import metrics
 
 from .world import World
@@ -124,6 +125,20 @@ def test_budget_never_leaves_its_bounds(uses: list[tuple[float, float]], optiona
         state = weigh(state, used, memory, optional, BudgetOptions(memory_bytes=5e8))
         assert 0 <= state.shed <= optional
         assert abs(state.shed - before.shed) <= 1
+
+
+def test_counts_of_whole_events_are_never_too_young() -> None:
+    rate, counts = Spy("rate"), Spy(*COUNTED)
+    world = world_of(rate, counts)
+    world.rounds(1)
+    everything = (world.node, world.pods, world.applications)
+    for step in (1, 2):
+        world.host.advance(0.1)
+        world.runner.refresh(frozenset({"rate", *COUNTED}), *everything)
+        assert (rate.calls, counts.calls) == (1, 1 + step)
+    world.host.advance(0.1)
+    world.runner.refresh(frozenset({"rate"}), *everything)
+    assert rate.calls == 2, "counts in between do not make a rate younger"
 
 
 def test_an_alarm_refreshes_what_it_needs_and_moves_its_rhythm() -> None:

@@ -33,6 +33,7 @@ BATCH = {
 }
 SPEC = "node.koordinator.sh/extended-resource-spec"
 GPU = "scheduling.koordinator.sh/device-allocated"
+QUOTA, BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
 CPUSET = "scheduling.koordinator.sh/resource-status"
 POD = "kubepods/besteffort/pod" + UID
 PINNED = json.dumps({"cpuset": "2-3"})
@@ -265,3 +266,77 @@ def test_what_kubelet_asked_for_survives_kill_9(asked, origin: str, identity: st
     assert world.value(cgroup, Resource.CPU_QUOTA_US) == 120_000, "not scaled twice"
     world.engine.restore(dry_run=False)
     assert world.value(cgroup, Resource.CPU_QUOTA_US) == 150_000
+
+
+BURSTS = '[slo.cpuBurstStrategy]\npolicy = "auto"\n'
+
+
+def web_pod(*limits_us: int) -> PodFacts:
+    """A Burstable pod, whose containers kubelet wants to have these quotas."""
+    pod = POD.replace("besteffort", "burstable")
+    containers = tuple(
+        ContainerFacts(
+            str(number) * 64, f"{pod}/{str(number) * 64}", f"c{number}", requested={QUOTA: limit_us}
+        )
+        for number, limit_us in enumerate(limits_us)
+    )
+    return PodFacts(
+        uid=UID, cgroup=pod, name="web", namespace="shop", labels={}, annotations={},
+        containers=containers,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["v1", "v2"])
+@pytest.mark.parametrize("origin", ["nri", "hooks"])
+def test_budgets_make_room_for_a_smaller_quota_before_the_runtime_writes_it(
+    asked, layout: str, origin: str
+) -> None:
+    """Then kubelet's first attempt is taken, where the kernel would refuse it."""
+    world, ask, _ = asked(BURSTS + "[hook-server]\nenable = true\n", layout)
+    pod = web_pod(100_000, 60_000)
+    assert pod.cgroup is not None
+    web, side = (each.cgroup for each in pod.containers)
+    made = world.host.make_pod("cgroupfs", "burstable", UID, [each.id for each in pod.containers])
+    assert (made.pod, *made.containers) == (pod.cgroup, web, side)
+    for cgroup, quota_us in ((made.pod, 160_000), (web, 100_000), (side, 60_000)):
+        world.parts.cgroups.write(cgroup, QUOTA, quota_us)
+    world.parts.told[origin].upsert(pod)
+    world.run(2)
+    groups = (made.pod, web, side)
+    assert [world.value(each, BURST) for each in groups] == [160_000, 100_000, 60_000]
+    with pytest.raises(OSError, match="Invalid argument"):
+        world.parts.cgroups.write(web, QUOTA, 40_000)
+
+    smaller = web_pod(40_000, 60_000)
+    ask.container(origin, Stage.UPDATE_CONTAINER, smaller, smaller.containers[0])
+    assert [world.value(each, BURST) for each in groups] == [100_000, 40_000, 60_000]
+    (record, *_) = [d for d in world.views.explain(web, 20).decisions if d.resource == BURST]
+    assert (record.owner, record.why.rule) == ("cpu-burst", "cpu-burst.resize")
+    world.run(0.2)  # the change is answered before the runtime writes
+    for cgroup, quota_us in ((web, 40_000), (made.pod, 100_000)):
+        world.parts.cgroups.write(cgroup, QUOTA, quota_us)
+    world.run(5)
+    assert [world.value(each, QUOTA) for each in groups] == [100_000, 40_000, 60_000]
+    assert [world.value(each, BURST) for each in groups] == [100_000, 40_000, 60_000]
+    assert not world.views.status().conflicts
+
+    larger = web_pod(80_000, 60_000)
+    ask.container(origin, Stage.UPDATE_CONTAINER, larger, larger.containers[0])
+    assert world.value(web, BURST) == 40_000, "only what the kernel has taken may be saved up"
+    for cgroup, quota_us in ((made.pod, 140_000), (web, 80_000)):
+        world.parts.cgroups.write(cgroup, QUOTA, quota_us)
+    world.run(2)
+    assert [world.value(each, BURST) for each in groups] == [140_000, 80_000, 60_000]
+
+
+def test_a_budget_that_is_not_ours_makes_no_room(asked) -> None:
+    world, ask, _ = asked(BURSTS + "[strategies.cpu-burst]\nenable = false\n")
+    pod = web_pod(100_000)
+    made = world.host.make_pod("cgroupfs", "burstable", UID, [pod.containers[0].id])
+    for resource in (QUOTA, BURST):
+        world.parts.cgroups.write(made.containers[0], resource, 100_000)
+    world.parts.told["nri"].upsert(pod)
+    world.run(1)
+    smaller = web_pod(40_000)
+    ask.container("nri", Stage.UPDATE_CONTAINER, smaller, smaller.containers[0])
+    assert world.value(made.containers[0], BURST) == 100_000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import WakeKind
+from koordlet.decision.snapshot import Wake, WakeKind
 from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.world import CPUS, NO_ALARMS, World
 
@@ -139,3 +139,50 @@ def test_an_alarm_raises_at_once_and_steps_stay_a_second_apart(make_world: MakeW
     assert world.value(box, QUOTA) == 60_000
     world.run(1)
     assert world.value(box, QUOTA) == 72_000
+
+
+@pytest.mark.parametrize("limit", ["", 'cpu_limit = "500m"\n'])
+@pytest.mark.parametrize("foreign_us", [90_000, 400_000])
+@pytest.mark.parametrize("then", [WakeKind.TICK, WakeKind.PSI, WakeKind.CHANGE, "restart"])
+def test_what_somebody_gives_a_raised_application_is_never_cut_back(
+    make_world: MakeWorld, then: str, foreign_us: int, limit: str
+) -> None:
+    """Neither by an answer to whatever alarm, nor by a daemon that starts after it."""
+    application = SHOP.replace('cpu_limit = "500m"\n', limit)
+    world = make_world(burst() + application + NO_ALARMS, "v1")
+    world.application("shop", 1.0)
+    world.start()
+    world.parts.cgroups.write("shop", QUOTA, 50_000)
+    world.run(130)  # quotas of running groups are looked at in turns
+    assert world.value("shop", QUOTA) > 90_000
+    world.host.set_demand(world.processes["shop"], 0.1)
+    world.run(3)
+    if then == "restart":
+        world.stop()
+        world.parts.cgroups.write("shop", QUOTA, foreign_us)
+        world.start()
+    else:
+        world.parts.cgroups.write("shop", QUOTA, foreign_us)
+        world.engine.tick(Wake(WakeKind(then), "shop"))
+    found = [world.value("shop", QUOTA)]
+    for _ in range(3):
+        world.run(1)
+        found.append(world.value("shop", QUOTA))
+    assert found == [foreign_us] * 4
+    assert not world.views.status().conflicts
+    world.reload(NO_ALARMS)
+    world.run(1)
+    assert world.value("shop", QUOTA) == foreign_us
+
+
+def test_a_throttled_period_between_two_alarms_counts(make_world: MakeWorld) -> None:
+    """Pressure has just been answered with a sample that was still quiet."""
+    world = make_world(burst("cfsQuotaBurstOnly") + NO_ALARMS)
+    world.start()
+    _, box = _pod(world, 50_000, 0.4)
+    world.run(2.1)
+    world.engine.tick(Wake(WakeKind.PSI, box))
+    world.host.set_demand(world.processes["box"], 1.2)
+    world.run(0.2)
+    world.engine.tick(Wake(WakeKind.THROTTLED, box))
+    assert world.value(box, QUOTA) == 60_000

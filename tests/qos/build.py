@@ -37,9 +37,11 @@ BE_DIR = "kubepods/besteffort"
 
 @dataclass
 class Metrics:
-    """Last samples by kind and labels; aggregates and windows are the store's own business."""
+    """Last samples by kind and labels, and largest ones where those differ; other aggregates and
+    windows are the store's own business."""
 
     samples: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
+    largest: dict[tuple[str, tuple[str, ...]], float] = field(default_factory=dict)
     age_s: float = 0.2
 
     def read(
@@ -51,6 +53,8 @@ class Metrics:
         aggregate: Aggregate = Aggregate.LAST,
     ) -> Reading | None:
         value = self.samples.get((metric.kind, labels))
+        if aggregate is Aggregate.MAX:
+            value = self.largest.get((metric.kind, labels), value)
         if value is None or self.age_s > window_s:
             return None
         return Reading(value, self.age_s, 1, window_s)
@@ -58,17 +62,22 @@ class Metrics:
 
 @dataclass
 class Kernel:
-    """A tree of cgroups with their values: an InForce that also takes a plan's settings."""
+    """A tree of cgroups with their values: an InForce that also takes a plan's settings.
+    ``foreign``: files that somebody else has written since."""
 
     values: dict[tuple[str, Resource], Value] = field(default_factory=dict)
     cgroups: set[str] = field(default_factory=set)
     originals: dict[tuple[str, Resource], Value] = field(default_factory=dict)
+    foreign: set[tuple[str, Resource]] = field(default_factory=set)
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         return self.values.get((cgroup, resource))
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         return self.originals.get((cgroup, resource), self.value(cgroup, resource))
+
+    def is_ours(self, cgroup: str, resource: Resource) -> bool:
+        return (cgroup, resource) in self.originals.keys() - self.foreign
 
     def children(self, cgroup: str) -> tuple[str, ...]:
         return tuple(sorted(c for c in self.cgroups if c.rpartition("/")[0] == cgroup and c))
@@ -86,7 +95,9 @@ class Kernel:
         wanted = {(s.cgroup, s.resource) for s in plan.settings}
         if not plan.keep_all:
             for key in self.originals.keys() - wanted - set(plan.keep):
-                self.values[key] = self.originals.pop(key)
+                original = self.originals.pop(key)
+                if key not in self.foreign:
+                    self.values[key] = original
         for setting in plan.settings:
             key = setting.cgroup, setting.resource
             original = self.values[key]

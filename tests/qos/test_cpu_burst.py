@@ -185,6 +185,44 @@ def test_an_alarm_between_two_ticks_does_not_double_a_step() -> None:
     assert case.quota(WEB) == 288_000
 
 
+def test_what_was_throttled_while_a_step_had_to_wait_counts_for_the_next_one() -> None:
+    """An alarm has taken the sample that tells of it, and the last one is quiet again."""
+    case = Case()
+    case.throttled(0.5)
+    case.decide()
+    case.throttled(0.0)
+    case.metrics.largest[CONTAINER_CPU_THROTTLED.kind, ("web",)] = 0.5
+    case.decide(0.3)
+    assert case.quota(WEB) == 240_000
+    case.decide(0.7)
+    assert (case.quota(WEB), case.quota(SIDE)) == (288_000, 360_000)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_what_somebody_else_wrote_and_we_wrote_over_comes_back_at_once(told: bool) -> None:
+    """Between the look of a decision and that of the actuator: the journal has it as original."""
+    case = Case({POD: 200_000, WEB: 200_000}, pods=[web_pod({"web": 2000 if told else 0})])
+    case.throttled(0.5)
+    case.decide()
+    case.throttled(0.0)
+    case.kernel.originals[WEB, QUOTA] = case.kernel.originals[POD, QUOTA] = 500_000
+    assert quotas_of(case.decide().plan) == {}
+    assert (case.quota(WEB), case.quota(POD)) == (500_000, 500_000)
+
+
+@pytest.mark.parametrize("told", [True, False])
+@pytest.mark.parametrize("foreign_us", [210_000, 700_000])
+def test_a_quota_that_was_set_while_no_daemon_ran_is_not_ours(told: bool, foreign_us: int) -> None:
+    case = Case({POD: -1, WEB: 200_000}, pods=[web_pod({"web": 2000 if told else 0})])
+    _raised(case)
+    case.memory = Memory()
+    case.kernel.values[WEB, QUOTA] = foreign_us
+    case.kernel.foreign.add((WEB, QUOTA))
+    case.throttled(0.0)
+    assert quotas_of(case.decide().plan) == {}
+    assert case.quota(WEB) == foreign_us
+
+
 def test_a_restart_knows_its_own_values_by_the_journal() -> None:
     case = _raised(Case())
     case.throttled(0.0)
