@@ -242,8 +242,13 @@ class Engine:
             told = options.node_options(config, node_name(config))
             node = node_of(told, *about[1:])
             offered = options.allocatable(config)
-            nest = "cpu" in parts.cgroups.layout.v1
-            node = msgspec.structs.replace(node, allocatable=offered, quotas_nest=nest)
+            v1 = parts.cgroups.layout.v1
+            node = msgspec.structs.replace(
+                node,
+                allocatable=offered,
+                quotas_nest="cpu" in v1,
+                io_limits_are_flat="blkio" in v1,
+            )
             self._node = about, node
         return self._node[1]
 

@@ -250,6 +250,8 @@ class Node(msgspec.Struct, frozen=True):
     own unit; None: nobody has told."""
     quotas_nest: bool = False
     """The kernel refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
+    io_limits_are_flat: bool = False
+    """A limit of block I/O is for the processes directly in a cgroup alone (cgroup v1)."""
     kubepods: str = ""
     """The kubepods root (``kubepods`` or ``kubepods.slice``); empty where there is none."""
     burstable: str = ""

@@ -15,7 +15,7 @@ from koordlet.decision.snapshot import BlockDevices
 from koordlet.protocol.slo import BlockCfg, IOCfg
 
 FULL_WEIGHT = 100
-_LIMITS: Mapping[Resource, str] = {
+LIMITS: Mapping[Resource, str] = {
     Resource.BLKIO_READ_IOPS: "read_iops",
     Resource.BLKIO_READ_BPS: "read_bps",
     Resource.BLKIO_WRITE_IOPS: "write_iops",
@@ -59,7 +59,7 @@ def disks_of(block: BlockCfg, devices: BlockDevices, pod_uid: str = "") -> tuple
 def limit_lines(io: IOCfg) -> Lines:
     """Throttles and weight of a cgroup."""
     found = {}
-    for resource, field in _LIMITS.items():
+    for resource, field in LIMITS.items():
         limit: int | None = getattr(io, field)
         if limit is not None:
             found[resource] = str(limit) if limit else ""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import BlockDevices, Pod, Snapshot
+from koordlet.decision.snapshot import BlockDevices, Pod, Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.protocol import keys
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.slo import BlkIOQOS, BlockCfg, IOCfg, ResourceQOS
-from koordlet.qos.blkio_devices import Lines, cost_lines, disks_of, limit_lines, over
+from koordlet.qos.blkio_devices import LIMITS, Lines, cost_lines, disks_of, limit_lines, over
+from koordlet.qos.blkio_flat import Memory, looked, members, part, tightest
 from koordlet.qos.cpu_targets import targets
 
 NAME = "blkio-qos"
@@ -33,12 +34,20 @@ class _Target(msgspec.Struct, frozen=True):
     is_root: bool = False
 
 
-def decide(snapshot: Snapshot, memory: None) -> Decision:
+class _Wish(msgspec.Struct, frozen=True):
+    """``devices``: disk -> rest of its line. ``said``: by whom and of which blocks."""
+
+    name: str
+    said: tuple[str, ...]
+    devices: Mapping[str, str]
+
+
+def decide(snapshot: Snapshot, memory: Memory) -> Decision:
     """The complete plan. A block that leads to no disk is left out; the others count."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
         text = "no NodeSLO says how block I/O is divided; it stays as it is"
-        return Decision(Plan(NAME, keep_all=True), None, (Why("blkio-qos.no-slo", text),))
+        return Decision(Plan(NAME, keep_all=True), memory, (Why("blkio-qos.no-slo", text),))
     notes = [
         Why(
             "blkio-qos.class",
@@ -48,10 +57,19 @@ def decide(snapshot: Snapshot, memory: None) -> Decision:
         for name, section in _sections(strategy, _WITHOUT)
         if _blocks(section)
     ]
-    settings: list[Setting] = []
-    for target in (*_classes(snapshot, strategy.be_class, strategy.cgroup_root), *_pods(snapshot)):
-        settings.extend(_settings(snapshot, target, notes))
-    return Decision(Plan(NAME, tuple(settings)), None, tuple(notes))
+    classes = _classes(snapshot, strategy.be_class, strategy.cgroup_root)
+    all_targets = (*classes, *_pods(snapshot))
+    if snapshot.node.io_limits_are_flat:
+        tops = frozenset(target.cgroup for target in all_targets if not target.is_root)
+        memory = looked(snapshot, memory, tops)
+    wishes: dict[tuple[str, Resource], _Wish] = {}
+    for target in all_targets:
+        for cgroup, resource, wish in _wishes(snapshot, memory, target, notes):
+            other = wishes.get((cgroup, resource))
+            wishes[cgroup, resource] = wish if other is None else _both(other, wish)
+    found = (_setting(snapshot, *key, wish) for key, wish in wishes.items())
+    settings = tuple(setting for setting in found if setting is not None)
+    return Decision(Plan(NAME, settings), memory, tuple(notes))
 
 
 def _sections(strategy: object, names: Sequence[str]) -> Iterator[tuple[str, ResourceQOS | None]]:
@@ -100,7 +118,9 @@ def _annotated(pod: Pod) -> tuple[BlockCfg, ...]:
     return found.blocks if found is not None else ()
 
 
-def _settings(snapshot: Snapshot, target: _Target, notes: list[Why]) -> Iterator[Setting]:
+def _wishes(
+    snapshot: Snapshot, memory: Memory, target: _Target, notes: list[Why]
+) -> Iterator[tuple[str, Resource, _Wish]]:
     wanted: dict[Resource, dict[str, str]] = {}
     names: dict[Resource, list[str]] = {}
     for block in target.blocks:
@@ -115,15 +135,31 @@ def _settings(snapshot: Snapshot, target: _Target, notes: list[Why]) -> Iterator
         for resource, disk, rest in _by_disk(lines, disks, snapshot.node.blocks):
             wanted.setdefault(resource, {})[disk] = rest
             names.setdefault(resource, []).append(f"{block.name} ({disk})")
+    within = members(memory, target.cgroup) if not target.is_root else ()
     for resource, devices in wanted.items():
-        found = snapshot.in_force.original(target.cgroup, resource)
-        original = found if isinstance(found, str) else ""
-        value = over(original, devices)
-        if value == original:
-            continue
-        text = f"{target.name}: {target.origin} sets {', '.join(names[resource])}"
-        facts = tuple(Input(f"disk {disk}", rest or "none") for disk, rest in devices.items())
-        yield Setting(target.cgroup, resource, value, Why("blkio-qos.set", text, facts))
+        said = f"{target.origin} sets {', '.join(names[resource])}"
+        places = within if resource in LIMITS else ()
+        if target.cgroup not in places:
+            yield target.cgroup, resource, _Wish(target.name, (said,), devices)
+        for cgroup in places:
+            text = said if len(places) == 1 else f"{said}, of which 1/{len(places)} is for {cgroup}"
+            yield cgroup, resource, _Wish(target.name, (text,), part(devices, len(places)))
+
+
+def _both(one: _Wish, other: _Wish) -> _Wish:
+    """Of a class and of an annotation, for the same processes."""
+    return _Wish(other.name, one.said + other.said, tightest(one.devices, other.devices))
+
+
+def _setting(snapshot: Snapshot, cgroup: str, resource: Resource, wish: _Wish) -> Setting | None:
+    found = snapshot.in_force.original(cgroup, resource)
+    original = found if isinstance(found, str) else ""
+    value = over(original, wish.devices)
+    if value == original:
+        return None
+    text = f"{wish.name}: {' and '.join(wish.said)}"
+    facts = tuple(Input(f"disk {disk}", rest or "none") for disk, rest in wish.devices.items())
+    return Setting(cgroup, resource, value, Why("blkio-qos.set", text, facts))
 
 
 def _by_disk(
@@ -141,4 +177,6 @@ def _limits(block: BlockCfg) -> Lines:
     return limit_lines(block.io_cfg) if block.io_cfg is not None else {}
 
 
-STRATEGY = Strategy(name=NAME, decide=decide)
+STRATEGY = Strategy(
+    name=NAME, decide=decide, initial=Memory(), wakes_on=frozenset({WakeKind.CHANGE})
+)

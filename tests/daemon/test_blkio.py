@@ -16,6 +16,7 @@ from koordlet.kernel.block import read_block_devices
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import QoSClass
 from koordlet.protocol.slo import IOCfg
+from koordlet.qos.blkio_flat import Memory
 from koordlet.qos.blkio_qos import decide
 from koordlet.state.snapshot import KernelView
 from tests.actuator.world import World as Machine
@@ -87,7 +88,8 @@ def test_a_stock_v1_kernel_limits_and_says_that_it_has_no_weights(make_world: Ma
 
 
 @pytest.mark.kernel
-def test_a_real_limit_is_set_and_goes_back(tmp_path: Path) -> None:
+def test_a_real_limit_is_set_also_inside_and_goes_back(tmp_path: Path) -> None:
+    """Cgroup v1 does not pass it on to those inside."""
     if os.geteuid() != 0:
         pytest.skip("needs root")
     host = LinuxHost()
@@ -97,22 +99,30 @@ def test_a_real_limit_is_set_and_goes_back(tmp_path: Path) -> None:
     if "blkio" not in machine.cgroups.layout.v1 or not disks:
         pytest.skip("needs the v1 blkio controller and a disk")
     cgroup = f"koordlet-test-{os.getpid()}-blkio"
-    directory = Path(machine.cgroups.layout.v1["blkio"]) / cgroup
-    directory.mkdir()
+    layout = machine.cgroups.layout
+    directory = Path(layout.v1["blkio"]) / cgroup
+    made = [Path(root) / cgroup for root in {layout.v1["blkio"], layout.reference_root}]
+    for each in made:
+        (each / "inside").mkdir(parents=True)
     try:
         found = snapshot(
-            bare(1, blocks=devices),
+            bare(1, blocks=devices, io_limits_are_flat=True),
             apps=[Application("batch", cgroup, QoSClass.BE)],
             spec=slo("be_class", True, block(disks[0], io=IOCfg(read_bps=1 << 20))),
             in_force=KernelView(machine.knobs, machine.actuator.original),
         )
-        (outcome,) = machine.apply(decide(found, None).plan)
-        assert outcome.result is Result.WRITTEN
+        outcomes = machine.apply(decide(found, Memory()).plan)
+        assert [outcome.result for outcome in outcomes] == [Result.WRITTEN] * 2
         number = devices.disks[disks[0]][0]
-        file = directory / "blkio.throttle.read_bps_device"
-        assert file.read_text().split() == [number, str(1 << 20)]
-        assert [item.status for item in machine.restore().items] == [Status.RESTORED]
-        assert file.read_text() == ""
+        files = [
+            each / "blkio.throttle.read_bps_device" for each in (directory, directory / "inside")
+        ]
+        for file in files:
+            assert file.read_text().split() == [number, str(1 << 19)]
+        assert [item.status for item in machine.restore().items] == [Status.RESTORED] * 2
+        assert [file.read_text() for file in files] == ["", ""]
     finally:
         machine.close()
-        directory.rmdir()
+        for each in made:
+            (each / "inside").rmdir()
+            each.rmdir()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import BlockDevices
+from koordlet.decision.snapshot import BlockDevices, Container
 from koordlet.protocol.slo import (
     BlkIOQOS,
     BlockCfg,
@@ -17,8 +18,9 @@ from koordlet.protocol.slo import (
     ResourceQOSStrategy,
 )
 from koordlet.qos.blkio_devices import cost_lines, limit_lines, over
+from koordlet.qos.blkio_flat import LOOK_S, Memory
 from koordlet.qos.blkio_qos import decide
-from tests.qos.build import BE_DIR, app, kernel, node, pod, snapshot
+from tests.qos.build import BE_DIR, app, be_pod, kernel, node, pod, snapshot
 
 R = Resource
 DEVICES = BlockDevices(
@@ -39,9 +41,10 @@ def slo(section: str = "be_class", enable: bool = True, *blocks: BlockCfg) -> No
     return NodeSLOSpec(resource_qos_strategy=ResourceQOSStrategy(**{section: qos}))
 
 
-def run(spec: NodeSLOSpec, *, in_force=None, **fields):
-    found = snapshot(node(4, blocks=DEVICES), spec=spec, in_force=in_force or kernel(4), **fields)
-    decision = decide(found, None)
+def run(spec: NodeSLOSpec, *, in_force=None, flat: bool = False, memory=Memory(), **fields):  # noqa: B008  immutable
+    machine = node(4, blocks=DEVICES, io_limits_are_flat=flat)
+    found = snapshot(machine, spec=spec, in_force=in_force or kernel(4), **fields)
+    decision = decide(found, memory)
     values = {(s.cgroup, s.resource): s.value for s in decision.plan.settings}
     assert len(values) == len(decision.plan.settings)
     return values, decision
@@ -175,6 +178,72 @@ def test_unset_is_left_and_zero_is_no_limit() -> None:
         R.BLKIO_READ_BPS: "",
         R.BLKIO_COST_WEIGHT: "",
     }
+
+
+READ = slo("be_class", True, block(io=IOCfg(read_bps=3000, write_bps=0, io_weight_percent=60)))
+ANNOTATION = {
+    "koordinator.sh/blkioQOS": '{"blocks": [{"name": "vda", "type": "device", "ioCfg":'
+    ' {"readBPS": 400, "writeBPS": 10}}]}'
+}
+
+
+def test_where_limits_are_flat_all_inside_share_them() -> None:
+    """On cgroup v1 a limit of the directory would hold nobody: processes are in containers."""
+    pods = [be_pod("a", containers=("main", "side")), be_pod("b", containers=("main",))]
+    web = pod("web", "LS", containers=("main",))
+    values, decision = run(READ, flat=True, pods=[*pods, web])
+    inside = [each.cgroup for found in pods for each in found.containers]
+    assert values == {
+        (BE_DIR, R.BLKIO_READ_BPS): "254:0 3000",
+        (BE_DIR, R.BLKIO_COST_WEIGHT): "254:0 60",
+        **{(cgroup, R.BLKIO_READ_BPS): "254:0 1000" for cgroup in inside},
+    }
+    texts = {setting.cgroup: setting.why.text for setting in decision.plan.settings}
+    assert f"1/3 is for {inside[0]}" in texts[inside[0]]
+    nested, _ = run(READ, pods=[*pods, web])
+    assert {cgroup for cgroup, _ in nested} == {BE_DIR}
+
+
+def test_flat_limits_of_a_pod_and_its_class_are_for_the_same_processes() -> None:
+    values, _ = run(
+        READ, flat=True, pods=[be_pod("a", containers=("m", "n"), annotations=ANNOTATION)]
+    )
+    pod_dir = f"{BE_DIR}/poda"
+    assert values[pod_dir, R.BLKIO_READ_BPS] == "254:0 400"
+    assert values[f"{pod_dir}/m", R.BLKIO_READ_BPS] == "254:0 200"
+    assert values[f"{pod_dir}/m", R.BLKIO_WRITE_BPS] == "254:0 5"
+
+
+def test_flat_limits_reach_what_is_inside_applications_and_containers() -> None:
+    found = kernel(4)
+    for cgroup in ("batch", "batch/a", "batch/a/b"):
+        found.cgroups.add(cgroup)
+    values, decision = run(READ, flat=True, apps=[app("batch", "BE")], in_force=found)
+    assert {c: v for (c, r), v in values.items() if r is R.BLKIO_READ_BPS and c != BE_DIR} == (
+        dict.fromkeys(("batch", "batch/a", "batch/a/b"), "254:0 1000")
+    )
+    found.cgroups.add("batch/c")
+    known = {"flat": True, "apps": [app("batch", "BE")], "in_force": found}
+    values, _ = run(READ, memory=decision.memory, **known)
+    assert ("batch/c", R.BLKIO_READ_BPS) not in values
+    values, _ = run(READ, memory=decision.memory, now=100.0 + LOOK_S, **known)
+    assert values["batch/c", R.BLKIO_READ_BPS] == "254:0 750"
+
+
+def test_a_part_is_never_no_limit() -> None:
+    few = slo("be_class", True, block(io=IOCfg(read_iops=1)))
+    values, _ = run(few, flat=True, pods=[be_pod("a", containers=("m", "n"))])
+    assert values[f"{BE_DIR}/poda/m", R.BLKIO_READ_IOPS] == "254:0 1"
+
+
+@pytest.mark.parametrize(("handler", "sandboxes"), [("", 0), ("kata-qemu", 1)])
+def test_a_sandbox_counts_where_it_is_a_machine(handler: str, sandboxes: int) -> None:
+    found = be_pod("a", containers=("m",), runtime_handler=handler)
+    pause = Container("pause", f"{found.cgroup}/pause", is_sandbox=True)
+    found = msgspec.structs.replace(found, containers=(*found.containers, pause))
+    values, _ = run(READ, flat=True, pods=[found])
+    assert ((pause.cgroup, R.BLKIO_READ_BPS) in values) is bool(sandboxes)
+    assert values[f"{found.cgroup}/m", R.BLKIO_READ_BPS] == f"254:0 {3000 // (1 + sandboxes)}"
 
 
 _lines = st.dictionaries(
