@@ -136,6 +136,9 @@ class CoreSched:
             raise ValueError(f"{value!r} is not the name of a group")
         return str(value)
 
+    def back(self, text: str) -> str:
+        return text
+
     def value(self, text: str) -> Value:
         return text
 

@@ -44,6 +44,10 @@ class Trait(Protocol):
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None: ...
 
+    def back(self, text: str) -> str:
+        """What an original is by now: another value where what it named has gone."""
+        ...
+
     def require(self) -> None:
         """Raises Unsupported where this machine cannot have such values."""
         ...
@@ -141,12 +145,15 @@ class Members:
         """Id -> what it should have, of those that have something else."""
         wrong = {}
         numbers = {each for each, _ in originals.exact}
+        back = {
+            each: self._trait.back(each) for each in {originals.common, *originals.exact.values()}
+        }
         for each, held in self._held(cgroup).items():
             text = originals.common
             if each in numbers and (started := self._started(each)) is not None:
                 text = originals.exact.get((each, started), text)
-            if held != text:
-                wrong[each] = text
+            if held != back[text]:
+                wrong[each] = back[text]
         return wrong
 
     def _held(self, cgroup: str) -> Mapping[int, str]:

@@ -33,6 +33,9 @@ class OomScoreAdj:
             raise ValueError(f"{value!r} is not a number in {LOWEST}..{HIGHEST}")
         return str(value)
 
+    def back(self, text: str) -> str:
+        return text
+
     def value(self, text: str) -> Value:
         return int(text)
 

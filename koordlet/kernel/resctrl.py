@@ -29,7 +29,8 @@ L3_LINES = ("L3", "L3CODE", "L3DATA")
 _BASES = dict.fromkeys(L3_LINES, 16) | {"MB": 10}
 """The lines we write, with the base of their numbers."""
 
-_OTHER_DIRECTORIES = frozenset({"info", "mon_groups", "mon_data"})
+_MONITORS = "mon_groups"
+_OTHER_DIRECTORIES = frozenset({"info", _MONITORS, "mon_data"})
 
 _NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
 """What a counter reads as while there is none for the group."""
@@ -226,7 +227,11 @@ class ResctrlGroups:
 
 class ResctrlTasks:
     """``RESCTRL_GROUP``: the group that holds the threads of a cgroup; ``""`` is the default
-    one. A ``members.Trait``."""
+    one. A ``members.Trait``.
+
+    ``GROUP/mon_groups/NAME`` is a monitor group of somebody. Who is moved to another control group
+    leaves it, and is put back into both.
+    """
 
     resource = Resource.RESCTRL_GROUP
     listed_in = Resource.TASKS
@@ -264,19 +269,43 @@ class ResctrlTasks:
         if found:
             self._last[cgroup] = next(iter(found.values()))
         # The rest is in the default group, or has vanished, which nobody minds.
-        return {**found, **dict.fromkeys(missing, "")}
+        found |= dict.fromkeys(missing, "")
+        for group in {name for name in found.values() if not name.startswith(GROUP_PREFIX)}:
+            for monitor in self._monitors(group):
+                found |= dict.fromkeys(found.keys() & self._tasks(monitor), monitor)
+        return found
+
+    def back(self, text: str) -> str:
+        """The kernel gives those of a group that is removed to the one around it."""
+        for group in (text, _control_group(text)):
+            if group and self._host.exists(f"{self._root}/{group}"):
+                return group
+        return ""
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
-        directory = f"{self._root}/{text}" if text else self._root
-        if not self._host.exists(directory):
-            raise Unsupported(self.resource, f"group {directory} does not exist")
+        # A monitor group takes nobody but those of its control group.
+        groups = [*dict.fromkeys((_control_group(text), text))]
+        directories = [f"{self._root}/{group}" if group else self._root for group in groups]
+        for directory in directories:
+            if not self._host.exists(directory):
+                raise Unsupported(self.resource, f"group {directory} does not exist")
         self._seen.clear()
         for each in ids:
             try:
-                self._host.write(f"{directory}/tasks", b"%d" % each)
+                for directory in directories:
+                    self._host.write(f"{directory}/tasks", b"%d" % each)
             except OSError as error:
                 if not vanished(error):
                     raise explained(self._host, self._root, error) from error
+
+    def _monitors(self, group: str) -> list[str]:
+        place = f"{group}/{_MONITORS}" if group else _MONITORS
+        try:
+            return [f"{place}/{name}" for name in self._host.subdirs(f"{self._root}/{place}")]
+        except OSError as error:  # a processor that counts nothing has none
+            if vanished(error):
+                return []
+            raise
 
     def _tasks(self, group: str) -> frozenset[int]:
         """Of a moment ago: who came or went since is seen the next time."""
@@ -301,6 +330,12 @@ class ResctrlTasks:
                 return frozenset()
             raise
         return frozenset(map(int, data.split()))
+
+
+def _control_group(group: str) -> str:
+    """The one that a monitor group is part of; a control group itself."""
+    control, is_monitor, _ = group.rpartition(f"{_MONITORS}/")
+    return control.rstrip("/") if is_monitor else group
 
 
 def check_name(group: str) -> None:

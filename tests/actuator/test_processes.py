@@ -262,6 +262,48 @@ def test_threads_go_back_to_the_group_of_somebody_else(world: World) -> None:
     assert groups(world, process) == ["LS"]
 
 
+@pytest.mark.parametrize("control", ["", "/LS"])
+def test_threads_go_back_to_the_monitor_group_of_somebody(world: World, control: str) -> None:
+    """Whoever is moved to another control group leaves it, as the kernel has it."""
+    process, other = world.host.spawn(A, threads=2), world.host.spawn(A)
+    root = "/sys/fs/resctrl"
+    if control:
+        world.host.mkdir(f"{root}{control}")
+        world.host.write(f"{root}{control}/tasks", b"%d" % process.pid)
+    watched = f"{root}{control}/mon_groups/theirs"
+    world.host.mkdir(watched)
+    world.host.write(f"{watched}/tasks", b"%d" % process.pid)
+    before = groups(world, process, other)
+    wants = (("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a"))
+    world.want("o", *wants)
+    assert groups(world, process, other) == ["koordlet-a"] * 3
+    assert world.host.read(f"{watched}/tasks") == b""
+    # One inside our group is somebody's own business.
+    world.host.mkdir(f"{root}/koordlet-a/mon_groups/theirs")
+    world.host.write(f"{root}/koordlet-a/mon_groups/theirs/tasks", b"%d" % other.pid)
+    assert world.want("o", *wants) == [Result.IN_FORCE] * 2
+    assert world.host.read(f"{root}/koordlet-a/mon_groups/theirs/tasks") == b"%d\n" % other.pid
+    assert {item.status for item in world.restore().items} == {Status.RESTORED}
+    assert groups(world, process, other) == before
+    assert world.host.read(f"{watched}/tasks") == b"%d\n" % process.pid
+
+
+@pytest.mark.parametrize(("gone", "where"), [("LS/mon_groups/x", "LS"), ("LS", "")])
+def test_threads_of_a_group_that_went_go_where_the_kernel_gave_the_rest(
+    world: World, gone: str, where: str
+) -> None:
+    process = world.host.spawn(A)
+    root = "/sys/fs/resctrl"
+    for group in ("LS", "LS/mon_groups/x"):
+        world.host.mkdir(f"{root}/{group}")
+        world.host.write(f"{root}/{group}/tasks", b"%d" % process.pid)
+    world.want("o", ("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a"))
+    world.host.rmdir(f"{root}/{gone}")
+    assert world.want("o") == [Result.RESTORED] * 2
+    assert groups(world, process) == [where]
+    assert not world.actuator.owned()
+
+
 def test_when_all_groups_are_taken_the_rest_goes_on(world: World) -> None:
     process = world.host.spawn(A)
     for number in range(7):

@@ -27,7 +27,7 @@ class Group(Directory):
         super().__init__()
         self.machine = machine
         self.root = root or self
-        options = self._top().options
+        options = self.top().options
         names = ("L3CODE", "L3DATA") if options.cdp else ("L3",)
         self.lines = {name: dict.fromkeys(caches, FULL_MASK) for name in names}
         self.masks = self.lines[names[0]]
@@ -36,7 +36,7 @@ class Group(Directory):
         self.entries["tasks"] = Leaf(self._tasks, self._write_task)
         self.entries["mode"] = Leaf(lambda: "shareable\n")
         self.monitored: dict[str, int] = dict.fromkeys(MONITORED, 0)
-        add_directory(self, "mon_groups")
+        self.entries["mon_groups"] = Monitors(self)
         for cache in caches:
             counters = add_directory(self, f"mon_data/mon_L3_{cache:02}")
             for name in MONITORED:
@@ -52,7 +52,7 @@ class Group(Directory):
         return text
 
     def _write_schemata(self, text: str) -> None:
-        top = self._top()
+        top = self.top()
         if not text.endswith("\n"):
             raise refuse(errno.EINVAL)
         top.status = ""
@@ -72,7 +72,7 @@ class Group(Directory):
         self.percents |= staged["MB"]
 
     def _stage(self, name: str, domains: str, staged: dict[int, int]) -> None:
-        top = self._top()
+        top = self.top()
         while domains:
             domain, _, domains = domains.partition(";")
             number, equals, value = domain.partition("=")
@@ -87,11 +87,11 @@ class Group(Directory):
             staged[cache] = check(strip(value))
 
     def _tasks(self) -> str:
-        mine = [t.tid for t in self.machine.threads() if self._top().group_of(t) is self]
+        mine = [t.tid for t in self.machine.threads() if self.top().group_of(t) is self]
         return "".join(f"{tid}\n" for tid in sorted(mine))
 
     def _write_task(self, text: str) -> None:
-        top = self._top()
+        top = self.top()
         top.status = ""
         tid = number_in(strip(text), 0, (1 << 31) - 1, errno.EINVAL)
         try:
@@ -100,10 +100,51 @@ class Group(Directory):
             top.status = f"No task {tid}\n"
             raise
         top.moved[thread] = self
+        top.watched.pop(thread, None)
 
-    def _top(self) -> Root:
+    def top(self) -> Root:
         assert isinstance(self.root, Root)
         return self.root
+
+
+class Monitors(Directory):
+    """``mon_groups`` of a control group."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.group = group
+
+    def mkdir(self, name: str) -> None:
+        if name in self.entries:
+            raise refuse(errno.EEXIST)
+        self.entries[name] = Monitor(self.group)
+
+    def rmdir(self, name: str) -> None:
+        top = self.group.top()
+        gone = self.entries.pop(name)
+        top.watched = {thread: each for thread, each in top.watched.items() if each is not gone}
+
+
+class Monitor(Directory):
+    """A group whose tasks are counted apart, all of one control group."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__()
+        self.group = group
+        self.entries["tasks"] = Leaf(self._tasks, self._write_task)
+
+    def _tasks(self) -> str:
+        watched = self.group.top().watched
+        mine = [t.tid for t in self.group.machine.threads() if watched.get(t) is self]
+        return "".join(f"{tid}\n" for tid in sorted(mine))
+
+    def _write_task(self, text: str) -> None:
+        top = self.group.top()
+        top.status = ""
+        thread = self.group.machine.thread(int(text))
+        if top.group_of(thread) is not self.group:
+            top.fail("Can't move task to different control group")
+        top.watched[thread] = self
 
 
 class Root(Group):
@@ -112,6 +153,7 @@ class Root(Group):
     def __init__(self, machine: Machine) -> None:
         self.status = ""
         self.moved: dict[Thread, Group] = {}
+        self.watched: dict[Thread, Monitor] = {}
         found = machine.options.resctrl
         self.options = options = found if isinstance(found, Resctrl) else Resctrl()
         self.closids = CLOSIDS // 2 if options.cdp else CLOSIDS
@@ -153,6 +195,7 @@ class Root(Group):
         if not isinstance(group, Group):
             raise refuse(errno.EPERM)
         self.moved = {thread: each for thread, each in self.moved.items() if each is not group}
+        self.watched = {t: each for t, each in self.watched.items() if each.group is not group}
         del self.entries[name]
         group.removed = True
 
