@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
@@ -84,6 +84,14 @@ def _node(snapshot: Snapshot) -> Adjustment:
         f"pods and applications in all: {len(plan.members)})"
     )
     notes.append(Why("network-qos.classes", text, (total,)))
+    for direction, promised in _promised(node.shares.values()).items():
+        if promised > plan.total_bps:
+            text = (
+                f"{direction}Request of all classes together is {promised} bits/s, more than "
+                f"totalNetworkBandwidth, {plan.total_bps}; each counts in proportion, and nothing "
+                "is promised to class SYSTEM"
+            )
+            notes.append(Why("network-qos.promises", text))
     shared = [each for each in own if "," in each.name]
     notes += (Why("network-qos.shared-class", f"{each.name}: one class") for each in shared)
     return Adjustment(notes=tuple(notes))
@@ -135,14 +143,37 @@ def _minor(pod: Pod, share: Share) -> int | None:
 
 
 def _of_node(node: NodeBandwidth) -> Iterator[TrafficClass]:
-    """SYSTEM has what the others are not promised."""
-    ls, be = (_bounded(node.shares.get(qos, Share()), node.total_bps) for qos in bandwidth.CLASSES)
+    """SYSTEM has what the others are not promised. HTB keeps promises that are more than the link
+    together, and lets more through than the link has: so they count in proportion."""
+    total = node.total_bps
+    shares = [_bounded(node.shares.get(qos, Share()), total) for qos in bandwidth.CLASSES]
+    promised = _promised(shares)
+    ls, be = (
+        Share(
+            _in_proportion(share.egress, total, promised["egress"]),
+            _in_proportion(share.ingress, total, promised["ingress"]),
+        )
+        for share in shares
+    )
     rest = Share(
-        Rate(max(0, node.total_bps - ls.egress.min_bps - be.egress.min_bps), node.total_bps),
-        Rate(max(0, node.total_bps - ls.ingress.min_bps - be.ingress.min_bps), node.total_bps),
+        Rate(max(0, total - promised["egress"]), total),
+        Rate(max(0, total - promised["ingress"]), total),
     )
     for name, minor, share in (("system", SYSTEM, rest), ("ls", LS, ls), ("be", BE, be)):
         yield TrafficClass(name, minor, _PRIORITY[minor], share)
+
+
+def _promised(shares: Iterable[Share]) -> Mapping[str, int]:
+    """Direction -> sum, bits per second."""
+    shares = tuple(shares)
+    return {
+        "egress": sum(share.egress.min_bps for share in shares),
+        "ingress": sum(share.ingress.min_bps for share in shares),
+    }
+
+
+def _in_proportion(rate: Rate, total: int, promised: int) -> Rate:
+    return Rate(rate.min_bps * total // max(total, promised), rate.max_bps)
 
 
 def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficClass:

@@ -66,11 +66,24 @@ def test_classes_of_the_node() -> None:
     }
 
 
-def test_promises_above_the_link_leave_system_none() -> None:
+def test_promises_above_the_link_count_in_proportion() -> None:
+    """HTB would keep them all, and let more through than the link has. SYSTEM gets none."""
     spec = network_slo(
-        "tc", "1G", ls=NetworkQOS(True, egress_request=80), be=NetworkQOS(True, egress_request=80)
+        "tc",
+        "1G",
+        ls=NetworkQOS(True, egress_request=90, ingress_request=60),
+        be=NetworkQOS(True, egress_request=60, ingress_request=40),
     )
-    assert shares(plan_of(spec=spec))[SYSTEM].egress == Rate(0, 1000 * MBIT)
+    found = shares(plan_of(spec=spec))
+    assert {minor: found[minor].egress.min_bps // MBIT for minor in (SYSTEM, LS, BE)} == {
+        SYSTEM: 0,
+        LS: 600,
+        BE: 400,
+    }
+    assert [found[minor].ingress.min_bps // MBIT for minor in (SYSTEM, LS, BE)] == [0, 600, 400]
+    notes = combine((hook(),), Subject(Level.NODE, ""), machine(spec=spec)).notes
+    [told] = [note for _, note in notes if note.rule == "network-qos.promises"]
+    assert "egressRequest of all classes together is 1500000000 bits/s" in told.text
 
 
 @pytest.mark.parametrize(
