@@ -14,10 +14,10 @@ from typing import Protocol
 import msgspec
 
 from koordlet.actuator import evict_journal
-from koordlet.actuator.evict_journal import Begun
+from koordlet.actuator.evict_journal import Begun, Contents
 from koordlet.decision.cgroups import not_to_be_ended
 from koordlet.decision.plan import Eviction, Victim, VictimKind
-from koordlet.decision.snapshot import Snapshot, Terminating
+from koordlet.decision.snapshot import Ended, Snapshot, Terminating
 from koordlet.kernel import kill
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.host import Host
@@ -30,6 +30,8 @@ RETRY_S = 60.0
 """One that could not be ended is left alone for so long."""
 TELL_S = 60.0
 """In observe mode the same victim is told of at most this often."""
+ENDED_S = 60.0
+"""Evictions that have ended are known for so long, and the last of each owner longer."""
 
 
 class EvictResult(StrEnum):
@@ -114,6 +116,7 @@ class Evictor:
         self._proc_root = proc_root
         self._cases: dict[Victim, _Case] = {}
         self._failed: dict[Victim, tuple[str, float]] = {}
+        self._ended: tuple[Ended, ...] = ()
         self._told: dict[tuple[Victim, str], float] = {}
         self.problem = ""
 
@@ -122,16 +125,19 @@ class Evictor:
         return bool(self._cases)
 
     def resume(self) -> None:
-        """Go on with what an earlier run began, where the victim is still the same."""
+        """Go on with what an earlier run began, where the victim is still the same. What would
+        have ended or been given up by now is left to a new decision: its cause may be gone."""
         try:
             found = evict_journal.load(self._path, self._boot_id)
         except (OSError, ValueError) as error:
             self.problem = str(error)
             return
-        late_s = self._host.time()
-        for begun in found:
-            if self._inode(begun.cgroup) == begun.inode:
-                since_s = self._host.monotonic() - max(late_s - begun.since, 0.0)
+        self._ended = found.ended
+        for begun in found.evictions:
+            past_s = max(self._host.time() - begun.since, 0.0)
+            in_time = past_s < begun.grace_s + MARGIN_S + KILL_S
+            if in_time and self._inode(begun.cgroup) == begun.inode:
+                since_s = self._host.monotonic() - past_s
                 self._cases[begun.victim] = _Case(begun, since_s, ["begun before a restart"])
 
     def forget(self) -> None:
@@ -143,6 +149,14 @@ class Evictor:
             victim: Terminating(case.begun.owner, case.since_s)
             for victim, case in self._cases.items()
         }
+
+    def ended(self) -> tuple[Ended, ...]:
+        now = self._host.monotonic()
+        last = {each.owner: each for each in self._ended}
+        self._ended = tuple(
+            each for each in self._ended if now - each.ended < ENDED_S or last[each.owner] is each
+        )
+        return self._ended
 
     def failed(self) -> dict[Victim, str]:
         now = self._host.monotonic()
@@ -159,7 +173,10 @@ class Evictor:
                 continue
             begun = self._begun(owner, eviction, snapshot)
             if begun is None:
-                continue  # it has gone since the snapshot
+                # Gone since the snapshot, or told by a source that has not heard of its end.
+                until = self._host.monotonic() + RETRY_S
+                self._failed[eviction.victim] = "its cgroup is not there", until
+                continue
             if observing:
                 self._tell_would(begun)
             elif why := not_to_be_ended(snapshot, begun.cgroup):
@@ -192,7 +209,11 @@ class Evictor:
             self._kill(case, pids, now)
             return
         if case.attempt is None:
-            self._ask(case, now)
+            # Whoever is asked would not look: systemd stops the unit of a kubelet as any other.
+            if why := kill.guarded(self._host, pids, self._proc_root):
+                self._fail(case, f"refused: {why}")
+            else:
+                self._ask(case, now)
             return
         if case.attempt.done:
             if case.attempt.error:
@@ -245,6 +266,8 @@ class Evictor:
 
     def _finish(self, case: _Case) -> None:
         self._cases.pop(case.begun.victim, None)
+        ended = Ended(case.begun.owner, case.since_s, self._host.monotonic())
+        self._ended = (*self.ended(), ended)
         self._tell(case, EvictResult.EVICTED)
 
     def _fail(self, case: _Case, text: str) -> None:
@@ -302,9 +325,9 @@ class Evictor:
             return None
 
     def _save(self) -> None:
-        begun = [case.begun for case in self._cases.values()]
+        begun = tuple(case.begun for case in self._cases.values())
         try:
-            evict_journal.save(self._path, self._boot_id, begun)
+            evict_journal.save(self._path, Contents(self._boot_id, begun, self.ended()))
         except OSError as error:
             self.problem = str(error)
         else:

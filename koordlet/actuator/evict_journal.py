@@ -1,15 +1,16 @@
-"""Evictions that have begun and not ended, on disk: after a crash they go on, and the same victim
-is not chosen anew while it still terminates. One small JSON file, replaced as a whole."""
+"""Evictions on disk. Those that have begun and not ended: after a crash they go on, and the same
+victim is not chosen anew while it still terminates. Those that have ended lately: a restart gives
+nobody a new budget. One small JSON file, replaced as a whole."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
 
 import msgspec
 
 from koordlet.decision.plan import Victim
+from koordlet.decision.snapshot import Ended
 from koordlet.decision.why import Why
 
 FILE_NAME = "evictions"
@@ -32,28 +33,32 @@ class Begun(msgspec.Struct, frozen=True):
     unit: str = ""
 
 
-class _File(msgspec.Struct, frozen=True):
+class Contents(msgspec.Struct, frozen=True):
+    """``evictions``: not ended. ``ended``: monotonic seconds, which go on while a boot lasts."""
+
     boot_id: str
     evictions: tuple[Begun, ...] = ()
+    ended: tuple[Ended, ...] = ()
 
 
-def load(path: str, boot_id: str) -> tuple[Begun, ...]:
+def load(path: str, boot_id: str) -> Contents:
     """Of this boot. Raises OSError, and ValueError for a file that is not of this shape."""
+    empty = Contents(boot_id)
     try:
         with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(), type=_File)
+            found = msgspec.json.decode(file.read(), type=Contents)
     except FileNotFoundError:
-        return ()
+        return empty
     except msgspec.MsgspecError as error:
         raise ValueError(f"{path}: {error}") from error
-    return found.evictions if found.boot_id == boot_id else ()
+    return found if found.boot_id == boot_id else empty
 
 
-def save(path: str, boot_id: str, evictions: Iterable[Begun]) -> None:
+def save(path: str, contents: Contents) -> None:
     """Raises OSError; then the file is as it was."""
     new = f"{path}.new"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-    data = msgspec.json.encode(_File(boot_id, tuple(evictions)))
+    data = msgspec.json.encode(contents)
     descriptor = os.open(new, flags, 0o640)
     try:
         # In the page cache is enough: what ends that ends the victims as well.

@@ -65,11 +65,14 @@ class Evictions:
         self._loaded = loaded
         self._looked_s = -math.inf
         self._unsafe: set[str] = set()
-        if not parts.observing:
-            self._evictor.resume()
+        self._waiting = True
+        """Nothing is on its way: what the journal holds is still to be gone on with."""
 
     def adapt(self, loaded: Loaded) -> None:
         """Take up a new configuration, and a new runner of collectors with it."""
+        if self._waiting and not self._parts.observing:
+            self._waiting = False
+            self._evictor.resume()
         self._loaded = loaded
         self._looked_s = -math.inf
         slo = loaded.slo.resource_used_threshold_with_be
@@ -84,6 +87,7 @@ class Evictions:
         evictor = self._evictor
         return Evicting(
             terminating=evictor.terminating(),
+            ended=evictor.ended(),
             failed=evictor.failed(),
             policies=self._policies(),
         )
@@ -126,6 +130,7 @@ class Evictions:
         """At each tick: what the plans ask for, and a step of what is on its way."""
         observing = self._parts.observing
         if observing:
+            self._waiting = True
             self._evictor.forget()
         self._evictor.step()
         for plan in plans:

@@ -292,6 +292,14 @@ class Terminating(msgspec.Struct, frozen=True):
     since: float
 
 
+class Ended(msgspec.Struct, frozen=True):
+    """An eviction that ``owner`` began at ``since`` and that has ended (as ``Snapshot.now``)."""
+
+    owner: str
+    since: float
+    ended: float
+
+
 class EvictPolicy(StrEnum):
     """How an application of the configuration may be evicted."""
 
@@ -301,10 +309,12 @@ class EvictPolicy(StrEnum):
 
 
 class Evicting(msgspec.Struct, frozen=True):
-    """What a decision must know of evictions. ``failed``: could not be ended a short while ago,
-    and why. ``policies``: by name of the application; absent is NEVER."""
+    """What a decision must know of evictions. ``ended``: of the last minute, and the last one of
+    each owner, also those of an earlier run of the daemon. ``failed``: could not be ended a short
+    while ago, and why. ``policies``: by name of the application; absent is NEVER."""
 
     terminating: Mapping[Victim, Terminating] = msgspec.field(default_factory=dict)
+    ended: tuple[Ended, ...] = ()
     failed: Mapping[Victim, str] = msgspec.field(default_factory=dict)
     policies: Mapping[str, EvictPolicy] = msgspec.field(default_factory=dict)
 

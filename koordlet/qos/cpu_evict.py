@@ -37,8 +37,10 @@ class Frozen(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
+    """``frozen``: by name of the application; None: what an earlier run froze is not looked at."""
+
     round: evict_round.Memory = evict_round.Memory()
-    frozen: dict[str, Frozen] = {}
+    frozen: dict[str, Frozen] | None = None
 
 
 def strategy(limits: Limits = LIMITS) -> Strategy:
@@ -85,15 +87,29 @@ def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:
     return msgspec.structs.replace(decision, plan=plan, memory=Memory(decision.memory, frozen))
 
 
-def _still_frozen(snapshot: Snapshot, frozen: dict[str, Frozen]) -> dict[str, Frozen]:
+def _still_frozen(snapshot: Snapshot, frozen: dict[str, Frozen] | None) -> dict[str, Frozen]:
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     policies = snapshot.evicting.policies
+    if frozen is None:
+        frozen = _frozen_before(snapshot)
     return {
         name: each
         for name, each in frozen.items()
         if (slo is None or slo.enable)
         and policies.get(name) is EvictPolicy.FREEZE
         and snapshot.now - each.trouble_s < THAW_S
+    }
+
+
+def _frozen_before(snapshot: Snapshot) -> dict[str, Frozen]:
+    """Applications that an earlier run froze: a restart lets nobody go on."""
+    in_force, why = snapshot.in_force, "cpu-evict.frozen-before"
+    return {
+        app.name: Frozen(Why(why, "frozen before koordlet was started anew"), snapshot.now)
+        for app in snapshot.applications
+        if app.present
+        and in_force.value(app.cgroup, Resource.FREEZE) == 1
+        and in_force.original(app.cgroup, Resource.FREEZE) == 0
     }
 
 

@@ -14,7 +14,7 @@ from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import ResourceThresholdStrategy
 from koordlet.qos.evict_account import Amounts, Choice, Chosen, Target, Task, choose
 from koordlet.qos.evict_config import Feature, Watermark
-from koordlet.qos.evict_release import Release
+from koordlet.qos.evict_release import Release, last_s
 from koordlet.qos.evict_victims import Candidate, candidates, eligible
 
 MINUTE_S = 60.0
@@ -70,6 +70,11 @@ def decide(
         text = f"more would have to go, but the last eviction is not {limits.cool_down_s:g} s ago"
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
     evicting = snapshot.evicting
+    ended = max((each.ended for each in evicting.ended), default=-math.inf)
+    if snapshot.now - ended < last_s(snapshot):
+        # Rates and figures of pods still hold what it used; and it no longer counts as on its way.
+        text = "more would have to go, but what the last eviction has freed is not measured yet"
+        return _nothing(owner, memory, *notes, Why(f"{owner}.settling", text))
     budget = limits.per_minute - sum(snapshot.now - at < MINUTE_S for at in memory.evicted)
     chosen = choose(
         tasks, terminating=evicting.terminating, failed=evicting.failed, budget=max(budget, 0)
@@ -116,7 +121,10 @@ def refused(owner: str, feature: Feature, why: str) -> Found:
 def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> Memory:
     """Also those that an earlier run of the daemon began. Unlike in the reference the start itself
     does not count as an eviction."""
-    before = (t.since for t in snapshot.evicting.terminating.values() if t.owner == owner)
+    evicting = snapshot.evicting
+    begun = [(each.owner, each.since) for each in evicting.terminating.values()]
+    begun += [(each.owner, each.since) for each in evicting.ended]
+    before = (since for who, since in begun if who == owner)
     known = memory.evicted if memory.evicted else tuple(sorted(before))
     oldest = snapshot.now - max(MINUTE_S, limits.cool_down_s)
     return Memory(tuple(at for at in known if at > oldest))

@@ -42,6 +42,7 @@ TIERS = {
     PriorityClass.MID: (MID_CPU, MID_MEMORY),
 }
 _BE_FEATURES = frozenset({Feature.BE_CPU, Feature.BE_MEMORY})
+_CPU_FEATURES = frozenset({Feature.CPU, Feature.CPU_ALLOCATABLE})
 _OF_POLICY: dict[EvictPolicy, tuple[str, ...]] = {
     EvictPolicy.NEVER: (),
     EvictPolicy.STOP: (Feature.BE_CPU, Feature.CPU, Feature.BE_MEMORY, Feature.MEMORY),
@@ -96,9 +97,18 @@ def eligible(
         chosen = [
             each
             for each in chosen
-            if each.opted_in and highest is not None and each.priority <= highest
+            if each.opted_in
+            and highest is not None
+            and each.priority <= highest
+            and _is_measured(each, feature)
         ]
     return tuple(sorted(chosen, key=_ORDER[feature]))
+
+
+def _is_measured(each: Candidate, feature: Feature) -> bool:
+    """Of whom nothing is measured may be gone already (4.4)."""
+    used = each.cpu_milli if feature in _CPU_FEATURES else each.memory_bytes
+    return used is not None
 
 
 def requested(found: Iterable[Candidate], rules: Watermark, names: Iterable[str]) -> dict[str, int]:

@@ -19,6 +19,7 @@ from koordlet.actuator.evict_ways import NO_CLUSTER, EvictionApi, Progress, Term
 from koordlet.decision.plan import Eviction, Victim, VictimKind
 from koordlet.decision.snapshot import Application, Pod, Snapshot, Wake
 from koordlet.decision.why import Why
+from koordlet.kernel import kill
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.layout import detect
 from koordlet.protocol.qos import KubeQoS, QoSClass
@@ -215,6 +216,38 @@ def test_after_a_crash_it_goes_on(world: World) -> None:
     assert not world.evictor.busy
 
 
+def test_after_a_long_time_it_is_left_to_a_new_decision(world: World) -> None:
+    """Whoever has begun is gone since an hour; what was the matter then may be over."""
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.host.advance(GRACE_S + evict.MARGIN_S + evict.KILL_S - 1)
+    world.restart()
+    world.evictor.resume()
+    assert world.evictor.terminating()
+    world.restart()
+    world.host.advance(2)
+    world.evictor.resume()
+    assert not world.evictor.terminating()
+    world.run(10)
+    assert all(world.alive())
+
+
+def test_what_has_ended_is_known_after_a_restart(world: World) -> None:
+    world.take()
+    world.run(0.5)
+    world.take("job")
+    world.run(0.5)
+    known = world.evictor.ended()
+    assert [each.owner for each in known] == ["memory-evict"] * 2
+    assert world.host.monotonic() - known[0].since == pytest.approx(1.0, abs=0.02)
+    world.restart()
+    assert world.evictor.ended() == ()
+    world.evictor.resume()
+    assert world.evictor.ended() == known
+    world.host.advance(evict.ENDED_S + 1)
+    assert world.evictor.ended() == known[1:]  # a cool-down may be longer
+
+
 def test_a_cgroup_made_anew_is_not_the_victim(world: World) -> None:
     world.host.deaf |= {process.pid for process in world.members}
     world.take()
@@ -284,6 +317,28 @@ def test_koordlets_own_cgroup_is_refused(world: World) -> None:
     assert world.results[-1] is EvictResult.FAILED
     assert "koordlet itself" in world.heard[-1].text
     assert all(process.alive for process in world.job)
+
+
+def test_nobody_is_asked_to_stop_what_is_guarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd would stop the unit of a kubelet as any other."""
+    asked = Asked()
+    world = World(tmp_path, "v2", asked)
+    monkeypatch.setattr(kill, "guarded", lambda *_: "process 9 is kubelet")
+    world.take("job")
+    world.run(1)
+    assert not asked.progress and world.results == [EvictResult.FAILED]
+    assert "refused: process 9 is kubelet" in world.heard[-1].text
+
+
+def test_one_whose_cgroup_is_gone_is_passed_over_for_a_while(world: World) -> None:
+    world.host.remove_cgroup(POD)
+    world.take()
+    assert world.evictor.failed() == {Victim(VictimKind.POD, "a"): "its cgroup is not there"}
+    assert not world.evictor.busy and not world.heard
+    world.host.advance(evict.RETRY_S + 1)
+    assert not world.evictor.failed()
 
 
 def test_a_kernel_that_refuses_is_told(world: World) -> None:

@@ -172,6 +172,67 @@ def test_after_a_crash_the_same_eviction_goes_on(make_world: MakeWorld) -> None:
     assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
 
 
+def restart(world: World) -> None:
+    """With the same pods told."""
+    facts = world.parts.told["nri"].pods()
+    world.stop()
+    world.start()
+    for each in facts:
+        world.parts.told["nri"].upsert(each)
+
+
+@pytest.mark.parametrize(
+    "limits", ["cool_down_seconds = 30", "cool_down_seconds = 0\nmax_per_minute = 1"]
+)
+def test_a_restart_gives_nobody_a_new_budget(make_world: MakeWorld, limits: str) -> None:
+    world, uids = furnish(make_world, "v1", f"{SLO}[strategies.memory-evict]\n{limits}\n")
+    leak(world, uids["leak"], 3500)
+    world.run(3)
+    assert not alive(world, uids)["leak"]
+    restart(world)
+    leak(world, uids["small"], 3500)
+    world.run(15)
+    assert alive(world, uids)["small"]
+    world.run(50)
+    assert not alive(world, uids)["small"]
+
+
+def test_observed_for_a_while_an_eviction_is_not_carried_out_much_later(
+    make_world: MakeWorld,
+) -> None:
+    body = SLO + "[strategies.memory-evict]\nmax_grace_seconds = 20\n"
+    world, uids = furnish(make_world, "v1", body)
+    world.host.deaf.add(world.processes[uids["leak"]].pid)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    assert [record.result for record in evictions(world)] == ["evicting"]
+    world.reload(OBSERVE + body + NO_ALARMS)
+    world.run(60)
+    leak(world, uids["leak"], 100)
+    world.reload(body + NO_ALARMS)
+    world.run(5)
+    restart(world)
+    world.run(60)
+    assert all(alive(world, uids).values())
+    assert "evicted" not in {record.result for record in evictions(world)}
+
+
+def test_observed_for_a_moment_an_eviction_goes_on(make_world: MakeWorld) -> None:
+    body = SLO + "[strategies.memory-evict]\nmax_grace_seconds = 10\n"
+    world, uids = furnish(make_world, "v1", body)
+    world.host.deaf.add(world.processes[uids["leak"]].pid)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    world.reload(OBSERVE + body + NO_ALARMS)
+    world.run(3)
+    world.reload(body + NO_ALARMS)
+    world.run(5)
+    assert all(alive(world, uids).values())
+    assert len(world.engine.evictions.view().terminating) == 1
+    world.run(20)
+    assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
+
+
 def test_switched_off_nobody_is_evicted(make_world: MakeWorld) -> None:
     body = SLO + "[strategies.memory-evict]\nenable = false\n"
     world, uids = furnish(make_world, "v2", body)
@@ -240,6 +301,22 @@ def test_cpu_and_memory_evict_end_one_where_one_will_do(make_world: MakeWorld) -
     world.run(4)
     assert alive(world, uids) == {"busy": False, "large": True}
     assert {record.owner for record in evictions(world)} == {"cpu-evict"}
+
+
+def test_what_is_frozen_stays_so_over_a_restart(make_world: MakeWorld) -> None:
+    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v1")
+    world.application("job", 2.0)
+    world.application("shop", 1.8)
+    world.start()
+    world.run(4)
+    assert world.value("job", Resource.FREEZE) == 1
+    world.stop()
+    world.host.written.clear()
+    world.start()
+    for _ in range(30):
+        world.run(1)
+        assert world.value("job", Resource.FREEZE) == 1
+    assert not [path for path, _ in world.host.written if "freezer.state" in path]
 
 
 def test_what_is_frozen_goes_on_after_restore(make_world: MakeWorld) -> None:

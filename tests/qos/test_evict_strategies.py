@@ -9,10 +9,17 @@ import pytest
 
 from koordlet.decision.metrics import POD_MEMORY_USAGE
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Evicting, EvictPolicy, Snapshot, Terminating, with_planned
+from koordlet.decision.snapshot import (
+    Ended,
+    Evicting,
+    EvictPolicy,
+    Snapshot,
+    Terminating,
+    with_planned,
+)
 from koordlet.qos import cpu_evict, evict_round, memory_evict
 from koordlet.qos.evict_round import Limits
-from tests.qos.build import app
+from tests.qos.build import Kernel, app
 from tests.qos.evicting import GB, Scene, of_pod, rules, victims
 
 LIMITS = Limits(cool_down_s=4.0, per_minute=5, max_grace_s=2.0)
@@ -105,10 +112,42 @@ def test_after_a_restart_the_cool_down_goes_on() -> None:
     assert victims(memory_decide(scene.take(), NEW)) == ["a"]
 
 
-def test_budget_of_a_minute() -> None:
+def test_after_a_restart_those_that_have_ended_count_too() -> None:
+    scene = leaking()
+    ended = Ended("memory-evict", scene.now - 3.5, scene.now - 3)
+    scene.evicting = Evicting(ended=(ended,))
+    assert rules(memory_decide(scene.take(), NEW)) == {"memory-evict.cool-down"}
+    scene.evicting = Evicting(ended=(msgspec.structs.replace(ended, owner="cpu-evict"),))
+    assert victims(memory_decide(scene.take(), NEW)) == ["a", "b"]
+    scene = small_ones()
+    ended = Ended("memory-evict", scene.now - 30, scene.now - 29)
+    scene.evicting = Evicting(ended=(ended,) * 3)
+    assert len(victims(memory_decide(scene.take(), NEW))) == LIMITS.per_minute - 3
+
+
+@pytest.mark.parametrize("owner", ["memory-evict", "cpu-evict"])
+def test_nobody_until_what_has_been_freed_is_measured(owner: str) -> None:
+    """The last sample of CPU is of a time in which the victim still ran, and it does not count as
+    on its way any more."""
+    scene = leaking()
+    scene.evicting = Evicting(ended=(Ended(owner, scene.now - 30, scene.now - 0.5),))
+    waiting = memory_decide(scene.take(), NEW)
+    assert not waiting.plan.evictions and rules(waiting) == {"memory-evict.settling"}
+    scene.now += 1.4
+    assert not memory_decide(scene.take(), waiting.memory).plan.evictions
+    scene.now += 0.1
+    assert victims(memory_decide(scene.take(), waiting.memory)) == ["a", "b"]
+
+
+def small_ones() -> Scene:
     scene = Scene(memory_evict_threshold_percent=80).memory(115 * GB)
     for number in range(12):
         scene.pod(f"p{number:02}", memory=GB, enabled=None)
+    return scene
+
+
+def test_budget_of_a_minute() -> None:
+    scene = small_ones()
     first = memory_decide(scene.take(), NEW)
     assert victims(first) == [f"p{number:02}" for number in range(5)]
     assert "memory-evict.budget" in rules(first)
@@ -242,6 +281,20 @@ def test_it_stays_frozen_while_there_is_trouble() -> None:
         scene.now += 1
         decision = cpu_decide(scene.take(), decision.memory)
     assert [setting.cgroup for setting in decision.plan.settings] == ["cold"]
+
+
+def test_after_a_restart_it_stays_frozen() -> None:
+    scene = crowded().cpu(10)
+    kernel = Kernel({("cold", Resource.FREEZE): 1, ("other", Resource.FREEZE): 1})
+    kernel.originals["cold", Resource.FREEZE] = 0
+    scene.evicting = Evicting(policies=dict.fromkeys(("cold", "other"), EvictPolicy.FREEZE))
+    scene.fields = {"in_force": kernel}
+    decision = cpu_decide(scene.take(), cpu_evict.Memory())
+    assert [setting.cgroup for setting in decision.plan.settings] == ["cold"]  # ours alone
+    scene.now += cpu_evict.THAW_S
+    decision = cpu_decide(scene.take(), decision.memory)
+    assert not decision.plan.settings
+    assert not cpu_decide(scene.take(), decision.memory).plan.settings
 
 
 @pytest.mark.parametrize("why", ["slo", "policy"])

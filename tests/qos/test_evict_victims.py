@@ -44,7 +44,9 @@ def order(scene: Scene, feature: Feature, rules: Watermark | None = ANYBODY) -> 
 def test_by_priority(
     feature: Feature, qos: str | None, enabled: str | None, priority: int, phase: str, chosen: bool
 ) -> None:
-    scene = Scene().pod("a", qos=qos, enabled=enabled, priority=priority, phase=phase)
+    scene = Scene().pod(
+        "a", qos=qos, enabled=enabled, priority=priority, phase=phase, cores=1, memory=GB
+    )
     assert (order(scene, feature) == ["a"]) is chosen
 
 
@@ -85,7 +87,7 @@ def test_by_class(
 )
 def test_policy_annotation(text: str | None, allowed: bool) -> None:
     annotations = {} if text is None else {POLICY: text}
-    scene = Scene().pod("a", annotations=annotations)
+    scene = Scene().pod("a", annotations=annotations, cores=1)
     assert (order(scene, Feature.CPU) == ["a"]) is allowed
 
 
@@ -105,10 +107,10 @@ def test_order_by_priority_then_label_then_use() -> None:
 def test_order_by_eviction_priority() -> None:
     scene = (
         Scene()
-        .pod("hundred", priority=10, annotations={PRIORITY: "100"})
-        .pod("invalid", priority=120, annotations={PRIORITY: "soon"})
-        .pod("unset", priority=100)
-        .pod("minus", priority=500, annotations={PRIORITY: "-1"})
+        .pod("hundred", priority=10, annotations={PRIORITY: "100"}, cores=1)
+        .pod("invalid", priority=120, annotations={PRIORITY: "soon"}, cores=1)
+        .pod("unset", priority=100, cores=1)
+        .pod("minus", priority=500, annotations={PRIORITY: "-1"}, cores=1)
     )
     assert order(scene, Feature.CPU) == ["minus", "unset", "invalid", "hundred"]
 
@@ -168,9 +170,9 @@ def test_requests_by_tier() -> None:
     extended = {"node.koordinator.sh/extended-resource-spec": spec}
     scene = (
         Scene()
-        .pod("batch", batch_cpu=45000, batch_memory=7)
+        .pod("batch", batch_cpu=45000, batch_memory=7, cores=1)
         .pod("other", batch_cpu=40000, enabled=None)
-        .pod("mid", qos="LS", cls=PriorityClass.MID, annotations=extended)
+        .pod("mid", qos="LS", cls=PriorityClass.MID, annotations=extended, cores=0)
         .pod("prod", qos="LS", cls=PriorityClass.PROD, batch_cpu=1)
         .pod("done", batch_cpu=9000, phase="Succeeded")
         .pod("never", batch_cpu=5, enabled="false")
@@ -212,6 +214,27 @@ def test_one_without_a_process_gives_nothing() -> None:
     found = {each.victim.name: each.requests for each in candidates(scene.take())}
     batch = {"kubernetes.io/batch-cpu": 2000}
     assert found == {"over": {}, "sleeps": batch, "new": batch}
+
+
+@pytest.mark.parametrize(
+    ("feature", "chosen"),
+    [
+        (Feature.CPU, ["cpu"]),
+        (Feature.CPU_ALLOCATABLE, ["cpu"]),
+        (Feature.MEMORY, ["memory"]),
+        (Feature.MEMORY_ALLOCATABLE, ["memory"]),
+        (Feature.BE_CPU, ["cpu", "memory", "neither"]),
+        (Feature.BE_MEMORY, ["memory", "cpu", "neither"]),
+    ],
+)
+def test_whoever_is_not_measured_is_no_candidate_by_priority(
+    feature: Feature, chosen: list[str]
+) -> None:
+    """4.4, last line of the table. A source may not have heard of the end of a pod."""
+    asked = {"batch_cpu": 1000, "batch_memory": GB}
+    scene = Scene().pod("cpu", cores=1, **asked).pod("memory", memory=GB, **asked)
+    scene.pod("neither", **asked)
+    assert order(scene, feature) == chosen
 
 
 def test_whoever_holds_others_is_left_alone() -> None:
