@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -18,7 +17,9 @@ from koordlet.actuator.reclaim import Reclaimer
 from koordlet.actuator.restore import RestoreReport, restore, together
 from koordlet.config.load import Loaded
 from koordlet.daemon import cookies, options
+from koordlet.daemon.alarms import Heard, hear
 from koordlet.daemon.evictions import Evictions
+from koordlet.daemon.machine import Machine, read_machine
 from koordlet.daemon.news import News
 from koordlet.daemon.parts import Parts, journal_path, node_name
 from koordlet.daemon.reclaims import Reclaims
@@ -42,13 +43,11 @@ from koordlet.decision.why import Why
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import combine
 from koordlet.hooks.reconcile import Pass, run
-from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc import boot_id
-from koordlet.kernel.topology import read_topology
 from koordlet.report import metrics
 from koordlet.report.decisions import Kind, Record, answer_records, record_of
 from koordlet.state.applications import specs_of_slo
-from koordlet.state.node import node_of, read_hardware, refused
+from koordlet.state.node import node_of, refused
 from koordlet.state.snapshot import take
 
 log = structlog.get_logger()
@@ -57,20 +56,6 @@ URGENT = frozenset({"node", "pods", "applications", "be", "system", "throttled"}
 """What an alarm has measured anew before it decides."""
 HOOKS_EVERY_S = 10.0
 """The reference reconciles hooks every 10 s; a change of the node does so at once."""
-ALARM_GAP_S = 2.0
-"""Alarms closer together than this are one stretch of trouble: its beginning is recorded, then
-one record each ``ALARM_TELL_S``. Each still wakes the strategies and is counted."""
-ALARM_TELL_S = 60.0
-
-
-@dataclass
-class Heard:
-    """Alarms of one kind from one source."""
-
-    count: int = 0
-    last_time: float = 0.0
-    told_time: float = -math.inf
-    untold: int = 0
 
 
 class Engine:
@@ -154,23 +139,14 @@ class Engine:
         self._hooks_due = -math.inf
 
     def rescan(self) -> None:
-        """The slow safety net: list everything again, follow CPU hotplug and late triggers."""
+        """The slow safety net: list everything again, follow hotplug and late triggers."""
         parts = self.parts
         parts.state.rescan()
         self._set_slo_applications()
-        try:
-            parts.topology = read_topology(parts.host, self.loaded.config.paths.sys_root)
-            parts.problems.pop("topology", None)
-        except (OSError, ParseError) as error:
-            parts.problems["topology"] = str(error)
-        paths = self.loaded.config.paths
-        try:
-            parts.hardware = read_hardware(
-                parts.host, sys_root=paths.sys_root, proc_root=paths.proc_root
-            )
-            parts.problems.pop("hardware", None)
-        except (OSError, ParseError) as error:
-            parts.problems["hardware"] = str(error)
+        known = Machine(parts.topology, parts.memory_bytes, parts.hardware)
+        parts.topology, parts.memory_bytes, parts.hardware = read_machine(
+            parts.host, self.loaded.config.paths, parts.problems, known
+        )
         self._follow()
 
     def changed(self) -> None:
@@ -307,20 +283,10 @@ class Engine:
     def alarmed(self, wake: Wake) -> None:
         """Count and record an alarm; the tick that answers it follows."""
         parts = self.parts
-        now = parts.host.time()
         parts.metrics.inc(metrics.ALARMS, (wake.kind,))
         heard = self.alarms_heard.setdefault((wake.kind, wake.source), Heard())
-        goes_on = now - heard.last_time < ALARM_GAP_S and now - heard.told_time < ALARM_TELL_S
-        heard.count, heard.last_time = heard.count + 1, now
-        if goes_on:
-            heard.untold += 1
-            return
-        text = _ALARM_TEXT[wake.kind]
-        if heard.untold:
-            text += f" ({heard.untold} more times since the last such record)"
-        heard.told_time, heard.untold = now, 0
-        why = Why(f"alarm.{wake.kind}", text)
-        parts.tell(Record(now, Kind.ALARM, "alarms", why, cgroup=wake.source))
+        if record := hear(heard, wake, parts.host.time()):
+            parts.tell(record)
 
     def answered(self, seconds: float) -> None:
         """An alarm has led to writes, that long after it was raised."""
@@ -418,12 +384,6 @@ class Engine:
         self._news.workloads(now, pods, applications)
         self._news.faults(now, self.faults())
         parts.runner.follow(pods, applications)
-
-
-_ALARM_TEXT = {
-    WakeKind.PSI: "tasks had to wait for a CPU",
-    WakeKind.THROTTLED: "was throttled by its CPU quota",
-}
 
 
 def _wake_text(wake: Wake) -> str:

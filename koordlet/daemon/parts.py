@@ -21,6 +21,7 @@ from koordlet.collectors.runner import Runner
 from koordlet.collectors.standard import collectors
 from koordlet.config.schema import Config
 from koordlet.daemon.events import Events
+from koordlet.daemon.machine import read_machine
 from koordlet.daemon.options import alarm_options, collector_intervals
 from koordlet.daemon.traffic import Traffic
 from koordlet.decision.facts import PodFacts
@@ -32,7 +33,6 @@ from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.layout import Layout, detect
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc import boot_id
-from koordlet.kernel.topology import read_topology
 from koordlet.qos import STRATEGIES
 from koordlet.report.decisions import DecisionLog, Record
 from koordlet.report.metrics import Metrics
@@ -40,7 +40,7 @@ from koordlet.state.alarms import Alarms
 from koordlet.state.applications import ApplicationsSource
 from koordlet.state.cri import CriSource
 from koordlet.state.kubepods import KubepodsSource
-from koordlet.state.node import NO_HARDWARE, Hardware, memory_bytes, read_hardware
+from koordlet.state.node import Hardware
 from koordlet.state.node_state import NodeState
 from koordlet.state.source import Source
 from koordlet.state.told import ToldSource
@@ -175,16 +175,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         ) from error
     cgroups = Cgroups(host, layout)
     knobs = Knobs(host, cgroups, proc_root=paths.proc_root, sys_root=paths.sys_root)
-    topology, total_bytes, hardware = Topology(()), 0, NO_HARDWARE
-    try:
-        topology = read_topology(host, paths.sys_root)
-        total_bytes = memory_bytes(host, paths.proc_root)
-    except (OSError, ParseError) as error:
-        problems["topology"] = str(error)
-    try:
-        hardware = read_hardware(host, sys_root=paths.sys_root, proc_root=paths.proc_root)
-    except (OSError, ParseError) as error:
-        problems["hardware"] = str(error)
+    machine = read_machine(host, paths, problems)
     observing = config.daemon.mode == "observe"
     journal = _open_journal(host, config, observing=observing)
     if isinstance(journal, Journal) and journal.damaged_lines:
@@ -216,9 +207,9 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         callbacks=callbacks,
         cgroups=cgroups,
         knobs=knobs,
-        topology=topology,
-        memory_bytes=total_bytes,
-        hardware=hardware,
+        topology=machine.topology,
+        memory_bytes=machine.memory_bytes,
+        hardware=machine.hardware,
         store=store,
         state=NodeState(sources, callbacks.on_change),
         sources=sources,
@@ -229,7 +220,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         cri=cri,
         runner=_runner(host, cgroups, store, config),
         alarms=_alarms(host, cgroups, config, callbacks),
-        actuator=_actuator(knobs, journal, observing, total_bytes, callbacks),
+        actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks),
         journal=journal,
         decisions=DecisionLog(decisions_path(config), config.explain.max_bytes),
         metrics=Metrics(node_name(config)),
