@@ -29,6 +29,8 @@ log = structlog.get_logger()
 PART = "network-qos"
 CHECK_EVERY_S = 60.0
 """How often the kernel is compared with a plan that stays the same; routes are looked at then."""
+TRY_AGAIN_S = 600.0
+"""After so long it is tried again what the kernel lacked: a module may have been loaded."""
 
 
 class Want(msgspec.Struct, frozen=True):
@@ -58,6 +60,7 @@ class Traffic:
         self._want: Want | None = None
         self._done: Want | None = None
         self._checked = -math.inf
+        self._tried = -math.inf
         self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
         self.capabilities: tuple[Capability, ...] = ()
 
@@ -89,7 +92,7 @@ class Traffic:
             self._done, self._checked = want, now
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "traffic")
-            self._job = self._pool.submit(self._work, want, time)
+            self._job = self._pool.submit(self._work, want, now, time)
         return news
 
     def restore(self, time: float, *, dry_run: bool = False) -> tuple[Outcome, ...]:
@@ -138,11 +141,12 @@ class Traffic:
         before, self._told = self._told, {(o.cgroup, o.resource): signature(o) for o in outcomes}
         return tuple(o for o in outcomes if is_news(o, before.get((o.cgroup, o.resource))))
 
-    def _work(self, want: Want, time: float) -> tuple[Outcome, ...]:
+    def _work(self, want: Want, now: float, time: float) -> tuple[Outcome, ...]:
         control, tables = self._host.traffic()
         with contextlib.closing(control), contextlib.closing(tables):
-            if want.plan is not None and not self.capabilities:
-                self.capabilities = probe_traffic()
+            has_all = self.capabilities and all(each.supported for each in self.capabilities)
+            if want.plan is not None and not has_all and now - self._tried >= TRY_AGAIN_S:
+                self.capabilities, self._tried = probe_traffic(), now
             features = frozenset(each.feature for each in self.capabilities if each.supported)
             wanted = Wanted(want.plan, want.devices, features, self._place, want.net_cls)
             return apply(control, tables, wanted, self._known(), time=time, observe=want.observe)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from koordlet.daemon.traffic import TRY_AGAIN_S
+from koordlet.decision.snapshot import Capability
 from koordlet.kernel.linux import LinuxHost
 from tests.daemon.world import World
 from tests.kernel.traffic_net import Pair, features, pair
@@ -72,6 +75,30 @@ def test_nobody_asks_and_nothing_is_tried(make_world: Callable[..., World]) -> N
     world.start()
     world.run(130)
     assert "network-qos" not in problems(world)
+
+
+def test_what_the_kernel_lacked_is_tried_again(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module may have been loaded meanwhile; once all is there, it is not tried any more."""
+    world, times = make_world(body()), []
+
+    def probe_traffic() -> tuple[Capability, ...]:
+        times.append(world.host.monotonic())
+        return (Capability("tc.htb", len(times) > 1, "tried"),)
+
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", probe_traffic)
+    closed = SimpleNamespace(close=lambda: None)
+    world.host.traffic = lambda: (closed, closed)
+    monkeypatch.setattr("koordlet.daemon.traffic.apply", lambda *_, **__: ())
+    world.start()
+    for tries, seconds in ((1, 5), (1, TRY_AGAIN_S - 70), (2, 130), (2, 2 * TRY_AGAIN_S)):
+        ends = world.host.monotonic() + seconds
+        while world.host.monotonic() < ends:
+            world.run(5.0)
+            world.parts.traffic.close()  # the worker's turn, whatever real time it takes
+            world.parts.traffic._pool = None
+        assert len(times) == tries
 
 
 @pytest.fixture
