@@ -67,6 +67,11 @@ class Attempt(Protocol):
         kubelet may start the pod anew."""
         ...
 
+    @property
+    def kills(self) -> bool:
+        """Whether who works on it kills at the end of the grace by himself."""
+        ...
+
 
 class Way(Protocol):
     """``begin``: an attempt, or the reason why there can be none. Never waits."""
@@ -241,7 +246,8 @@ class Evictor:
             case.tried.append(way.name)
             case.attempt = attempt
             if first:
-                case.end_s = now + case.begun.grace_s + MARGIN_S
+                margin_s = MARGIN_S if attempt.kills else 0.0
+                case.end_s = now + case.begun.grace_s + margin_s
                 self._tell(case, EvictResult.BEGUN)
             return
         if case.end_s is None:

@@ -20,6 +20,7 @@ class Progress:
     done: bool = False
     error: str = ""
     final: bool = False
+    kills: bool = True
 
 
 class EvictionApi:
@@ -47,4 +48,4 @@ class Terminate:
         if why := kill.guarded(self._host, pids, self._proc_root):
             return why
         kill.terminate(self._host, self._cgroups, begun.cgroup)
-        return Progress()
+        return Progress(kills=False)

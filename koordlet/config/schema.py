@@ -232,6 +232,9 @@ class AlarmsTable(Table, frozen=True):
         about("CPU stall that counts as an alarm, in percent of the window watched."),
     ] = 15.0
     throttled: Annotated[bool, about("Throttling of latency-sensitive groups.")] = True
+    memory: Annotated[
+        bool, about("Memory of the node at the threshold of memory-evict, where that is on.")
+    ] = True
     min_interval_ms: Annotated[
         Annotated[int, Meta(ge=10, le=60000)],
         about("At most one alarm of a kind and a group in this time."),
@@ -269,7 +272,7 @@ class MemoryEvictTable(EvictTable, frozen=True):
     max_grace_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=3600)],
         about("A victim is killed after its own grace, or after this if that is longer."),
-    ] = 2.0
+    ] = 1.0
 
 
 class StrategiesTable(Table, frozen=True):

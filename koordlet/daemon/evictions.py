@@ -81,6 +81,9 @@ class Evictions:
             if isinstance(collector, PodsCollector):
                 share = math.inf if percent is None else (percent - NEAR_PERCENT) / 100
                 collector.fresh_memory_from = share
+        total, is_on = self._parts.memory_bytes, loaded.config.strategies.memory_evict.enable
+        limit = None if percent is None or not is_on else total - -(-total * percent // 100)
+        self._parts.alarms.watch_memory(limit)
 
     def view(self) -> Evicting:
         """For a snapshot."""

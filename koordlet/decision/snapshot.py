@@ -20,12 +20,17 @@ class WakeKind(StrEnum):
     TICK = "tick"
     PSI = "psi"  # a pressure trigger fired, or the sampled stand-in crossed its threshold
     THROTTLED = "throttled"  # a latency-sensitive group was throttled
+    MEMORY = "memory"  # the node's memory has reached the threshold of eviction
     CHANGE = "change"  # a cgroup came or went, configuration changed
     ASKED = "asked"  # a container runtime wants to know what a pod or container gets
 
 
 WHOLE_NODE: Final = "/"
 """Source of an alarm about the machine. Paths of cgroups are relative: none is called so."""
+
+
+ALARMS: Final = frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.MEMORY})
+"""What is raised between two ticks."""
 
 
 class Wake(msgspec.Struct, frozen=True):

@@ -41,6 +41,15 @@ def memory_in_use(data: bytes, path: str = "") -> tuple[int, int]:
     return stat.usage_bytes, stat.usage_with_page_cache_bytes
 
 
+def memory_available_bytes(data: bytes, path: str = "") -> int:
+    """MemAvailable of ``/proc/meminfo``."""
+    start = data.find(b"MemAvailable:")
+    end = data.find(b" kB", start)
+    if start < 0 or end < 0:
+        raise ParseError(path, 0, "no line 'MemAvailable: <number> kB'")
+    return 1024 * integer(data[start + 13 : end].strip(), path)
+
+
 _NUMA_RUN = (b"\nhierarchical_file=", b"\nhierarchical_anon=", b"\nhierarchical_unevictable=")
 
 

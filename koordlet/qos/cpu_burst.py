@@ -12,7 +12,7 @@ import msgspec
 
 from koordlet.decision.plan import Decision, Gauge, Plan, Setting
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Pod, Snapshot, WakeKind
+from koordlet.decision.snapshot import ALARMS, Pod, Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import CPUBurstStrategy
@@ -160,5 +160,7 @@ STRATEGY = Strategy(
     name=NAME,
     decide=decide,
     initial=Memory(),
-    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
+    # Each makes the actuator look at quotas: what somebody else has set there is the new base, and
+    # must be known before it is written over.
+    wakes_on=ALARMS | {WakeKind.CHANGE},
 )

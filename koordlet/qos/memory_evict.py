@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from koordlet.decision.plan import Decision
-from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.snapshot import Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.protocol.resources import BATCH_MEMORY, MEMORY, MID_MEMORY
 from koordlet.protocol.slo import ResourceThresholdStrategy
@@ -19,12 +19,14 @@ from koordlet.qos.evict_round import Everybody, Found, Limits, Memory, refused, 
 from koordlet.qos.evict_victims import Candidate, requested
 
 NAME = "memory-evict"
-LIMITS = Limits(cool_down_s=4.0, per_minute=30, max_grace_s=2.0)
+LIMITS = Limits(cool_down_s=4.0, per_minute=30, max_grace_s=1.0)
 _TIERS = (BATCH_MEMORY, MID_MEMORY)
 
 
 def strategy(limits: Limits = LIMITS) -> Strategy:
-    return Strategy(NAME, partial(decide, limits), Memory())
+    """It runs at an alarm too: a leak does not have until the next tick besides its grace."""
+    wakes_on = frozenset({WakeKind.MEMORY})
+    return Strategy(NAME, partial(decide, limits), Memory(), wakes_on)
 
 
 def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:

@@ -3,7 +3,7 @@
 A kernel PSI trigger where this process may arm one with a short window; where it may not (no
 CAP_SYS_RESOURCE: windows are multiples of 2 s, ``Documentation/accounting/psi.rst``) a sampler
 that reads the same counter every few milliseconds. Throttling has no trigger and is always
-sampled, for groups that have a quota.
+sampled, for groups that have a quota; so is the node's memory, where it may lead to evictions.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from koordlet.kernel.host import Host, Watch
 from koordlet.kernel.parse import flat_keyed
 from koordlet.kernel.parse_hot import pressure_some_total_us
 from koordlet.protocol.qos import QoSClass
+from koordlet.state.memory_alarm import MemoryAlarm
 from koordlet.state.pressure import AlarmOptions, Sample, detect, fit_reads
 
 log = structlog.get_logger()
@@ -100,6 +101,7 @@ class Alarms:
         self._node_pressure = f"{proc_root}/pressure/cpu"
         self._cpu_seconds = cpu_seconds
         self._files = Descriptors(host)
+        self._memory = MemoryAlarm(self._files, f"{proc_root}/meminfo", self.options.min_gap_s)
         self._loaded: dict[str, _Loaded] = {}
         self._ring: deque[_Loaded] = deque()
         self._refused = ""
@@ -113,7 +115,11 @@ class Alarms:
 
     @property
     def sampling(self) -> bool:
-        return bool(self._ring)
+        return bool(self._ring) or self._memory.limit_bytes is not None
+
+    def watch_memory(self, limit_bytes: int | None) -> None:
+        """An alarm of the node when no more than this is available; None: no such alarm."""
+        self._memory.limit_bytes = limit_bytes if self.options.memory else None
 
     def watch(self, pods: Iterable[Pod], applications: Iterable[Application]) -> None:
         """Arms what is wanted and not armed, also what could not be armed before; disarms the
@@ -131,11 +137,17 @@ class Alarms:
         self._ring = deque(loaded for loaded in self._loaded.values() if loaded.files)
 
     def describe(self) -> tuple[Armed, ...]:
-        return tuple(
+        found = [
             armed
             for source in sorted(self._loaded)
             for armed in self._loaded[source].armed.values()
-        )
+        ]
+        limit, error = self._memory.limit_bytes, self._memory.error
+        if limit is not None:
+            mechanism = Mechanism.NONE if error else Mechanism.SAMPLED
+            reason = error or f"available memory of at most {limit} bytes"
+            found.append(Armed(WHOLE_NODE, WakeKind.MEMORY, mechanism, reason))
+        return tuple(found)
 
     def close(self) -> None:
         for loaded in self._loaded.values():
@@ -154,6 +166,8 @@ class Alarms:
             self._look(loaded)
             if reads <= 0:
                 break
+        if self._memory.sounds(self._host.monotonic()):
+            self._wake(Wake(WakeKind.MEMORY, WHOLE_NODE))
         self._cost_s += self._cpu_seconds() - started
         elapsed_s = self._host.monotonic() - self._cost_since_s
         if elapsed_s >= 1.0:

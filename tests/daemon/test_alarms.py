@@ -10,7 +10,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.report import metrics
 from tests.daemon.test_kubepods import BOX, UIDS
-from tests.daemon.world import APPLICATIONS, CPUS, SAMPLE_S, World, suppress
+from tests.daemon.world import APPLICATIONS, CPUS, NO_ALARMS, SAMPLE_S, World, suppress
 
 MakeWorld = Callable[..., World]
 BODY = suppress("cfsQuota") + APPLICATIONS
@@ -84,7 +84,7 @@ def test_alarms_switched_off_by_reload(make_world: MakeWorld) -> None:
     world.start()
     world.run(2)
     assert world.woken
-    world.reload(BODY + "[alarms]\npsi = false\nthrottled = false\n")
+    world.reload(BODY + NO_ALARMS)
     world.woken.clear()
     world.run(5)
     assert world.woken == []

@@ -9,6 +9,7 @@ import pytest
 
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import WHOLE_NODE, Wake, WakeKind
 from koordlet.kernel import kill
 from koordlet.report import metrics
 from koordlet.report.decisions import Kind, Record
@@ -119,6 +120,28 @@ def test_a_leak_is_ended_and_nobody_else(make_world: MakeWorld, layout: str) -> 
     assert scalars[metrics.POD_EVICTION_DETAIL] == {("ns", "pod2", reason): 1.0}
 
 
+def test_a_leak_is_ended_between_two_ticks(make_world: MakeWorld) -> None:
+    """The alarm sounds when the threshold is reached, and not on and on where nobody may go."""
+    world, uids = furnish(make_world, "v2")
+    world.reload(SLO + "[alarms]\npsi = false\n")
+    (armed,) = [each for each in world.views.status().alarms if each.name == "memory /"]
+    assert armed.mechanism == "sampled"
+    world.run(0.4)
+    leak(world, uids["leak"], 3500)
+    world.run(0.1)
+    assert world.woken == [Wake(WakeKind.MEMORY, WHOLE_NODE)]
+    assert evictions(world)[0].result == "evicting"
+    assert "alarm /: memory in use has reached the threshold of eviction" in world.texts()
+    world.run(3)
+    assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
+    world.woken.clear()
+    leak(world, uids["web"], 5000)
+    world.run(30)
+    assert 1 <= len(world.woken) <= 3
+    world.reload(SLO + "[alarms]\npsi = false\n[strategies.memory-evict]\nenable = false\n")
+    assert "memory /" not in {each.name for each in world.views.status().alarms}
+
+
 def test_an_evicted_pod_leaves_the_metrics_page_after_a_while(make_world: MakeWorld) -> None:
     world, uids = furnish(make_world, "v1")
     leak(world, uids["leak"], 3500)
@@ -145,7 +168,8 @@ def test_one_that_hangs_is_killed_and_nobody_in_its_place(make_world: MakeWorld)
     world, uids = furnish(make_world, "v1")
     world.host.deaf.add(world.processes[uids["leak"]].pid)
     leak(world, uids["leak"], 3500)
-    world.run(2)
+    world.run(1)
+    assert [record.result for record in evictions(world)] == ["evicting"]
     assert alive(world, uids)["leak"]
     world.run(4)
     assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}

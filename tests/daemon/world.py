@@ -46,6 +46,7 @@ NO_ALARMS = """
 [alarms]
 psi = false
 throttled = false
+memory = false
 """
 _HEAD = """
 [node]

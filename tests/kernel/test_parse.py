@@ -144,7 +144,7 @@ def test_proc_stat_of_too_few_fields() -> None:
 def test_meminfo_of_machine_and_node() -> None:
     machine = parse.meminfo(MEMINFO)
     assert machine.total_bytes == 24684092 * 1024
-    assert machine.available_bytes == 300 * 1024
+    assert machine.available_bytes == parse_hot.memory_available_bytes(MEMINFO) == 300 * 1024
     assert machine.used_without_cache_bytes == (24684092 - 100 - 50 - 40) * 1024
     lines = [b"Node 1 " + x for x in MEMINFO.splitlines() if not x.startswith(b"MemAvailable")]
     node = parse.meminfo(b"\n".join(lines))
@@ -162,6 +162,7 @@ PARSERS: list[tuple[Callable[..., Any], bytes]] = [
     (parse.numa_stat, NUMA_V2),
     (parse.pressure, PSI),
     (parse_hot.pressure_some_total_us, PSI),
+    (parse_hot.memory_available_bytes, MEMINFO),
     (parse.proc_stat, PROC_STAT),
     (parse.meminfo, MEMINFO),
 ]

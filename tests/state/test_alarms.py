@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 
 import pytest
+from koordlet_fakefs import Process
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import WHOLE_NODE, Application, Container, Pod, Wake, WakeKind
+from koordlet.kernel.parse import meminfo
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.alarms import Alarms, Mechanism
 from koordlet.state.pressure import AlarmOptions
@@ -237,3 +239,53 @@ def test_an_expensive_sampler_reads_less() -> None:
     b.run(1.1)
     assert b.alarms.cost_cores == pytest.approx(0.02, rel=0.2)
     assert b.alarms._reads == 20
+
+
+LIMIT = 1 << 30
+
+
+def memory_bench(**options: object) -> tuple[Bench, Process]:
+    """No more than ``LIMIT`` is an alarm; all but twice that is free at first."""
+    b = bench(psi=False, **options)
+    total = meminfo(b.world.host.read("/proc/meminfo")).total_bytes
+    b.alarms.watch_memory(total - LIMIT)
+    return b, b.world.host.spawn("job")
+
+
+def test_memory_is_an_alarm_when_it_becomes_short_and_no_longer_than_a_while() -> None:
+    b, leak = memory_bench()
+    assert b.mechanisms() == {(WHOLE_NODE, WakeKind.MEMORY): Mechanism.SAMPLED}
+    assert b.alarms.sampling
+    b.run(2)
+    assert b.wakes == []
+    for _ in range(2):
+        b.wakes.clear()
+        b.world.host.set_memory(leak, LIMIT)
+        b.run(0.05)
+        assert b.wakes == [Wake(WakeKind.MEMORY, WHOLE_NODE)]
+        b.run(0.6)
+        assert len(b.wakes) == 2, "the first may have come too early for new figures"
+        b.run(20)
+        assert len(b.wakes) <= 3
+        b.world.host.set_memory(leak, 0)
+        b.run(1)
+    b.alarms.watch_memory(None)
+    assert not b.alarms.sampling
+    assert b.alarms.describe() == ()
+
+
+def test_memory_alarms_can_be_switched_off() -> None:
+    b, leak = memory_bench(memory=False)
+    b.world.host.set_memory(leak, LIMIT)
+    b.run(1)
+    assert not b.alarms.sampling
+    assert b.wakes == []
+
+
+def test_without_the_figure_there_is_no_alarm_and_the_reason_is_told() -> None:
+    b, _ = memory_bench()
+    b.world.host.faults.add("/proc/meminfo", op="read", errno=errno.EIO, times=None)
+    b.run(1)
+    (armed,) = b.alarms.describe()
+    assert (armed.mechanism, b.wakes) == (Mechanism.NONE, [])
+    assert "/proc/meminfo" in armed.reason
