@@ -24,9 +24,8 @@ from koordlet.daemon.wakes import Wakes
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.decision.why import Why
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import passed_on
 from koordlet.kernel.notify import Notifier
-from koordlet.kernel.probe import probe
+from koordlet.kernel.probe import grounds, probe
 from koordlet.kernel.unix_socket import SocketError
 from koordlet.report.decisions import Kind, Record
 from koordlet.report.health import Health
@@ -225,20 +224,20 @@ class Daemon:
             await self._guard.run_async("store", maintain)
 
     async def _probe(self) -> None:
-        """Find out what the kernel can do, again after a probe that failed and when other v2
-        controllers reach the cgroups below the root; ready is the daemon without it too."""
+        """Find out what the kernel can do, again after a probe that failed and when something
+        came or went that features rest on; ready is the daemon without it too."""
         paths, layout = self._config.paths, self.parts.cgroups.layout
         tried: frozenset[str] | None = None
 
         async def find() -> None:
             nonlocal tried
-            controllers = passed_on(self._host, layout)
-            if controllers == tried:
+            there = grounds(self._host, layout, paths.sys_root)
+            if there == tried:
                 return
             found = await probe(
                 self._host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root
             )
-            tried = controllers
+            tried = there
             self.engine.set_capabilities(found)
             self._wakes.changed()
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel import attempts, parse
+from koordlet.kernel import attempts, parse, resctrl
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
+from koordlet.kernel.host_files import TERWAY_DIR
+from koordlet.kernel.layout import Layout, passed_on
 from koordlet.kernel.scratch import NotHere, Scratch, scratch
 from koordlet.kernel.syscalls import SYSTEM_CALLS
 
@@ -183,6 +184,17 @@ FEATURES: tuple[Feature, ...] = (
     Feature("perf-hardware", "cycles per instruction are not measured", None),
 )
 """In the order they are tried: a quota must not stand in the way of what comes after it."""
+
+
+def grounds(host: Host, layout: Layout, sys_root: str = "/sys") -> frozenset[str]:
+    """What features rest on that comes and goes while a machine runs: as long as it is the same,
+    so is what ``probe`` finds. Raises OSError."""
+    places = (f"{resctrl.mount_point(sys_root)}/schemata", TERWAY_DIR)
+    found = {path for path in places if host.exists(path)}
+    smt = f"{sys_root}/devices/system/cpu/smt/active"
+    if host.exists(smt):
+        found.add(f"{smt}: {host.read(smt).decode().strip()}")
+    return passed_on(host, layout) | found
 
 
 async def probe(

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
-from koordlet_fakefs import FakeHost, shape
+from koordlet_fakefs import FakeHost, resctrl, shape
+from koordlet_fakefs.tree import Directory, resolve
 
 from koordlet.actuator.journal import Journal
 from koordlet.actuator.journal import load as load_journal
@@ -243,6 +244,27 @@ def test_a_probe_that_fails_is_tried_again_and_stops_nothing(
 
     heard = stage.play(scene)
     assert heard[0].startswith("READY=1")
+
+
+def test_what_is_mounted_later_is_found(stage: Stage) -> None:
+    """resctrl, without another start; and gone again."""
+
+    def supported(daemon: Daemon) -> bool:
+        found = {each.feature: each.supported for each in daemon.views.status().capabilities}
+        return found["resctrl.l3"]
+
+    async def scene(daemon: Daemon) -> None:
+        assert not supported(daemon)
+        sys, mounts = (resolve(stage.host.root, path) for path in ("/sys", "/sys/fs"))
+        assert isinstance(sys, Directory) and isinstance(mounts, Directory)
+        resctrl.mount(stage.host.machine, sys)
+        await asyncio.sleep(15)
+        assert supported(daemon)
+        del mounts.entries["resctrl"]
+        await asyncio.sleep(15)
+        assert not supported(daemon)
+
+    stage.play(scene)
 
 
 def test_an_address_in_use_does_not_stop_the_start(stage: Stage) -> None:
