@@ -38,7 +38,8 @@ HURT_SHARE = 0.1
 REFAULT_SHARE = 0.5
 """Half of what was asked for came back: it was in use."""
 PROGRESS_SHARE = 0.25
-"""With less of what was asked for there is nothing that could be reclaimed."""
+"""With less of what was asked for the step was too large for the time that a request has: a disk
+may be slow. With less than the least step there is nothing that could be reclaimed."""
 LONGEST_WAIT_S = 64.0
 
 
@@ -192,10 +193,12 @@ def _paced(now: float, read: Reading, before: Track | None, wanted_bytes: int) -
         return Track(now, read, max(step // 2, LEAST_STEP_BYTES), wait_s=wait_s), 0
     if before.asked_bytes:
         given = max(read.stolen_bytes - last.stolen_bytes, last.usage_bytes - read.usage_bytes)
-        if given < before.asked_bytes * PROGRESS_SHARE:
+        enough = before.asked_bytes * PROGRESS_SHARE
+        if given < min(enough, LEAST_STEP_BYTES):
             wait_s = min(max(wait_s * 2, 1.0), LONGEST_WAIT_S)
             return Track(now, read, LEAST_STEP_BYTES, 0, wait_s, now + wait_s), 0
-        step, wait_s = min(step * 2, MOST_STEP_BYTES), 0.0
+        step = min(step * 2, MOST_STEP_BYTES) if given >= enough else given
+        wait_s = 0.0
     size = min(wanted_bytes, step)
     return Track(now, read, step, size, wait_s), size
 

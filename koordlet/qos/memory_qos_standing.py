@@ -30,6 +30,8 @@ from koordlet.qos.memory_qos_values import (
 
 RECLAIM = "memory.reclaim"
 """The capability: memory can be taken back from a cgroup on demand."""
+PRESSURE = "psi-cgroup"
+"""The capability: a cgroup tells how long its tasks wait."""
 _FLOORS = (
     (Resource.MEMORY_MIN, "minLimitPercent"),
     (Resource.MEMORY_LOW, "lowLimitPercent"),
@@ -193,6 +195,13 @@ def _notes(found: _Found) -> Iterator[Why]:
             reasons.append(f"{resource} ({capability.why if capability else 'not probed'})")
         text = f"left out, because this kernel does not have it: {'; '.join(reasons)}"
         yield Why("memory-qos.unsupported", text)
+    pressure = node.capabilities.get(PRESSURE)
+    if found.throttled and pressure is not None and not pressure.supported:
+        text = (
+            f"memory.high is set, and nobody will notice work that gets stuck at it: {PRESSURE} "
+            f"({pressure.why})"
+        )
+        yield Why("memory-qos.unwatched", text, (Input("cgroups", len(found.throttled)),))
     if found.unknown:
         titles = sorted({title for title, _ in found.unknown})
         left_out = " and no ".join(sorted({what for _, what in found.unknown}))

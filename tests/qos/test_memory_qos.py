@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.decision.resource import UNLIMITED
-from koordlet.decision.snapshot import Resources
+from koordlet.decision.snapshot import Capability, Resources
 from koordlet.protocol.slo import MemoryQOS, NodeSLOSpec
 from koordlet.qos.memory_qos import LOOK_S
 from tests.qos.build import Kernel, app, bare, snapshot
@@ -266,6 +266,21 @@ def test_what_the_kernel_lacks_is_told_once_and_not_planned() -> None:
     (note,) = [n for n in stock.notes if n.rule == "memory-qos.reclaims"]
     assert "memory.wmark_ratio" in note.text
     assert not [n for n in stock.notes if n.rule == "memory-qos.unsupported"]
+
+
+@pytest.mark.parametrize("percent", [90, 0])
+@pytest.mark.parametrize("supported", [True, False, None])
+def test_a_watch_that_sees_nothing_is_told(percent: int, supported: bool | None) -> None:
+    """Some distributions boot with psi=0."""
+    pod = sized("l", "LS", "Burstable", (GIB, 2 * GIB))
+    node = machine(STOCK)
+    if supported is not None:
+        psi = Capability("psi-cgroup", supported, "cpu.pressure: EOPNOTSUPP")
+        node = msgspec.structs.replace(node, capabilities={**node.capabilities, "psi-cgroup": psi})
+    found = decide(taken(node, pods=[pod], spec=slo(ls=on(throttling_percent=percent))))
+    told = [note.text for note in found.notes if note.rule == "memory-qos.unwatched"]
+    assert bool(told) is (supported is False and percent > 0)
+    assert all("EOPNOTSUPP" in text for text in told)
 
 
 @pytest.mark.parametrize(

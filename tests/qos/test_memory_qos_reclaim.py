@@ -93,6 +93,17 @@ def test_steps_double_while_it_costs_nothing_and_stop_when_it_hurts() -> None:
     assert asked(over) == {} and over.memory.tracks == {}
 
 
+def test_a_slow_disk_gets_smaller_steps_and_no_rest() -> None:
+    """A request is given up when its time is over; that is not the same as nothing to take."""
+    before, stolen = step(kernel(GIB), 0), 0
+    for second in range(1, 30):
+        (size,) = asked(before).values()
+        stolen += min(size, 3 * MIB)
+        before = step(kernel(GIB, stolen=stolen), float(second), before)
+        assert "memory-qos.not-reclaimable" not in {note.rule for note in before.notes}
+    assert 3 * MIB <= asked(before)[BOX] <= 24 * MIB
+
+
 def test_what_cannot_be_reclaimed_is_left_alone_longer_and_longer() -> None:
     before, tries, notes = None, [], set()
     for second in range(200):
