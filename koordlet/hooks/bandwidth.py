@@ -23,6 +23,12 @@ TERWAY = "terway-qos"
 CLASSES = (QoSClass.LS, QoSClass.BE)
 """The classes whose ``networkQOS`` counts."""
 
+_WITHOUT = {
+    "lsr_class": "lsrClass.networkQOS: LSE and LSR are in the class of lsClass",
+    "system_class": "systemClass.networkQOS: SYSTEM has what lsClass and beClass are not promised",
+}
+"""Other sections of the NodeSLO that may have one, and what happens instead."""
+
 
 class NodeBandwidth(msgspec.Struct, frozen=True):
     """``shares`` has the classes with an enabled ``networkQOS`` alone. Where ``total_bps`` is set
@@ -52,6 +58,10 @@ def of_node(snapshot: Snapshot) -> NodeBandwidth:
     if total < 0:
         problems.append(f"totalNetworkBandwidth {total} is negative; it is ignored")
         total = 0
+    for name, instead in _WITHOUT.items():
+        block = getattr(strategy, name, None)
+        if block is not None and block.network_qos is not None and block.network_qos.enable:
+            problems.append(f"resourceQOSStrategy.{instead}; it is ignored")
     shares = {}
     for qos in CLASSES:
         block = getattr(strategy, SLO_SECTION_OF_QOS[qos], None)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level, Subject
 from koordlet.decision.traffic import MAJOR, Member, Rate, Share, TrafficPlan
+from koordlet.hooks.bandwidth import of_node
 from koordlet.hooks.combine import combine
 from koordlet.hooks.traffic import BE, LS, SYSTEM, hook, traffic
 from koordlet.protocol.slo import NetworkQOS
@@ -84,6 +85,16 @@ def test_promises_above_the_link_count_in_proportion() -> None:
     notes = combine((hook(),), Subject(Level.NODE, ""), machine(spec=spec)).notes
     [told] = [note for _, note in notes if note.rule == "network-qos.promises"]
     assert "egressRequest of all classes together is 1500000000 bits/s" in told.text
+
+
+@pytest.mark.parametrize("policy", ["tc", "terway-qos"])
+def test_a_section_that_does_not_count_is_told(policy: str) -> None:
+    asks = NetworkQOS(True, egress_request=10)
+    found = of_node(machine(spec=network_slo(policy, "1G", lsr=asks, system=asks, ls=asks)))
+    assert [problem.split(":")[0] for problem in found.problems] == [
+        "resourceQOSStrategy.lsrClass.networkQOS",
+        "resourceQOSStrategy.systemClass.networkQOS",
+    ]
 
 
 @pytest.mark.parametrize(
