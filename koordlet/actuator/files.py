@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from koordlet.actuator.conflict import Conflict
 from koordlet.actuator.journal import Contents, Entry, Journal, Original
 from koordlet.actuator.merge import Key, ancestors
+from koordlet.actuator.order import RESET_TO
 from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
@@ -169,6 +170,16 @@ class Files:
     def has_ours(self, key: Key, found: Value) -> bool:
         """The same for some of ``found``: of several processes one holds a value of ours."""
         return any(self._is_ours(key, part) for part in parts(key.resource, found))
+
+    def was_reset(self, key: Key, found: Value) -> bool:
+        """Whether ``found`` is what the kernel left there when somebody else took a lock of ours
+        off: nobody chose it, so it is no second writer's."""
+        value = RESET_TO.get(key.resource)
+        return (
+            value is not None
+            and self.entries[key].original.coupled
+            and self._knobs.equal(key.resource, value, found)
+        )
 
     def _is_ours(self, key: Key, found: Value) -> bool:
         entry, holds = self.entries[key], self.state(key).holds

@@ -45,6 +45,7 @@ def show(turn: Turn) -> None:
         restores = pending.merged is None
         result = Result.WOULD_RESTORE if restores else Result.WOULD_WRITE
         turn.tell(key, pending.path, result, pending.change.old, text=pending.text)
+    turn.files.forget(turn.finished)
 
 
 def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
@@ -74,7 +75,7 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             fresh = turn.files.original(
                 key, path, found, merged.owner, turn.time, inherits=merged.inherits
             )
-        elif not opening and not turn.files.is_ours(key, found):
+        elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if not _answer_conflict(turn, key, path, merged, found, state):
                 return
             text = f"somebody else had written {found}"
@@ -108,7 +109,8 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             turn.finished.append(key)
             turn.tell(key, original.path, Result.RESTORED, found, text="already as found")
             return
-        kept = turn.force or opening or original.coupled or turn.files.has_ours(key, found)
+        kept = turn.force or opening or turn.files.has_ours(key, found)
+        kept = kept or turn.files.was_reset(key, found)
     except FAILURES as error:
         _unreadable(turn, key, original.path, None, error)
         return
@@ -174,6 +176,13 @@ def _lock(turn: Turn, key: Key) -> _Lock:
     except FAILURES:
         return _Lock.NONE
     return _Lock.ON if is_on else _Lock.NONE
+
+
+def _unlocked(turn: Turn, key: Key, found: Value) -> bool:
+    """Whether somebody else has just taken off a lock that we still hold on to."""
+    lock = _LOCKED_BY.get(key.resource)
+    held = lock is not None and Key(key.cgroup, lock) in turn.files.entries
+    return held and turn.files.was_reset(key, found)
 
 
 def _pending_lock(turn: Turn, key: Key) -> _Lock | None:

@@ -53,6 +53,10 @@ LOCKS: Mapping[Resource, tuple[Resource, ...]] = {Resource.CPU_IDLE: (Resource.C
 """Coupled originals: while the key is 1 the files listed cannot be written, and leaving it resets
 them. So their originals are journaled together with the key's, and restored after it."""
 
+RESET_TO: Mapping[Resource, Value] = {Resource.CPU_SHARES: 1024}
+"""What a lock leaves in a file when it goes off (``sched_group_set_idle`` in kernel/sched/fair.c
+sets NICE_0_LOAD; on v2 that reads as weight 100)."""
+
 # The order inside one cgroup while growing; shrinking is the reverse. A limit rises before what
 # must fit below it.
 _TREE = (

@@ -122,13 +122,14 @@ def _coupled(turn: Turn, key: Key, pending: Pending) -> list[Original]:
     for resource in LOCKS.get(key.resource, ()):
         file = Key(key.cgroup, resource)
         entry = turn.files.entries.get(file)
-        if entry is not None and entry.original.coupled:
-            continue
-        if entry is not None:
-            originals.append(msgspec.structs.replace(entry.original, coupled=True))
-            continue
         with contextlib.suppress(*FAILURES):
             path, found = turn.knobs.path(*file), turn.knobs.read(*file)
+            if entry is not None and (
+                turn.files.is_ours(file, found) or turn.files.was_reset(file, found)
+            ):
+                if not entry.original.coupled:
+                    originals.append(msgspec.structs.replace(entry.original, coupled=True))
+                continue
             original = turn.files.original(file, path, found, pending.merged.owner, turn.time)
             originals.append(msgspec.structs.replace(original, coupled=True))
     return originals
