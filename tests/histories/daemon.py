@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from koordlet.actuator.journal import Journal
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, restore
 from koordlet.config.load import Loaded
+from koordlet.config.schema import Config
+from koordlet.daemon import options
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.parts import Callbacks, build, journal_path
 from koordlet.daemon.reload import until_restart
 from koordlet.daemon.views import Views
 from koordlet.decision.snapshot import Capability, Wake
+from koordlet.decision.strategy import Strategy
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.layout import detect
@@ -31,7 +34,9 @@ from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import boot_id
 from koordlet.report.decisions import Record
 from tests.daemon.world import World
+from tests.histories import rival
 from tests.histories.machine import Machine
+from tests.histories.wants import Wants
 
 FOUND: dict[tuple[object, ...], list[Capability]] = {}
 """What the probe found on a kind of machine: the same each time."""
@@ -83,7 +88,9 @@ class Disk:
 class Daemon(World):
     """``outcomes``, ``records``: what was heard since the last look. ``alive``: it runs."""
 
-    def __init__(self, machine: Machine, directory: Path, loaded: Loaded) -> None:
+    def __init__(
+        self, machine: Machine, directory: Path, loaded: Loaded, count: Callable[[str], None]
+    ) -> None:
         self.machine = machine
         self.host: FakeHost = machine.real
         self.directory = directory
@@ -99,6 +106,9 @@ class Daemon(World):
         self.restored = False
         """By order of an administrator: it writes nothing until a reload or a restart."""
         self.starts = 0
+        self.wants = Wants(count)
+        self.rival = 0
+        """Seed of what the rival wants; 0: there is none."""
 
     def start(self, features: tuple[str, ...] = ()) -> None:
         """As `Daemon.run` does, with the probe made at once."""
@@ -107,7 +117,9 @@ class Daemon(World):
         self.parts = build(self.host, self.loaded.config, self._callbacks())
         self.alive, self.restored = True, False
         self.starts += 1
-        self.engine = Engine(self.parts, self.loaded)
+        self._follow_actuator()
+        with self._with_rival():
+            self.engine = Engine(self.parts, self.loaded)
         # In this thread: a history is the same each time.
         self.engine.reclaims._reclaimer._start = lambda work: work()
         self.views = Views(self.engine, lambda: None)
@@ -123,7 +135,8 @@ class Daemon(World):
     def take(self, loaded: Loaded) -> None:
         """A configuration that was read again."""
         loaded, found = until_restart(self.engine.loaded, loaded)
-        self.engine.reconfigure(loaded)
+        with self._with_rival():
+            self.engine.reconfigure(loaded)
         self.engine.reclaims._reclaimer._start = lambda work: work()
         self.views.took(loaded, found)
         self.loaded, self.restored = loaded, False
@@ -205,6 +218,27 @@ class Daemon(World):
 
         self.parts.tell = told  # type: ignore[method-assign]
         self.engine.reclaims._tell = told
+
+    def _follow_actuator(self) -> None:
+        """Whichever there will be: a change of the mode makes another."""
+        act = self.parts._act
+
+        def again(*journal: Any, **mode: Any) -> None:
+            act(*journal, **mode)
+            self.wants.follow(self.parts)
+
+        self.parts._act = again  # type: ignore[method-assign]
+        self.wants.follow(self.parts)
+
+    @contextmanager
+    def _with_rival(self) -> Iterator[None]:
+        enabled = options.enabled_strategies
+
+        def with_rival(config: Config) -> tuple[Strategy, ...]:
+            return (*enabled(config), *([rival.strategy(self.rival)] if self.rival else []))
+
+        with mock.patch.object(options, "enabled_strategies", with_rival):
+            yield
 
     def _probe(self) -> list[Capability]:
         options = self.host.options

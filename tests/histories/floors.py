@@ -10,7 +10,7 @@ from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.protocol.cpuset import parse_cpulist
 from tests.histories.machine import APPLICATIONS, CPUS, MEMORY_BYTES
 from tests.histories.pods import Pod
-from tests.histories.policies import minimum_percent
+from tests.histories.policies import FAST, minimum_percent
 
 if TYPE_CHECKING:
     from tests.histories.history import History
@@ -56,6 +56,8 @@ def _keeps_what_it_asked_for(history: History, cgroup: str, pod: Pod | None) -> 
     quota = twin.cores
     if asked is not None and asked.limit_cpu_milli is not None:
         quota = min(quota, asked.limit_cpu_milli / 1000)
+    if history.policy.fast:
+        quota /= FAST
     check(real.cores >= quota - 1e-6, f"{where}: CPU limit {real.cores}, asked for {quota}")
     shares = twin.number(Resource.CPU_SHARES)
     if asked is not None and asked.request_cpu_milli is not None:
@@ -141,7 +143,7 @@ def _quotas(history: History) -> None:
 def _best_effort_minimum(history: History) -> None:
     """Of pods and applications of best effort together."""
     percent = minimum_percent(history.policy)
-    if not percent or history.policy.observe or history.daemon.restored:
+    if not percent or history.policy.observe or history.daemon.restored or history.policy.rival:
         return
     machine = history.machine
     groups = [machine.best_effort, *(a for a in machine.apps if APPLICATIONS[a] == "BE")]

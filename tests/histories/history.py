@@ -55,8 +55,14 @@ class History:
         for name in APPLICATIONS:
             if chance.random() < 0.7:
                 self.machine.add_app(name, chance)
-        self.daemon = Daemon(self.machine, directory, policies.loaded(self.policy, directory))
+        self.daemon = Daemon(
+            self.machine,
+            directory,
+            policies.loaded(self.policy, directory),
+            lambda what: self.watch.count(what),
+        )
         self.watch = Watch(self)
+        self.daemon.rival = self.policy.rival
         self.calm_s = self.settled_s = 0.0
         self._changed_s = -1000.0
         self._hindered_s = -1000.0
@@ -126,7 +132,7 @@ class History:
         self._changed_s = self.machine.real.monotonic()
 
     def take(self, policy: policies.Policy) -> None:
-        self.policy = policy
+        self.policy, self.daemon.rival = policy, policy.rival
         loaded = policies.loaded(policy, self.directory)
         self.changed()
         if self.daemon.alive:

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING
 from koordlet_fakefs import Process
 
 from koordlet.actuator.evict import EvictResult
+from koordlet.actuator.files import State
+from koordlet.actuator.merge import Key
 from koordlet.decision.plan import Result
-from koordlet.decision.resource import Value
+from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
+from tests.histories import policies
 from tests.histories.floors import check, check_floors
 from tests.histories.machine import APPLICATIONS, settings_of, unhindered
 from tests.histories.policies import PER_MINUTE
@@ -27,9 +30,6 @@ OVERWRITES = 7
 _DEEDS = frozenset({"memory.reclaim", "cgroup.kill", "cgroup.procs", "tasks", "freezer.state"})
 """Written to do something, not to set it. (A frozen application is a setting too: the look at the
 end sees it.)"""
-
-
-_LOCKED_BY_IDLE = frozenset({"cpu.shares", "cpu.weight", "cpu.weight.nice"})
 
 
 class Watch:
@@ -123,6 +123,21 @@ class Watch:
         with unhindered(self.history.machine.real):
             self._journaled()
             check_floors(self.history)
+            if daemon.alive and not daemon.parts.observing and not self.history.troubled:
+                daemon.wants.check(self._need_not_hold)
+
+    def _need_not_hold(self, file: tuple[str, Resource], path: str) -> bool:
+        """What was refused is told, and waits; nor is a second writer fought. ``cpu.idle`` locks
+        the shares."""
+        machine = self.history.machine
+        state = self.history.daemon.parts.actuator._files.states.get(Key(*file))
+        if state is not None and (state.refusal is not None or self._waits(state, path)):
+            return True
+        idle = file[0], Resource.CPU_IDLE
+        return file[1] is Resource.CPU_SHARES and machine.knobs.read(*idle) == 1
+
+    def _waits(self, state: State, path: str) -> bool:
+        return state.conflict is not None and path in self.history.machine.poked_s
 
     def _outcomes(self) -> None:
         daemon = self.history.daemon
@@ -172,26 +187,29 @@ class Watch:
                 while times[0] <= now - 60:
                     times.popleft()
                 check(len(times) <= PER_MINUTE, f"{record.owner}: {len(times)} evictions a minute")
-                self._may_be_evicted(record.cgroup)
+                self._may_be_evicted(record.cgroup, record.why.rule.rpartition(".")[2])
         history.daemon.records.clear()
         for process in self._died:
             self._may_have_died(process)
         self._died.clear()
 
-    def _may_be_evicted(self, cgroup: str) -> None:
+    def _may_be_evicted(self, cgroup: str, feature: str) -> None:
+        history = self.history
         if cgroup in APPLICATIONS:
             check(APPLICATIONS[cgroup] == "BE", f"application {cgroup} was to be evicted")
+            asked = history.policy.evict == "stop" or history.troubled
+            check(asked, f"application {cgroup} was stopped: evict = {history.policy.evict}")
             return
-        pods = [pod for pod in self.history.machine.pods.values() if pod.groups.pod == cgroup]
+        pods = [pod for pod in history.machine.pods.values() if pod.groups.pod == cgroup]
         check(pods, f"{cgroup} was to be evicted, which is no pod and no application")
-        labels = pods[0].facts.labels or {}
-        enabled = labels.get("koordinator.sh/eviction-enabled")
-        check(pods[0].qos not in ("LSE", "LSR", "SYSTEM"), f"{cgroup} ({pods[0].qos}) was evicted")
-        check(enabled != "false", f"{cgroup} was evicted although it says no")
-        check(
-            pods[0].qos == "BE" or (enabled == "true" and pods[0].priority <= 7999),
-            f"{cgroup} ({pods[0].qos}, {pods[0].facts.priority}, {enabled}) was evicted",
-        )
+        pod = pods[0]
+        check(pod.qos not in ("LSE", "LSR", "SYSTEM"), f"{cgroup} ({pod.qos}) was evicted")
+        about = f"{cgroup} ({pod.qos}, {pod.facts.priority}) was evicted by {feature}"
+        told = f"{pod.facts.labels} {pod.facts.annotations}"
+        check(pod.lets(feature), f"{about} although it says {told}")
+        if not feature.startswith("BE"):
+            most = min(policies.highest_priority(history.policy, feature), 7999)
+            check(pod.priority <= most or history.troubled, f"{about}, which may go up to {most}")
 
     def _may_have_died(self, process: Process) -> None:
         machine = self.history.machine
@@ -278,9 +296,6 @@ class Watch:
             return True  # a full disk: then every value counts as ours
         if path in self.coincided:
             return True
-        directory, _, name = path.rpartition("/")
-        if name in _LOCKED_BY_IDLE and f"{directory}/cpu.idle" in self.history.machine.poked_s:
-            return True  # the kernel has reset it then: what came later is taken for that
         if path.endswith("cpuset.cpus") and self._is_below_poked(path):
             return True  # a copy of ours below a list that is somebody else's now
         if (
@@ -315,7 +330,7 @@ def objects_of_gone(history: History) -> Iterator[str]:
         "alarms armed": [each.source for each in parts.alarms.describe()],
         "evictor failed": list(engine.evictions._evictor._failed),
         "evictor cases": list(engine.evictions._evictor._cases),
-        "journal": list(parts.journal.entries),
+        "journal": [] if parts.observing else list(parts.journal.entries),
         "problems": list(parts.problems),
         "pods": [pod.uid for pod in parts.state.pods()],
     }

@@ -248,12 +248,14 @@ class Machine:
 
     # --- Looks
 
+    def set_memory(self, process: Process, size: int) -> None:
+        self.memory_bytes[process.pid] = size
+        self.real.set_memory(process, size)
+
     def exceeds_its_limit(self, pod: Pod) -> bool:
         """Of memory: then the kernel ends its processes."""
-        asked = pod.facts.resources or Resources()
-        limit = asked.limit_batch_memory_bytes or asked.limit_memory_bytes
         sizes = [self.memory_bytes.get(process.pid, 0) for process in pod.processes]
-        return limit is not None and sum(sizes) > limit
+        return sum(sizes) > pod.memory_limit_bytes
 
     def processes(self) -> Iterator[Process]:
         for pod in self.pods.values():

@@ -44,6 +44,21 @@ class Pod:
         return self.qos == "BE" or self.kube == "besteffort"
 
     @property
+    def memory_limit_bytes(self) -> int:
+        """Without a limit that of any machine."""
+        asked = self.facts.resources or Resources()
+        return asked.limit_batch_memory_bytes or asked.limit_memory_bytes or 1 << 62
+
+    def lets(self, feature: str) -> bool:
+        """Whether its owner lets ``feature`` evict it."""
+        labels, annotations = self.facts.labels or {}, self.facts.annotations or {}
+        enabled = labels.get("koordinator.sh/eviction-enabled")
+        told = annotations.get(EVICTION_POLICY)
+        if enabled == "false" or (told is not None and f'"{feature}"' not in told):
+            return False
+        return enabled == "true" or (feature.startswith("BE") and self.qos == "BE")
+
+    @property
     def cgroups(self) -> tuple[str, ...]:
         return (self.groups.pod, *self.groups.containers)
 
@@ -56,7 +71,7 @@ def priority_of(chance: random.Random, qos: str) -> int | None:
 
 def labels_of(chance: random.Random, qos: str) -> dict[str, str]:
     labels = {"koordinator.sh/qosClass": qos} if qos else {}
-    if chance.random() < 0.3:
+    if chance.random() < 0.5:
         labels["koordinator.sh/eviction-enabled"] = chance.choice(("true", "false", "maybe"))
     if chance.random() < 0.1:
         labels["koordinator.sh/core-sched-policy"] = "exclusive"
@@ -73,16 +88,21 @@ _ANNOTATIONS = (
     ("koordinator.sh/memoryQOS", '{"policy":"sometimes"}'),
     ("scheduling.koordinator.sh/resource-status", '{"cpuset":"2-3"}'),
     ("scheduling.koordinator.sh/resource-status", '{"cpuset":"9-99"}'),
-    ("koordinator.sh/eviction-policy", '["BECPUEvict"]'),
     ("koordinator.sh/resctrl", '{"llc":{"schemata":{"range":[0,30]}}}'),
     ("koordinator.sh/container-oom-score-adj", "100"),
 )  # fmt: skip
 
 
+EVICTION_POLICY = "koordinator.sh/eviction-policy"
+_EVICTION_POLICIES = ('["BECPUEvict"]', '["BEMemoryEvict","MemoryEvict"]', "[]", "BEMemoryEvict")
+
+
 def annotations_of(chance: random.Random, qos: str) -> dict[str, str]:
-    if chance.random() < 0.6:
-        return {}
-    found = dict([chance.choice(_ANNOTATIONS)])
+    found: dict[str, str] = {}
+    if chance.random() < 0.15:
+        found[EVICTION_POLICY] = chance.choice(_EVICTION_POLICIES)
+    if chance.random() < 0.4:
+        found |= [chance.choice(_ANNOTATIONS)]
     if qos not in ("LSR", "LSE"):
         found.pop("scheduling.koordinator.sh/resource-status", None)
     return found

@@ -18,6 +18,7 @@ import pytest
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded, load
 from koordlet.config.origins import leaves
+from koordlet.protocol.slo import ResourceThresholdStrategy
 from tests.histories.machine import APPLICATIONS
 
 _THRESHOLDS = (
@@ -97,6 +98,12 @@ cool_down_seconds = 2
 max_per_minute = {PER_MINUTE}
 cool_down_seconds = 1
 """
+FAST = 1.25
+"""As many times as a normal CPU."""
+_FAST = f"""
+[node.annotations]
+"node.koordinator.sh/cpu-normalization-ratio" = "{FAST}"
+"""
 _REFUSED = (
     """[slo.resourceUsedThresholdWithBE]
     memoryEvictThresholdPercent = 30
@@ -110,7 +117,8 @@ _REFUSED = (
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Which piece of each table is in force; ``off``: strategies and hooks switched off."""
+    """Which piece of each table is in force; ``off``: strategies and hooks switched off. ``fast``:
+    the CPU is faster than a normal one. ``rival``: what the rival wants, see there."""
 
     thresholds: int = 0
     burst: int = 0
@@ -120,7 +128,8 @@ class Policy(msgspec.Struct, frozen=True):
     observe: bool = False
     restore_on_stop: bool = False
     off: frozenset[str] = frozenset()
-    reserved: str = ""
+    fast: bool = False
+    rival: int = 0
 
 
 def first(chance: random.Random) -> Policy:
@@ -131,6 +140,8 @@ def first(chance: random.Random) -> Policy:
         chance.randrange(len(_QOS)),
         chance.randrange(len(_SYSTEM)),
         chance.choice(("never", "stop", "freeze")),
+        fast=chance.random() < 0.3,
+        rival=chance.choice((0, 0, chance.getrandbits(16))),
     )
 
 
@@ -156,19 +167,40 @@ def switched(policy: Policy, chance: random.Random) -> Policy:
     return msgspec.structs.replace(policy, off=policy.off ^ {chance.choice(switches)})
 
 
+def squeezing(policy: Policy, chance: random.Random) -> Policy:
+    """With another threshold above which somebody has to go."""
+    found = [n for n, text in enumerate(_THRESHOLDS) if "Evict" in text]
+    return msgspec.structs.replace(policy, thresholds=chance.choice(found))
+
+
+def highest_priority(policy: Policy, feature: str) -> int:
+    """Of those whom ``feature`` may evict, where not the class BE is what counts."""
+    rules = _thresholds(policy)
+    told = (
+        rules.allocatable_evict_priority_threshold
+        if "Allocatable" in feature
+        else rules.evict_enabled_priority_threshold
+    )
+    return -1 if told is None else told
+
+
 def minimum_percent(policy: Policy) -> int:
     """Of the node's CPU, which best effort always gets; 0 where suppress is off or has none."""
     if "strategies.cpu_suppress" in policy.off:
         return 0
-    slo = _piece("resourceUsedThresholdWithBE", _THRESHOLDS[policy.thresholds]).slo
-    rules = slo.resource_used_threshold_with_be
-    assert rules is not None
+    rules = _thresholds(policy)
     return (rules.cpu_suppress_min_percent or 0) if rules.enable else 0
+
+
+def _thresholds(policy: Policy) -> ResourceThresholdStrategy:
+    slo = _piece("resourceUsedThresholdWithBE", _THRESHOLDS[policy.thresholds]).slo
+    assert slo.resource_used_threshold_with_be is not None
+    return slo.resource_used_threshold_with_be
 
 
 def loaded(policy: Policy, directory: Path) -> Loaded:
     """The configuration of ``policy`` for a daemon with its files in ``directory``."""
-    base = _read(_BASE)
+    base = _read(_BASE + _FAST if policy.fast else _BASE)
     config = base.config
     for switch in policy.off:
         config = _switched_off(config, switch)
@@ -210,6 +242,7 @@ def _applications(evict: str) -> str:
     return "".join(
         f'[[applications]]\nname = "{name}"\ncgroup = "{name}"\nqos = "{qos}"\n'
         f'evict = "{evict if qos == "BE" else "never"}"\n'
+        'memory_request = "256Mi"\n'
         for name, qos in APPLICATIONS.items()
     )
 

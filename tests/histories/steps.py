@@ -67,10 +67,26 @@ def _memory(history: History, chance: random.Random) -> None:
         if process.alive:
             with suppress(OSError):
                 size = chance.choice((20, 200, 800, 2000)) * MIB
-                history.machine.memory_bytes[process.pid] = size
-                history.machine.real.set_memory(process, size)
+                history.machine.set_memory(process, size)
                 if process.alive and chance.random() < 0.3:
                     history.machine.real.read_files(process, size)
+
+
+def _squeeze(history: History, chance: random.Random) -> None:
+    """Memory or CPU becomes so scarce that somebody has to go."""
+    history.take(policies.squeezing(history.policy, chance))
+    for processes in history.machine.apps.values():
+        for process in processes:
+            if process.alive:
+                history.machine.set_memory(process, 1500 * MIB)
+    for pod in history.machine.pods.values():
+        for process in pod.processes:
+            if process.alive and chance.random() < 0.7:
+                size = min(pod.memory_limit_bytes // 2, chance.choice((700, 1800)) * MIB)
+                history.machine.set_memory(process, size)
+                history.machine.real.set_demand(process, CPUS)
+    for _ in range(3):
+        history.second()
 
 
 def _slo(history: History, chance: random.Random) -> None:
@@ -83,6 +99,12 @@ def _bad_configuration(history: History, chance: random.Random) -> None:
 
 def _switch(history: History, chance: random.Random) -> None:
     history.take(policies.switched(history.policy, chance))
+
+
+def _rival(history: History, chance: random.Random) -> None:
+    """Somebody else in koordlet wants files that it sets already, something else, or no more."""
+    seed = chance.choice((0, chance.getrandbits(16)))
+    history.take(msgspec.structs.replace(history.policy, rival=seed))
 
 
 def _mode(history: History, chance: random.Random) -> None:
@@ -333,10 +355,12 @@ KINDS: dict[str, tuple[Play, int]] = {
     "application": (_application, 4),
     "load": (_load, 8),
     "memory": (_memory, 6),
+    "squeeze": (_squeeze, 4),
     "slo": (_slo, 8),
     "bad configuration": (_bad_configuration, 1),
     "switch": (_switch, 4),
     "mode": (_mode, 1),
+    "rival": (_rival, 4),
     "applications evict": (_applications_evict, 1),
     "refusal": (_refusal, 5),
     "short read": (_short_read, 1),
