@@ -17,8 +17,9 @@ from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.server import AdminServer
 from koordlet.kernel.door import MAX_CONNECTIONS
 from koordlet.kernel.unix_socket import SocketError
-from tests.admin.fake_daemon import START, FakeDaemon
+from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served, serving
+from tests.admin.samples import START
 
 
 def test_every_call_answers_what_the_daemon_says(served: Served) -> None:

@@ -1,0 +1,218 @@
+"""One of each view of the local API, with every field set."""
+
+from __future__ import annotations
+
+from koordlet.admin import model as m
+from koordlet.admin.strategies import (
+    Lack,
+    LastDecision,
+    StrategyArgument,
+    StrategyRow,
+    StrategyState,
+)
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Fault
+from koordlet.decision.strategy import Level, Stage
+from koordlet.decision.why import Input, Why
+from koordlet.hooks.describe import Action, HookRow, Need
+
+START = 1_800_000_000.0
+
+WHY = Why(
+    rule="cpu-suppress.allowance",
+    text="BE may use 1.25 cores: 65 % of 4 cores minus 1.35 used by others.",
+    inputs=(
+        Input(name="node_cpu_usage", value=1.35, unit="cores", window_s=30.0, age_s=0.5),
+        Input(name="capacity", value=4000, unit="milli-cores"),
+        Input(name="policy", value="cpuset"),
+        Input(name="enabled", value=True),
+        Input(name="batch_request", value=None),
+    ),
+)
+WRITTEN = m.DecisionView(
+    time=START + 60,
+    owner="cpu-suppress",
+    result="written",
+    why=WHY,
+    wake="tick",
+    cgroup="kubepods/besteffort",
+    resource="cpuset.cpus",
+    previous="0-3",
+    wanted="2-3",
+)
+REFUSED = m.DecisionView(
+    time=START + 61,
+    owner="cpu-qos",
+    result="refused",
+    why=Why(rule="cpu-qos.idle", text="BE runs at idle priority."),
+    wake="psi",
+    cgroup="demo.slice/be",
+    resource="cpu.idle",
+    previous="0",
+    wanted="1",
+    detail="EINVAL writing /sys/fs/cgroup/demo.slice/be/cpu.idle",
+)
+POD = m.PodView(
+    kind=m.PodKind.POD,
+    uid="8f2c1a5e-0000-4000-8000-000000000001",
+    name="web-0",
+    namespace="shop",
+    qos="LS",
+    kube_qos="Burstable",
+    cgroup="kubepods/burstable/pod8f2c1a5e-0000-4000-8000-000000000001",
+    priority=9000,
+    cpu_cores=1.25,
+    memory_bytes=300 * 2**20,
+    throttled_ratio=0.02,
+    pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
+    containers=(
+        m.ContainerView(
+            id="containerd://4f0c",
+            name="server",
+            cgroup="kubepods/burstable/pod8f2c1a5e-0000-4000-8000-000000000001/4f0c",
+            cpu_cores=1.25,
+            memory_bytes=300 * 2**20,
+            throttled_ratio=0.02,
+        ),
+    ),
+    origins={"qos": "cgroupfs", "name": "static"},
+    faults=(Fault(subject="pod shop/web-0", path="scheduling.koordinator.sh/x", message="bad"),),
+)
+APPLICATION = m.PodView(
+    kind=m.PodKind.APPLICATION,
+    uid="",
+    name="batch",
+    namespace="",
+    qos="BE",
+    kube_qos="",
+    cgroup="demo.slice/be",
+    present=False,
+)
+
+CPUSET = HookRow(
+    name="cpuset",
+    enabled=True,
+    available=True,
+    levels=(Level.POD, Level.CONTAINER),
+    stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER),
+    writes=(Resource.CPUSET_CPUS, Resource.CPU_QUOTA_US),
+    overrides=("cpu-normalization",),
+    needs=(Need("cpuset.cpus", True, "wrote 0, read 0"),),
+)
+RESCTRL = HookRow(
+    name="resctrl",
+    enabled=False,
+    available=False,
+    levels=(Level.POD,),
+    needs=(Need("resctrl", False, "not mounted"),),
+    without="no cache ways for pods",
+)
+PINNED = Why("cpuset.allocated", "annotation scheduling.koordinator.sh/resource-status: CPUs 2-3")
+ACTIONS = (
+    Action(
+        hook="cpuset",
+        level=Level.POD,
+        cgroup=POD.cgroup,
+        kind="setting",
+        why=PINNED,
+        name="cpu.cfs_quota_us",
+        value="-1",
+        stages=(Stage.RUN_POD_SANDBOX,),
+        cri="cpu_quota",
+        nri="resources.cpu.quota",
+    ),
+    Action(
+        hook="cpu-normalization",
+        level=Level.CONTAINER,
+        cgroup=POD.containers[0].cgroup,
+        kind="setting",
+        why=Why("cpu-normalization.scaled", "200000 us for a CPU that is 1.25 times faster"),
+        container="server",
+        name="cpu.cfs_quota_us",
+        value="160000",
+        stages=(Stage.CREATE_CONTAINER,),
+        cri="cpu_quota",
+        nri="resources.cpu.quota",
+        overridden_by="cpuset",
+    ),
+    Action(
+        hook="gpu-env",
+        level=Level.CONTAINER,
+        cgroup=POD.containers[0].cgroup,
+        kind="env",
+        why=Why("gpu-env.visible", "devices that were allocated"),
+        container="server",
+        name="NVIDIA_VISIBLE_DEVICES",
+        value="0,1",
+        stages=(Stage.CREATE_CONTAINER,),
+        cri="envs",
+        nri="env",
+    ),
+    Action(
+        hook="oom-score-adj",
+        level=Level.CONTAINER,
+        cgroup=POD.containers[0].cgroup,
+        kind="failed",
+        why=Why("oom-score-adj.bad-annotation", "pod shop/web-0: 'x' is no number"),
+        container="server",
+    ),
+)
+
+STRATEGIES = (
+    StrategyRow(
+        name="cpu-suppress",
+        kind="strategy",
+        about="Limit best-effort CPU to what latency-sensitive work leaves.",
+        state=StrategyState.ACTIVE,
+        why="BE may use 1.25 cores",
+        since=START + 2,
+        settings=3,
+        changed=2,
+        runs=61,
+        failures=1,
+        last_run=START + 60,
+        last_decision=LastDecision(
+            time=START + 60,
+            target="kubepods/besteffort",
+            resource="cpuset.cpus",
+            value="2-3",
+            result="written",
+            why=WHY.text,
+        ),
+        lacks=(
+            Lack(
+                feature="cpu.cfs_quota_us",
+                why="EROFS",
+                cost="no CPU limits",
+                remedy="mount it writable",
+            ),
+        ),
+    ),
+    StrategyRow(
+        name="resctrl-qos",
+        kind="strategy",
+        about="L3 cache and memory bandwidth by QoS class.",
+        state=StrategyState.UNSUPPORTED,
+        why="resctrl.l3: not mounted; resctrl.mb: not mounted",
+        remedy="mount -t resctrl resctrl /sys/fs/resctrl",
+        since=START + 2,
+        runs=60,
+        last_run=START + 60,
+    ),
+    StrategyRow(
+        name="network-qos",
+        kind="hook",
+        about="Traffic classes of ours, where netQOSPolicy is tc.",
+        state=StrategyState.OFF,
+        why="hooks.network-qos.enable is false (koordlet.toml:7)",
+        remedy="set hooks.network-qos.enable = true",
+    ),
+)
+ARGUMENTS = (
+    StrategyArgument(
+        key="slo.resourceUsedThresholdWithBE.cpuSuppressPolicy",
+        value='"cpuset"',
+        origin="default",
+        meaning="How best-effort work is squeezed: fewer CPUs, or a smaller quota.",
+    ),
+)
