@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.traffic import Member
+from koordlet.decision.traffic import MAJOR, Member
 from koordlet.kernel import tc_netlink as nl
 from koordlet.kernel.tc_netlink import attribute, nested, text
 from tests.actuator.test_traffic import BE, LS, SYSTEM, Node, plan
@@ -55,6 +55,36 @@ def test_the_cgroup_of_a_socket_tells_its_class(node: Node) -> None:
         node.restore()
     finally:
         directory.rmdir()
+
+
+def test_the_classid_of_a_socket_tells_its_class(node: Node) -> None:
+    """With net_cls of cgroup v1."""
+    if "nft.net-cls" not in node.features:
+        pytest.skip("this kernel lacks nft.net-cls")
+    root = _mounted("net_cls")
+    if root is None:
+        pytest.skip("net_cls is not mounted")
+    directory = root / f"koordlet-test-{os.getpid()}-net"
+    directory.mkdir()
+    try:
+        (directory / "net_cls.classid").write_text(str(MAJOR << 16 | BE))
+        found = node.apply(plan(members=()), net_cls=True)
+        assert found["", Resource.NET_MARKS].written == "0 addresses, 0 cgroups, net_cls"
+        before = _packets(node, BE)
+        for inside in (True, False):
+            node.net.node.run(lambda inside=inside: _send(directory if inside else None))
+        assert _packets(node, BE) - before == 50
+        node.restore()
+    finally:
+        directory.rmdir()
+
+
+def _mounted(controller: str) -> Path | None:
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        fields = line.split()
+        if " - cgroup " in line and controller in fields[-1].split(","):
+            return Path(fields[4])
+    return None
 
 
 def test_masquerading_hides_no_pod(node: Node) -> None:
