@@ -58,7 +58,7 @@ cgroup = "{parent}/be"
 qos = "BE"
 """
 _LOOK_S = 0.001
-_STEP_TIMEOUT_S = 5.0
+_STEP_TIMEOUT_S = 30.0
 _LEAST_BEFORE_US = 50_000
 _BUSY_STEPS = 5
 _CALM_S = 1.3  # longer than a tick, so that the load of the step before is out of the samples
