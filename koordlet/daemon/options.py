@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from koordlet.config.schema import AlarmsTable, Application, Config, EvictTable
+from koordlet.config.schema import AlarmsTable, Application, Config
+from koordlet.config.strategies import EvictTable
 from koordlet.decision.snapshot import EvictPolicy, Resources
 from koordlet.decision.strategy import Hook, Strategy
 from koordlet.hooks import HookOptions, hooks

@@ -16,8 +16,8 @@ from koordlet.admin.strategies import (
     StrategyState,
 )
 from koordlet.config.origins import structure
-from koordlet.config.schema import HooksTable, StrategiesTable
 from koordlet.config.show import Shown, meaning, show
+from koordlet.config.strategies import HooksTable, StrategiesTable
 from koordlet.daemon.record import decided
 from koordlet.daemon.runs import Runs
 from koordlet.daemon.strategy_table import (
