@@ -20,7 +20,16 @@ import msgspec
 import structlog
 
 from bench import alarm, daemon, day, hooks, nri, proxy, scripts
-from bench.effects import blkio, cpu_burst, memory, memory_evict, network, satisfaction, whole
+from bench.effects import (
+    blkio,
+    cpu_burst,
+    memory,
+    memory_evict,
+    memory_services,
+    network,
+    satisfaction,
+    whole,
+)
 from bench.figures import Figure, NotMeasuredError, machine_line, table
 
 Run = Callable[..., list[Figure]]
@@ -57,7 +66,10 @@ BENCHES = {
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
     "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
     "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_arms=True),
-    "memory": Bench("LS while BE fills memory; cgroup v2", memory.run, in_arms=True),
+    "memory": Bench(
+        "nginx and redis while BE fills memory; cgroup v2", memory_services.run, in_arms=True
+    ),
+    "memory-pages": Bench("the same, each page counted; cgroup v2", memory.run, in_arms=True),
     "memory-evict": Bench("a leak, from the threshold to freed", memory_evict.run, in_arms=True),
     "cpu-evict": Bench("who goes when BE starves", satisfaction.run, in_arms=True),
     "day": Bench("memory and descriptors over a simulated day", day.run, needs_root=False),

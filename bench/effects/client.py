@@ -14,6 +14,7 @@ latency (s, or why there is none: see ``_LATE_S``).
 from __future__ import annotations
 
 import array
+import bisect
 import collections
 import os
 import random
@@ -24,7 +25,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -70,6 +71,11 @@ class Latencies:
     def quantile_ms(self, share: float) -> float:
         return quantile(self.ms, share)
 
+    def since(self, at_s: float) -> Latencies:
+        """Of the requests from this moment on."""
+        first = bisect.bisect_left(self.at_s, at_s)
+        return replace(self, at_s=self.at_s[first:], ms=self.ms[first:])
+
 
 class Client:
     """A running one. It dies with its parent."""
@@ -80,10 +86,6 @@ class Client:
         self._out = directory / f"{name}.latencies"
         parent = os.getpid()
 
-        def prepare() -> None:
-            die_with_parent(parent)
-            run_first()
-
         self._process = subprocess.Popen(
             [
                 *(*prefix, sys.executable, "-m", "bench.effects.client"),
@@ -92,7 +94,7 @@ class Client:
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            preexec_fn=prepare,
+            preexec_fn=lambda: die_with_parent(parent),
         )
         assert self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
@@ -234,6 +236,7 @@ def connect(address: str) -> socket.socket:
 
 def main(argv: list[str]) -> None:
     driver = _Driver(msgspec.json.decode(argv[0], type=Load))
+    run_first()  # and no sooner: on an emulated CPU imports take longer than it may run at a time
     print("ready", flush=True)
     start = float(sys.stdin.readline())
     time.sleep(max(0.0, start - time.monotonic()))

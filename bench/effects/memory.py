@@ -1,10 +1,11 @@
-"""A service that lives by its memory and page cache, while best-effort work fills both.
+"""A service that lives by its memory and page cache, while best-effort work fills both: each page
+counted.
 
 All is in one cgroup with a limit, so that 160 MiB are the machine and nobody else is short of
 memory. The service has 32 MiB of its own and looks things up in a file of 64 MiB, each page seldom;
 BE reads and rewrites a file twice as large as the machine, over and over. Without help the kernel
-takes what was used least lately, which is the service's. The service is one of ours: what happens
-to its pages is the same for any program, and this one also runs where no package is at hand.
+takes what was used least lately, which is the service's. The service is one of ours and runs where
+no package is at hand; ``memory_services`` has real ones.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ throttlingPercent = 80
 AMOUNTS = {"ls": 'memory_request = "128Mi"\n', "be": 'memory_limit = "64Mi"\n'}
 DIRECTORY = "/var/tmp"
 _FILLED_BYTES = 2 * MACHINE_MIB * MIB
-_TIMEOUT_S = 120.0
+_TIMEOUT_S = 240.0  # an emulated CPU takes long
 
 
 @dataclass(frozen=True)
@@ -77,30 +78,30 @@ def _arm(rate: int, seconds: float, *, crowded: bool, config: str | None) -> See
         stage("ls", "be") as on,
         TemporaryDirectory(prefix="koordlet-bench-", dir=DIRECTORY) as directory,
     ):
-        _protects(on)
+        check_protects(on)
         machine = os.path.dirname(on.groups["ls"])
         on.cgroups.write(machine, Resource.MEMORY_LIMIT, MACHINE_MIB * MIB)
         table, junk = f"{directory}/table", f"{directory}/junk"
         for path, mib in ((table, LS_FILE_MIB), (junk, BE_FILE_MIB if crowded else 0)):
-            _make(path, mib)
+            fill(Path(path), mib * MIB)
         qos = {"ls": "LS", "be": "BE"}
         with managed(on.config(qos, config, AMOUNTS) if config is not None else None):
             if config is not None:
                 ls = on.groups["ls"]
-                _until(
+                until(
                     lambda: bool(on.cgroups.read(ls, Resource.MEMORY_LOW)), "no memory.low for LS"
                 )
             # Nobody has read the file, so its pages are charged to LS.
             service = start(on, "ls", "serve", table, LS_OWN_MIB, rate, seconds)
             with _stream(on, junk) if crowded else _nobody() as done_bytes:
                 if crowded:
-                    _until(lambda: done_bytes() > _FILLED_BYTES, "BE did not fill the memory")
-                done, read_bytes = done_bytes(), _io(service, "read_bytes")
+                    until(lambda: done_bytes() > _FILLED_BYTES, "BE did not fill the memory")
+                done, read_bytes = done_bytes(), io_bytes(service.pid, "read_bytes")
                 service.process.send_signal(signal.SIGUSR1)
                 began = time.monotonic()
-                _until(lambda: Path(f"{table}.json").exists(), "LS did not get through")
+                until(lambda: Path(f"{table}.json").exists(), "LS did not get through")
                 took_s = time.monotonic() - began
-                read_bytes = _io(service, "read_bytes") - read_bytes
+                read_bytes = io_bytes(service.pid, "read_bytes") - read_bytes
                 done = done_bytes() - done
                 ls_bytes = int(on.cgroups.read(on.groups["ls"], Resource.MEMORY_USAGE))
                 service.check()
@@ -108,7 +109,8 @@ def _arm(rate: int, seconds: float, *, crowded: bool, config: str | None) -> See
     return Seen(waits_ms, read_bytes // PAGE_BYTES, ls_bytes / MIB, done / MIB / took_s)
 
 
-def _protects(on: Stage) -> None:
+def check_protects(on: Stage) -> None:
+    """Raises NotMeasuredError where the kernel has no memory.low."""
     try:
         on.cgroups.read_raw(on.groups["ls"], Resource.MEMORY_LOW)
     except (Unsupported, OSError) as error:
@@ -118,17 +120,23 @@ def _protects(on: Stage) -> None:
         ) from None
 
 
-def _make(path: str, mib: int) -> None:
+def fill(path: Path, size_bytes: int) -> None:
     """A file on disk and not in memory."""
-    with open(path, "wb") as file:
-        for _ in range(mib):
-            file.write(bytes(MIB))
+    with path.open("wb") as file:
+        for at in range(0, size_bytes, MIB):
+            file.write(bytes(min(MIB, size_bytes - at)))
         file.flush()
         os.fsync(file.fileno())
+    drop(path)
+
+
+def drop(path: Path) -> None:
+    """What memory holds of a file that has been written to disk."""
+    with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def _until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str) -> None:
     """Raises TimeoutError."""
     end = time.monotonic() + _TIMEOUT_S
     while not holds():
@@ -146,7 +154,7 @@ def start(on: Stage, group: str, role: str, *arguments: object) -> Running:
         running.check()
         return running.log.stat().st_size > 0
 
-    _until(ready, f"{group} did not start")
+    until(ready, f"{group} did not start")
     return running
 
 
@@ -156,7 +164,7 @@ def _stream(on: Stage, path: str) -> Iterator[Callable[[], int]]:
     running = start(on, "be", "stream", path, BE_OWN_MIB)
 
     try:
-        yield lambda: _io(running, "rchar")
+        yield lambda: io_bytes(running.pid, "rchar")
     finally:
         running.process.kill()
         running.process.wait()
@@ -167,9 +175,9 @@ def _nobody() -> Iterator[Callable[[], int]]:
     yield lambda: 0
 
 
-def _io(running: Running, field: str) -> int:
-    """Bytes: ``rchar`` by all reads, ``read_bytes`` of them from a disk."""
-    text = Path(f"/proc/{running.pid}/io").read_text()
+def io_bytes(pid: int, field: str) -> int:
+    """``rchar``: by all reads; ``read_bytes``: of them from a disk."""
+    text = Path(f"/proc/{pid}/io").read_text()
     fields = dict(line.split(": ") for line in text.splitlines())
     return int(fields[field])
 
