@@ -134,19 +134,20 @@ class Standings:
         if name == TRAFFIC and TRAFFIC in parts.problems:
             remedy = "`koordlet doctor` says what the kernel lacks"
             return Standing(StrategyState.FAILED, parts.problems[TRAFFIC], remedy)
-        if _settings(engine, name) or name in engine.evictions.owners():
+        wants = _settings(engine, name) or name in engine.evictions.owners()
+        off_why, off_remedy = off[name]
+        missing = [each for need in NEEDS.get(name, ()) if (each := _capability(engine, need))]
+        if missing and not any(each.supported for each in missing) and (wants or not off_why):
+            why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
+            remedy = "; ".join(dict.fromkeys(each.remedy for each in missing if each.remedy))
+            return Standing(StrategyState.UNSUPPORTED, why, remedy or "another kernel")
+        if wants:
             if parts.observing:
                 remedy = 'set daemon.mode = "enforce"'
                 return Standing(StrategyState.OBSERVING, runs.result, remedy)
             return Standing(StrategyState.ACTIVE, runs.result)
-        why, remedy = off[name]
-        if why:
-            return Standing(StrategyState.OFF, why, remedy)
-        missing = [each for need in NEEDS.get(name, ()) if (each := _capability(engine, need))]
-        if missing and not any(each.supported for each in missing):
-            why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
-            remedy = "; ".join(dict.fromkeys(each.remedy for each in missing if each.remedy))
-            return Standing(StrategyState.UNSUPPORTED, why, remedy or "another kernel")
+        if off_why:
+            return Standing(StrategyState.OFF, off_why, off_remedy)
         if runs.last_run is None:
             return Standing(StrategyState.WAITING, "the kernel's features are still being probed")
         if runs.waits:

@@ -13,7 +13,7 @@ from koordlet.admin.strategies import StrategyRow, StrategyState
 from koordlet.config.load import load
 from koordlet.config.origins import leaves
 from koordlet.daemon.publish import publish
-from koordlet.daemon.strategy_table import TABLE, matches
+from koordlet.daemon.strategy_table import NEEDS, TABLE, matches
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
 from koordlet.qos import STRATEGIES
@@ -163,6 +163,28 @@ def test_a_kernel_without_says_so_with_the_remedy(make_world: MakeWorld) -> None
     assert "resctrl.l3: not mounted" in found.why
     assert found.remedy == "mount it"
     assert [each.feature for each in found.lacks] == ["resctrl.l3", "resctrl.mb"]
+
+
+def test_what_is_wanted_in_vain_is_not_active(make_world: MakeWorld) -> None:
+    body = """
+[slo.resourceQOSStrategy.beClass.blkioQOS]
+enable = true
+[[slo.resourceQOSStrategy.beClass.blkioQOS.blocks]]
+name = "vda"
+type = "device"
+ioCfg = {readBPS = 1000}
+"""
+    world = furnished(make_world, body)
+    world.start()
+    world.run(2)
+    assert row(world, "blkio-qos").state is S.ACTIVE
+    lacking = [Capability(name, False, "no blkio") for name in NEEDS["blkio-qos"]]
+    world.engine.set_capabilities([*world.parts.capabilities.values(), *lacking])
+    world.run(2)
+    found = row(world, "blkio-qos")
+    assert found.settings > 0
+    assert found.state is S.UNSUPPORTED
+    assert "blkio.throttle.read_bps_device: no blkio" in found.why
 
 
 def test_observe_mode_says_what_it_would_do(make_world: MakeWorld) -> None:
