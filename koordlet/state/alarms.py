@@ -119,7 +119,7 @@ class Alarms:
 
     def watch_memory(self, limit_bytes: int | None) -> None:
         """An alarm of the node when no more than this is available; None: no such alarm."""
-        self._memory.limit_bytes = limit_bytes if self.options.memory else None
+        self._memory.watch(limit_bytes if self.options.memory else None)
 
     def watch(self, pods: Iterable[Pod], applications: Iterable[Application]) -> None:
         """Arms what is wanted and not armed, also what could not be armed before; disarms the
@@ -154,6 +154,7 @@ class Alarms:
             self._unload(loaded)
         self._loaded.clear()
         self._ring.clear()
+        self._memory.watch(None)
 
     def sample(self) -> None:
         """One turn: looks at the next groups, at most as many files as the budget allows."""

@@ -17,8 +17,8 @@ ticks see to it, for hours if need be."""
 
 
 class MemoryAlarm:
-    """``limit_bytes``: an alarm where no more than this is available; None: nothing is looked at.
-    ``error``: why the file cannot be read, else empty."""
+    """``limit_bytes``: an alarm where no more than this is available; None: nothing is looked at
+    and no file is open. ``error``: why the file cannot be read, else empty."""
 
     def __init__(self, files: Descriptors, path: str, gap_s: float) -> None:
         self._files = files
@@ -28,6 +28,12 @@ class MemoryAlarm:
         self._raised_s = -math.inf
         self.limit_bytes: int | None = None
         self.error = ""
+
+    def watch(self, limit_bytes: int | None) -> None:
+        self.limit_bytes = limit_bytes
+        if limit_bytes is None:
+            self._files.forget(self._path)
+            self.error = ""
 
     def sounds(self, now_s: float) -> bool:
         """One look, at ``now_s`` of the monotonic clock."""

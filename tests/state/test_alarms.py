@@ -269,8 +269,9 @@ def test_memory_is_an_alarm_when_it_becomes_short_and_no_longer_than_a_while() -
         assert len(b.wakes) <= 3
         b.world.host.set_memory(leak, 0)
         b.run(1)
-    b.alarms.watch_memory(None)
+    b.alarms.close()
     assert not b.alarms.sampling
+    assert not b.world.host.open_files
     assert b.alarms.describe() == ()
 
 
