@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from koordlet.kernel.block import read_block_devices, split_lvm_name
 from koordlet.kernel.linux import LinuxHost
+from tests.kernel.device_mapper import SECTOR_BYTES, linear, loop_device
 
 UID = "6553a60b-2b97-442a-b6da-a5704d81dd98"
 KUBELET = f"/var/lib/kubelet/pods/{UID}/volumes"
@@ -102,3 +104,23 @@ def test_the_disks_of_this_machine() -> None:
         number = (name / "dev").read_text().strip() if (name / "dev").exists() else None
         if number is not None and not any((name / "slaves").glob("*")):
             assert found.disks[name.name] == (number,)
+
+
+@pytest.mark.kernel
+def test_volumes_of_this_kernel_s_device_mapper(tmp_path: Path) -> None:
+    """A volume as LVM makes them, and an encrypted one on it by its name alone."""
+    size_bytes = 8 << 20
+    group, volume = f"koordlet-test{os.getpid()}", "my-lv"
+    name = "-".join(part.replace("-", "--") for part in (group, volume))
+    with (
+        loop_device(tmp_path, size_bytes) as loop,
+        linear(name, f"LVM-{group}", loop, size_bytes // SECTOR_BYTES) as number,
+        linear(f"{group}.luks", f"CRYPT-{group}", number, 8),
+    ):
+        found = read_block_devices(LinuxHost())
+        below = found.disks[loop.removeprefix("/dev/")]
+        assert len(below) == 1
+        for known in (f"mapper/{name}", f"{group}/{volume}", f"mapper/{group}.luks"):
+            assert found.disks[known] == below
+        assert found.volume_groups[group] == below
+    assert group not in read_block_devices(LinuxHost()).volume_groups
