@@ -38,10 +38,12 @@ class Reclaims:
         self._going: dict[tuple[str, str, str], _Going] = {}
 
     def took(self, owner: str, decision: Decision, time_s: float, *, observing: bool) -> None:
-        """One decision of ``owner``, and what has ended meanwhile."""
+        """One decision of ``owner``, and what has ended meanwhile. One that wants nothing, as
+        between two ticks, leaves what was asked for before to the worker."""
         for each in self._reclaimer.ended():
             self._ended(each, time_s)
-        self._reclaimer.take(owner, () if observing else decision.reclaims)
+        if observing or decision.reclaims:
+            self._reclaimer.take(owner, () if observing else decision.reclaims)
         for wanted in decision.reclaims if observing else ():
             self._record(owner, wanted, wanted.size_bytes, "would-reclaim", "", time_s)
 

@@ -15,7 +15,7 @@ from koordlet.protocol.slo import NodeSLOSpec, ResourceQOSStrategy
 from koordlet.qos import memory_qos_high, memory_qos_reclaim
 from koordlet.qos.memory_qos_high import Watched
 from koordlet.qos.memory_qos_parts import Part
-from koordlet.qos.memory_qos_reclaim import Candidate, Tracks
+from koordlet.qos.memory_qos_reclaim import Candidate, Taken, Tracks
 from koordlet.qos.memory_qos_standing import RECLAIM, Standing, stand
 from koordlet.qos.memory_qos_values import floors
 
@@ -72,8 +72,12 @@ def decide(snapshot: Snapshot, memory: Memory) -> Decision:
         if watch.news:
             text = f"memory.high is now {setting.value} instead of {wanted_bytes}: {watch.news}"
             notes.append(Why("memory-qos.high-moved", f"{part.title}: {text}"))
-    candidates = _candidates(snapshot, standing, highs)
-    taken = memory_qos_reclaim.decide(snapshot, candidates, memory.tracks)
+    if snapshot.wake.kind is WakeKind.TICK:
+        candidates = _candidates(snapshot, standing, highs)
+        taken = memory_qos_reclaim.decide(snapshot, candidates, memory.tracks)
+    else:
+        # What was asked for a moment ago is still on its way: nothing can be told from it yet.
+        taken = Taken((), memory.tracks, ())
     return Decision(
         Plan(NAME, (*standing.settings, *highs.values())),
         Memory(basis, watched, taken.tracks),

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from koordlet.decision.cgroups import inside
 from koordlet.decision.metrics import NODE_MEMORY_USAGE_WITH_PAGE_CACHE
 from koordlet.decision.plan import Reclaim
 from koordlet.decision.snapshot import Snapshot
@@ -95,7 +96,8 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
         wanted = min(max(excess, share), usage - candidate.kept_bytes)
         if wanted <= 0 or candidate.cgroup in after:
             continue
-        if len(reclaims) == AT_ONCE:
+        # A container and its pod are the same memory: what comes of one is seen before the other.
+        if len(reclaims) == AT_ONCE or any(_overlap(candidate, each) for each in reclaims):
             if candidate.cgroup in before:
                 after[candidate.cgroup] = before[candidate.cgroup]
             continue
@@ -110,6 +112,11 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
             notes.append(_nothing_left(candidate))
         missing = {adjust: max(rest - size, 0) for adjust, rest in missing.items()}
     return Taken(tuple(reclaims), after, tuple(notes))
+
+
+def _overlap(candidate: Candidate, asked: Reclaim) -> bool:
+    one, other = candidate.cgroup, asked.cgroup
+    return inside(one, other) or inside(other, one)
 
 
 def _missing_bytes(snapshot: Snapshot, candidates: tuple[Candidate, ...]) -> dict[int, int]:

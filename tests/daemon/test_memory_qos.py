@@ -10,6 +10,7 @@ from koordlet_fakefs import Process
 from koordlet.actuator.reclaim import Reclaimer
 from koordlet.daemon.reclaims import Reclaims
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.kernel.layout import detect
 from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.world import FEATURES, LAYOUTS, NO_ALARMS, World
@@ -191,6 +192,23 @@ def test_page_cache_of_best_effort_goes_before_it_is_throttled(make_world: MakeW
     written = [e for e in world.parts.events.recent() if e.decision is not None]
     (told,) = [e.decision for e in written if e.decision.resource == "memory.reclaim"]
     assert told.result == "reclaimed" and told.cgroup == "batch"
+
+
+def test_pods_that_come_and_go_do_not_hold_reclaim_up(make_world: MakeWorld) -> None:
+    """The worker has not begun when the next pod comes."""
+    world = started(furnished(make_world, "v2"), V2)
+    waiting: list[Callable[[], None]] = []
+    reclaimer = Reclaimer(world.host, detect(world.host), start=waiting.append)
+    world.engine.reclaims = Reclaims(reclaimer, world.parts.metrics, world.parts.tell)
+    world.run(2)
+    world.host.read_files(process(world, "batch"), 79 * MIB)
+    while not waiting:
+        world.run(1)
+    world.host.make_cgroup("another")
+    world.engine.tick(Wake(WakeKind.CHANGE))
+    waiting.pop()()
+    low = 80 * MIB * 95 // 100 - 80 * MIB * 20 // 1000
+    assert world.value("batch", R.MEMORY_USAGE) == pytest.approx(low, abs=4096)
 
 
 def test_best_effort_gives_way_when_little_of_the_node_is_free(make_world: MakeWorld) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import UNLIMITED
+from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.qos.memory_qos_high import CALM_S, STUCK_S, watch
 from koordlet.qos.memory_qos_reclaim import (
     AT_ONCE,
@@ -76,6 +77,16 @@ def test_above_the_watermark_down_to_the_lower_one() -> None:
     assert asked(near) == {BOX: 100 * MIB - low}
 
 
+def test_a_pod_and_its_container_are_not_asked_for_the_same_memory() -> None:
+    known = kernel(GIB)
+    known.values |= kernel(GIB + MIB, cgroup=POD).values
+    first = step(known, 0)
+    assert asked(first) == {POD: FIRST_STEP_BYTES}
+    known.values |= kernel(GIB * 94 // 100, cgroup=POD).values  # another container gave it
+    second = step(known, 1, first)
+    assert asked(second) == {BOX: FIRST_STEP_BYTES}
+
+
 def test_steps_double_while_it_costs_nothing_and_stop_when_it_hurts() -> None:
     first = step(kernel(GIB), 0)
     taken_once = FIRST_STEP_BYTES
@@ -91,6 +102,14 @@ def test_steps_double_while_it_costs_nothing_and_stop_when_it_hurts() -> None:
     assert asked(refaults) == {}
     over = step(kernel(GIB // 2), 5, refaults)
     assert asked(over) == {} and over.memory.tracks == {}
+
+
+def test_a_change_between_two_ticks_is_no_look_at_what_came_of_it() -> None:
+    first = step(kernel(GIB), 0)
+    change = step(kernel(GIB, stall_us=20_000), 0.05, first, wake=Wake(WakeKind.CHANGE))
+    assert not change.reclaims and change.memory.tracks == first.memory.tracks
+    second = step(kernel(GIB, stall_us=20_000, stolen=FIRST_STEP_BYTES), 1, change)
+    assert asked(second)[BOX] == 2 * FIRST_STEP_BYTES
 
 
 def test_a_slow_disk_gets_smaller_steps_and_no_rest() -> None:
