@@ -80,7 +80,7 @@ TABLE = (
     ),
     About(
         memory_qos.NAME,
-        (_classes("memoryQOS", *_QOS),),
+        (_classes("memoryQOS", *_QOS, "systemClass"),),
         (f"{_CLASSES}.*.memoryQOS.*",),
         (_R.MEMORY_MIN, _R.MEMORY_LOW, _R.MEMORY_HIGH, _R.MEMORY_OOM_GROUP, "memory.reclaim"),
     ),

@@ -218,6 +218,13 @@ def test_idle_says_why(make_world: MakeWorld) -> None:
     assert "no best-effort cgroup on this node" in found.why
 
 
+def test_memory_qos_of_the_system_class_alone_is_not_off(make_world: MakeWorld) -> None:
+    world = make_world("[slo.resourceQOSStrategy.systemClass.memoryQOS]\nenable = true\n")
+    world.start()
+    world.run(2)
+    assert row(world, "memory-qos").state is S.IDLE
+
+
 @pytest.mark.parametrize("name", ["cpu-suppress", "cpu-qos"])
 def test_failed_names_the_exception(
     make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch, name: str
