@@ -22,7 +22,7 @@ from typing import IO, Any
 import msgspec
 
 from bench.child import Daemon, daemon
-from bench.effects.network_classes import GOAL_PERCENT, MBIT, class_figures
+from bench.effects.network_classes import GOAL_PERCENT, MBIT, class_figures, stretched
 from bench.effects.network_pair import (
     NODE_IPS,
     PEER_IP,
@@ -77,7 +77,7 @@ name = "bench-be"
 cgroup = "{parent}/be"
 qos = "BE"
 """
-_MOST_MBIT = 20
+_LEAST_MBIT, _MOST_MBIT = 2, 20
 # Of what packets of full size make when nothing else runs: TCP, requests and a daemon need more.
 _LINK_SHARE = 0.05
 LS_PERCENT, BE_PERCENT = 50, 30
@@ -133,16 +133,17 @@ def link_mbit(net: Pair) -> int:
     programs carry so little that no share of it means anything."""
     flows = [Flow(udp(net.node, ip), udp(net.peer, PEER_IP)) for ip in NODE_IPS]
     carried_mbit = sum(rates_bps(flows)) / MBIT
-    if (found := int(min(_MOST_MBIT, _LINK_SHARE * carried_mbit))) < 1:
+    if carried_mbit < 4 * _LEAST_MBIT:
         raise NotMeasuredError(f"programs carry {carried_mbit:.1f} Mbit/s here, too little")
-    return found
+    return max(_LEAST_MBIT, min(_MOST_MBIT, int(_LINK_SHARE * carried_mbit)))
 
 
 def measure(
     net: Pair, total_mbit: float, rounds: int, seconds: float, say: Callable[[str], None]
 ) -> dict[str, Arm]:
     """``alone``, ``unmanaged``, ``managed``: LS asks while BE fills the link; ``shares``: managed,
-    and LS fills it too."""
+    and LS fills it too. ``seconds``: of each, before it is stretched."""
+    seconds = stretched(seconds, total_mbit)
     _narrow(net, total_mbit / _DIVIDED)
     cgroups = Cgroups(host := LinuxHost(), detect(host))
     parent = f"koordlet-bench-{os.getpid()}"
