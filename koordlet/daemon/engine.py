@@ -254,6 +254,8 @@ class Engine:
             started = ended
 
         combined = combine(self.hooks, subject, snapshot, stage, heard)
+        if stage is Stage.CREATE_CONTAINER and not self.observing:
+            combined = delivery.startable(combined, snapshot.in_force)
         for owner, note in combined.notes:
             self._tell_notes(self.runs[owner], (note,), snapshot, others_stand=True)
         for owner, error in combined.failed:

@@ -9,10 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from koordlet.decision.answer import Combined, Wanted
 from koordlet.decision.plan import Plan, Setting
-from koordlet.decision.resource import UNLIMITED, Resource, Value
+from koordlet.decision.resource import ABSENT, UNLIMITED, Resource, Value
+from koordlet.decision.snapshot import InForce
 from koordlet.decision.strategy import Subject
+from koordlet.decision.why import Why
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,21 @@ def nri_fields(combined: Combined, *, update: bool = False) -> dict[str, Value]:
     """Path -> value. ``update``: of a container that exists, where only resources can change."""
     found = _fields(combined, lambda fields: fields.nri)
     return {path: value for path, value in found if not update or path.startswith("resources.")}
+
+
+def startable(combined: Combined, in_force: InForce) -> Combined:
+    """For a runtime that makes a container: without a resctrl group that is not there, in which it
+    would refuse to start (OCI runtime specification, ``intelRdt.closID``). Its threads are moved
+    when there is one."""
+    kept, notes = [], [*combined.notes]
+    for each in combined.settings:
+        group = str(each.value) if each.resource is Resource.RESCTRL_GROUP else ""
+        if group and in_force.value(group, Resource.RESCTRL_SCHEMATA) in (None, ABSENT):
+            text = f"resctrl group {group} is not there; the container starts without it"
+            notes.append((each.owner, Why("delivery.no-group", text)))
+        else:
+            kept.append(each)
+    return msgspec.structs.replace(combined, settings=tuple(kept), notes=tuple(notes))
 
 
 def settings(subject: Subject, combined: Combined) -> Iterator[tuple[str, Setting]]:

@@ -15,6 +15,7 @@ from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
+from koordlet.protocol.keys import RESCTRL
 from tests.daemon.world import FEATURES, NO_ALARMS, World
 
 MakeWorld = Callable[..., World]
@@ -93,6 +94,30 @@ def test_a_container_gets_its_values_before_it_is_made(asked) -> None:
     assert {e.name: e.value for e in found.env} == {"NVIDIA_VISIBLE_DEVICES": "1"}
     answered = [text for text in world.texts() if BOX in text]
     assert any("answered" in text for text in answered), answered
+
+
+@pytest.mark.parametrize("taken", [0, 7])
+def test_a_container_is_never_made_in_a_resctrl_group_that_is_not_there(
+    make_world: MakeWorld, taken: int
+) -> None:
+    """A runtime would refuse to start it: where all groups are in use, say."""
+    world = make_world(NO_ALARMS, resctrl=True)
+    world.start((*FEATURES, "resctrl.l3"))
+    for number in range(taken):
+        world.host.mkdir(f"/sys/fs/resctrl/other{number}")
+    world.host.make_pod("cgroupfs", "besteffort", UID, [])
+    ask = Asked(world.engine, world.parts.told, lambda *_: None)
+    pod = batch_pod(**{RESCTRL.name: '{"llc":{"schemata":{"range":[0,50]}}}'})
+    early = ask.container("nri", Stage.CREATE_CONTAINER, pod, box())
+    ask.pod("nri", Stage.RUN_POD_SANDBOX, pod)
+    found = ask.container("nri", Stage.CREATE_CONTAINER, pod, box())
+    values = [
+        [each.value for each in answer.settings if each.resource is Resource.RESCTRL_GROUP]
+        for answer in (early, found)
+    ]
+    assert values == [[], [] if taken else [f"koordlet-{UID}"]]
+    told = [why.text for _, why in early.notes]
+    assert told == [f"resctrl group koordlet-{UID} is not there; the container starts without it"]
 
 
 def test_a_proxy_asks_before_the_container_has_an_id(asked) -> None:
