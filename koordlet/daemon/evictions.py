@@ -93,6 +93,7 @@ class Evictions:
             ended=evictor.ended(),
             failed=evictor.failed(),
             policies=self._policies(),
+            observing=self._parts.observing,
         )
 
     def owners(self) -> set[str]:

@@ -30,9 +30,11 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """When this strategy evicted somebody in the last minute, or since the cool-down began."""
+    """When this strategy evicted somebody in the last minute, or since the cool-down began.
+    ``observed``: perhaps only said whom it would evict."""
 
     evicted: tuple[float, ...] = ()
+    observed: bool = False
 
 
 Found = tuple[Feature, Task | Why | None]
@@ -85,7 +87,7 @@ def decide(
         for victim, why in evicting.failed.items()
     )
     evictions = tuple(_eviction(owner, limits, choice) for choice in chosen.choices)
-    after = Memory(memory.evicted + (snapshot.now,) * len(evictions))
+    after = Memory(memory.evicted + (snapshot.now,) * len(evictions), memory.observed)
     return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
 
 
@@ -119,15 +121,16 @@ def refused(owner: str, feature: Feature, why: str) -> Found:
 
 
 def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> Memory:
-    """Also those that an earlier run of the daemon began. Unlike in the reference the start itself
-    does not count as an eviction."""
+    """Also those that an earlier run of the daemon began, and none that was only observed once
+    evictions are real. Unlike in the reference the start itself does not count as an eviction."""
     evicting = snapshot.evicting
     begun = [(each.owner, each.since) for each in evicting.terminating.values()]
     begun += [(each.owner, each.since) for each in evicting.ended]
     before = (since for who, since in begun if who == owner)
-    known = memory.evicted if memory.evicted else tuple(sorted(before))
+    own = () if memory.observed and not evicting.observing else memory.evicted
+    known = own if own else tuple(sorted(before))
     oldest = snapshot.now - max(MINUTE_S, limits.cool_down_s)
-    return Memory(tuple(at for at in known if at > oldest))
+    return Memory(tuple(at for at in known if at > oldest), evicting.observing)
 
 
 def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:

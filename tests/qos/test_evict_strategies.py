@@ -158,6 +158,27 @@ def test_budget_of_a_minute() -> None:
     assert len(victims(memory_decide(scene.take(), later.memory))) == 5
 
 
+def test_what_was_only_observed_takes_nothing_of_the_budget() -> None:
+    scene = small_ones()
+    scene.evicting = Evicting(observing=True)
+    told = memory_decide(scene.take(), NEW)
+    assert len(victims(told)) == LIMITS.per_minute
+    scene.now += 1
+    again = memory_decide(scene.take(), told.memory)
+    assert not again.plan.evictions  # observing, it goes as it would go
+    scene.now += 1
+    scene.evicting = Evicting()
+    real = memory_decide(scene.take(), again.memory)
+    assert len(victims(real)) == LIMITS.per_minute
+    scene.now += 1
+    ended = Ended("memory-evict", scene.now - 1, scene.now - 1)
+    scene.evicting = Evicting(observing=True, ended=(ended,) * LIMITS.per_minute)
+    observed = memory_decide(scene.take(), real.memory)
+    scene.now += 10
+    scene.evicting = msgspec.structs.replace(scene.evicting, observing=False)
+    assert rules(memory_decide(scene.take(), observed.memory)) == {"memory-evict.budget"}
+
+
 def test_nobody_left_is_told() -> None:
     scene = Scene(memory_evict_threshold_percent=80).memory(115 * GB)
     scene.pod("web", qos="LS", kube="Burstable", memory=100 * GB, enabled=None)
