@@ -37,7 +37,10 @@ def apply(
     been narrow already.
     """
     node = snapshot.node
-    found = pools(node, snapshot.pods)
+    every = pools(node, snapshot.pods)
+    # kubelet gives such a CPU to other containers again as soon as its own has ended, so the broad
+    # lists of directories and pods hold it.
+    found = every.within(node.topology.ids - node.kubelet_static_cpus)
     least = minimum_cpus(node)
     current = {target: read_cpus(snapshot.in_force, target.cgroup) for target in targets}
     readable = [target for target in targets if current[target]]
@@ -67,7 +70,7 @@ def apply(
         if not chosen <= allowed:
             chosen = choose(found.within(allowed), count)
         if target in readable and chosen:
-            full = full_set(found) & allowed
+            full = full_set(every) & allowed
             settings += _confined(snapshot, target, tree, chosen, full, seen, why)
             looked_at |= below
             continue
@@ -144,7 +147,8 @@ def _unreadable(target: Target) -> Why:
 def _too_few(found: Pools, least: int) -> Why:
     text = (
         f"{found.size} CPUs are neither reserved, nor exclusive to the system, nor held by LSE "
-        f"pods; BE needs {least}, so its CPU lists stay as they are"
+        f"pods or by containers of kubelet's static policy; BE needs {least}, so its CPU lists stay "
+        "as they are"
     )
     return Why("cpu-suppress.no-cpus", text)
 

@@ -131,6 +131,19 @@ def test_static_kubelet_policy_confines_containers_only() -> None:
     }
 
 
+def test_cpus_that_kubelet_gave_away_are_not_for_best_effort() -> None:
+    static = frozenset({0, 1, 2})
+    machine = node(EIGHT, kubelet_static_policy=True, kubelet_static_cpus=static)
+    snap = snapshot(machine, metrics_=metrics(1.6), in_force=tree(8, "0-7"))
+    values = cpus_of(decide(snap, Memory()).plan)
+    assert values[BE_DIR] == values[f"{BE_DIR}/poda"] == "0-7"
+    assert values[f"{BE_DIR}/poda/c0"] == "4-7"
+    everything = msgspec.structs.replace(machine, kubelet_static_cpus=frozenset(range(7)))
+    decision = decide(msgspec.structs.replace(snap, node=everything), Memory())
+    assert decision.plan.keep_all
+    assert "kubelet's static policy" in decision.notes[0].text
+
+
 def test_static_policy_leaves_lse_and_reserved_cpus_out_of_the_broad_list() -> None:
     lse = pod("e", "LSE", "Guaranteed", cpus=[7])
     fields = {"kubelet_static_policy": True}
