@@ -147,8 +147,8 @@ def _unreadable(target: Target) -> Why:
 def _too_few(found: Pools, least: int) -> Why:
     text = (
         f"{found.size} CPUs are neither reserved, nor exclusive to the system, nor held by LSE "
-        f"pods or by containers of kubelet's static policy; BE needs {least}, so its CPU lists stay "
-        "as they are"
+        f"pods or by containers of kubelet's static policy; BE needs {least}, so its CPU lists "
+        "stay as they are"
     )
     return Why("cpu-suppress.no-cpus", text)
 
