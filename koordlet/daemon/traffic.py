@@ -34,12 +34,14 @@ TRY_AGAIN_S = 600.0
 
 
 class Want(msgspec.Struct, frozen=True):
-    """``net_cls``: pods have a ``net_cls.classid``."""
+    """``net_cls``: pods have a ``net_cls.classid``. ``places``: of members that are known by their
+    cgroup; one that is made anew, as by a restart of a unit, has another."""
 
     plan: TrafficPlan | None
     devices: tuple[str, ...] = ()
     net_cls: bool = False
     observe: bool = False
+    places: tuple[tuple[int, int] | None, ...] = ()
 
 
 class Traffic:
@@ -66,7 +68,9 @@ class Traffic:
 
     def want(self, want: Want) -> None:
         """From now on. Returns at once."""
-        self._want = want
+        members = want.plan.members if want.plan is not None else ()
+        places = tuple(self._place(each.cgroup) for each in members if not each.ips)
+        self._want = msgspec.structs.replace(want, places=places)
 
     @property
     def plan(self) -> TrafficPlan | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from koordlet.daemon.engine import HOOKS_EVERY_S
 from koordlet.daemon.traffic import TRY_AGAIN_S
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.linux import LinuxHost
-from tests.daemon.world import World
+from tests.daemon.world import APPLICATIONS, World
 from tests.kernel.traffic_net import Pair, features, pair
 
 BODY = """
@@ -77,6 +78,27 @@ def test_nobody_asks_and_nothing_is_tried(make_world: Callable[..., World]) -> N
     assert "network-qos" not in problems(world)
 
 
+class Worker:
+    """Stands for the kernel, and has done its work when a tick ends."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.world, self.calls = world, 0
+        closed = SimpleNamespace(close=lambda: None)
+        world.host.traffic = lambda: (closed, closed)
+        monkeypatch.setattr("koordlet.daemon.traffic.apply", self._apply)
+
+    def _apply(self, *_: object, **__: object) -> tuple[()]:
+        self.calls += 1
+        return ()
+
+    def run(self, seconds: float) -> None:
+        ends = self.world.host.monotonic() + seconds
+        while self.world.host.monotonic() < ends:
+            self.world.run(5.0)
+            self.world.parts.traffic.close()
+            self.world.parts.traffic._pool = None
+
+
 def test_what_the_kernel_lacked_is_tried_again(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,17 +110,30 @@ def test_what_the_kernel_lacked_is_tried_again(
         return (Capability("tc.htb", len(times) > 1, "tried"),)
 
     monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", probe_traffic)
-    closed = SimpleNamespace(close=lambda: None)
-    world.host.traffic = lambda: (closed, closed)
-    monkeypatch.setattr("koordlet.daemon.traffic.apply", lambda *_, **__: ())
+    worker = Worker(world, monkeypatch)
     world.start()
-    for tries, seconds in ((1, 5), (1, TRY_AGAIN_S - 70), (2, 130), (2, 2 * TRY_AGAIN_S)):
-        ends = world.host.monotonic() + seconds
-        while world.host.monotonic() < ends:
-            world.run(5.0)
-            world.parts.traffic.close()  # the worker's turn, whatever real time it takes
-            world.parts.traffic._pool = None
+    for tries, seconds in ((1, 5), (1, TRY_AGAIN_S - 70), (2, 130), (2, TRY_AGAIN_S + 70)):
+        worker.run(seconds)
         assert len(times) == tries
+
+
+def test_a_unit_that_starts_again_is_marked_at_the_next_pass(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cgroup has the same name and another inode."""
+    world = make_world(body() + APPLICATIONS)
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", lambda: ())
+    worker = Worker(world, monkeypatch)
+    world.host.make_cgroup("batch")
+    world.start()
+    worker.run(5)
+    before = worker.calls
+    worker.run(HOOKS_EVERY_S + 1)
+    assert worker.calls == before
+    world.host.remove_cgroup("batch")
+    world.host.make_cgroup("batch")
+    worker.run(HOOKS_EVERY_S + 1)
+    assert worker.calls > before
 
 
 @pytest.fixture
