@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from bench.effects.client import Latencies
 from bench.figures import Figure, number, quantile, table
 from bench.scripts import row_of
 
@@ -32,6 +33,13 @@ def test_quantiles_are_values_that_were_measured() -> None:
     assert quantile([3.0], 0.99) == 3
     with pytest.raises(ValueError, match="no values"):
         quantile([], 0.5)
+
+
+def test_latencies_since_a_moment() -> None:
+    seen = Latencies(at_s=[0.5, 1.9, 2.0, 3.5], ms=[90.0, 80.0, 1.0, 2.0], failed=0, client_cores=0)
+    assert seen.since(2.0).ms == [1.0, 2.0]
+    assert seen.since(2.0).quantile_ms(0.99) == 2.0
+    assert seen.since(9.0).ms == []
 
 
 def test_the_table_tells_which_goals_are_reached() -> None:
