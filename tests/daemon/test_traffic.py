@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from koordlet.daemon.engine import HOOKS_EVERY_S
-from koordlet.daemon.traffic import TRY_AGAIN_S
+from koordlet.daemon.traffic import CHECK_EVERY_S
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.linux import LinuxHost
 from tests.daemon.world import APPLICATIONS, World
@@ -110,9 +110,11 @@ def test_what_the_kernel_lacked_is_tried_again(
         return (Capability("tc.htb", len(times) > 1, "tried"),)
 
     monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", probe_traffic)
+    monkeypatch.setattr("koordlet.daemon.traffic.TRY_AGAIN_S", 1.5 * CHECK_EVERY_S)
     worker = Worker(world, monkeypatch)
     world.start()
-    for tries, seconds in ((1, 5), (1, TRY_AGAIN_S - 70), (2, 130), (2, TRY_AGAIN_S + 70)):
+    for tries, checks in ((1, 0.1), (1, 1), (2, 1), (2, 2)):
+        seconds = checks * CHECK_EVERY_S
         worker.run(seconds)
         assert len(times) == tries
 
