@@ -208,7 +208,10 @@ class Evictor:
         now, begun = self._host.monotonic(), case.begun
         pids = kill.processes(self._host, self._cgroups, begun.cgroup)
         if not pids:
-            self._finish(case)
+            if case.tried:
+                self._finish(case)
+            else:  # it has freed nothing: somebody else has to go
+                self._fail(case, "nothing runs in its cgroup")
             return
         if case.killing:
             self._kill(case, pids, now)

@@ -334,6 +334,14 @@ def test_nobody_is_asked_to_stop_what_is_guarded(
     assert "refused: process 9 is kubelet" in world.heard[-1].text
 
 
+def test_one_of_whom_nothing_runs_is_no_eviction(world: World) -> None:
+    for process in world.members:
+        world.host.exit(process)
+    world.take()
+    assert world.results == [EvictResult.FAILED] and not world.evictor.ended()
+    assert world.evictor.failed() == {Victim(VictimKind.POD, "a"): "nothing runs in its cgroup"}
+
+
 def test_one_whose_cgroup_is_gone_is_passed_over_for_a_while(world: World) -> None:
     world.host.remove_cgroup(POD)
     world.take()
