@@ -18,7 +18,8 @@ from koordlet.kernel.tc import HtbClass, TrafficControl
 from koordlet.kernel.tc_filters import SOURCE, Match
 from koordlet.kernel.tc_marks import Marks, NetFilter, SocketMark
 
-_DEVICE = "koordprobe"
+_DEVICE = "koordtry"
+"""Beginning of the name of the device; the process that tries follows, in 7 digits at most."""
 _TABLE = "koordlet-probe"
 _KINDS = ("ifb", "dummy")
 _COST = {
@@ -55,9 +56,9 @@ def probe_traffic() -> tuple[Capability, ...]:
 
 
 def _try_control(control: TrafficControl) -> dict[str, str | OSError]:
-    name = f"{_DEVICE}{os.getpid() % 100_000}"
     try:
-        index, kind = _add(control, name)
+        _remove_stale(control)
+        index, kind = _add(control, f"{_DEVICE}{os.getpid()}")
     except OSError as error:
         return {SHAPING: error, INGRESS: error}
     try:
@@ -69,11 +70,17 @@ def _try_control(control: TrafficControl) -> dict[str, str | OSError]:
         control.remove_link(index)
 
 
+def _remove_stale(control: TrafficControl) -> None:
+    """Devices of attempts that were killed."""
+    for link in control.links().values():
+        process = link.name.removeprefix(_DEVICE)
+        ours = link.name == _DEVICE + process and process.isdigit() and link.kind in _KINDS
+        if ours and (int(process) == os.getpid() or not os.path.exists(f"/proc/{process}")):
+            control.remove_link(link.index)
+
+
 def _add(control: TrafficControl, name: str) -> tuple[int, str]:
     """(index, kind) of a device to try it on."""
-    stale = control.links().get(name)
-    if stale is not None and stale.kind in _KINDS:
-        control.remove_link(stale.index)
     problem = OSError(errno.EOPNOTSUPP, "no kind of device to try it on")
     for kind in _KINDS:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -217,6 +218,15 @@ def test_the_probe_leaves_nothing(net: Pair) -> None:
     assert len({each.feature for each in found}) == len(found) == 5
     assert all(each.why for each in found)
     assert all(each.supported or (each.cost and each.remedy) for each in found)
+
+
+def test_the_probe_removes_what_a_killed_one_left(net: Pair) -> None:
+    features(net.node, "tc.ifb")
+    alive, killed = f"koordtry{os.getppid()}", "koordtry9999999"
+    net.node.ip(*(f"link add {name} type ifb" for name in (alive, killed, "koordtrying")))
+    net.node.run(probe_traffic)
+    left = control(net, lambda tc, index: {name for name in tc.links() if "koordtry" in name})
+    assert left == {alive, "koordtrying"}
 
 
 def test_what_is_no_address_is_refused() -> None:
