@@ -24,12 +24,14 @@ CPUSET_POLICY = "cpuset"
 
 class Memory(msgspec.Struct, frozen=True):
     """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
-    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``shares`` and
-    ``rise`` belong to cfsQuota, ``seen`` (cgroups below the targets) to cpuset."""
+    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``cores``: what that
+    came to. ``shares`` and ``rise`` belong to cfsQuota, ``seen`` (cgroups below the targets) to
+    cpuset."""
 
     policy: str = ""
     at: float | None = None
     level: float | None = None
+    cores: float | None = None
     pressure: Pressure = Pressure()
     shares: dict[str, Share] = {}
     seen: frozenset[str] = frozenset()
@@ -89,17 +91,18 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
     if not found:
         text = "no best-effort cgroup on this node: nothing to suppress"
         notes.append(Why("cpu-suppress.no-target", text))
-    gauges = [Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)]
-    if applied.settings:
-        gauges.append(Gauge("be_suppress_cpu_cores", applied.cores, (("type", policy),)))
+    unjudged = bool(found) and applied.level is None
+    limited = applied.cores if applied.settings else None
     plan = Plan(
         NAME,
         settings=applied.settings,
         keep=applied.keep,
-        keep_all=bool(found) and applied.level is None,
+        keep_all=unjudged,
     )
-    after = Memory(policy, snapshot.now, applied.level, pressure, shares, seen, applied.rise)
-    return Decision(plan, after, (*notes, *applied.notes), tuple(gauges))
+    cores = memory.cores if unjudged else limited
+    after = Memory(policy, snapshot.now, applied.level, cores, pressure, shares, seen, applied.rise)
+    used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
+    return Decision(plan, after, (*notes, *applied.notes), (used, *_limit_gauge(after)))
 
 
 def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
@@ -119,7 +122,14 @@ def _minimum_milli(snapshot: Snapshot, policy: str, terms: Allowance) -> int:
 def _keep(snapshot: Snapshot, memory: Memory, why: Why) -> Decision:
     """No judgement possible. Time that passes like this earns no growth."""
     after = msgspec.structs.replace(memory, at=snapshot.now)
-    return Decision(Plan(NAME, keep_all=True), after, (why,))
+    return Decision(Plan(NAME, keep_all=True), after, (why,), _limit_gauge(after))
+
+
+def _limit_gauge(memory: Memory) -> tuple[Gauge, ...]:
+    """There as long as the limit is, also while nothing can be judged."""
+    if memory.cores is None:
+        return ()
+    return (Gauge("be_suppress_cpu_cores", memory.cores, (("type", memory.policy),)),)
 
 
 STRATEGY = Strategy(

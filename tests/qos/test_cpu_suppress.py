@@ -16,6 +16,7 @@ from koordlet.qos.cpu_suppress import NAME, Memory, decide
 from tests.qos.build import (
     BE_DIR,
     app,
+    bare,
     be_pod,
     cpu_ids,
     cpus_of,
@@ -206,6 +207,27 @@ def test_the_gauge_of_ls_counts_pods_that_are_not_best_effort() -> None:
     )
     gauges = {gauge.name: gauge.value for gauge in decide(snap, Memory()).gauges}
     assert gauges == {"be_suppress_ls_used_cpu_cores": 3, "be_suppress_cpu_cores": 8}
+
+
+def test_the_gauge_of_the_limit_stays_as_long_as_the_limit() -> None:
+    def limit(decision) -> list[float]:
+        return [g.value for g in decision.gauges if g.name == "be_suppress_cpu_cores"]
+
+    snap = snapshot(node(16), metrics_=metrics(4.0))
+    first = decide(snap, Memory())
+    assert limit(first) == [8]  # 11.2 less 4, rounded up
+    blind = decide(msgspec.structs.replace(snap, metrics=metrics(None)), first.memory)
+    assert blind.plan.keep_all and limit(blind) == [8]
+    pinned = [pod("x", "LSE", "Guaranteed", cpus=range(16))]
+    full = decide(msgspec.structs.replace(snap, pods=tuple(pinned)), blind.memory)
+    assert full.plan.keep_all and limit(full) == [8]
+    gone = msgspec.structs.replace(snap, node=bare(16))
+    assert limit(decide(gone, full.memory)) == []
+    off = msgspec.structs.replace(snap, slo=slo(enable=False))
+    assert limit(decide(off, full.memory)) == []
+    other = msgspec.structs.replace(snap, slo=slo(cpu_suppress_policy="cfsQuota"))
+    blind = msgspec.structs.replace(other, metrics=metrics(None))
+    assert limit(decide(blind, decide(other, full.memory).memory)) == [7.2]
 
 
 def test_the_registry_names_each_strategy_by_its_name() -> None:
