@@ -51,16 +51,21 @@ def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
     if subject.level is Level.NODE:
         return _node(snapshot)
     pod, application = subject.pod, subject.application
-    node = bandwidth.of_node(snapshot)
-    if not node.total_bps or not snapshot.node.has(Resource.NET_CLS_CLASSID):
+    if not bandwidth.of_node(snapshot).total_bps:
         return Adjustment()
+    by_classid = snapshot.node.has(Resource.NET_CLS_CLASSID)
     if application is not None and application.qos is not None:
-        return _classid(_CLASS[application.qos], "application", application.qos)
+        minor = _CLASS[application.qos] if by_classid else None
+        return _classid(minor, "application", application.qos)
     if pod is None:
         return Adjustment()
     share, problems = bandwidth.of_pod(pod)
-    notes = tuple(Why("network-qos.ignored", problem) for problem in problems)
-    return _classid(_minor(pod, share), "pod", pod.qos, notes)
+    notes = [Why("network-qos.ignored", problem) for problem in problems]
+    if pod.host_network and share.ingress.max_bps:
+        text = "ingressLimit is ignored: on the host network no address tells what arrives for it"
+        notes.append(Why("network-qos.host-network", f"{pod.title}: {text}"))
+    minor = _minor(pod, share) if by_classid else None
+    return _classid(minor, "pod", pod.qos, tuple(notes))
 
 
 def _classid(minor: int | None, who: str, qos: QoSClass, notes: tuple[Why, ...] = ()) -> Adjustment:

@@ -131,6 +131,24 @@ def test_the_class_of_a_pod(qos, kube, minor) -> None:
     assert [each.value for each in marks] == ([] if minor is None else [MAJOR << 16 | minor])
 
 
+@pytest.mark.parametrize("features", [MARKED, {}])
+def test_a_limit_that_cannot_be_held_is_told(features) -> None:
+    """With net_cls and without."""
+    notes = {}
+    for name, found in {
+        "negative": limited("p", egress="-5M", host_network=False),
+        "host": limited("p", egress="5M", ingress="5M", host_network=True),
+        "own": limited("p", egress="5M", ingress="5M", host_network=False),
+    }.items():
+        told = combine((hook(),), of_pod(found), machine(found, features=features)).notes
+        notes[name] = [note.rule for _, note in told]
+    assert notes == {
+        "negative": ["network-qos.ignored"],
+        "host": ["network-qos.host-network"],
+        "own": [],
+    }
+
+
 @pytest.mark.parametrize("host_network", [True, None])
 def test_the_addresses_of_the_node_are_nobodys(host_network) -> None:
     found = pod("p", ips=("192.0.2.1",), host_network=host_network)
