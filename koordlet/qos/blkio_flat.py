@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from koordlet.decision.cgroups import inside
-from koordlet.decision.snapshot import Container, Pod, Snapshot, WakeKind
+from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Container, InForce, Pod, Snapshot, WakeKind
 from koordlet.qos.cpu_targets import walk
 
 LOOK_S = 10.0
@@ -21,10 +22,11 @@ does so at once."""
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """``below``: container or application -> it and all inside it, as of ``at``."""
+    """``below``: container or application -> it and all inside it, as of ``at``; True for those
+    that count, because they have processes or are about to."""
 
     at: float = 0.0
-    below: Mapping[str, tuple[str, ...]] = {}
+    below: Mapping[str, Mapping[str, bool]] = {}
 
 
 def looked(snapshot: Snapshot, memory: Memory, tops: frozenset[str]) -> Memory:
@@ -35,18 +37,27 @@ def looked(snapshot: Snapshot, memory: Memory, tops: frozenset[str]) -> Memory:
     for cgroup in _holders(snapshot):
         if any(inside(cgroup, top) for top in tops):
             found = known.get(cgroup)
-            if found is None:
-                found = tuple(each for each, _ in walk(snapshot.in_force, cgroup))
-            below[cgroup] = found
+            below[cgroup] = _tree(snapshot.in_force, cgroup) if found is None else found
     return Memory(snapshot.now if due else memory.at, below)
 
 
-def members(memory: Memory, top: str) -> tuple[str, ...]:
-    """The cgroups inside ``top``, or it itself, whose processes the limits of ``top`` are for."""
-    found = {
-        each for cgroup in memory.below if inside(cgroup, top) for each in memory.below[cgroup]
+def members(memory: Memory, top: str) -> tuple[tuple[str, ...], int]:
+    """The cgroups inside ``top``, or it itself, whose processes the limits of ``top`` are for; and
+    among how many the limits are divided."""
+    found: dict[str, bool] = {}
+    for cgroup, each in memory.below.items():
+        if inside(cgroup, top):
+            found |= each
+    return tuple(sorted(found)), max(sum(found.values()), 1)
+
+
+def _tree(in_force: InForce, top: str) -> Mapping[str, bool]:
+    cgroups = [cgroup for cgroup, _ in walk(in_force, top)]
+    above = {parent(cgroup) for cgroup in cgroups[1:]}
+    return {
+        cgroup: cgroup not in above or bool(in_force.value(cgroup, Resource.PROCS))
+        for cgroup in cgroups
     }
-    return tuple(sorted(found))
 
 
 def part(lines: Mapping[str, str], count: int) -> Mapping[str, str]:

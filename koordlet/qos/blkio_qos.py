@@ -135,15 +135,15 @@ def _wishes(
         for resource, disk, rest in _by_disk(lines, disks, snapshot.node.blocks):
             wanted.setdefault(resource, {})[disk] = rest
             names.setdefault(resource, []).append(f"{block.name} ({disk})")
-    within = members(memory, target.cgroup) if not target.is_root else ()
+    within, count = members(memory, target.cgroup) if not target.is_root else ((), 1)
     for resource, devices in wanted.items():
         said = f"{target.origin} sets {', '.join(names[resource])}"
         places = within if resource in LIMITS else ()
         if target.cgroup not in places:
             yield target.cgroup, resource, _Wish(target.name, (said,), devices)
         for cgroup in places:
-            text = said if len(places) == 1 else f"{said}, of which 1/{len(places)} is for {cgroup}"
-            yield cgroup, resource, _Wish(target.name, (text,), part(devices, len(places)))
+            text = said if count == 1 else f"{said}, of which 1/{count} is for {cgroup}"
+            yield cgroup, resource, _Wish(target.name, (text,), part(devices, count))
 
 
 def _both(one: _Wish, other: _Wish) -> _Wish:

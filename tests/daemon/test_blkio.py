@@ -118,7 +118,7 @@ def test_a_real_limit_is_set_also_inside_and_goes_back(tmp_path: Path) -> None:
             each / "blkio.throttle.read_bps_device" for each in (directory, directory / "inside")
         ]
         for file in files:
-            assert file.read_text().split() == [number, str(1 << 19)]
+            assert file.read_text().split() == [number, str(1 << 20)]
         assert [item.status for item in machine.restore().items] == [Status.RESTORED] * 2
         assert [file.read_text() for file in files] == ["", ""]
     finally:

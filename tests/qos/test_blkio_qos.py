@@ -214,20 +214,23 @@ def test_flat_limits_of_a_pod_and_its_class_are_for_the_same_processes() -> None
     assert values[f"{pod_dir}/m", R.BLKIO_WRITE_BPS] == "254:0 5"
 
 
-def test_flat_limits_reach_what_is_inside_applications_and_containers() -> None:
+@pytest.mark.parametrize(("pids", "each"), [("", 1500), ("7\n8", 1000)])
+def test_flat_limits_reach_what_is_inside_applications_and_containers(pids: str, each: int) -> None:
+    """What only holds others takes no part, unless it has processes too."""
     found = kernel(4)
-    for cgroup in ("batch", "batch/a", "batch/a/b"):
+    for cgroup in ("batch", "batch/a", "batch/b"):
         found.cgroups.add(cgroup)
-    values, decision = run(READ, flat=True, apps=[app("batch", "BE")], in_force=found)
-    assert {c: v for (c, r), v in values.items() if r is R.BLKIO_READ_BPS and c != BE_DIR} == (
-        dict.fromkeys(("batch", "batch/a", "batch/a/b"), "254:0 1000")
-    )
-    found.cgroups.add("batch/c")
+    found.values["batch", R.PROCS] = pids
     known = {"flat": True, "apps": [app("batch", "BE")], "in_force": found}
+    values, decision = run(READ, **known)
+    assert {c: v for (c, r), v in values.items() if r is R.BLKIO_READ_BPS and c != BE_DIR} == (
+        dict.fromkeys(("batch", "batch/a", "batch/b"), f"254:0 {each}")
+    )
+    found.cgroups.add("batch/b/c")
     values, _ = run(READ, memory=decision.memory, **known)
-    assert ("batch/c", R.BLKIO_READ_BPS) not in values
+    assert ("batch/b/c", R.BLKIO_READ_BPS) not in values
     values, _ = run(READ, memory=decision.memory, now=100.0 + LOOK_S, **known)
-    assert values["batch/c", R.BLKIO_READ_BPS] == "254:0 750"
+    assert values["batch/b/c", R.BLKIO_READ_BPS] == f"254:0 {each}"
 
 
 def test_a_part_is_never_no_limit() -> None:
