@@ -8,7 +8,7 @@ from functools import cache, partial
 
 import msgspec
 
-from koordlet.decision.plan import Decision, Eviction, Plan
+from koordlet.decision.plan import Decision, Eviction, Plan, Victim
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import ResourceThresholdStrategy
@@ -30,10 +30,10 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Memory(msgspec.Struct, frozen=True):
-    """When this strategy evicted somebody in the last minute, or since the cool-down began.
-    ``observed``: perhaps only said whom it would evict."""
+    """When this strategy evicted whom in the last minute, or since the cool-down began; None: an
+    earlier run did. ``observed``: perhaps only said whom it would evict."""
 
-    evicted: tuple[float, ...] = ()
+    evicted: tuple[tuple[float, Victim | None], ...] = ()
     observed: bool = False
 
 
@@ -67,17 +67,18 @@ def decide(
             notes.append(each)
     if not tasks:
         return _nothing(owner, memory, *notes)
-    last = max(memory.evicted, default=-math.inf)
+    evicting = snapshot.evicting
+    done = (at for at, victim in memory.evicted if victim not in evicting.failed)
+    last = max(done, default=-math.inf)
     if snapshot.now - last < limits.cool_down_s:
         text = f"more would have to go, but the last eviction is not {limits.cool_down_s:g} s ago"
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
-    evicting = snapshot.evicting
     ended = max((each.ended for each in evicting.ended), default=-math.inf)
     if snapshot.now - ended < last_s(snapshot):
         # Rates and figures of pods still hold what it used; and it no longer counts as on its way.
         text = "more would have to go, but what the last eviction has freed is not measured yet"
         return _nothing(owner, memory, *notes, Why(f"{owner}.settling", text))
-    budget = limits.per_minute - sum(snapshot.now - at < MINUTE_S for at in memory.evicted)
+    budget = limits.per_minute - sum(snapshot.now - at < MINUTE_S for at, _ in memory.evicted)
     chosen = choose(
         tasks, terminating=evicting.terminating, failed=evicting.failed, budget=max(budget, 0)
     )
@@ -87,7 +88,8 @@ def decide(
         for victim, why in evicting.failed.items()
     )
     evictions = tuple(_eviction(owner, limits, choice) for choice in chosen.choices)
-    after = Memory(memory.evicted + (snapshot.now,) * len(evictions), memory.observed)
+    begun = ((snapshot.now, each.victim) for each in evictions)
+    after = Memory((*memory.evicted, *begun), memory.observed)
     return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
 
 
@@ -126,11 +128,11 @@ def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> M
     evicting = snapshot.evicting
     begun = [(each.owner, each.since) for each in evicting.terminating.values()]
     begun += [(each.owner, each.since) for each in evicting.ended]
-    before = (since for who, since in begun if who == owner)
+    before = sorted((since, None) for who, since in begun if who == owner)
     own = () if memory.observed and not evicting.observing else memory.evicted
-    known = own if own else tuple(sorted(before))
     oldest = snapshot.now - max(MINUTE_S, limits.cool_down_s)
-    return Memory(tuple(at for at in known if at > oldest), evicting.observing)
+    known = tuple(each for each in own or before if each[0] > oldest)
+    return Memory(known, evicting.observing)
 
 
 def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:

@@ -194,6 +194,19 @@ def test_one_that_failed_is_told_and_left() -> None:
     assert "memory-evict.failed-before" in rules(decision)
 
 
+def test_one_that_failed_begins_no_cool_down() -> None:
+    """The reference tries the next one at once."""
+    scene = leaking(memory_evict_lower_percent=79)
+    first = memory_decide(scene.take(), NEW)
+    assert victims(first) == ["a"]
+    scene.now += 1
+    scene.evicting = Evicting(failed={of_pod("a"): "refused: process 7 is kubelet"})
+    second = memory_decide(scene.take(), first.memory)
+    assert victims(second) == ["b", "c"]
+    scene.now += 1
+    assert rules(memory_decide(scene.take(), second.memory)) == {"memory-evict.cool-down"}
+
+
 def test_both_memory_features_together_take_no_more() -> None:
     scene = leaking(evict_enabled_priority_threshold=5999)
     assert victims(memory_decide(scene.take(), NEW)) == ["a", "b"]
