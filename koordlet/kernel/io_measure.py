@@ -27,6 +27,7 @@ THREADS = 32
 _NEAR = 0.5
 """Of what this process can ask for: above it the figure says as much of it as of the disk."""
 _CEILING_S = 0.3
+_NO_NAMELESS = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL})
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,17 @@ def open_nameless(directory: str, size_bytes: int) -> int:
     """A new file of that size for direct I/O, gone when its descriptor is closed, whatever
     happens. Its blocks are written, so that what is measured is not their allocation. Raises
     OSError."""
-    descriptor = os.open(directory, os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC, 0o600)
+    flags = os.O_TMPFILE | os.O_RDWR | os.O_DIRECT | os.O_CLOEXEC
+    try:
+        descriptor = os.open(directory, flags, 0o600)
+    except OSError as error:
+        if error.errno not in _NO_NAMELESS:
+            raise
+        text = (
+            f"{error.strerror}: its file system has no files without a name, or no direct I/O to "
+            "them; choose a directory on ext4, xfs or btrfs"
+        )
+        raise OSError(error.errno, text, directory) from error
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
         with mmap.mmap(-1, 1 << 20) as buffer:

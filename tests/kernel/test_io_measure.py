@@ -92,6 +92,11 @@ def test_a_device_without_a_medium_is_told(tmp_path: Path) -> None:
         open_device(str(empty))
 
 
+def test_a_file_system_without_nameless_files_is_told() -> None:
+    with pytest.raises(OSError, match="choose a directory on ext4"):
+        open_nameless("/sys", _SIZE)
+
+
 def test_the_disk_below_a_directory(tmp_path: Path) -> None:
     devices = read_block_devices(LinuxHost())
     below = disks_under(str(tmp_path), devices)
