@@ -151,7 +151,7 @@ def open_nameless(directory: str, size_bytes: int) -> int:
             raise
         text = (
             f"{error.strerror}: its file system has no files without a name, or no direct I/O to "
-            "them; choose a directory on ext4, xfs or btrfs"
+            "them; choose a directory on ext4 or xfs"
         )
         raise OSError(error.errno, text, directory) from error
     try:
