@@ -24,7 +24,7 @@ STUCK_S = 5.0
 CALM_S = 60.0
 """For so long before some of that is taken back."""
 STEP_PERCENT = 10
-"""Of the limit that the QoS asks for, each time."""
+"""So much more than it had or uses, and so much of what the QoS asks for back each time."""
 
 
 class Watched(msgspec.Struct, frozen=True):
@@ -67,21 +67,26 @@ def watch(
     same = before.since is not None and before.is_stuck == stuck and (stuck or calm)
     since = (before.since if same else now) if stuck or calm else None
     after = Watched(now, stall, raised, since, stuck)
-    step = max(wanted_bytes * STEP_PERCENT // 100 // PAGE_BYTES, 1) * PAGE_BYTES
     lasted_s = now - since if since is not None else 0.0
     if stuck and lasted_s >= STUCK_S:
-        raised += step
+        # What it still uses cannot be taken from it, however far above the limit that is.
+        least = max(limit, (used or 0) // PAGE_BYTES * PAGE_BYTES)
+        raised = least + _step(least) - wanted_bytes
         news = (
             f"it waited for memory {share or 0:.0%} of the time and used all it may without "
             f"being throttled, {STUCK_S:g} s long"
         )
     elif calm and lasted_s >= CALM_S:
-        raised = max(raised - step, 0)
+        raised = max(raised - _step(wanted_bytes), 0)
         news = f"no pressure for {CALM_S:g} s"
     else:
         return Watch(limit, after)
     after = msgspec.structs.replace(after, raised_bytes=raised, since=None)
     return Watch(wanted_bytes + raised, after, news)
+
+
+def _step(of_bytes: int) -> int:
+    return max(of_bytes * STEP_PERCENT // 100 // PAGE_BYTES, 1) * PAGE_BYTES
 
 
 def within(limit_bytes: int, ceiling_bytes: int) -> int:

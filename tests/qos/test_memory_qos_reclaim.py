@@ -241,6 +241,13 @@ def test_who_makes_no_progress_at_the_limit_gets_room_step_by_step() -> None:
     assert limits[-1] == limits[int(STUCK_S) + 1] == 110 * MIB
 
 
+def test_who_is_far_above_a_new_limit_gets_room_at_once() -> None:
+    """Step by step it would wait for minutes."""
+    limits = _watched(0.9, 900 * MIB, 20)
+    assert limits[: int(STUCK_S)] == [100 * MIB] * int(STUCK_S)
+    assert limits[int(STUCK_S) + 1] == limits[-1] == 990 * MIB
+
+
 def test_pressure_below_the_limit_or_use_without_pressure_moves_nothing() -> None:
     assert set(_watched(0.9, 50 * MIB, 20)) == {100 * MIB}
     assert set(_watched(0.1, 100 * MIB, 20)) == {100 * MIB}
