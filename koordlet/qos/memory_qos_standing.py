@@ -187,12 +187,14 @@ def _notes(found: _Found) -> Iterator[Why]:
     if instead:
         text = f"this kernel has no {', '.join(instead)}: koordlet reclaims by {RECLAIM} instead"
         yield Why("memory-qos.reclaims", text)
-    missing = [resource for resource in lacking if resource not in instead]
+    missing: list[str] = [resource for resource in lacking if resource not in instead]
+    if not WMARKS.keys().isdisjoint(missing):
+        missing.append(RECLAIM)  # which would do it instead
     if missing:
         reasons = []
-        for resource in missing:
-            capability = node.capabilities.get(resource)
-            reasons.append(f"{resource} ({capability.why if capability else 'not probed'})")
+        for feature in missing:
+            capability = node.capabilities.get(feature)
+            reasons.append(f"{feature} ({capability.why if capability else 'not probed'})")
         text = f"left out, because this kernel does not have it: {'; '.join(reasons)}"
         yield Why("memory-qos.unsupported", text)
     pressure = node.capabilities.get(PRESSURE)

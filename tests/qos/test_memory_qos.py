@@ -266,6 +266,9 @@ def test_what_the_kernel_lacks_is_told_once_and_not_planned() -> None:
     (note,) = [n for n in stock.notes if n.rule == "memory-qos.reclaims"]
     assert "memory.wmark_ratio" in note.text
     assert not [n for n in stock.notes if n.rule == "memory-qos.unsupported"]
+    before_5_19 = decide(taken(machine((*FLOORS, "memory.high")), pods=[pod], spec=spec))
+    (note,) = [n for n in before_5_19.notes if n.rule == "memory-qos.unsupported"]
+    assert "memory.wmark_ratio (tried)" in note.text and "memory.reclaim (tried)" in note.text
 
 
 @pytest.mark.parametrize("percent", [90, 0])
