@@ -43,7 +43,7 @@ _LEAST_BPS = 1 << 20
 MIB = 1 << 20
 _T = TypeVar("_T")
 _WARM_S = 1.0
-_TIMEOUT_S = 20.0
+_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,6 @@ def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:
         fill(junk, FLOOD_FILE_BYTES)
         say("what BE gets without a limit")
         with _flood(on, junk) as flood:
-            time.sleep(_WARM_S)
             _, free = _while(flood, lambda: time.sleep(seconds))
         read_bps, write_bps = (max(int(_LIMIT_SHARE * each), _LEAST_BPS) for each in free)
         config = on.config(
@@ -95,13 +94,12 @@ def measure(repeat: int, seconds: float, say: Callable[[str], None]) -> Effect:
 
         def beside() -> Seen:
             with _flood(on, junk) as flood:
-                time.sleep(_WARM_S)
                 waits_ms, rates = _while(flood, lambda: _commits(on, log, seconds))
             return Seen(waits_ms, *rates)
 
         def limited() -> Seen:
             with managed(config):
-                _wait_for_limit(on)
+                _wait(lambda: _limited(on), "no limit for BE")
                 return beside()
 
         arms = {"alone": alone, "unmanaged": beside, "managed": limited}
@@ -124,12 +122,16 @@ def _throttles(on: Stage) -> None:
         raise NotMeasuredError(f"this kernel cannot limit block I/O: {error}") from None
 
 
-def _wait_for_limit(on: Stage) -> None:
+def _limited(on: Stage) -> bool:
+    return bool(on.cgroups.read_raw(on.groups["be"], Resource.BLKIO_WRITE_BPS).strip())
+
+
+def _wait(holds: Callable[[], bool], missing: str) -> None:
     """Raises TimeoutError."""
     end = time.monotonic() + _TIMEOUT_S
-    while not on.cgroups.read_raw(on.groups["be"], Resource.BLKIO_WRITE_BPS).strip():
+    while not holds():
         if time.monotonic() > end:
-            raise TimeoutError(f"no limit for BE within {_TIMEOUT_S:.0f} s")
+            raise TimeoutError(f"{missing} within {_TIMEOUT_S:.0f} s")
         time.sleep(0.05)
 
 
@@ -146,8 +148,11 @@ def _commits(on: Stage, path: str, seconds: float) -> list[float]:
 
 @contextmanager
 def _flood(on: Stage, path: str) -> Iterator[Running]:
+    """Under way, and past what it may send on credit. Raises TimeoutError."""
     running = _program(on, "flood", "be", path, 0.0)
     try:
+        _wait(lambda: min(_bytes(running)) > 0, "BE did not read and write")
+        time.sleep(_WARM_S)
         yield running
         running.check()
     finally:
