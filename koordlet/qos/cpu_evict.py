@@ -109,7 +109,7 @@ def _frozen_before(snapshot: Snapshot) -> dict[str, Frozen]:
         for app in snapshot.applications
         if app.present
         and in_force.value(app.cgroup, Resource.FREEZE) == 1
-        and in_force.original(app.cgroup, Resource.FREEZE) == 0
+        and in_force.is_ours(app.cgroup, Resource.FREEZE)
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from koordlet.decision.resource import UNLIMITED
+from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import InForce
 from koordlet.qos.memory_qos_readings import stall_us, stalled_share, usage_bytes
 from koordlet.qos.memory_qos_values import PAGE_BYTES
@@ -52,15 +52,18 @@ def watch(
     in_force: InForce, cgroup: str, wanted_bytes: int, now: float, before: Watched | None
 ) -> Watch:
     """``wanted_bytes``: what the QoS asks for; above what is there, nothing is limited."""
-    raised = before.raised_bytes if before is not None else 0
-    limit = wanted_bytes + raised
     used = usage_bytes(in_force, cgroup)
+    if before is not None:
+        raised = before.raised_bytes
+    else:
+        raised = _raised_before(in_force, cgroup, wanted_bytes, used or 0)
+    limit = wanted_bytes + raised
     pinned = used is not None and used >= limit * PINNED_SHARE
     if not (pinned or raised):
         return Watch(limit, Watched(now, None))  # as most are, and not worth another file
     stall = stall_us(in_force, cgroup)
     if before is None:
-        return Watch(limit, Watched(now, stall))
+        return Watch(limit, Watched(now, stall, raised))
     share = stalled_share(before.stall_us, stall, now - before.at)
     stuck = pinned and share is not None and share >= STUCK_SHARE
     calm = raised > 0 and share is not None and share < CALM_SHARE
@@ -83,6 +86,18 @@ def watch(
         return Watch(limit, after)
     after = msgspec.structs.replace(after, raised_bytes=raised, since=None)
     return Watch(wanted_bytes + raised, after, news)
+
+
+def _raised_before(in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int) -> int:
+    """What an earlier run of the daemon gave it, where it would be stuck again without."""
+    held = in_force.value(cgroup, Resource.MEMORY_HIGH)
+    if used_bytes < wanted_bytes * PINNED_SHARE or not isinstance(held, int):
+        return 0
+    if not in_force.is_ours(cgroup, Resource.MEMORY_HIGH):
+        return 0
+    if held == UNLIMITED:
+        held = used_bytes // PAGE_BYTES * PAGE_BYTES + _step(used_bytes)
+    return max(held - wanted_bytes, 0)
 
 
 def _step(of_bytes: int) -> int:

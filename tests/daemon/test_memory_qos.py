@@ -258,6 +258,10 @@ def test_the_livelock_at_memory_high_is_seen_and_ended(make_world: MakeWorld) ->
     world.run(8)
     assert world.value("batch", R.MEMORY_HIGH) == 88 * MIB
     assert any("instead of" in text and "application batch" in text for text in world.texts())
+    world.stop()
+    started(world, V2)
+    world.run(2)
+    assert world.value("batch", R.MEMORY_HIGH) == 88 * MIB
     world.host.stall("/sys/fs/cgroup/batch/memory.pressure", some=0.0, full=0.0)
     world.run(70)
     assert world.value("batch", R.MEMORY_HIGH) == 80 * MIB

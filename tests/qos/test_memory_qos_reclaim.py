@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -246,6 +247,27 @@ def test_who_is_far_above_a_new_limit_gets_room_at_once() -> None:
     limits = _watched(0.9, 900 * MIB, 20)
     assert limits[: int(STUCK_S)] == [100 * MIB] * int(STUCK_S)
     assert limits[int(STUCK_S) + 1] == limits[-1] == 990 * MIB
+
+
+@pytest.mark.parametrize(
+    ("held", "ours", "used", "limit"),
+    [
+        (150 * MIB, True, 140 * MIB, 150 * MIB),
+        (UNLIMITED, True, 900 * MIB, 990 * MIB),  # taken away, at the hard limit
+        (150 * MIB, True, 50 * MIB, 100 * MIB),  # it would not be stuck
+        (90 * MIB, True, 140 * MIB, 100 * MIB),  # it was to have less
+        (150 * MIB, False, 140 * MIB, 100 * MIB),  # somebody else's
+    ],
+)
+def test_a_restart_takes_no_room_away(held: int, ours: bool, used: int, limit: int) -> None:
+    known = kernel(used)
+    known.values[BOX, R.MEMORY_HIGH] = held
+    if ours:
+        known.originals[BOX, R.MEMORY_HIGH] = UNLIMITED
+    found = watch(known, BOX, 100 * MIB, 1.0, None)
+    assert found.limit_bytes == limit
+    later = watch(known, BOX, 100 * MIB, 2.0, found.watched)
+    assert later.limit_bytes == limit
 
 
 def test_pressure_below_the_limit_or_use_without_pressure_moves_nothing() -> None:
