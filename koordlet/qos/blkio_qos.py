@@ -69,7 +69,9 @@ def decide(snapshot: Snapshot, memory: Memory) -> Decision:
             wishes[cgroup, resource] = wish if other is None else _both(other, wish)
     found = (_setting(snapshot, *key, wish) for key, wish in wishes.items())
     settings = tuple(setting for setting in found if setting is not None)
-    return Decision(Plan(NAME, settings), memory, tuple(notes))
+    # Until everything is known a missing pod is not one that went.
+    plan = Plan(NAME, settings, keep_all=not snapshot.sources_synced)
+    return Decision(plan, memory, tuple(notes))
 
 
 def _sections(strategy: object, names: Sequence[str]) -> Iterator[tuple[str, ResourceQOS | None]]:

@@ -163,6 +163,13 @@ def test_switched_off_nothing_is_wanted_and_without_a_slo_everything_stays() -> 
     assert run(NodeSLOSpec())[1].plan.keep_all
 
 
+def test_limits_of_pods_that_are_not_known_yet_stay() -> None:
+    """After a start: their annotations and containers come later."""
+    values, decision = run(slo(), sources_synced=False)
+    assert values and decision.plan.keep_all
+    assert not run(slo())[1].plan.keep_all
+
+
 def test_limits_of_others_on_other_devices_stay() -> None:
     found = kernel(4)
     found.values[BE_DIR, R.BLKIO_READ_BPS] = "254:0 9\n8:0 5"
