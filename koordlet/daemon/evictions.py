@@ -35,6 +35,8 @@ DETAIL_S = 300.0
 """How long an evicted pod stays on the metrics page (spec/metrics.md 7)."""
 LOOK_S = 10.0
 """Between two looks at who is in an application that may be frozen."""
+OBSERVED_S = 60.0
+"""So long somebody would be on the way in observe mode."""
 NEAR_PERCENT = 10
 """So far below the threshold the memory of pods is measured in each round."""
 
@@ -64,6 +66,7 @@ class Evictions:
         self._shown: dict[tuple[str, str, str], float] = {}
         self._loaded = loaded
         self._looked_s = -math.inf
+        self._observed_s: dict[str, float] = {}
         self._unsafe: set[str] = set()
         self._waiting = True
         """Nothing is on its way: what the journal holds is still to be gone on with."""
@@ -97,8 +100,10 @@ class Evictions:
         )
 
     def owners(self) -> set[str]:
-        """Whose evictions are on their way."""
-        return {each.owner for each in self._evictor.terminating().values()}
+        """Whose evictions are on their way, or in observe mode would have been lately."""
+        since = self._parts.host.monotonic() - OBSERVED_S if self._parts.observing else math.inf
+        observed = {owner for owner, at in self._observed_s.items() if at > since}
+        return observed | {each.owner for each in self._evictor.terminating().values()}
 
     def _policies(self) -> dict[str, EvictPolicy]:
         """Without applications that hold koordlet, kubelet or init: to freeze those is a write like
@@ -139,6 +144,7 @@ class Evictions:
         self._evictor.step()
         for plan in plans:
             if plan.evictions:
+                self._observed_s[plan.owner] = snapshot.now
                 self._evictor.take(plan.owner, plan.evictions, snapshot, observing=observing)
         self._sweep(snapshot.time)
         if self._evictor.problem:

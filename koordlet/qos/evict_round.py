@@ -71,7 +71,8 @@ def decide(
     done = (at for at, victim in memory.evicted if victim not in evicting.failed)
     last = max(done, default=-math.inf)
     if snapshot.now - last < limits.cool_down_s:
-        text = f"more would have to go, but the last eviction is not {limits.cool_down_s:g} s ago"
+        what = "eviction that would have been" if evicting.observing else "eviction"
+        text = f"more would have to go, but the last {what} is not {limits.cool_down_s:g} s ago"
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
     ended = max((each.ended for each in evicting.ended), default=-math.inf)
     if snapshot.now - ended < last_s(snapshot):

@@ -159,6 +159,8 @@ def test_observed_a_leak_is_only_told(make_world: MakeWorld, layout: str) -> Non
     leak(world, uids["leak"], 3500)
     world.run(20)
     assert all(alive(world, uids).values())
+    (row,) = world.views.strategies("memory-evict").strategies
+    assert row.state == "observing"
     (only,) = evictions(world)
     assert only.result == "would-evict" and "pod ns/pod2 would be evicted" in only.why.text
     assert not (world.directory / "state" / "evictions").exists()
