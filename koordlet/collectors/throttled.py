@@ -1,4 +1,4 @@
-"""Share of CFS periods in which a group was throttled (spec/metrics.md 2.7).
+"""Share of CFS periods in which a group was throttled (spec/metrics.md 2.7), and for how long.
 
 Only groups with a quota can be throttled, so only their ``cpu.stat`` is read; the quotas of the
 others are looked at in turns.
@@ -9,7 +9,9 @@ from __future__ import annotations
 from koordlet.collectors.base import Round, SeriesStore, series_of
 from koordlet.decision.metrics import (
     CONTAINER_CPU_THROTTLED,
+    CONTAINER_CPU_THROTTLED_TIME,
     HOST_APPLICATION_CPU_THROTTLED,
+    HOST_APPLICATION_CPU_THROTTLED_TIME,
     POD_CPU_THROTTLED,
     Metric,
 )
@@ -17,6 +19,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.parse import cpu_stat
 from koordlet.kernel.parse_hot import cfs_periods
 
 # Rounds until every quota has been looked at again. A look costs an open, and quotas of
@@ -32,7 +35,9 @@ def throttled_ratio(last: tuple[int, int], now: tuple[int, int]) -> float:
 
 
 class _Group:
-    __slots__ = ("cgroup", "label", "last", "limited", "metric", "path", "series")
+    __slots__ = (
+        "cgroup", "label", "last", "limited", "metric", "path", "series", "stood_ns", "time_series"
+    )  # fmt: skip
 
     def __init__(self, cgroup: str, label: str, metric: Metric, path: str) -> None:
         self.cgroup = cgroup
@@ -41,7 +46,8 @@ class _Group:
         self.path = path
         self.limited = False
         self.last: tuple[int, int] | None = None
-        self.series = -1
+        self.stood_ns = 0
+        self.series = self.time_series = -1
 
 
 class ThrottledCollector:
@@ -118,28 +124,43 @@ class ThrottledCollector:
         return changed
 
     def _read(self, group: _Group, round_: Round) -> None:
+        last, before_ns = group.last, group.stood_ns
         try:
-            now = cfs_periods(self._files.read(group.path), group.path)
+            data = self._files.read(group.path)
+            now = cfs_periods(data, group.path)
+            if last is None or now[1] != last[1]:
+                group.stood_ns = cpu_stat(data, group.path).throttled_ns
         except (OSError, ValueError) as error:
             group.last = None
             round_.skip(group.path, error)
             return
-        last, group.last = group.last, now
+        group.last = now
         if last is None or now[0] < last[0]:
             return
         if group.series < 0:
             group.series = series_of(self._store, group.metric, (group.label,))
         round_.ids.append(group.series)
         round_.values.append(throttled_ratio(last, now))
+        if now[1] > last[1] and group.metric in _TIME_OF:
+            if group.time_series < 0:
+                metric = _TIME_OF[group.metric]
+                group.time_series = series_of(self._store, metric, (group.label,))
+            round_.ids.append(group.time_series)
+            round_.values.append((group.stood_ns - before_ns) / 1000 / (now[1] - last[1]))
 
     def _forget(self, group: _Group) -> None:
         self._files.forget(group.path)
-        if group.series >= 0:
-            self._store.release(group.series)
-        group.series = -1
+        for series in (group.series, group.time_series):
+            if series >= 0:
+                self._store.release(series)
+        group.series = group.time_series = -1
         group.last = None
 
 
+_TIME_OF = {
+    CONTAINER_CPU_THROTTLED: CONTAINER_CPU_THROTTLED_TIME,
+    HOST_APPLICATION_CPU_THROTTLED: HOST_APPLICATION_CPU_THROTTLED_TIME,
+}
 _METRIC_OF = {
     metric.kind: metric
     for metric in (POD_CPU_THROTTLED, CONTAINER_CPU_THROTTLED, HOST_APPLICATION_CPU_THROTTLED)

@@ -79,6 +79,18 @@ HOST_APPLICATION_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
 HOST_APPLICATION_CPU_THROTTLED = Metric(
     "host_application_cpu_throttled", _APP, "ratio", "throttled periods / periods"
 )
+CONTAINER_CPU_THROTTLED_TIME = Metric(
+    "container_cpu_throttled_time",
+    _CONTAINER,
+    "us",
+    "time that its CPUs stood still in a throttled period; no sample without one",
+)
+HOST_APPLICATION_CPU_THROTTLED_TIME = Metric(
+    "host_application_cpu_throttled_time",
+    _APP,
+    "us",
+    "time that its CPUs stood still in a throttled period; no sample without one",
+)
 _PSI = ("psi_resource", "psi_precision", "psi_degree")
 CONTAINER_PSI = Metric(
     "container_psi", ("pod_uid", "container_id", *_PSI), "percent", "pressure of a container"

@@ -1,7 +1,8 @@
 """CPU burst: what is throttled although the machine has CPU left gets more (spec/qos.md 3).
 
 Two means. The burst budget of the kernel lets a cgroup save up quota that it did not use. And a
-quota that still throttles is raised step by step while the CPUs that pods share are not busy.
+quota that still throttles is raised, by what was missing, while the CPUs that pods share are not
+busy.
 """
 
 from __future__ import annotations

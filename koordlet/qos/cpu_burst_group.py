@@ -6,8 +6,10 @@ import msgspec
 
 from koordlet.decision.metrics import (
     CONTAINER_CPU_THROTTLED,
+    CONTAINER_CPU_THROTTLED_TIME,
     CONTAINER_CPU_USAGE,
     HOST_APPLICATION_CPU_THROTTLED,
+    HOST_APPLICATION_CPU_THROTTLED_TIME,
     HOST_APPLICATION_CPU_USAGE,
     Metric,
 )
@@ -20,14 +22,14 @@ from koordlet.qos.cpu_burst_limiter import Bucket
 
 
 class Group(msgspec.Struct, frozen=True):
-    """``series``: its metrics of throttled periods and of CPU used, with ``name``, the value of
-    their only label. ``told_us``: the quota that it should have, where somebody tells. ``labels``:
-    of its gauges; empty: none."""
+    """``series``: its metrics of throttled periods, of CPU used, and of the time that its CPUs
+    stood still in a throttled period, with ``name``, the value of their only label. ``told_us``:
+    the quota that it should have, where somebody tells. ``labels``: of its gauges; empty: none."""
 
     cgroup: str
     title: str
     name: str
-    series: tuple[Metric, Metric]
+    series: tuple[Metric, Metric, Metric]
     config: Config
     told_us: int | None
     labels: tuple[tuple[str, str], ...] = ()
@@ -54,7 +56,7 @@ def of_container(pod: Pod, container: Container, config: Config, in_force: InFor
         container.cgroup,
         f"container {container.name or container.id} of {pod.title}",
         container.id,
-        (CONTAINER_CPU_THROTTLED, CONTAINER_CPU_USAGE),
+        (CONTAINER_CPU_THROTTLED, CONTAINER_CPU_USAGE, CONTAINER_CPU_THROTTLED_TIME),
         config,
         told_us(in_force, container.cgroup, container.requested, limit_milli),
         (
@@ -71,7 +73,11 @@ def of_application(app: Application, config: Config, in_force: InForce) -> Group
         app.cgroup,
         f"application {app.name}",
         app.name,
-        (HOST_APPLICATION_CPU_THROTTLED, HOST_APPLICATION_CPU_USAGE),
+        (
+            HOST_APPLICATION_CPU_THROTTLED,
+            HOST_APPLICATION_CPU_USAGE,
+            HOST_APPLICATION_CPU_THROTTLED_TIME,
+        ),
         config,
         told_us(in_force, app.cgroup, {}, app.resources.limit_cpu_milli),
     )

@@ -28,11 +28,13 @@ class NodeState(StrEnum):
 
 
 class SharedPool(msgspec.Struct, frozen=True):
-    """``total`` and ``used`` in cores; both 0 while the state is unknown."""
+    """``total``, ``used``, and ``spare``, what may be used besides before the pool is busy: in
+    cores, all 0 while the state is unknown."""
 
     state: NodeState = NodeState.UNKNOWN
     total: float = 0.0
     used: float = 0.0
+    spare: float = 0.0
     inputs: tuple[Input, ...] = ()
 
 
@@ -67,7 +69,7 @@ def shared_pool(snapshot: Snapshot, threshold_percent: int) -> SharedPool:
         Input("CPUs without those of LSE and LSR", size, "cores"),
         Input("sharePoolThresholdPercent", threshold_percent, "%"),
     )
-    return SharedPool(state, size, used, inputs)
+    return SharedPool(state, size, used, max(threshold * size - used, 0.0), inputs)
 
 
 def _has_own_cpus(work: Pod | Application) -> bool:

@@ -52,10 +52,13 @@ def ceiling_us(base_us: int, percent: int | None) -> int:
     return base_us * percent // 100 if percent is not None and percent > 100 else base_us
 
 
-def target_us(operation: Operation, base_us: int, current_us: int, ceiling: int) -> int:
-    """The quota after one step, within ``base_us`` and ``ceiling``."""
+def target_us(
+    operation: Operation, base_us: int, current_us: int, ceiling: int, missing_us: int = 0
+) -> int:
+    """The quota after one step, within ``base_us`` and ``ceiling``. ``missing_us``: what a period
+    lacked, where that is known; the reference knows nothing of it."""
     wanted = {
-        Operation.UP: int(current_us * UP_RATIO),
+        Operation.UP: max(int(current_us * UP_RATIO), current_us + missing_us),
         Operation.DOWN: int(current_us * DOWN_RATIO),
         Operation.REMAIN: current_us,
         Operation.RESET: base_us,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.decision.metrics import Aggregate, Reading
+from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
@@ -51,7 +51,9 @@ def step(
         notes = (Why("cpu-burst.above", text),) if group.config.quota_percent is not None else ()
         same = base.base_us
         return Result(group.cgroup, same, same, burst_us, tuple(settings), None, bucket, notes)
-    throttled = _throttled(snapshot, group, held)
+    throttled = _reading(snapshot, group, group.series[0], held)
+    if throttled is not None and throttled.value > 1:
+        throttled = None
     asked = of_container(
         on=group.config.quota_percent is not None,
         allowed=bucket is None or limiter.allows(bucket),
@@ -62,10 +64,11 @@ def step(
     if waits and operation in _STEPS:
         operation = Operation.REMAIN
     ceiling = ceiling_us(base.base_us, group.config.quota_percent)
-    target = target_us(operation, base.base_us, base.current_us, ceiling)
+    missing_us = _missing_us(snapshot, group, pool, held)
+    target = target_us(operation, base.base_us, base.current_us, ceiling, missing_us)
     after = None
     if target > base.base_us:
-        why = _why(group, base, target, ceiling, operation, pool, throttled, bucket)
+        why = _why(group, base, target, ceiling, operation, pool, throttled, missing_us, bucket)
         settings.append(
             Setting(group.cgroup, Resource.CPU_QUOTA_US, target, why, raises=base.base_us)
         )
@@ -111,7 +114,15 @@ def _account(snapshot: Snapshot, group: Group, base: Base, bucket: Bucket | None
     return limiter.account(bucket, size, percent, snapshot.now)
 
 
-def _throttled(snapshot: Snapshot, group: Group, held: Held | None) -> Reading | None:
+def _missing_us(snapshot: Snapshot, group: Group, pool: SharedPool, held: Held | None) -> int:
+    """What a throttled period lacked at most, all that its CPUs stood still, as far as the shared
+    CPUs have it to spare. 0: not known."""
+    stood = _reading(snapshot, group, group.series[2], held)
+    spare_us = pool.spare * period_us(snapshot.in_force, group.cgroup)
+    return 0 if stood is None else int(min(stood.value, spare_us))
+
+
+def _reading(snapshot: Snapshot, group: Group, metric: Metric, held: Held | None) -> Reading | None:
     """The last sample; after a step the worst one since then, because an alarm may have asked for
     one while the next step had to wait."""
     longest_s, aggregate = window_s(snapshot), Aggregate.LAST
@@ -120,10 +131,8 @@ def _throttled(snapshot: Snapshot, group: Group, held: Held | None) -> Reading |
         longest_s, aggregate = min(longest_s, since_s), Aggregate.MAX
     if longest_s <= 0:
         return None
-    reading = snapshot.metrics.read(
-        group.series[0], (group.name,), window_s=longest_s, aggregate=aggregate
-    )
-    return reading if reading is not None and 0 <= reading.value <= 1 else None
+    reading = snapshot.metrics.read(metric, (group.name,), window_s=longest_s, aggregate=aggregate)
+    return reading if reading is not None and reading.value >= 0 else None
 
 
 def _why(
@@ -134,6 +143,7 @@ def _why(
     operation: Operation,
     pool: SharedPool,
     throttled: Reading | None,
+    missing_us: int,
     bucket: Bucket | None,
 ) -> Why:
     if operation is Operation.UP:
@@ -159,6 +169,8 @@ def _why(
                 group.series[0].kind, throttled.value, "ratio", throttled.window_s, throttled.age_s
             )
         )
+    if missing_us > 0:
+        facts.append(Input("missing in a throttled period, at most", missing_us, "us"))
     if bucket is not None:
         facts.append(Input("tokens", bucket.tokens, "percent x s"))
     return Why("cpu-burst.quota", text, tuple(facts))

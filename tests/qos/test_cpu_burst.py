@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from koordlet.decision.metrics import (
     CONTAINER_CPU_THROTTLED,
+    CONTAINER_CPU_THROTTLED_TIME,
     CONTAINER_CPU_USAGE,
     HOST_APPLICATION_CPU_THROTTLED,
     NODE_CPU_USAGE,
@@ -196,6 +197,31 @@ def test_what_was_throttled_while_a_step_had_to_wait_counts_for_the_next_one() -
     assert case.quota(WEB) == 240_000
     case.decide(0.7)
     assert (case.quota(WEB), case.quota(SIDE)) == (288_000, 360_000)
+
+
+@pytest.mark.parametrize(
+    ("missing_us", "node_used", "quota_us"),
+    [
+        (50_000.0, 1.0, 250_000),
+        (5_000.0, 1.0, 240_000),
+        (9e9, 1.0, 600_000),
+        (50_000.0, 7.0, 250_000),
+        (150_000.0, 7.0, 300_000),
+        (50_000.0, 7.5, 200_000),
+        (float("nan"), 1.0, 240_000),
+        (float("inf"), 1.0, 600_000),
+    ],
+    ids=["missing", "little", "ceiling", "to-spare", "no-more-to-spare", "cooling", "nan", "inf"],
+)
+def test_a_step_is_what_was_missing(missing_us: float, node_used: float, quota_us: int) -> None:
+    """At least 20 %, at most what the shared CPUs (16, half of them) have left."""
+    case = Case()
+    case.throttled(0.1, "web")
+    case.node_used(node_used)
+    case.metrics.samples[CONTAINER_CPU_THROTTLED_TIME.kind, ("web",)] = missing_us
+    case.decide()
+    assert case.quota(WEB) == quota_us
+    assert case.quota(SIDE) == 300_000
 
 
 @pytest.mark.parametrize("told", [True, False])
