@@ -107,15 +107,20 @@ class _Turn:
         self._roots = {each.index: each for each in found if not each.ingress}
         self._arrivals = {each.index: each for each in found if each.ingress}
         chosen = self._chosen()
-        for name in sorted(self._ours() - {link.name for link in chosen}):
-            self._guard(name, _EGRESS, partial(self._remove, name))
+        left = sorted(self._ours() - {link.name for link in chosen})
+        given_up = [n for n in left if self._guard(n, _EGRESS, partial(self._remove, n))]
         self._remove_orphans({link.index for link in chosen})
         for link in chosen:
             self._guard(link.name, _EGRESS, partial(self._shape, link))
             self._guard(link.name, _INGRESS, partial(self._shape_arrivals, link))
-        self._guard("", _MARKS, self._mark)
-        if self._devices.damaged and not self._observe:
-            self._guard("", _EGRESS, self._devices.clear)
+        # Without a device on disk nobody would look for the table of marks.
+        has_devices = self._observe or self._devices.shaped.keys() - set(given_up)
+        plan = self._wanted.plan if SHAPING in self._wanted.features and has_devices else None
+        if self._guard("", _MARKS, partial(self._mark, plan)) and not self._observe:
+            for name in given_up:
+                self._guard(name, _EGRESS, partial(self._devices.remove, name))
+            if self._devices.damaged:
+                self._guard("", _EGRESS, self._devices.clear)
 
     def tell(
         self,
@@ -146,13 +151,15 @@ class _Turn:
             )
         )
 
-    def _guard(self, device: str, resource: Resource, work: Callable[[], None]) -> None:
-        """One refusal concerns one device and direction."""
+    def _guard(self, device: str, resource: Resource, work: Callable[[], None]) -> bool:
+        """One refusal concerns one device and direction. Whether there was none."""
         try:
             work()
         except OSError as error:
             text = describe(error, _path(device, resource))
             self.tell(device, resource, Result.REFUSED, text)
+            return False
+        return True
 
     # Which devices
 
@@ -345,12 +352,9 @@ class _Turn:
                 name, _EGRESS, Result.RESTORED, wanted=original or kind,
                 found=root.kind if root is not None else None, written=kind, why=_GIVEN_UP,
             )  # fmt: skip
-        if not self._observe:
-            self._devices.remove(name)
 
-    def _mark(self) -> None:
+    def _mark(self, plan: TrafficPlan | None) -> None:
         wanted = self._wanted
-        plan = wanted.plan if SHAPING in wanted.features else None
         marks = marks_of(plan, wanted.features, wanted.place, net_cls=wanted.net_cls)
         if isinstance(marks, str):
             self.tell("", _MARKS, Result.UNSUPPORTED, marks)

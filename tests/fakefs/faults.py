@@ -26,6 +26,7 @@ Op = Literal[
     "unlink",
     "prctl",
     "signal",
+    "netlink",
 ]
 
 
