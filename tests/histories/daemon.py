@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,13 +19,14 @@ from koordlet_fakefs import FakeHost
 from koordlet.actuator import journal as journals
 from koordlet.actuator.journal import Journal
 from koordlet.actuator.outcome import Outcome
-from koordlet.actuator.restore import RestoreReport, restore
+from koordlet.actuator.restore import RestoreReport, restore, together
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon import options
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.parts import Callbacks, build, journal_path
 from koordlet.daemon.reload import until_restart
+from koordlet.daemon.traffic import devices_path, restore_devices
 from koordlet.daemon.views import Views
 from koordlet.decision.snapshot import Capability, Wake
 from koordlet.decision.strategy import Strategy
@@ -85,6 +88,21 @@ class Disk:
             yield
 
 
+class InThisThread:
+    """An executor that has done its work when it returns. Nothing survives a kill."""
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(work(*arguments))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def shutdown(self) -> None:
+        """There is no thread."""
+
+
 class Daemon(World):
     """``outcomes``, ``records``: what was heard since the last look. ``alive``: it runs."""
 
@@ -122,6 +140,9 @@ class Daemon(World):
             self.engine = Engine(self.parts, self.loaded)
         # In this thread: a history is the same each time.
         self.engine.reclaims._reclaimer._start = lambda work: work()
+        traffic = self.parts.traffic
+        traffic._pool = InThisThread()  # type: ignore[assignment]
+        traffic.capabilities, traffic._tried = self.machine.network.capabilities, math.inf
         self.views = Views(self.engine, lambda: None)
         self._hear()
         self.parts.state.start()
@@ -183,13 +204,18 @@ class Daemon(World):
 
     def restore_offline(self, *, dry_run: bool = False) -> RestoreReport:
         """`koordlet restore` with no daemon there."""
-        return restore(
+        time = self.host.time()
+        path = devices_path(self.loaded.config.paths.state_dir)
+        found = restore(
             Knobs(self.host, Cgroups(self.host, detect(self.host))),
             self.journal_path,
             boot_id=self.boot_id,
             now=self.host.monotonic(),
-            time=self.host.time(),
+            time=time,
             dry_run=dry_run,
+        )
+        return together(
+            found, restore_devices(self.host, path, self.boot_id, time, dry_run=dry_run)
         )
 
     @property
@@ -216,6 +242,14 @@ class Daemon(World):
             self.records.append(record)
             tell(record)
 
+        heard = self.engine.heard
+
+        def heard_of(outcome: Outcome) -> None:
+            if outcome.resource.startswith("net."):  # others are heard at the actuator
+                self.outcomes.append(outcome)
+            heard(outcome)
+
+        self.engine.heard = heard_of  # type: ignore[method-assign]
         self.parts.tell = told  # type: ignore[method-assign]
         self.engine.reclaims._tell = told
 
@@ -235,7 +269,7 @@ class Daemon(World):
         enabled = options.enabled_strategies
 
         def with_rival(config: Config) -> tuple[Strategy, ...]:
-            return (*enabled(config), *([rival.strategy(self.rival)] if self.rival else []))
+            return (*enabled(config), *rival.strategies(self.rival))
 
         with mock.patch.object(options, "enabled_strategies", with_rival):
             yield

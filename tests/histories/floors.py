@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.protocol.cpuset import parse_cpulist
+from tests.histories.broken import check
 from tests.histories.machine import APPLICATIONS, CPUS, MEMORY_BYTES
 from tests.histories.pods import Pod
 from tests.histories.policies import FAST, minimum_percent
@@ -17,15 +18,6 @@ if TYPE_CHECKING:
 
 SETTLED_S = 3.0
 """So long after trouble what it prevented is made up for."""
-
-
-class BrokenError(AssertionError):
-    """An invariant does not hold."""
-
-
-def check(condition: object, text: str) -> None:
-    if not condition:
-        raise BrokenError(text)
 
 
 def check_floors(history: History) -> None:

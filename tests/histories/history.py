@@ -17,9 +17,11 @@ from koordlet.actuator.restore import Status
 from koordlet.daemon.parts import CannotStartError
 from koordlet.decision.resource import Resource, Value
 from tests.histories import policies
+from tests.histories.broken import check
 from tests.histories.daemon import Daemon, Disk, KilledError
-from tests.histories.invariants import Watch, check, objects_of_gone
+from tests.histories.invariants import Watch, objects_of_gone
 from tests.histories.machine import APPLICATIONS, Machine, Pod
+from tests.histories.network import check_divided, compare_network
 from tests.histories.steps import KINDS
 
 QUIET_S = 400
@@ -180,9 +182,9 @@ class History:
             return []
         return [(each.cgroup, each.resource) for each in self.daemon.parts.actuator.owned()]
 
-    def restore_offline(self, *, killed_after: int | None = None) -> None:
+    def restore_offline(self, *, killed_after: int | None = None, op: Op = "write") -> None:
         if killed_after is not None:
-            self.bomb("write", killed_after, None)
+            self.bomb(op, killed_after, None)
             self.watch.begin()
             try:
                 self.daemon.restore_offline()
@@ -217,6 +219,7 @@ class History:
 
     def compare(self) -> None:
         self.watch.compare(restored=True)
+        compare_network(self)
 
     def check_silent(self, written_before: int, when: str) -> None:
         written = self.watch.counts.get("writes", 0) - written_before
@@ -247,6 +250,7 @@ class History:
         if self.watch.counts.get("writes", 0) != before:
             check(False, f"written although nothing happens: {list(self.watch.last_writes)}")
         del written
+        check_divided(self)
         left = list(objects_of_gone(self))
         check(not left, "kept of pods that are gone: " + "; ".join(left))
         self.watch.count("settled")

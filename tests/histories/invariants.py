@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,13 +13,16 @@ from koordlet_fakefs import Process
 from koordlet.actuator.evict import EvictResult
 from koordlet.actuator.files import State
 from koordlet.actuator.merge import Key
+from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
 from tests.histories import policies
-from tests.histories.floors import check, check_floors
+from tests.histories.broken import check
+from tests.histories.floors import check_floors
 from tests.histories.machine import APPLICATIONS, settings_of, unhindered
+from tests.histories.network import check_network, is_somebody_elses
 from tests.histories.policies import PER_MINUTE
 
 if TYPE_CHECKING:
@@ -123,6 +127,7 @@ class Watch:
         with unhindered(self.history.machine.real):
             self._journaled()
             check_floors(self.history)
+            check_network(self.history)
             if daemon.alive and not daemon.parts.observing and not self.history.troubled:
                 daemon.wants.check(self._need_not_hold)
 
@@ -142,7 +147,8 @@ class Watch:
     def _outcomes(self) -> None:
         daemon = self.history.daemon
         for outcome in daemon.outcomes:
-            self.count(f"outcome {outcome.result}")
+            kind = "traffic" if outcome.resource.startswith("net.") else "outcome"
+            self.count(f"{kind} {outcome.result}")
             self.trace(
                 f"  {outcome.result}: {outcome.owner} {outcome.cgroup} {outcome.resource} wanted "
                 f"{outcome.wanted!r} found {outcome.found!r} written {outcome.written!r} "
@@ -154,7 +160,9 @@ class Watch:
                 self.coincided.add(outcome.path)
             if outcome.result is Result.REFUSED:
                 check(
-                    self.history.troubled or self._was_poked_near(outcome.cgroup),
+                    self.history.troubled
+                    or self._was_poked_near(outcome.cgroup)
+                    or is_somebody_elses(self.history, outcome),
                     f"refused without a cause: {outcome.cgroup} {outcome.resource} wanted "
                     f"{outcome.wanted!r} found {outcome.found!r}: {outcome.text}",
                 )
@@ -226,6 +234,8 @@ class Watch:
 
     def _alive(self) -> None:
         daemon = self.history.daemon
+        problem = daemon.parts.problems.get(TRAFFIC, "")
+        check(not re.match(r"\w+(Error|Exception): ", problem), f"{TRAFFIC} raised {problem}")
         now = daemon.host.monotonic()
         check(daemon.engine.last_tick == now, f"the last tick was at {daemon.engine.last_tick}")
         for owned in daemon.parts.actuator.owned():

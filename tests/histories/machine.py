@@ -23,6 +23,7 @@ from koordlet.decision.snapshot import Resources
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.layout import detect
+from tests.histories.network import Network
 from tests.histories.pods import MIB, Pod, annotations_of, labels_of, priority_of, resources_of
 
 MEMORY_BYTES = 8192 * MIB
@@ -41,6 +42,9 @@ _NOT_SETTINGS = (
     *("blkio.reset_stats", "memory.drop_cache"),
 )
 """Files of a cgroup that can be read and written and do not hold a setting."""
+
+
+_NETLINK_CHANGES = frozenset({"add", "set", "remove", "redirect", "make", "change"})
 
 
 class Machine:
@@ -80,9 +84,18 @@ class Machine:
         """What processes want, by pid."""
         self.wrote: dict[str, set[bytes]] = {}
         """File -> the first words that koordlet has ever written there."""
+        self.network = Network(random.Random(chance.getrandbits(32)), self._netlink)
+        self.real.traffic = self.network.real.traffic  # type: ignore[assignment]
         self._numbers = itertools.count(1)
         for tier in _TIERS.values():
             self.both(lambda host, tier=tier: host.make_cgroup(self._tier(tier)))
+
+    def _netlink(self, call: str, index: int) -> None:
+        """koordlet speaks to the kernel about the network."""
+        path = f"tc/{call}/{index}"
+        self.real.faults.check("netlink", path)
+        if call.partition("_")[0] in _NETLINK_CHANGES:
+            self.real.written.append((path, b""))
 
     # --- Both machines
 
@@ -159,6 +172,8 @@ class Machine:
             priority=priority_of(chance, qos),
             labels=labels_of(chance, qos),
             annotations=annotations_of(chance, qos),
+            ips=chance.choice((None, (f"10.0.0.{number}", f"fd00::{number}"))),
+            host_network=chance.random() < 0.2,
             resources=resources,
             containers=tuple(
                 ContainerFacts(f"containerd://{i}", cgroup=g, name=f"c{n}", resources=resources)

@@ -90,6 +90,9 @@ _ANNOTATIONS = (
     ("scheduling.koordinator.sh/resource-status", '{"cpuset":"9-99"}'),
     ("koordinator.sh/resctrl", '{"llc":{"schemata":{"range":[0,30]}}}'),
     ("koordinator.sh/container-oom-score-adj", "100"),
+    ("koordinator.sh/networkQOS", '{"ingressLimit":"10M","egressLimit":"20M"}'),
+    ("koordinator.sh/networkQOS", '{"egressLimit":"30M"}'),
+    ("koordinator.sh/networkQOS", '{"egressLimit":-1'),
 )  # fmt: skip
 
 

@@ -73,16 +73,21 @@ _QOS = (
     '[slo.resourceQOSStrategy.policies]\nnetQOSPolicy = "terway-qos"\n'
     + _of("be", "networkQOS", "ingressLimit = 40\negressLimit = 40")
     + _of("ls", "networkQOS", "ingressRequest = 50"),
+    _of("be", "networkQOS", 'ingressRequest = 30\negressRequest = 60\negressLimit = "20M"')
+    + _of("ls", "networkQOS", "ingressRequest = 50\negressRequest = 70"),
+    _of("be", "networkQOS", "ingressLimit = 10\negressLimit = 20"),
 )
 _SYSTEM = (
     "",
     "minFreeKbytesFactor = 100\nwatermarkScaleFactor = 150",
     "minFreeKbytesFactor = 300\nmemcgReapBackGround = 1\nschedGroupIdentityEnabled = 1",
+    'totalNetworkBandwidth = "100M"',
+    'totalNetworkBandwidth = "40M"\nminFreeKbytesFactor = 100',
 )
 _STRATEGIES = ("cpu_suppress", "cpu_burst", "memory_qos", "resctrl_qos", "cpu_evict")
 _STRATEGIES += ("memory_evict", "blkio_qos", "system_knobs")
 _HOOKS = ("cpu_qos", "batch_resource", "cpu_normalization", "cpuset", "core_sched")
-_HOOKS += ("oom_score_adj", "resctrl", "terway_qos")
+_HOOKS += ("oom_score_adj", "resctrl", "terway_qos", "network_qos")
 PER_MINUTE = 3
 """Evictions of one strategy."""
 _BASE = f"""

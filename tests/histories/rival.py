@@ -1,4 +1,4 @@
-"""An owner beside the strategies of koordlet that wants what others want too, so that every rule
+"""Owners beside the strategies of koordlet that want what others want too, so that every rule
 of merging is played: few of them ever meet in one file by themselves."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Why
 from tests.histories.pods import MIB
 
-NAME = "rival"
+NAME, RAISER = "rival", "raiser"
 _ANYWHERE: dict[Resource, tuple[Value, ...]] = {
     Resource.MEMORY_MIN: (0, 64 * MIB, 5000 * MIB),
     Resource.MEMORY_LOW: (0, 128 * MIB, 6000 * MIB),
@@ -34,9 +34,27 @@ _OF_BEST_EFFORT: dict[Resource, tuple[Value, ...]] = {
 _WHY = Why("rival.wants", "the history wants it")
 
 
-def strategy(seed: int) -> Strategy:
-    """Wants the same as long as ``seed`` is."""
-    return Strategy(NAME, lambda snapshot, memory: _decide(seed, snapshot))
+def strategies(seed: int) -> tuple[Strategy, ...]:
+    """Want the same as long as ``seed`` is; 0: there are none."""
+    if not seed:
+        return ()
+    return (
+        Strategy(NAME, lambda snapshot, memory: _decide(seed, snapshot)),
+        Strategy(RAISER, lambda snapshot, memory: _raise(seed, snapshot)),
+    )
+
+
+def _raise(seed: int, snapshot: Snapshot) -> Decision:
+    """More than a limit of the rival, or than one that nobody has."""
+    settings = []
+    for app in snapshot.applications:
+        limits = dict(_of(app, random.Random(f"{seed} {app.name}")))
+        limit = limits.get(Resource.CPU_QUOTA_US, UNLIMITED)
+        if limit != UNLIMITED:
+            raised, file = 2 * int(limit), (app.cgroup, Resource.CPU_QUOTA_US)
+            limit = int(limit) + seed % 3 // 2
+            settings.append(Setting(*file, raised, _WHY, raises=limit))
+    return Decision(Plan(RAISER, tuple(settings)))
 
 
 def _decide(seed: int, snapshot: Snapshot) -> Decision:

@@ -142,6 +142,9 @@ _REFUSALS: tuple[tuple[Op, str, int], ...] = (
     ("signal", "*", errno.EPERM),
     ("prctl", "*", errno.EPERM),
     ("replace", "*", errno.ENOSPC),
+    ("netlink", "tc/*", errno.EPERM),
+    ("netlink", "tc/*_*", errno.EBUSY),
+    ("netlink", "tc/*link*", errno.EOPNOTSUPP),
 )
 
 
@@ -233,6 +236,24 @@ def _resize(history: History, chance: random.Random) -> None:
         history.tell(pod)
 
 
+def _network(history: History, chance: random.Random) -> None:
+    """Somebody else works on the network: devices, routes, and what he puts on them."""
+    network = history.machine.network
+    name, names = chance.choice(("eth1", "eth2")), network.names()
+    any_name = chance.choice(names)
+    work = chance.choice(
+        (
+            *(lambda: network.go(name) if name in names else network.come(name, chance),) * 2,
+            *(lambda: network.route(any_name),) * 2,
+            lambda: network.put_root(any_name),
+            lambda: network.delete_root(any_name),
+            lambda: network.put_lead(any_name, chance.choice(("ingress", "clsact"))),
+            network.drop_ifb,
+        )
+    )
+    work()
+
+
 def _alarm(history: History, chance: random.Random) -> None:
     source = chance.choice(("node", *history.machine.known_cgroups()))
     kind = chance.choice((WakeKind.PSI, WakeKind.THROTTLED))
@@ -279,7 +300,8 @@ def _stop_restoring(history: History, chance: random.Random) -> None:
 def _kill(history: History, chance: random.Random) -> None:
     """kill -9 at some write within the next seconds, or between two ticks; then it is started
     again at once, or a while later."""
-    op: Op = chance.choice(("write", "write", "write", "replace", "mkdir", "prctl", "signal"))
+    ops: tuple[Op, ...] = ("write", "write", "netlink", "replace", "mkdir", "prctl", "signal")
+    op = chance.choice(ops)
     history.bomb(op, chance.randrange(12), chance.choice((None, None, 0, 1, 3)))
     if chance.random() < 0.4:
         history.take(policies.another(history.policy, chance))
@@ -293,7 +315,8 @@ def _kill(history: History, chance: random.Random) -> None:
 
 def _kill_in_start(history: History, chance: random.Random) -> None:
     history.kill()
-    history.bomb("write", chance.randrange(6), chance.choice((None, 0, 1)))
+    op: Op = chance.choice(("write", "write", "netlink"))
+    history.bomb(op, chance.randrange(6), chance.choice((None, 0, 1)))
     history.start()
     history.kill()
     history.start()
@@ -311,7 +334,8 @@ def _restore(history: History, chance: random.Random) -> None:
         else:
             history.kill()
     history.mend()
-    history.restore_offline(killed_after=chance.choice((None, None, 0, 2, 5)))
+    op: Op = chance.choice(("write", "netlink"))
+    history.restore_offline(killed_after=chance.choice((None, None, 0, 2, 5)), op=op)
     history.start()
 
 
@@ -369,6 +393,7 @@ KINDS: dict[str, tuple[Play, int]] = {
     "another writes": (_another_writes, 6),
     "agent": (_agent, 2),
     "resize": (_resize, 3),
+    "network": (_network, 4),
     "alarm": (_alarm, 3),
     "stall": (_stall, 1),
     "stubborn": (_stubborn, 2),

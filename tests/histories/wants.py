@@ -18,7 +18,7 @@ from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.members import PER_PROCESS
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 from koordlet.qos import STRATEGIES
-from tests.histories.floors import check
+from tests.histories.broken import check
 from tests.histories.machine import MEMORY_BYTES
 
 PAGE_BYTES = 4096
