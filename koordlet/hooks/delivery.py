@@ -73,7 +73,9 @@ def settings(subject: Subject, combined: Combined) -> Iterator[tuple[str, Settin
     """(owner, setting) of everything a plan can hold."""
     requested = subject.container.requested if subject.container is not None else {}
     for owner, group in combined.groups:
-        yield owner, Setting(group.name, Resource.RESCTRL_SCHEMATA, group.schemata, group.why)
+        name, schemata, why = group.name, group.schemata, group.why
+        # One that is there already, just as it shall be, is of an earlier daemon.
+        yield owner, Setting(name, Resource.RESCTRL_SCHEMATA, schemata, why, without=ABSENT)
     for wanted in combined.settings:
         yield wanted.owner, _setting(subject.cgroup, wanted, requested)
 

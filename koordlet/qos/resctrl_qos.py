@@ -11,7 +11,7 @@ import msgspec
 from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resctrl import GROUP_PREFIX, bandwidth, ways
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import ABSENT, Resource
 from koordlet.decision.snapshot import Node, Pod, Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
@@ -125,7 +125,9 @@ def _group(qos: QoSClass, block: ResctrlQOS, node: Node, notes: list[Why]) -> Se
     )
     text = f"class {qos}: {' and '.join(said) or 'everything, as the default group'}"
     why = Why(f"{NAME}.class", text, facts)
-    return Setting(group_of(qos) or "", Resource.RESCTRL_SCHEMATA, "".join(lines), why)
+    group, schemata = group_of(qos) or "", "".join(lines)
+    # One that is there already, just as it shall be, is of an earlier daemon.
+    return Setting(group, Resource.RESCTRL_SCHEMATA, schemata, why, without=ABSENT)
 
 
 def _line(name: str, values: Mapping[int, str]) -> str:

@@ -173,6 +173,37 @@ def test_a_pod_with_an_allocation_of_its_own_has_a_group_as_long_as_it_asks(
     assert ours(world) == set()
 
 
+def test_groups_of_an_earlier_daemon_go_too(make_world: MakeWorld) -> None:
+    """Of one whose journal is lost, or of the reference, which names those of pods alike."""
+    world = furnished(make_world)
+    uid = UIDS["besteffort"]
+    mine = f"koordlet-{uid}"
+    for name, schemata in (
+        (mine, b"L3:0=3f;1=3f\nMB:0=100;1=100\n"),
+        ("koordlet-BE", b"L3:0=f;1=f\nMB:0=40;1=40\n"),
+    ):
+        world.host.mkdir(f"{ROOT}/{name}")
+        world.host.write(f"{ROOT}/{name}/schemata", schemata)
+    pod = world.host.make_pod("cgroupfs", "besteffort", uid, [BOX])
+    inside = world.host.spawn(pod.containers[0])
+    world.host.write(f"{ROOT}/{mine}/tasks", b"%d" % inside.pid)
+    world.start(BOTH)
+    asks = {keys.RESCTRL.name: '{"llc":{"schemata":{"range":[0,50]}}}'}
+    world.parts.told["nri"].upsert(
+        PodFacts(uid, cgroup=pod.pod, name="job", namespace="batch", annotations=asks)
+    )
+    world.run(1.1)
+    assert group(world, inside) == {mine}
+    world.host.remove_cgroup(pod.pod)
+    world.run(1.1)
+    assert ours(world) == {"koordlet-LS", "koordlet-BE"}
+    world.reload(APPLICATIONS + NO_ALARMS)
+    world.run(1.1)
+    assert ours(world) == set()
+    assert group(world, world.processes["batch"]) == {""}
+    assert world.views.status().journal.entries == 0
+
+
 def test_other_groups_are_not_ours(make_world: MakeWorld) -> None:
     """Groups named as the reference names them stay as they are."""
     world = furnished(make_world)

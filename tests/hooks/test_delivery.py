@@ -6,7 +6,7 @@ import pytest
 
 from koordlet.decision.answer import Combined, Wanted
 from koordlet.decision.plan import Plan, Setting
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import ABSENT, Resource
 from koordlet.decision.snapshot import Container
 from koordlet.decision.strategy import Level, ResctrlGroup, Subject
 from koordlet.decision.why import Why
@@ -106,6 +106,6 @@ def test_a_plan_holds_everything_by_owner() -> None:
     )
     assert by_owner["b"].settings[0] == Setting(box.cgroup, Resource.CPUSET_CPUS, "0-1", WHY)
     assert by_owner["c"].settings[0] == Setting(
-        "koordlet-p", Resource.RESCTRL_SCHEMATA, GROUP.schemata, WHY
+        "koordlet-p", Resource.RESCTRL_SCHEMATA, GROUP.schemata, WHY, without=ABSENT
     )
     assert plans(subject, Combined()) == ()
