@@ -157,8 +157,6 @@ class Control:
 
     def remove_root(self, index: int) -> None:
         device = self._change("remove_root", index)
-        if device.root is None:  # "Cannot delete qdisc with handle of zero"
-            raise _refuse(errno.ENOENT, device.link.name)
         if device.root != ("htb", HANDLE):
             raise _refuse(errno.EINVAL, device.link.name)
         device.set_root(None)
@@ -205,7 +203,7 @@ class Control:
     def remove_ingress(self, index: int) -> None:
         device = self._change("remove_ingress", index)
         if not device.arrivals:
-            raise _refuse(errno.ENOENT, device.link.name)
+            raise _refuse(errno.EINVAL, device.link.name)
         device.arrivals = ""
         device.leads.clear()
 
