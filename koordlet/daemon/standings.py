@@ -148,6 +148,8 @@ class Standings:
             return Standing(StrategyState.ACTIVE, runs.result)
         if off_why:
             return Standing(StrategyState.OFF, off_why, off_remedy)
+        if name == TRAFFIC and parts.traffic.undivided:
+            return Standing(StrategyState.IDLE, parts.traffic.undivided)
         if runs.last_run is None:
             return Standing(StrategyState.WAITING, "the kernel's features are still being probed")
         if runs.waits:
@@ -167,7 +169,8 @@ class Standings:
 def _settings(engine: Engine, name: str) -> int:
     """What it wants in force: of cgroups, of devices and groups, and classes of traffic."""
     wanted = engine.parts.actuator.wanted(name)
-    plan = engine.parts.traffic.plan if name == TRAFFIC else None
+    traffic = engine.parts.traffic
+    plan = traffic.plan if name == TRAFFIC and not traffic.undivided else None
     return wanted + (len(plan.classes) if plan is not None else 0)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import msgspec
@@ -16,6 +16,7 @@ from koordlet.actuator.devices import FILE_NAME, Devices
 from koordlet.actuator.outcome import Outcome, is_news, signature
 from koordlet.actuator.traffic import Wanted, apply, restore
 from koordlet.config.schema import Config
+from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Snapshot
 from koordlet.decision.traffic import TrafficPlan
@@ -32,6 +33,8 @@ CHECK_EVERY_S = 60.0
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the kernel lacked: a module may have been loaded."""
 
+_DIVIDED = frozenset({Result.WRITTEN, Result.IN_FORCE, Result.WOULD_WRITE})
+
 
 class Want(msgspec.Struct, frozen=True):
     """``net_cls``: pods have a ``net_cls.classid``. ``places``: of members that are known by their
@@ -46,7 +49,8 @@ class Want(msgspec.Struct, frozen=True):
 
 class Traffic:
     """``capabilities``: what the kernel has for it, empty until somebody has asked for a plan.
-    ``problems``: where to tell that it cannot be done at all."""
+    ``problems``: where to tell that it cannot be done at all. ``undivided``: why no device is
+    divided although there is a plan, empty while one is."""
 
     def __init__(
         self, host: Host, layout: Layout, state_dir: str, boot_id: str, problems: dict[str, str]
@@ -65,6 +69,7 @@ class Traffic:
         self._tried = -math.inf
         self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
         self.capabilities: tuple[Capability, ...] = ()
+        self.undivided = ""
 
     def want(self, want: Want) -> None:
         """From now on. Returns at once."""
@@ -106,7 +111,7 @@ class Traffic:
             wait([self._job])
         if not dry_run:
             self._job = self._done = self._devices = None
-            self._want, self._told = None, {}
+            self._want, self._told, self.undivided = None, {}, ""
         return restore_devices(self._host, self._path, self._boot_id, time, dry_run=dry_run)
 
     def close(self) -> None:
@@ -142,6 +147,7 @@ class Traffic:
             log.error("traffic classes failed", exc_info=error)
             self._problems[PART] = f"{type(error).__name__}: {error}"
             return ()
+        self.undivided = _undivided(outcomes)
         before, self._told = self._told, {(o.cgroup, o.resource): signature(o) for o in outcomes}
         return tuple(o for o in outcomes if is_news(o, before.get((o.cgroup, o.resource))))
 
@@ -163,6 +169,13 @@ class Traffic:
             return cgroup.count("/") + 1, self._host.inode(f"{self._layout.v2}/{cgroup}")
         except OSError:
             return None
+
+
+def _undivided(outcomes: Sequence[Outcome]) -> str:
+    sent = [each for each in outcomes if each.resource is Resource.NET_EGRESS]
+    if any(each.result in _DIVIDED for each in sent):
+        return ""
+    return next((each.text for each in sent if each.result is Result.REFUSED), "")
 
 
 def want_of(snapshot: Snapshot, config: Config, *, observe: bool) -> Want:

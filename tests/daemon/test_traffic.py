@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
+from koordlet.actuator.outcome import Outcome
+from koordlet.admin.strategies import StrategyState
 from koordlet.daemon.engine import HOOKS_EVERY_S
 from koordlet.daemon.traffic import CHECK_EVERY_S
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
+from koordlet.decision.why import Why
 from koordlet.kernel.linux import LinuxHost
 from tests.daemon.world import APPLICATIONS, World
 from tests.kernel.traffic_net import Pair, features, pair
 
+NET_EGRESS = Resource.NET_EGRESS
 BODY = """
 [alarms]
 psi = false
@@ -83,13 +89,14 @@ class Worker:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world, self.calls = world, 0
+        self.outcomes: tuple[Outcome, ...] = ()
         closed = SimpleNamespace(close=lambda: None)
         world.host.traffic = lambda: (closed, closed)
         monkeypatch.setattr("koordlet.daemon.traffic.apply", self._apply)
 
-    def _apply(self, *_: object, **__: object) -> tuple[()]:
+    def _apply(self, *_: object, **__: object) -> tuple[Outcome, ...]:
         self.calls += 1
-        return ()
+        return self.outcomes
 
     def run(self, seconds: float) -> None:
         ends = self.world.host.monotonic() + seconds
@@ -136,6 +143,29 @@ def test_a_unit_that_starts_again_is_marked_at_the_next_pass(
     world.host.make_cgroup("batch")
     worker.run(HOOKS_EVERY_S + 1)
     assert worker.calls > before
+
+
+def test_a_link_that_nobody_may_divide_is_not_called_divided(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(body())
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", lambda: ())
+    worker = Worker(world, monkeypatch)
+    world.start()
+
+    def state(*results: Result) -> tuple[StrategyState, str, int]:
+        why, text = Why("test", ""), "a root qdisc of somebody else"
+        worker.outcomes = tuple(
+            Outcome(1.0, "network-qos", dev, NET_EGRESS, dev, "", None, None, each, why, text)
+            for dev, each in zip(("v0", "v1"), results, strict=False)
+        )
+        worker.run(CHECK_EVERY_S + 5)
+        row = next(r for r in world.views.strategies("").strategies if r.name == "network-qos")
+        return row.state, row.why, row.settings
+
+    assert state(Result.REFUSED) == (StrategyState.IDLE, "a root qdisc of somebody else", 0)
+    assert state(Result.REFUSED, Result.WRITTEN)[0] is StrategyState.ACTIVE
+    assert state(Result.REFUSED)[0] is StrategyState.IDLE
 
 
 @pytest.fixture
