@@ -204,12 +204,13 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
 
 def within_quota(burst: Merged, quota: Merged | None) -> Merged:
     """``burst`` at most as large as what becomes of the quota of the same cgroup: the kernel takes
-    no burst above its quota, and no quota below its burst (Linux ``sched-bwc.rst``)."""
+    no burst above its quota, and no quota below its burst (Linux ``sched-bwc.rst``). So one that
+    is only kept falls with the quota, too."""
     if quota is None or quota.value == UNLIMITED or int(burst.value) <= int(quota.value):
         return burst
     text = f"{burst.why.text} (at most the quota that {quota.owner} sets, {quota.value} us)"
     why = Why(burst.why.rule, text, burst.why.inputs)
-    return replace(burst, value=quota.value, why=why)
+    return replace(burst, value=quota.value, why=why, active=True)
 
 
 def ancestors(cgroup: str) -> Iterator[str]:
