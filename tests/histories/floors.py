@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from koordlet.daemon.engine import HOOKS_EVERY_S
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.protocol.cpuset import parse_cpulist
@@ -41,7 +42,8 @@ def _keeps_what_it_asked_for(history: History, cgroup: str, pod: Pod | None) -> 
     machine = history.machine
     real, twin = Values(machine.cgroups, cgroup), Values(machine.twin_cgroups, cgroup)
     now = machine.real.monotonic()
-    if any(f"/{cgroup}/" in path and now < s + SETTLED_S for path, s in machine.poked_s.items()):
+    settled_s = HOOKS_EVERY_S + SETTLED_S if history.policy.fast else SETTLED_S
+    if any(f"/{cgroup}/" in path and now < s + settled_s for path, s in machine.poked_s.items()):
         return  # once it is written over, before it is what is asked for
     asked = pod.facts.resources if pod is not None else None
     where = f"{cgroup} ({pod.qos if pod else 'application'})"

@@ -176,7 +176,6 @@ class Watch:
 
     def _evicted(self) -> None:
         history = self.history
-        now = history.machine.real.monotonic()
         for record in history.daemon.records:
             self.trace(f"  {record.kind} {record.owner} {record.cgroup} {record.why.text[:200]}")
             check(
@@ -191,8 +190,8 @@ class Watch:
                 times = self.evictions.setdefault(
                     f"{history.daemon.starts} {record.owner}", deque()
                 )
-                times.append(now)
-                while times[0] <= now - 60:
+                times.append(record.time)
+                while times[0] <= record.time - 60:
                     times.popleft()
                 check(len(times) <= PER_MINUTE, f"{record.owner}: {len(times)} evictions a minute")
                 self._may_be_evicted(record.cgroup, record.why.rule.rpartition(".")[2])
