@@ -71,8 +71,9 @@ def apply(
     held_us = start_us if limit.level is not None or _all_ours(snapshot.in_force, found) else None
     goal_us, rise = settle(held_us, wanted_us, node_us * SMALL_RISE, limit.now, limit.rise)
     promised_us = limit.promised_milli * CFS_PERIOD_US // 1000
-    goal_us = max(goal_us, min(promised_us, wanted_us))
-    level = ramp(start_us, goal_us, step_us, limit.growth_s)
+    floor_us = min(promised_us, wanted_us)
+    goal_us = max(goal_us, floor_us)
+    level = max(ramp(start_us, goal_us, step_us, limit.growth_s), floor_us)
     total_us = max(int(level), LEAST_US * len(found))
     exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
     least_us = min(promised_us, sum(exact))

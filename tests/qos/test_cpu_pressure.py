@@ -81,6 +81,19 @@ def test_the_configured_minimum_stands() -> None:
     assert quota(decide(snap, Memory())) == 180_000
 
 
+def test_a_minimum_that_comes_while_an_alarm_holds_counts_at_once() -> None:
+    low = decide(busy(), Memory())
+    assert quota(low) < 180_000
+    spec = slo(
+        cpu_suppress_policy="cfsQuota",
+        cpu_suppress_threshold_percent=100,
+        cpu_suppress_min_percent=45,
+    )
+    snap = msgspec.structs.replace(busy(Wake(), now=100.5), slo=spec)
+    assert low.memory.pressure.holds(snap.now)
+    assert quota(decide(snap, low.memory)) == 180_000
+
+
 @pytest.mark.parametrize(
     "snap",
     [
