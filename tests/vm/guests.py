@@ -36,7 +36,8 @@ GUESTS = (
         "systemd, the classic hybrid layout of cgroup v1",
         append="systemd.unified_cgroup_hierarchy=0",
     ),
-    Guest("load", "trixie", "as v2, beside which it runs, for what takes long"),
+    Guest("load", "trixie", "as v2, for effects on memory and disks"),
+    Guest("busy", "trixie", "as v2, for effects on CPUs and the network"),
     Guest(
         "core",
         "trixie",
