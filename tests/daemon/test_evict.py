@@ -329,13 +329,18 @@ def test_cpu_and_memory_evict_end_one_where_one_will_do(make_world: MakeWorld) -
     assert {record.owner for record in evictions(world)} == {"cpu-evict"}
 
 
-def test_what_is_frozen_stays_so_over_a_restart(make_world: MakeWorld) -> None:
+def with_a_frozen_job(make_world: MakeWorld) -> World:
     world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v1")
     world.application("job", 2.0)
     world.application("shop", 1.8)
     world.start()
     world.run(4)
     assert world.value("job", Resource.FREEZE) == 1
+    return world
+
+
+def test_what_is_frozen_stays_so_over_a_restart(make_world: MakeWorld) -> None:
+    world = with_a_frozen_job(make_world)
     world.stop()
     world.host.written.clear()
     world.start()
@@ -346,12 +351,7 @@ def test_what_is_frozen_stays_so_over_a_restart(make_world: MakeWorld) -> None:
 
 
 def test_what_is_frozen_goes_on_after_restore(make_world: MakeWorld) -> None:
-    world = make_world(CPU_SLO + NO_ALARMS + APPS.format(evict="freeze"), "v1")
-    world.application("job", 2.0)
-    world.application("shop", 1.8)
-    world.start()
-    world.run(4)
-    assert world.value("job", Resource.FREEZE) == 1
+    world = with_a_frozen_job(make_world)
     world.engine.restore(dry_run=False)
     assert world.value("job", Resource.FREEZE) == 0
 
