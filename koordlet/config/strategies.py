@@ -17,31 +17,29 @@ class StrategyTable(Table, frozen=True):
     ] = True
 
 
+_CoolDown = Annotated[
+    Annotated[float, Meta(ge=0, le=3600)],
+    about("Time between an eviction and the next round."),
+]
+_MaxGrace = Annotated[
+    Annotated[float, Meta(ge=0, le=3600)],
+    about("A victim is killed after its own grace, and after this at the latest."),
+]
+
+
 class EvictTable(Table, frozen=True):
     enable: Annotated[bool, about("Off: it does not run, and evicts nobody.")] = True
-    cool_down_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=3600)],
-        about("Time between an eviction and the next round."),
-    ] = 20.0
+    cool_down_seconds: _CoolDown = 20.0
     max_per_minute: Annotated[
         Annotated[int, Meta(ge=1, le=1000)],
         about("At most so many evictions in any minute."),
     ] = 30
-    max_grace_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=3600)],
-        about("A victim is killed after its own grace, or after this if that is longer."),
-    ] = 30.0
+    max_grace_seconds: _MaxGrace = 30.0
 
 
 class MemoryEvictTable(EvictTable, frozen=True):
-    cool_down_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=3600)],
-        about("Time between an eviction and the next round."),
-    ] = 4.0
-    max_grace_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=3600)],
-        about("A victim is killed after its own grace, or after this if that is longer."),
-    ] = 1.0
+    cool_down_seconds: _CoolDown = 4.0
+    max_grace_seconds: _MaxGrace = 1.0
 
 
 class StrategiesTable(Table, frozen=True):

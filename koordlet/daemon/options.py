@@ -84,8 +84,8 @@ def collect_interval_s(config: Config) -> float:
 def enabled_strategies(config: Config) -> tuple[Strategy, ...]:
     tables = config.strategies
     own = {
-        cpu_evict.NAME: cpu_evict.strategy(_limits(tables.cpu_evict)),
-        memory_evict.NAME: memory_evict.strategy(_limits(tables.memory_evict)),
+        cpu_evict.NAME: cpu_evict.strategy(evict_limits(tables.cpu_evict)),
+        memory_evict.NAME: memory_evict.strategy(evict_limits(tables.memory_evict)),
     }
     return tuple(
         own.get(name, strategy)
@@ -94,7 +94,7 @@ def enabled_strategies(config: Config) -> tuple[Strategy, ...]:
     )
 
 
-def _limits(table: EvictTable) -> Limits:
+def evict_limits(table: EvictTable) -> Limits:
     return Limits(table.cool_down_seconds, table.max_per_minute, table.max_grace_seconds)
 
 

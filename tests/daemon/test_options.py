@@ -17,12 +17,18 @@ from koordlet.config.schema import (
 )
 from koordlet.daemon import options
 from koordlet.hooks import hooks
-from koordlet.qos import STRATEGIES
+from koordlet.qos import STRATEGIES, cpu_evict, memory_evict
 from koordlet.report.http import parse_address
 
 
 def test_the_usual_intervals_are_those_of_the_configuration() -> None:
     assert options.collector_intervals(Config()) == dict(INTERVALS_S)
+
+
+def test_the_usual_limits_of_evictions_are_those_of_the_configuration() -> None:
+    tables = Config().strategies
+    assert options.evict_limits(tables.cpu_evict) == cpu_evict.LIMITS
+    assert options.evict_limits(tables.memory_evict) == memory_evict.LIMITS
 
 
 def test_every_strategy_and_hook_is_on_by_default_and_has_a_switch() -> None:
