@@ -33,7 +33,7 @@ demo: $(VENV)/.runtime
 
 test: $(VENV)/.dev
 	tools/test-setup
-	$(BIN)/pytest $(TEST_ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" tools/test $(TEST_ARGS)
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)

@@ -1,7 +1,8 @@
 """What the CRI proxy adds to a call: the same calls to the runtime and through the proxy, in turn.
 
-Runtime and hook server are processes of their own (``python -m bench.proxy runtime|hooks
-SOCKET``) that answer at once, so the figures are the proxy's.
+``KOORDLET_REFERENCE_PROXY`` names a binary of the reference's koord-runtime-proxy, where there is
+one: it takes its turn in the same run, and what ours adds is compared with what it adds. It reads
+its hook servers from a directory below ``/etc``, so it gets an ``/etc`` of its own (as root).
 """
 
 from __future__ import annotations
@@ -13,109 +14,151 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
 
-from bench.figures import Figure, quantile
+from bench.figures import Figure, NotMeasuredError, quantile
+from bench.proxy_peers import CONTAINERS, requests
 from koordlet.demo.process import die_with_parent
-from koordlet.wire.pb import cri_pb2 as cri
-from koordlet.wire.pb import hook_pb2 as hook
 
 _SERVICE = "/runtime.v1.RuntimeService/"
-_CONTAINERS = 300
 _READY_TIMEOUT_S = 20.0
 _GOAL_MS = 0.3
+_HOOKED = ("RunPodSandbox", "CreateContainer", "UpdateContainerResources")
+_REFERENCE = "KOORDLET_REFERENCE_PROXY"
 
 Say = Callable[[str], None]
+Channels = Mapping[str, grpc.Channel]
+"""``direct``, ``proxy``, and ``reference`` where there is one."""
 
 
 class Case(NamedTuple):
-    """``goal_ms``: of the added p50."""
+    """``hooks``: whose hook server is asked, if any. ``goal_ms``: of the added p50. ``large``: of
+    more bytes than the reference takes, and slow."""
 
     title: str
     method: str
-    request: bytes
-    hooked: bool = False
+    hooks: str = ""
     goal_ms: float | None = None
+    large: bool = False
+
+
+_CASES = (
+    Case("Version", "Version", goal_ms=_GOAL_MS),
+    Case(f"{CONTAINERS} containers", "ListContainers", goal_ms=_GOAL_MS),
+    Case("a list of 15 MiB", "ListContainerStats", large=True),
+    *(Case(method, method) for method in _HOOKED),
+    *(Case(f"{method}, hook server", method, "hooks") for method in _HOOKED),
+    *(Case(f"{method}, koordlet", method, "koordlet") for method in _HOOKED),
+)
 
 
 def run(smoke: bool, say: Say) -> list[Figure]:
-    rounds = 100 if smoke else 2000
+    rounds = 60 if smoke else 1500
     directory = Path(tempfile.mkdtemp(prefix="koordlet-bench-"))
     try:
-        with _processes(directory) as (direct, proxied):
-            pod = _call(proxied, "RunPodSandbox", _pod())
-            pod_id = cri.RunPodSandboxResponse.FromString(pod).pod_sandbox_id
-            create = _create(pod_id)
+        with _processes(directory) as channels:
             found: list[Figure] = []
-            for case in (
-                Case("Version", "Version", b"", goal_ms=_GOAL_MS),
-                Case(f"{_CONTAINERS} containers", "ListContainers", b"", goal_ms=_GOAL_MS),
-                Case("CreateContainer", "CreateContainer", create),
-                Case("CreateContainer, hook", "CreateContainer", create, hooked=True),
-            ):
-                _configure(directory, hooked=case.hooked)
-                found += _figures(case, direct, proxied, rounds, say)
+            hooks = None
+            for case in _CASES:
+                if case.hooks != hooks:
+                    hooks = case.hooks
+                    _configure(directory, hooks)
+                    for channel in channels.values():  # what the proxies have to know
+                        for method in _HOOKED[:2]:
+                            _call(channel, method)
+                found += _figures(case, channels, rounds, say)
             return found
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _figures(
-    case: Case, direct: grpc.Channel, proxied: grpc.Channel, rounds: int, say: Say
-) -> Iterator[Figure]:
+def _figures(case: Case, channels: Channels, rounds: int, say: Say) -> Iterator[Figure]:
+    if case.large:
+        rounds = rounds // 50 + 1
+        channels = {name: each for name, each in channels.items() if name != "reference"}
     say(f"{case.title}: {rounds} calls each way")
-    times: tuple[list[float], list[float]] = ([], [])
-    calls = [
-        channel.unary_unary(_SERVICE + case.method, None, None) for channel in (direct, proxied)
-    ]
-    for number in range(rounds + rounds // 10):
-        for call, kept in zip(calls, times, strict=True):
+    request = requests()[case.method]
+    calls = {
+        name: channel.unary_unary(_SERVICE + case.method, None, None)
+        for name, channel in channels.items()
+    }
+    took: dict[str, list[float]] = {name: [] for name in channels}
+    for number in range(rounds + max(rounds // 10, 1)):
+        for name, call in calls.items():
             begun = time.perf_counter()
-            call(case.request)
-            if number >= rounds // 10:  # the first ones warm up
-                kept.append(time.perf_counter() - begun)
-    for share, name in ((0.5, "p50"), (0.99, "p99")):
-        plain, through = (quantile(kept, share) for kept in times)
+            call(request)
+            if number >= max(rounds // 10, 1):  # the first ones warm up
+                took[name].append(time.perf_counter() - begun)
+    for share, title in ((0.5, "p50"), (0.99, "p99")):
+        plain, *through = (quantile(took[name], share) for name in channels)
+        added = [each - plain for each in through]
         goal = case.goal_ms if share == 0.5 else None
-        yield Figure(f"{case.title}: added {name}", (through - plain) * 1e3, "ms", goal)
-        yield Figure(f"{case.title}: {name} to the direct call", through / plain, "x")
+        yield Figure(f"{case.title}: added {title}", added[0] * 1e3, "ms", goal)
+        if len(added) > 1:
+            name = f"{case.title}: added {title} to the reference's"
+            yield Figure(name, added[0] / added[1], "x", 1.0 if share == 0.5 else None)
 
 
 @contextmanager
-def _processes(directory: Path) -> Iterator[tuple[grpc.Channel, grpc.Channel]]:
-    """Channels to the runtime and to the proxy in front of it."""
-    (directory / "hooks.d").mkdir()
-    path = {name: str(directory / f"{name}.sock") for name in ("runtime", "hooks", "proxy")}
+def _processes(directory: Path) -> Iterator[Channels]:
+    """Channels to the runtime and to the proxies in front of it."""
+    paths = {name: str(directory / f"{name}.sock") for name in ("direct", "proxy", "reference")}
+    _hook_files(directory).mkdir(parents=True)
     with ExitStack() as stack:
-        stack.enter_context(_process("bench.proxy", "runtime", path["runtime"]))
-        stack.enter_context(_process("bench.proxy", "hooks", path["hooks"]))
+        stack.enter_context(_process("-m", "bench.proxy_peers", "runtime", paths["direct"]))
+        for role in ("hooks", "koordlet"):
+            (directory / role).mkdir()
+            socket = str(directory / role / "hooks.sock")
+            stack.enter_context(_process("-m", "bench.proxy_peers", role, socket))
         stack.enter_context(
             _process(
-                "koordlet",
-                "runtime-proxy",
-                f"--koord-runtimeproxy-endpoint={path['proxy']}",
-                f"--remote-runtime-service-endpoint={path['runtime']}",
-                f"--hook-config-dir={directory}/hooks.d",
+                *("-m", "koordlet", "runtime-proxy"),
+                f"--koord-runtimeproxy-endpoint={paths['proxy']}",
+                f"--remote-runtime-service-endpoint={paths['direct']}",
+                f"--hook-config-dir={_hook_files(directory)}",
                 f"--status-socket={directory}/status.sock",
             )
         )
-        channels = [stack.enter_context(_channel(path[name])) for name in ("runtime", "proxy")]
-        for channel in channels:
-            _call(channel, "Version", b"", wait_for_ready=True, timeout=_READY_TIMEOUT_S)
-        yield channels[0], channels[1]
+        names = ["direct", "proxy"]
+        channels = {name: stack.enter_context(_channel(paths[name])) for name in names}
+        for name in names:
+            _call(channels[name], "Version", wait_for_ready=True, timeout=_READY_TIMEOUT_S)
+        binary = os.environ.get(_REFERENCE)
+        if binary:
+            # After the runtime, without which it would not listen.
+            stack.enter_context(_reference(binary, directory, paths))
+            channel = stack.enter_context(_channel(paths["reference"]))
+            _call(channel, "Version", wait_for_ready=True, timeout=_READY_TIMEOUT_S)
+            channels["reference"] = channel
+        yield channels
+
+
+def _reference(binary: str, directory: Path, paths: Mapping[str, str]) -> Any:
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        raise NotMeasuredError(f"{_REFERENCE}: an /etc of its own needs root and unshare(1)")
+    script = f'mount --bind "{directory}/etc" /etc && exec "$0" "$@"'
+    return _process(
+        *(binary, f"--koord-runtimeproxy-endpoint={paths['reference']}"),
+        f"--remote-runtime-service-endpoint={paths['direct']}",
+        before=("unshare", "-m", "sh", "-c", script),
+    )
+
+
+def _hook_files(directory: Path) -> Path:
+    """As the reference has it, seen from its own ``/etc``."""
+    return directory / "etc" / "runtime" / "hookserver.d"
 
 
 @contextmanager
-def _process(module: str, *arguments: str) -> Iterator[None]:
+def _process(*command: str, before: tuple[str, ...] = (sys.executable,)) -> Iterator[None]:
     parent = os.getpid()
     child = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [*before, *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         preexec_fn=lambda: die_with_parent(parent),
@@ -129,92 +172,23 @@ def _process(module: str, *arguments: str) -> Iterator[None]:
 
 def _channel(path: str) -> grpc.Channel:
     # A pool of its own: channels to different sockets shall share nothing.
-    options = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200))
+    options = (
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_reconnect_backoff_ms", 200),
+        ("grpc.max_receive_message_length", 32 << 20),
+    )
     return grpc.insecure_channel(f"unix://{path}", options)
 
 
-def _call(channel: grpc.Channel, method: str, request: bytes, **options: Any) -> bytes:
-    answer: bytes = channel.unary_unary(_SERVICE + method, None, None)(request, **options)
-    return answer
+def _call(channel: grpc.Channel, method: str, **options: Any) -> None:
+    channel.unary_unary(_SERVICE + method, None, None)(requests()[method], **options)
 
 
-def _configure(directory: Path, *, hooked: bool) -> None:
-    file = directory / "hooks.d" / "bench.json"
-    stages = ["PreCreateContainer"] if hooked else []
-    content = {"remote-endpoint": str(directory / "hooks.sock"), "runtime-hooks": stages}
+def _configure(directory: Path, hooks: str) -> None:
+    file = _hook_files(directory) / "bench.json"
+    stages = [f"Pre{method}" for method in _HOOKED] if hooks else []
+    socket = str(directory / (hooks or "hooks") / "hooks.sock")
+    content = {"remote-endpoint": socket, "runtime-hooks": stages}
     file.with_suffix(".new").write_text(json.dumps(content))
     os.rename(file.with_suffix(".new"), file)
-    time.sleep(1.5)  # the proxy looks once a second
-
-
-def _pod() -> bytes:
-    config = cri.PodSandboxConfig(labels={"app": "bench"})
-    config.metadata.name, config.metadata.uid = "bench", "uid"
-    config.linux.cgroup_parent = "/kubepods/poduid"
-    message: bytes = cri.RunPodSandboxRequest(config=config).SerializeToString()
-    return message
-
-
-def _create(pod_id: str) -> bytes:
-    """As large as kubelet's usual ones."""
-    config = cri.ContainerConfig(annotations={f"annotation-{n}": "x" * 40 for n in range(10)})
-    config.metadata.name = "main"
-    for number in range(30):
-        config.envs.add(key=f"SERVICE_HOST_{number}", value=b"10.0.0.1")
-        config.mounts.add(container_path=f"/mnt/{number}", host_path="/var/lib/kubelet/volume")
-    config.linux.resources.cpu_shares = 1024
-    request = cri.CreateContainerRequest(pod_sandbox_id=pod_id, config=config)
-    message: bytes = request.SerializeToString()
-    return message
-
-
-class _Answers(grpc.GenericRpcHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """``answer``: of (name of the method, request)."""
-
-    def __init__(self, answer: Callable[[str, bytes], bytes]) -> None:
-        self._answer = answer
-
-    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
-        method = details.method.rpartition("/")[2]
-        return grpc.unary_unary_rpc_method_handler(lambda request, _: self._answer(method, request))
-
-
-def _runtime() -> Callable[[str, bytes], bytes]:
-    listed = cri.ListContainersResponse()
-    for number in range(_CONTAINERS):
-        labels = {f"io.kubernetes.label-{n}": f"value-{number}" for n in range(4)}
-        container = listed.containers.add(id=f"{number:064x}", pod_sandbox_id="f" * 64)
-        container.labels.update(labels)
-        container.annotations.update({f"annotation-{n}": "x" * 40 for n in range(5)})
-    answers = {
-        "Version": cri.VersionResponse(version="0.1.0", runtime_name="bench").SerializeToString(),
-        "ListContainers": listed.SerializeToString(),
-        "RunPodSandbox": cri.RunPodSandboxResponse(pod_sandbox_id="a" * 64).SerializeToString(),
-        "CreateContainer": cri.CreateContainerResponse(container_id="b" * 64).SerializeToString(),
-    }
-    return lambda method, request: answers.get(method, b"")
-
-
-def _hook(method: str, request: bytes) -> bytes:
-    asked = hook.ContainerResourceHookRequest.FromString(request)
-    answer = hook.ContainerResourceHookResponse(
-        container_annotations=asked.container_annotations,
-        container_resources=asked.container_resources,
-        container_envs=asked.container_envs,
-    )
-    answer.container_resources.cpu_shares = 2
-    message: bytes = answer.SerializeToString()
-    return message
-
-
-def main(arguments: Sequence[str]) -> None:
-    role, path = arguments
-    handler = _Answers(_runtime() if role == "runtime" else _hook)
-    server = grpc.server(ThreadPoolExecutor(4), handlers=[handler])
-    server.add_insecure_port(f"unix://{path}")
-    server.start()
-    server.wait_for_termination()
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+    time.sleep(1.5)  # our proxy looks once a second

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -14,10 +17,42 @@ if settings.get_current_profile_name() == "default":
 _ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Other processes share the real machine, or the one that emulates a guest: what fails there
-    is run once more, and listed. Tests on the fake kernel never get a second try.
+def pytest_configure() -> None:
+    """A shell starts background jobs with signals ignored, which the programs under test would
+    inherit."""
+    for each in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(each, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests on the real machine share it with other processes, so a failed one is run once more
+    and listed. Tests on the fake kernel never get a second try.
+
+    Beside other pytest workers (``tools/test``) the tests on the real machine stay in one worker:
+    each sees the machine as it would see it alone, and the others use the time that it waits.
+    ``KOORDLET_ALONE``: "only" the tests marked ``alone``, or all "without" them.
     """
     for item in items:
         if any(item.get_closest_marker(name) for name in _ON_THE_REAL_MACHINE):
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.xdist_group("machine"))
+    wanted = os.environ.get("KOORDLET_ALONE")
+    if wanted in {"only", "without"}:
+        left = [i for i in items if bool(i.get_closest_marker("alone")) != (wanted == "only")]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item not in set(left)]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """A pytest-xdist that overlooks the groups says nothing, and the tests disturb each other."""
+    if not getattr(session.config.option, "loadgroup", False):
+        return
+    for item in session.items:
+        group = item.get_closest_marker("xdist_group")
+        if group is not None and not item.nodeid.endswith(f"@{group.args[0]}"):
+            raise pytest.UsageError(
+                f"{item.nodeid} is not in its xdist group: this pytest and this pytest-xdist "
+                "do not fit together (pytest-xdist issue 1386)"
+            )

@@ -119,7 +119,7 @@ def test_toml_blocks_are_valid(page: Path, tmp_path: Path) -> None:
         if language == "toml":
             file = tmp_path / "koordlet.toml"
             file.write_text(body)
-            assert check(str(file)) == (), body
+            assert check(str(file)).errors == (), body
 
 
 @pages
@@ -133,6 +133,15 @@ def test_metrics_exist(page: Path) -> None:
             if name in NOT_METRICS or name in CATALOGUE:
                 continue
             assert name in known or (star and any(each.startswith(name) for each in known)), name
+
+
+def test_whoever_is_told_to_switch_suppression_on_is_told_what_that_arms() -> None:
+    """`resourceUsedThresholdWithBE` arms memory eviction as well."""
+    others = [ROOT / "koordlet/config/koordlet.toml"]
+    for page in (*PAGES, *others):
+        text = page.read_text()
+        if "[slo.resourceUsedThresholdWithBE]" in text:
+            assert re.search(r"arms\s+(#\s+)?memory\s+(#\s+)?eviction|BEMemoryEvict", text), page
 
 
 def test_every_command_is_described() -> None:

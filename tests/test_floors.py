@@ -18,6 +18,7 @@ FLOOR = {
     "tsdb": 2,
     "state": 3,
     "actuator": 3,
+    "pause": 4,
     "collectors": 4,
     "qos": 4,
     "hooks": 4,

@@ -9,6 +9,7 @@ decides whether there is something to write. Files that were found in order take
 from __future__ import annotations
 
 import math
+import os
 import time as clocks
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -42,7 +43,7 @@ soon, is looked at each time."""
 LOOKS = 128
 """As many files in order are looked at each time, where there are so many."""
 
-_IN_ORDER = frozenset({Result.IN_FORCE, Result.WOULD_WRITE, Result.WOULD_RESTORE})
+_IN_ORDER = frozenset({Result.IN_FORCE, Result.WOULD_WRITE, Result.WOULD_RESTORE, Result.DOUBTFUL})
 """What there is nothing more to say about, until somebody changes his mind or the file."""
 
 
@@ -159,6 +160,10 @@ class Actuator:
         """How many settings the owner wants in force, kept ones included."""
         return self._votes.size(owner)
 
+    def claims(self) -> tuple[tuple[str, Key], ...]:
+        """(owner, file) of everything that is wanted in force, kept claims included."""
+        return tuple(self._votes.claims())
+
     def conflicts(self) -> tuple[Conflict, ...]:
         """Files that somebody else writes too, until they were quiet long enough."""
         states = sorted(self._files.states.items())
@@ -200,12 +205,18 @@ class Actuator:
     ) -> tuple[Outcome, ...]:
         """See to ``files``. ``others``: of which there is something to tell besides."""
         targets = self._votes.targets
+        self._files.begin_turn()
         turn = Turn(self._knobs, self._files, targets, now, time, urgent=urgent, force=force)
         if self._files.journal is not None:
             files = with_heirs(turn, files, self._files.journal)
         seen = dict.fromkeys((*files, *others))
         outcomes = list(self._verdicts(seen, time))
         look(turn, files)
+        if turn.moved and self._files.journal is not None:
+            renamed = with_heirs(turn, tuple(turn.moved), self._files.journal)
+            look(turn, [key for key in renamed if key not in seen])
+            files = (*files, *renamed)
+            seen.update(dict.fromkeys(renamed))
         if self._files.journal is None:
             show(turn)
         else:
@@ -251,7 +262,7 @@ class Actuator:
         try:
             self._knobs.path(cgroup, resource)
             self._knobs.encode(resource, claim.setting.value)
-            cgroup.encode()
+            os.fsencode(cgroup)
         except Unsupported as error:
             return Result.UNSUPPORTED, str(error)
         except ValueError as error:

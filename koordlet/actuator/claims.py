@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from koordlet.actuator.journal import Entry
 from koordlet.actuator.merge import Claim, Key
+from koordlet.decision.cgroups import inside
 from koordlet.decision.plan import Plan, Setting
+from koordlet.decision.resource import Resource
 from koordlet.decision.why import Why
 
 ADOPTED = Why("actuator.adopted", "found in the journal: written before this start")
@@ -18,7 +20,9 @@ def absorb(before: Mapping[Key, Claim], plan: Plan) -> dict[Key, Claim]:
 
     Keeping what was never claimed means nothing.
     """
-    kept = before if plan.keep_all else (Key(*key) for key in plan.keep)
+    kept: Iterable[Key] = before if plan.keep_all else (Key(*key) for key in plan.keep)
+    if plan.keep_below and not plan.keep_all:
+        kept = (*kept, *(key for key in before if _is_below(key, plan.keep_below)))
     claims = (
         dict(before)
         if plan.amends
@@ -27,6 +31,12 @@ def absorb(before: Mapping[Key, Claim], plan: Plan) -> dict[Key, Claim]:
     for setting in plan.settings:
         claims[Key(setting.cgroup, setting.resource)] = Claim(plan.owner, setting)
     return claims
+
+
+def _is_below(key: Key, cgroups: Sequence[str]) -> bool:
+    if key.resource is Resource.RESCTRL_SCHEMATA:  # the group of a pod: its name is no cgroup
+        return True
+    return any(inside(key.cgroup, cgroup) for cgroup in cgroups)
 
 
 def adopt(entries: Iterable[Entry]) -> dict[str, dict[Key, Claim]]:

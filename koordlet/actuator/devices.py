@@ -11,6 +11,9 @@ import os
 from collections.abc import Mapping
 
 import msgspec
+import structlog
+
+log = structlog.get_logger()
 
 FILE_NAME = "devices"
 
@@ -48,7 +51,8 @@ class Devices:
             return
         try:
             found = msgspec.json.decode(data, type=_File)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            log.warning("damaged: all devices are looked at", path=path, error=str(error))
             self.damaged = True
             return
         if found.boot_id == boot_id:

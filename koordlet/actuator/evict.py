@@ -1,7 +1,8 @@
 """Carries evictions out: asks first, then stops with grace, kills as the last resort.
 
 A machine of small steps: ``step`` never waits, so the event loop goes on meanwhile. What takes
-time (a call to the container runtime, systemd) is an ``Attempt`` that somebody else works on.
+time (a call to the container runtime, systemd) is an ``Attempt`` that somebody else works on
+(``evict_ways``).
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 import msgspec
 
 from koordlet.actuator import evict_journal
-from koordlet.actuator.evict_journal import Begun, Contents
+from koordlet.actuator.evict_journal import Begun, Contents, Frozen
+from koordlet.actuator.evict_ways import Attempt, Way
+from koordlet.actuator.thaw import still_frozen, to_be_frozen
 from koordlet.decision.cgroups import not_to_be_ended
 from koordlet.decision.plan import Eviction, Victim, VictimKind
 from koordlet.decision.snapshot import Ended, Snapshot, Terminating
@@ -51,52 +53,35 @@ class EvictOutcome(msgspec.Struct, frozen=True):
     took_s: float = 0.0
 
 
-class Attempt(Protocol):
-    """One way, under way. ``error`` counts once it is ``done``; empty: the victim has ended or
-    will within its grace."""
-
-    @property
-    def done(self) -> bool: ...
-
-    @property
-    def error(self) -> str: ...
-
-    @property
-    def final(self) -> bool:
-        """Whether success means that the victim has ended, whatever runs in its cgroup by then:
-        kubelet may start the pod anew."""
-        ...
-
-    @property
-    def kills(self) -> bool:
-        """Whether who works on it kills at the end of the grace by himself."""
-        ...
-
-
-class Way(Protocol):
-    """``begin``: an attempt, or the reason why there can be none. Never waits."""
-
-    @property
-    def name(self) -> str: ...
-
-    def begin(self, begun: Begun) -> Attempt | str: ...
-
-
 @dataclass
 class _Case:
-    """``end_s``: when the grace, or once ``killing`` the patience, is over; None: not yet asked."""
+    """``end_s``: when the grace, or once ``killing`` the patience, is over; None: not yet asked.
+    ``freezes``: it is frozen while it is killed.
+    ``cleared``: in this run it was seen that it may be evicted."""
 
     begun: Begun
-    since_s: float
     tried: list[str] = field(default_factory=list)
     next_way: int = 0
     attempt: Attempt | None = None
     end_s: float | None = None
     killing: bool = False
+    freezes: bool = False
+    cleared: bool = False
+
+
+def _latest_s(begun: Begun) -> float:
+    """Monotonic seconds when an eviction must have ended or been given up."""
+    return begun.since_s + begun.grace_s + MARGIN_S + KILL_S
+
+
+def _no_objection(begun: Begun) -> str:
+    return ""
 
 
 class Evictor:
     """``ways``: asked in this order until one takes it. ``heard`` is told of each outcome.
+    ``objection``: asked before every step; why it must not go on, empty when it may, None while
+    that cannot be told. What was asked of others before goes on.
 
     ``problem``: why the journal of evictions cannot be read or written, else empty.
     """
@@ -110,6 +95,7 @@ class Evictor:
         path: str,
         boot_id: str,
         heard: Callable[[EvictOutcome], None],
+        objection: Callable[[Begun], str | None] = _no_objection,
         proc_root: str = "/proc",
     ) -> None:
         self._host = host
@@ -118,10 +104,12 @@ class Evictor:
         self._path = path
         self._boot_id = boot_id
         self._heard = heard
+        self._objection = objection
         self._proc_root = proc_root
         self._cases: dict[Victim, _Case] = {}
         self._failed: dict[Victim, tuple[str, float]] = {}
         self._ended: tuple[Ended, ...] = ()
+        self._frozen: list[Frozen] = []
         self._told: dict[tuple[Victim, str], float] = {}
         self.problem = ""
 
@@ -137,21 +125,31 @@ class Evictor:
         except (OSError, ValueError) as error:
             self.problem = str(error)
             return
-        self._ended = found.ended
+        self._ended, self._frozen = found.ended, list(found.frozen)
         for begun in found.evictions:
-            past_s = max(self._host.time() - begun.since, 0.0)
-            in_time = past_s < begun.grace_s + MARGIN_S + KILL_S
+            in_time = self._host.monotonic() < _latest_s(begun)
             if in_time and self._inode(begun.cgroup) == begun.inode:
-                since_s = self._host.monotonic() - past_s
-                self._cases[begun.victim] = _Case(begun, since_s, ["begun before a restart"])
+                self._cases[begun.victim] = _Case(begun, ["begun before a restart"])
 
     def forget(self) -> None:
-        """From now on nothing may be done (observe mode). The journal stays for who may."""
+        """From now on nothing may be done (observe mode), but to let go what was frozen to be
+        killed. The journal stays for who may."""
         self._cases.clear()
+        self._thaw()
+
+    def abandon(self, is_held: Callable[[Begun], str]) -> None:
+        """Take no further step where ``is_held`` says why; what a runtime or systemd was asked for
+        cannot be taken back."""
+        held = [(case, why) for case in self._cases.values() if (why := is_held(case.begun))]
+        for case, why in held:
+            asked = "; what it was asked for goes on" if case.attempt is not None else ""
+            self._fail(case, f"{why}: no further step is taken{asked}")
+        if self._thaw() or held:
+            self._save()
 
     def terminating(self) -> dict[Victim, Terminating]:
         return {
-            victim: Terminating(case.begun.owner, case.since_s)
+            victim: Terminating(case.begun.owner, case.begun.since_s)
             for victim, case in self._cases.items()
         }
 
@@ -185,9 +183,9 @@ class Evictor:
             if observing:
                 self._tell_would(begun)
             elif why := not_to_be_ended(snapshot, begun.cgroup):
-                self._fail(_Case(begun, snapshot.now), f"refused: {why}")
+                self._fail(_Case(begun), f"refused: {why}")
             else:
-                self._cases[begun.victim] = _Case(begun, snapshot.now)
+                self._cases[begun.victim] = _Case(begun)
                 new = True
         if new:
             self._save()
@@ -201,12 +199,23 @@ class Evictor:
                 self._advance(case)
             except OSError as error:
                 self._fail(case, f"{error.filename or 'kernel'}: {error.strerror or error}")
-        if len(self._cases) != before:
+        if self._thaw() or len(self._cases) != before:
             self._save()
+
+    def _thaw(self) -> bool:
+        """Let go what is frozen and nobody kills any more; whether there was something."""
+        killed = {case.begun.cgroup for case in self._cases.values() if case.killing}
+        before = len(self._frozen)
+        self._frozen = still_frozen(self._host, self._frozen, killed) if before else []
+        return len(self._frozen) != before
 
     def _advance(self, case: _Case) -> None:
         now, begun = self._host.monotonic(), case.begun
+        if not self._may_go_on(case, now):
+            return
         pids = kill.processes(self._host, self._cgroups, begun.cgroup)
+        if pids and self._inode(begun.cgroup) != begun.inode:
+            pids = []  # it has ended, and somebody made another in its place
         if not pids:
             if case.tried:
                 self._finish(case)
@@ -236,6 +245,18 @@ class Evictor:
             case.tried.append("grace is over")
             self._begin_kill(case, pids, now)
 
+    def _may_go_on(self, case: _Case, now: float) -> bool:
+        why = self._objection(case.begun)
+        if why == "":
+            case.cleared = True
+        elif why is not None:
+            self._fail(case, f"given up: {why}")
+            return False
+        elif not case.cleared and now >= _latest_s(case.begun):
+            self._fail(case, "given up: it could not be told in time whether it may be evicted")
+            return False
+        return case.cleared
+
     def _ask(self, case: _Case, now: float) -> None:
         """The next way that takes it; after the last one it is killed."""
         while case.next_way < len(self._ways):
@@ -260,7 +281,19 @@ class Evictor:
 
     def _begin_kill(self, case: _Case, pids: list[int], now: float) -> None:
         case.killing, case.end_s, case.attempt = True, now + KILL_S, None
+        case.freezes = self._may_freeze(case.begun)
         self._kill(case, pids, now)
+
+    def _may_freeze(self, begun: Begun) -> bool:
+        """Whether it is on disk that the cgroup may be left frozen."""
+        found = to_be_frozen(self._host, self._cgroups, begun)
+        if not found:
+            return found is not None
+        self._frozen += found
+        if not self._save():
+            self._frozen = self._frozen[: -len(found)]
+            return False
+        return True
 
     def _kill(self, case: _Case, pids: list[int], now: float) -> None:
         if why := kill.guarded(self._host, pids, self._proc_root):
@@ -269,13 +302,13 @@ class Evictor:
         if case.end_s is not None and now >= case.end_s:
             self._fail(case, f"{len(pids)} processes outlive SIGKILL by {KILL_S:g} s")
             return
-        how = kill.kill(self._host, self._cgroups, case.begun.cgroup)
+        how = kill.kill(self._host, self._cgroups, case.begun.cgroup, freeze=case.freezes)
         if how not in case.tried:
             case.tried.append(how)
 
     def _finish(self, case: _Case) -> None:
         self._cases.pop(case.begun.victim, None)
-        ended = Ended(case.begun.owner, case.since_s, self._host.monotonic())
+        ended = Ended(case.begun.owner, case.begun.since_s, self._host.monotonic())
         self._ended = (*self.ended(), ended)
         self._tell(case, EvictResult.EVICTED)
 
@@ -287,7 +320,7 @@ class Evictor:
         self._tell(case, EvictResult.FAILED)
 
     def _tell(self, case: _Case, result: EvictResult) -> None:
-        took_s = max(self._host.monotonic() - case.since_s, 0.0)
+        took_s = max(self._host.monotonic() - case.begun.since_s, 0.0)
         text = "; ".join(case.tried)
         self._heard(EvictOutcome(self._host.time(), case.begun, result, text, took_s))
 
@@ -320,6 +353,7 @@ class Evictor:
             feature=eviction.feature,
             why=eviction.why,
             since=snapshot.time,
+            since_s=snapshot.now,
             grace_s=eviction.grace_s,
             releases=eviction.releases,
             unit=unit,
@@ -333,11 +367,13 @@ class Evictor:
         except OSError:
             return None
 
-    def _save(self) -> None:
+    def _save(self) -> bool:
         begun = tuple(case.begun for case in self._cases.values())
+        contents = Contents(self._boot_id, begun, self.ended(), tuple(self._frozen))
         try:
-            evict_journal.save(self._path, Contents(self._boot_id, begun, self.ended()))
+            evict_journal.save(self._path, contents)
         except OSError as error:
             self.problem = str(error)
         else:
             self.problem = ""
+        return not self.problem

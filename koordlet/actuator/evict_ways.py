@@ -1,16 +1,48 @@
-"""Ways to end a victim that need nobody's answer; the others are the daemon's."""
+"""Ways to end a victim: what each is, and those that need nobody's answer; the others are the
+daemon's."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-from koordlet.actuator.evict import Attempt
 from koordlet.actuator.evict_journal import Begun
 from koordlet.kernel import kill
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.host import Host
 
 NO_CLUSTER = "no cluster configured"
+
+
+class Attempt(Protocol):
+    """One way, under way. ``error`` counts once it is ``done``; empty: the victim has ended or
+    will within its grace."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def final(self) -> bool:
+        """Whether success means that the victim has ended, whatever runs in its cgroup by then:
+        kubelet may start the pod anew."""
+        ...
+
+    @property
+    def kills(self) -> bool:
+        """Whether who works on it kills at the end of the grace by himself."""
+        ...
+
+
+class Way(Protocol):
+    """``begin``: an attempt, or the reason why there can be none. Never waits."""
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(self, begun: Begun) -> Attempt | str: ...
 
 
 @dataclass

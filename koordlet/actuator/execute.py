@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import Step
+from koordlet.actuator.turn import FAILURES
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.knobs import Knobs
+
+Error = Unsupported | OSError | ValueError
 
 
 class Done(NamedTuple):
@@ -23,7 +27,7 @@ class Done(NamedTuple):
 class Failed(NamedTuple):
     """``touched``: an earlier step for the same file went through."""
 
-    error: Unsupported | OSError | ValueError
+    error: Error
     touched: bool
 
 
@@ -58,35 +62,56 @@ def run(
     clock: Callable[[], float],
     histogram: Histogram,
 ) -> dict[Key, Done | Failed]:
-    """Run every step; a failure ends the steps of its own file only.
+    """Run every step; a failure ends the steps of its own file, and of those that it stands with
+    (``Step.old``), which go back.
 
     ``raw``: bytes for the last step of files that go back to their original. ``clock``: seconds.
     """
     results: dict[Key, Done | Failed] = {}
     touched: set[Key] = set()
+    together: dict[str, dict[Key, Value]] = {}
+    """Cgroup -> the files that stand together, with what they held, in the order of the steps."""
+    for step in steps:
+        if step.old is not None:
+            key = Key(step.cgroup, step.resource)
+            together.setdefault(step.cgroup, {}).setdefault(key, step.old)
+
+    def attempt(resource: Resource, write: Callable[[], None]) -> Error | None:
+        began = clock()
+        try:
+            write()
+        except FAILURES as error:
+            histogram.add(resource, "failed", 1000 * (clock() - began))
+            return error
+        histogram.add(resource, "success", 1000 * (clock() - began))
+        return None
+
+    def go_back(files: dict[Key, Value], error: Error) -> None:
+        for key, old in reversed(files.items()):
+            back = key in touched and attempt(key.resource, partial(knobs.write, *key, old)) is None
+            results[key] = Failed(error, key in touched and not back)
+
     for step in steps:
         key = Key(step.cgroup, step.resource)
         if isinstance(results.get(key), Failed):
             continue
-        began = clock()
-        try:
-            if step.last and key in raw:
-                knobs.write_raw(*key, raw[key])
-            else:
-                knobs.write(*key, step.value)
-        except (Unsupported, OSError, ValueError) as error:
-            histogram.add(step.resource, "failed", 1000 * (clock() - began))
+        if step.last and key in raw:
+            error = attempt(step.resource, partial(knobs.write_raw, *key, raw[key]))
+        else:
+            error = attempt(step.resource, partial(knobs.write, *key, step.value))
+        if error is None:
+            touched.add(key)
+            if step.last:
+                results[key] = _read_back(knobs, key)
+        elif step.old is not None:
+            go_back(together[step.cgroup], error)
+        else:
             results[key] = Failed(error, key in touched)
-            continue
-        histogram.add(step.resource, "success", 1000 * (clock() - began))
-        touched.add(key)
-        if step.last:
-            results[key] = _read_back(knobs, key)
     return results
 
 
 def _read_back(knobs: Knobs, key: Key) -> Done | Failed:
     try:
         return Done(knobs.read(*key))
-    except (Unsupported, OSError, ValueError) as error:
+    except FAILURES as error:
         return Failed(error, touched=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,16 +10,19 @@ from dataclasses import dataclass
 from koordlet.actuator.conflict import Conflict
 from koordlet.actuator.journal import Contents, Entry, Journal, Original
 from koordlet.actuator.merge import Key, ancestors
-from koordlet.actuator.order import RESET_TO
+from koordlet.actuator.order import RESET_TO_V1, RESET_TO_V2
 from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
+from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.members import PER_PROCESS, parts
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 300.0
+_CROWD = 100
+"""So many cgroups are listed for the age of those below one."""
 
 _BANDWIDTH = frozenset({Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US})
 _PART_OF_FILE = _BANDWIDTH | {each for each in Resource if each.startswith("blkio.")}
@@ -49,7 +53,8 @@ class Refusal:
 class State:
     """``holds``: the values that are ours when found; None: what the journal says.
 
-    ``written_for``: what was wanted when ``holds`` was read back, where the kernel rounds.
+    ``written_for``: what was wanted when ``holds`` was read, because the kernel may round; None
+    where ``holds`` came of no value in particular.
     """
 
     path: str = ""
@@ -57,6 +62,11 @@ class State:
     written_for: Value | None = None
     conflict: Conflict | None = None
     refusal: Refusal | None = None
+    looked_until: int = 0
+    """Of the cgroups below, those with an inode up to this were looked at for copies."""
+
+    def hold(self, *values: Value, written_for: Value | None = None) -> None:
+        self.holds, self.written_for = values, written_for
 
     def refuse(self, wanted: Value, result: Result, text: str, now: float) -> None:
         before = self.refusal.wait_s if self.refusal is not None else FIRST_RETRY_S / 2
@@ -73,6 +83,12 @@ class Files:
         self._shown = dict(journal.entries)
         self._exact = journal.exact
         self._states: dict[Key, State] = {}
+        self._listed: dict[str, Mapping[str, int]] = {}
+        knobs.stay_with(self._path)
+
+    def _path(self, cgroup: str, resource: Resource) -> str:
+        entry = self.entries.get(Key(cgroup, resource))
+        return entry.original.path if entry is not None else ""
 
     @property
     def entries(self) -> Mapping[Key, Entry]:
@@ -88,39 +104,66 @@ class Files:
             state = self._states[key] = State()
         return state
 
-    def original(
-        self, key: Key, path: str, found: Value, owner: str, time: float, *, inherits: bool = False
-    ) -> Original:
-        """What is in the file now, to be journaled; with ``inherits`` what stood in the nearest
-        ancestor of ours (see ``Setting``). Raises as ``Knobs.read_raw``."""
+    def original(self, key: Key, path: str, found: Value, owner: str, time: float) -> Original:
+        """What is in the file now, to be journaled; of what came there from a value of ours in a
+        cgroup above, what stood in that one. Raises as ``Knobs.read_raw``."""
         raw, inode = self._knobs.read_raw(*key), self._knobs.id(*key)
-        # A cookie that was given to the cgroup above was given to what is below it as well.
-        inherits = inherits or key.resource is Resource.CORE_SCHED_GROUP
-        around = self.ancestor(key)
-        if around is not None and (inherits or self.is_copy(around, found, inode)):
-            raw, found = around.original.raw, around.original.value
-        known = self.entries.get(key)
+        known, around = self.entries.get(key), self.ancestor(key)
         is_same = known is not None and known.original.inode == inode
-        newest = known.original.newest if known is not None and is_same else self._newest(key)
+        # A cookie that was given to the cgroup above was given to what is below it as well.
+        given = key.resource is Resource.CORE_SCHED_GROUP
+        copied = around is not None and (given or self.is_copy(around, found, inode))
+        if around is not None and copied:
+            raw, found = around.original.raw, around.original.value
+        if known is not None and is_same:
+            newest = known.original.newest
+        elif around is not None and copied:
+            newest = around.original.newest  # what is below a copy may be one too
+        else:
+            newest = self._newest(key)
         return Original(*key, path, inode, raw, found, owner, time, newest=newest)
 
-    def is_copy(self, around: Entry, found: Value, inode: int) -> bool:
-        """Whether a v1 CPU list below ``around`` was made with what that holds of ours."""
-        if around.original.resource is not Resource.CPUSET_CPUS or inode <= around.original.newest:
+    def is_inherited(self, key: Key, found: Value) -> bool:
+        """Whether a file without an entry holds a copy of ours. Raises as ``Knobs.id``."""
+        if key.resource is not Resource.CPUSET_CPUS or (around := self.ancestor(key)) is None:
             return False
-        return found in (self.state(around.original.key).holds or around.ours)
+        return self.is_copy(around, found, self._knobs.id(*key))
+
+    def is_copy(self, around: Entry, found: Value, inode: int) -> bool:
+        """Whether a v1 CPU list below ``around`` was made with what that holds, or lately held, of
+        ours. What was there before us is no copy, whatever it holds."""
+        key = around.original.key
+        if key.resource is not Resource.CPUSET_CPUS or inode <= around.original.newest:
+            return False
+        ours = dict.fromkeys((*(self.state(key).holds or ()), *around.ours))
+        return found in ours or any(found == self.within_parent(key, each) for each in ours)
 
     def _newest(self, key: Key) -> int:
-        """See ``Original``. Of what goes meanwhile nothing has to be known."""
+        """See ``Original``. Of what goes meanwhile nothing has to be known. What is deep in a crowd
+        is left out: it counts as a copy where it has the value of ours."""
         if key.resource is not Resource.CPUSET_CPUS or "cpuset" not in self._knobs.layout.v1:
             return 0
-        newest, waiting = 0, [key.cgroup]
-        while waiting:
-            with suppress(OSError):
-                below = self._knobs.children(waiting.pop())
-                waiting += below
-                newest = max(newest, *(self._knobs.id(each, key.resource) for each in below), 0)
+        newest, waiting = 0, deque([key.cgroup])
+        for _ in range(_CROWD):
+            if not waiting:
+                break
+            below = self.child_ids(waiting.popleft())
+            waiting += below
+            newest = max(newest, *below.values(), 0)
         return newest
+
+    def begin_turn(self) -> None:
+        """What was listed in the turn before is no longer true."""
+        self._listed.clear()
+
+    def child_ids(self, cgroup: str) -> Mapping[str, int]:
+        """The cgroups directly in one, with the inodes of their CPU lists' directories, as of this
+        turn; none where they cannot be listed."""
+        if cgroup not in self._listed:
+            self._listed[cgroup] = {}
+            with suppress(OSError, Unsupported):
+                self._listed[cgroup] = self._knobs.child_ids(cgroup, Resource.CPUSET_CPUS)
+        return self._listed[cgroup]
 
     def computed(self, key: Key, path: str, value: Value, owner: str, time: float) -> Original:
         """An original that was never read from the file (see ``Setting.without``). Raises
@@ -135,6 +178,14 @@ class Files:
             return None
         above = (self.entries.get(Key(cgroup, key.resource)) for cgroup in ancestors(key.cgroup))
         return next((entry for entry in above if entry is not None), None)
+
+    def rename(self, old: Key, new: Key, path: str) -> None:
+        """The journal knows the file by its new name already."""
+        self.release((old,))
+        state = self._states.pop(old, None)
+        if state is not None:
+            state.path = path
+            self._states[new] = state
 
     def release(self, keys: Iterable[Key]) -> None:
         """The files hold their originals, or are no longer ours."""
@@ -159,8 +210,14 @@ class Files:
                 self._states.pop(key, None)
 
     def is_made_anew(self, key: Key) -> bool:
-        """True when the cgroup is not the one the journal speaks of. Raises as ``Knobs.id``."""
-        return self._knobs.id(*key) != self.entries[key].original.inode
+        """True when the cgroup is not the one the journal speaks of, but a younger one or that of
+        another hierarchy, where a resource has a file in two. Raises as ``Knobs.id``."""
+        original = self.entries[key].original
+        if self._knobs.id(*key) != original.inode:
+            return True
+        roots = self._knobs.layout.roots
+        is_mounted = any(f"{root}/" in original.path for root in roots)
+        return is_mounted and self._knobs.path(*key) != original.path
 
     def is_ours(self, key: Key, found: Value) -> bool:
         """Whether koordlet can have put all of ``found`` there (the original counts before the
@@ -174,24 +231,20 @@ class Files:
     def was_reset(self, key: Key, found: Value) -> bool:
         """Whether ``found`` is what the kernel left there when somebody else took a lock of ours
         off: nobody chose it, so it is no second writer's."""
-        value = RESET_TO.get(key.resource)
-        return (
-            value is not None
-            and self.entries[key].original.coupled
-            and self._knobs.equal(key.resource, value, found)
-        )
+        left = RESET_TO_V1 if "cpu" in self._knobs.layout.v1 else RESET_TO_V2
+        return found == left.get(key.resource) and self.entries[key].original.coupled
 
     def _is_ours(self, key: Key, found: Value) -> bool:
         entry, holds = self.entries[key], self.state(key).holds
         if holds is None:
-            if not self._exact:
+            if not self._exact and not entry.original.doubtful:
                 return True
             holds = (*entry.ours, entry.original.value)
         elif key.resource in PER_PROCESS:
             # A process that a container runtime put there later has what all had at first.
             holds = (*holds, entry.original.value)
         holds = tuple(part for each in holds for part in parts(key.resource, each))
-        return any(self._knobs.equal(key.resource, ours, found) for ours in holds) or any(
+        return any(self._knobs.made(key.resource, ours, found) for ours in holds) or any(
             found == self.within_parent(key, ours) for ours in holds
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum, auto
 
+from koordlet.actuator import moved
 from koordlet.actuator.conflict import answered, is_over, may_write, notice
 from koordlet.actuator.files import State, restored_by_value
 from koordlet.actuator.journal import Original
@@ -12,6 +13,7 @@ from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Change
 from koordlet.actuator.outcome import describe, is_gone
 from koordlet.actuator.turn import FAILURES, Pending, Turn
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value
 from koordlet.kernel.cgroup import Unsupported
@@ -65,21 +67,27 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             return
         if not opening and _is_in_force(turn, key, merged, found, state):
             return
-        if key in turn.files.entries and turn.files.is_made_anew(key):
-            turn.files.forget((key,))
-            state = turn.files.state(key)
-            state.path = path
+        if key not in turn.files.entries:
+            moved.adopt(turn, key)
+        elif turn.files.is_made_anew(key):
+            new = moved.find(turn, key, at_once=True)
+            if new is None:
+                turn.files.forget((key,))
+            elif not moved.move(turn, key, new):
+                text = f"not written, because the journal cannot record that it is {new.cgroup} now"
+                turn.tell(key, path, Result.REFUSED, found, text=text)
+                return
+        state = turn.files.state(key)
+        state.path = path
         fresh, text = None, ""
         entry = turn.files.entries.get(key)
         if entry is None:
-            fresh = turn.files.original(
-                key, path, found, merged.owner, turn.time, inherits=merged.inherits
-            )
+            fresh = turn.files.original(key, path, found, merged.owner, turn.time)
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if not _answer_conflict(turn, key, path, merged, found, state):
                 return
             text = f"somebody else had written {found}"
-            if found != entry.original.value and key.resource not in PER_PROCESS:
+            if _is_better(entry.original, found, state) and key.resource not in PER_PROCESS:
                 fresh = turn.files.original(key, path, found, merged.owner, turn.time)
     except FAILURES as error:
         _unreadable(turn, key, path, merged, error)
@@ -90,14 +98,18 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
     turn.pending[key] = Pending(change, path, merged, fresh, entry is None, text)
 
 
+def _is_better(original: Original, found: Value, state: State) -> bool:
+    """Whether the foreign value ``found`` takes the place of ``original``. While records are
+    missing, a value that nobody is known to have written may be ours."""
+    return found != original.value and not (original.doubtful and state.holds is None)
+
+
 def _look_at_released(turn: Turn, key: Key) -> None:
     entry = turn.files.entries[key]
     original, state = entry.original, turn.files.state(key)
     try:
         if turn.files.is_made_anew(key):
-            turn.finished.append(key)
-            text = "the cgroup was made anew: nothing of ours in it"
-            turn.tell(key, original.path, Result.GONE, None, text=text)
+            _gone(turn, key, original.path, "the cgroup was made anew: nothing of ours in it")
             return
         found = turn.knobs.read(*key)
         lock = _lock(turn, key)
@@ -110,17 +122,25 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             turn.tell(key, original.path, Result.RESTORED, found, text="already as found")
             return
         kept = turn.force or opening or turn.files.has_ours(key, found)
-        kept = kept or turn.files.was_reset(key, found)
+        kept = kept or (not original.doubtful and turn.files.was_reset(key, found))
     except FAILURES as error:
         _unreadable(turn, key, original.path, None, error)
         return
-    if not kept:
+    if not kept and original.doubtful:
+        text = (
+            f"left as it is: records of the journal are missing, so nobody knows who wrote {found}"
+            f" and whether {original.value} is the latest original; `koordlet restore --force` "
+            "writes that"
+        )
+        turn.tell(key, original.path, Result.DOUBTFUL, found, text=text)
+    elif not kept:
         turn.finished.append(key)
         text = f"somebody else has written {found} since: left as it is"
         turn.tell(key, original.path, Result.CONFLICT, found, text=text)
     elif not _must_wait(turn, key, original.path, original.value, found, state):
         change = Change(*key, found, original.value)
-        turn.pending[key] = Pending(change, original.path, None)
+        text = "from a damaged journal, which may lack a later original" * original.doubtful
+        turn.pending[key] = Pending(change, original.path, None, text=text)
 
 
 def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: State) -> bool:
@@ -134,11 +154,11 @@ def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: Stat
         return False
     state.refusal, text = None, ""
     if key in turn.files.entries:
-        state.holds = (found,)
-    elif merged.inherits and turn.files.ancestor(key) is not None:
-        turn.inherited.append(
-            turn.files.original(key, state.path, found, merged.owner, turn.time, inherits=True)
-        )
+        # Another weight for the same shares is in force too, but it is not ours to take back.
+        if rounded or turn.knobs.made(key.resource, merged.value, found):
+            state.hold(found, written_for=merged.value)
+    elif turn.files.is_inherited(key, found):
+        turn.inherited.append(turn.files.original(key, state.path, found, merged.owner, turn.time))
     elif merged.without is not None:
         text = _note_without(turn, key, merged.without, merged.owner, found)
     if state.conflict is not None:
@@ -168,12 +188,17 @@ def is_original(turn: Turn, key: Key, original: Original, found: Value) -> bool:
 
 
 def _lock(turn: Turn, key: Key) -> _Lock:
+    """Raises what reading the lock raises: what it holds is nobody's choice while it is on. A
+    kernel that has no such lock has none that is on."""
     pending = _pending_lock(turn, key)
     if pending is not None or key.resource not in _LOCKED_BY:
         return pending or _Lock.NONE
+    lock = Key(key.cgroup, _LOCKED_BY[key.resource])
     try:
-        is_on = turn.knobs.read(key.cgroup, _LOCKED_BY[key.resource]) == 1
-    except FAILURES:
+        is_on = turn.knobs.read(*lock) == 1
+    except Unsupported:
+        if lock in turn.files.entries:
+            raise
         return _Lock.NONE
     return _Lock.ON if is_on else _Lock.NONE
 
@@ -228,7 +253,7 @@ def _answer_conflict(
     if may_write(state.conflict, turn.now):
         return True
     text = (
-        f"somebody else writes {path}: expected {holds[-1]}, found {found}, "
+        f"somebody else writes {shown(path)}: expected {holds[-1]}, found {found}, "
         f"{state.conflict.changes} times; waiting {state.conflict.wait_s:g} s"
     )
     turn.tell(key, path, Result.CONFLICT, found, text=text)
@@ -246,9 +271,28 @@ def _must_wait(turn: Turn, key: Key, path: str, wanted: Value, found: Value, sta
 
 
 def _unreadable(turn: Turn, key: Key, path: str, merged: Merged | None, error: Exception) -> None:
-    if is_gone(error) or (merged is None and isinstance(error, Unsupported)):
+    text = describe(error, path)
+    if is_gone(error) or isinstance(error, Unsupported):
+        if key not in turn.files.entries and is_gone(error):
+            turn.tell(key, path, Result.GONE, None, text=text)
+            return
+        if key in turn.files.entries and turn.knobs.has_lost(*key):
+            _gone(turn, key, path, text)
+            return
+    unsupported = merged is not None and isinstance(error, Unsupported)
+    turn.tell(key, path, Result.UNSUPPORTED if unsupported else Result.REFUSED, None, text=text)
+
+
+def _gone(turn: Turn, key: Key, path: str, text: str) -> None:
+    """Of a file of ours whose cgroup is no longer there."""
+    try:
+        new = moved.find(turn, key)
+    except moved.Postponed:
+        turn.tell(key, path, Result.GONE, None, text=text)
+        return
+    if new is None:
         turn.finished.append(key)
-        turn.tell(key, path, Result.GONE, None, text=describe(error, path))
-    else:
-        result = Result.UNSUPPORTED if isinstance(error, Unsupported) else Result.REFUSED
-        turn.tell(key, path, result, None, text=describe(error, path))
+        turn.tell(key, path, Result.GONE, None, text=text)
+        return
+    turn.tell(key, path, Result.GONE, None, text=f"the cgroup is {new.cgroup} now")
+    moved.move(turn, key, new)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.why import Why
@@ -120,11 +120,6 @@ class Merged:
     losses: tuple[Loss, ...]
 
     @property
-    def inherits(self) -> bool:
-        """See ``Setting``."""
-        return any(claim.setting.inherits for claim in self.agreed)
-
-    @property
     def without(self) -> Value | None:
         """See ``Setting``."""
         values = (claim.setting.without for claim in self.agreed)
@@ -175,7 +170,8 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
     """Scale memory.min and memory.low down, in place, where they promise more than there is.
 
     Only cgroups without a protected ancestor count: the kernel gives those below them no more
-    than a share of that.
+    than a share of that. One that is only kept falls with the others: they all promise the same
+    memory.
     """
     for resource in (Resource.MEMORY_MIN, Resource.MEMORY_LOW):
         amounts = {
@@ -197,9 +193,8 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
             text = (
                 f"{merged.why.text} (scaled from {merged.value}: together more than the node has)"
             )
-            targets[key] = replace(
-                merged, value=value, why=Why(merged.why.rule, text, merged.why.inputs)
-            )
+            why = Why(merged.why.rule, text, merged.why.inputs)
+            targets[key] = replace(merged, value=value, why=why, active=True)
 
 
 def within_quota(burst: Merged, quota: Merged | None) -> Merged:
@@ -218,11 +213,6 @@ def ancestors(cgroup: str) -> Iterator[str]:
     while cgroup:
         cgroup = parent(cgroup)
         yield cgroup
-
-
-def is_below(cgroup: str, ancestor: str) -> bool:
-    """True when ``cgroup`` is a descendant of ``ancestor``, which may be the root ``""``."""
-    return cgroup != ancestor and inside(cgroup, ancestor)
 
 
 def _canonical(rule: Rule, value: Value) -> Value:

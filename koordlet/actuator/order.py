@@ -22,11 +22,12 @@ in between.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from koordlet.actuator.merge import is_below
+from koordlet.actuator.merge import ancestors
 from koordlet.decision.resource import ABSENT, UNLIMITED, Resource, Value
+from koordlet.kernel.conversions import weight_to_shares
 from koordlet.kernel.resctrl import MADE
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
@@ -41,21 +42,27 @@ class Change(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One write. ``last`` is False where a further step for the same file follows."""
+    """One write. ``last`` is False where a further step for the same file follows.
+
+    ``old``: of a step that means nothing without the others of its cgroup that have one, what the
+    file held before all of them. When one of them is refused, the others go back.
+    """
 
     cgroup: str
     resource: Resource
     value: Value
     last: bool = True
+    old: Value | None = None
 
 
 LOCKS: Mapping[Resource, tuple[Resource, ...]] = {Resource.CPU_IDLE: (Resource.CPU_SHARES,)}
 """Coupled originals: while the key is 1 the files listed cannot be written, and leaving it resets
 them. So their originals are journaled together with the key's, and restored after it."""
 
-RESET_TO: Mapping[Resource, Value] = {Resource.CPU_SHARES: 1024}
+RESET_TO_V1: Mapping[Resource, Value] = {Resource.CPU_SHARES: 1024}
+RESET_TO_V2: Mapping[Resource, Value] = {Resource.CPU_SHARES: weight_to_shares(100)}
 """What a lock leaves in a file when it goes off (``sched_group_set_idle`` in kernel/sched/fair.c
-sets NICE_0_LOAD; on v2 that reads as weight 100)."""
+sets NICE_0_LOAD)."""
 
 # The order inside one cgroup while growing; shrinking is the reverse. A limit rises before what
 # must fit below it.
@@ -79,6 +86,8 @@ _SETS = frozenset({Resource.CPUSET_CPUS, Resource.CPUSET_MEMS})
 _BANDWIDTH = (Resource.CPU_PERIOD_US, Resource.CPU_QUOTA_US, Resource.CPU_BURST_US)
 _EVERYTHING = float("inf")
 
+Lineages = tuple[set[tuple[str, Resource]], set[tuple[str, Resource]]]
+"""Files by cgroup and resource, and those of the same kind in all cgroups above them."""
 _Placed = tuple[int, int, str, list[Step]]
 """Steps that stay together, behind what they are sorted by."""
 
@@ -88,9 +97,17 @@ def depth(cgroup: str) -> int:
     return cgroup.count("/") + 1 if cgroup else 0
 
 
-def related(a: str, b: str) -> bool:
-    """True when one of two different cgroups is an ancestor of the other."""
-    return is_below(a, b) or is_below(b, a)
+def lineages(files: Iterable[tuple[str, Resource]]) -> Lineages:
+    """In one pass over ``files``, for questions about many others."""
+    own = set(files)
+    above = {(each, resource) for cgroup, resource in own for each in ancestors(cgroup)}
+    return own, above
+
+
+def is_related(file: tuple[str, Resource], to: Lineages) -> bool:
+    """Whether a cgroup above or below that of ``file`` has one of the same kind among them."""
+    own, above = to
+    return file in above or any((each, file[1]) in own for each in ancestors(file[0]))
 
 
 def order(changes: Sequence[Change], v1: Container[str]) -> list[Step]:
@@ -99,13 +116,16 @@ def order(changes: Sequence[Change], v1: Container[str]) -> list[Step]:
     ``v1``: the controllers mounted as v1 hierarchies (``Layout.v1``).
     """
     sets_inherit, tree_limits = "cpuset" not in v1, "cpu" in v1
+    relatives = _with_relatives(changes)
     grow: list[_Placed] = []
     shrink: list[_Placed] = []
     plain: list[_Placed] = []
-    bundled = _bundles(changes) if tree_limits else {}
+    bundled = _bundles(changes)
     for cgroup, parts in bundled.items():
         target = grow if _ratio(parts, new=True) >= _ratio(parts, new=False) else shrink
-        target.append((depth(cgroup), _POSITION[Resource.CPU_QUOTA_US], cgroup, _bundle(parts)))
+        target.append(
+            (depth(cgroup), _POSITION[Resource.CPU_QUOTA_US], cgroup, _bundle(parts, tree_limits))
+        )
     for change in changes:
         cgroup, resource, old, new = change
         if resource in _BANDWIDTH and cgroup in bundled:
@@ -121,7 +141,7 @@ def order(changes: Sequence[Change], v1: Container[str]) -> list[Step]:
             before, after = _members(old, sets_inherit), _members(new, sets_inherit)
             if before is None or (after is not None and after <= before):
                 shrink.append((level, position, cgroup, [step]))
-            elif after is None or before <= after or not _has_relative(change, changes):
+            elif after is None or before <= after or (cgroup, resource) not in relatives:
                 grow.append((level, position, cgroup, [step]))
             else:
                 union = Step(cgroup, resource, format_cpulist(before | after), last=False)
@@ -148,11 +168,11 @@ def _plain_rank(change: Change) -> int:
     return 0 if resource in _SWITCHED and new in _NEUTRAL else 3
 
 
-def _has_relative(change: Change, changes: Sequence[Change]) -> bool:
-    return any(
-        other.resource is change.resource and related(other.cgroup, change.cgroup)
-        for other in changes
-    )
+def _with_relatives(changes: Sequence[Change]) -> Container[tuple[str, Resource]]:
+    """Those lists of CPUs or memory nodes above or below which another one changes."""
+    lists = [(cgroup, resource) for cgroup, resource, *_ in changes if resource in _SETS]
+    others = lineages(lists)
+    return {each for each in lists if is_related(each, others)}
 
 
 def _members(value: Value, inherit: bool) -> CPUSet | None:
@@ -166,11 +186,8 @@ def _amount(value: Value) -> float:
 
 
 def _bundles(changes: Sequence[Change]) -> dict[str, dict[Resource, Change]]:
-    """The bandwidth changes of each v1 cgroup whose quota and period both change.
-
-    The kernel compares quota/period with the tree after each single write, and neither write
-    alone need give a ratio between the old and the new one.
-    """
+    """The bandwidth changes of each cgroup whose quota and period both change: one without the
+    other is a limit that nobody asked for."""
     found: dict[str, dict[Resource, Change]] = {}
     for change in changes:
         if change.resource in _BANDWIDTH:
@@ -186,15 +203,18 @@ def _ratio(parts: Mapping[Resource, Change], *, new: bool) -> float:
     return _amount(quota.old) / int(period.old)
 
 
-def _bundle(parts: Mapping[Resource, Change]) -> list[Step]:
-    """Through an unlimited quota, which fits below every parent and above every child."""
+def _bundle(parts: Mapping[Resource, Change], tree_limits: bool) -> list[Step]:
+    """v1 compares quota/period with the tree after each single write, and neither write alone need
+    give a ratio between the old and the new one. So it goes through an unlimited quota, which fits
+    below every parent and above every child."""
     quota, period = parts[Resource.CPU_QUOTA_US], parts[Resource.CPU_PERIOD_US]
     burst = parts.get(Resource.CPU_BURST_US)
-    steps = [Step(*period[:2], period.new)]
-    if quota.old != UNLIMITED:
-        steps.insert(0, Step(*quota[:2], UNLIMITED, last=quota.new == UNLIMITED))
-    if quota.new != UNLIMITED:
-        steps.append(Step(*quota[:2], quota.new))
+    steps = [Step(*period[:2], period.new, old=period.old)]
+    opens = tree_limits and UNLIMITED not in (quota.old, quota.new)
+    if opens:
+        steps.insert(0, Step(*quota[:2], UNLIMITED, last=False, old=quota.old))
+    first = quota.new == UNLIMITED
+    steps.insert(0 if first else len(steps), Step(*quota[:2], quota.new, old=quota.old))
     if burst is not None:
         shrinks = _amount(burst.new) < _amount(burst.old)
         steps.insert(0 if shrinks else len(steps), Step(*burst[:2], burst.new))

@@ -7,6 +7,7 @@ import errno
 import msgspec
 
 from koordlet.actuator.merge import Key
+from koordlet.decision.names import harmless, shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.why import Why
@@ -55,9 +56,9 @@ class Owned(msgspec.Struct, frozen=True):
 def describe(error: Exception, path: str) -> str:
     """``EINVAL (Invalid argument): /sys/fs/cgroup/cpu/x/cpu.shares``; other errors as they are."""
     if not isinstance(error, OSError):
-        return str(error)
+        return harmless(str(error))
     name = errno.errorcode.get(error.errno or 0, "error")
-    return f"{name} ({error.strerror or error}): {error.filename or path}"
+    return f"{name} ({error.strerror or error}): {shown(str(error.filename or path))}"
 
 
 def is_gone(error: Exception) -> bool:

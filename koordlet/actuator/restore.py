@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
+from koordlet.actuator import evict_journal
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal import Contents, Journal, load
-from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.journal_lines import Lost
+from koordlet.actuator.merge import Key
+from koordlet.actuator.outcome import Outcome, is_gone
+from koordlet.actuator.thaw import thaw
+from koordlet.actuator.turn import FAILURES
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
+from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.layout import Layout
+from koordlet.kernel.scratch import leftovers, remove_leftovers
 
 
 class Status(StrEnum):
@@ -22,23 +32,31 @@ class Status(StrEnum):
     GONE = "gone"  # the cgroup was removed or made anew
     FOREIGN = "foreign"  # somebody else has written it since: left alone
     FAILED = "failed"  # the kernel refused; the journal keeps the original
+    DOUBTFUL = "doubtful"  # records are missing: left alone, the journal keeps what it knows
+    LOST = "lost"  # it may hold a value of ours, whose original is among the missing records
 
 
 _STATUS = {
     Result.WOULD_RESTORE: Status.WOULD_RESTORE,
     Result.GONE: Status.GONE,
     Result.CONFLICT: Status.FOREIGN,
+    Result.DOUBTFUL: Status.DOUBTFUL,
 }
 
 
+_LEFT = frozenset({Status.FAILED, Status.DOUBTFUL, Status.LOST})
+"""What may leave a value of ours in the file."""
+
+
 class Item(msgspec.Struct, frozen=True):
-    """One file. ``found``: what it held before; None when unreadable."""
+    """One file. ``found``: what it held before; None when unreadable. ``original``: None where it
+    is lost."""
 
     cgroup: str
     resource: Resource
     path: str
     found: Value | None
-    original: Value
+    original: Value | None
     status: Status
     text: str = ""
 
@@ -46,17 +64,22 @@ class Item(msgspec.Struct, frozen=True):
 class RestoreReport(msgspec.Struct, frozen=True):
     """``other_boot``: the journal is of an earlier boot, which took the values with it.
 
-    ``damaged_lines``: journal lines that could not be read; what they told is lost.
+    ``damage``: what is wrong with the journal (``damage_of``). ``damaged_lines``: its lines that
+    are no records. ``leftovers``: directories that killed probes left -> why they are still there,
+    empty for those that are gone, or would be.
     """
 
     items: tuple[Item, ...]
     damaged_lines: int = 0
     other_boot: bool = False
+    damage: str = ""
+    leftovers: Mapping[str, str] = {}
 
     @property
     def ok(self) -> bool:
-        """Nothing of ours is left in any file."""
-        return not self.damaged_lines and all(i.status is not Status.FAILED for i in self.items)
+        """Nothing of ours is left in any file. Where records are missing, nobody knows."""
+        left = any(item.status in _LEFT for item in self.items) or any(self.leftovers.values())
+        return not left and not self.damage
 
 
 def restore(
@@ -71,38 +94,117 @@ def restore(
 ) -> RestoreReport:
     """Put every original back, in an order that is valid at each step; harmless when repeated.
 
-    ``force``: also where somebody else has written since. ``dry_run``: only say. Raises
-    JournalBusyError while a daemon runs (ask the daemon instead), OSError where the journal
-    cannot be read.
+    ``force``: also where somebody else has written since, and where records are missing; that they
+    are is then forgotten. ``dry_run``: only say. Raises JournalBusyError while a daemon runs (ask
+    the daemon instead), OSError where the journal cannot be read.
     """
     if dry_run:
         contents = load(journal_path, boot_id)
-        return _restore(knobs, contents, now=now, time=time, force=force)
-    journal = Journal(journal_path, boot_id=boot_id)
-    try:
-        return _restore(knobs, journal, now=now, time=time, force=force)
-    finally:
-        journal.close()
+        found = _restore(knobs, contents, now=now, time=time, force=force)
+    else:
+        journal = Journal(journal_path, boot_id=boot_id)
+        try:
+            found = _restore(knobs, journal, now=now, time=time, force=force)
+        finally:
+            journal.close()
+    return together(found, let_go(knobs, journal_path, boot_id, time, dry_run=dry_run))
+
+
+def let_go(
+    knobs: Knobs, journal_path: str, boot_id: str, time: float, *, dry_run: bool = False
+) -> tuple[Outcome, ...]:
+    """What a daemon that has gone had frozen to be killed."""
+    path = os.path.join(os.path.dirname(journal_path), evict_journal.FILE_NAME)
+    return thaw(knobs, path, boot_id=boot_id, time=time, dry_run=dry_run)
 
 
 def _restore(
     knobs: Knobs, journal: Journal | Contents, *, now: float, time: float, force: bool
 ) -> RestoreReport:
     actuator = Actuator(knobs, journal, observe=isinstance(journal, Contents))
-    outcomes = actuator.restore_all(now=now, time=time, force=force)
-    return report(outcomes, journal.damaged_lines, other_boot=journal.other_boot)
+    return restore_all(actuator, knobs, journal, now=now, time=time, force=force)
+
+
+def restore_all(
+    actuator: Actuator,
+    knobs: Knobs,
+    journal: Journal | Contents,
+    *,
+    now: float,
+    time: float,
+    force: bool = False,
+) -> RestoreReport:
+    """``restore`` by the actuator of the process that holds the journal."""
+    return report(actuator.restore_all(now=now, time=time, force=force), knobs, journal, force)
 
 
 def report(
-    outcomes: Sequence[Outcome], damaged_lines: int = 0, *, other_boot: bool = False
+    outcomes: Sequence[Outcome], knobs: Knobs, journal: Journal | Contents, force: bool = False
 ) -> RestoreReport:
-    """What ``Actuator.restore_all`` answered, as a report."""
-    return RestoreReport(tuple(_item(outcome) for outcome in outcomes), damaged_lines, other_boot)
+    """What went back by ``outcomes``, and what the journal lacks; ``force`` forgets that."""
+    damage = damage_of(journal)
+    lost = [_lost(knobs, each) for each in journal.lost.values()]
+    items = (*map(_item, outcomes), *lost)
+    found = RestoreReport(items, journal.damaged_lines, journal.other_boot, damage)
+    failed = any(item.status is Status.FAILED for item in items)
+    if force and not failed and isinstance(journal, Journal):
+        with contextlib.suppress(OSError):  # then it is told again the next time
+            journal.forgive()
+    gone = [Key(item.cgroup, item.resource) for item in lost if item.status is Status.GONE]
+    if gone and isinstance(journal, Journal):
+        journal.release(gone)
+    return found
+
+
+def damage_of(journal: Journal | Contents) -> str:
+    """What is wrong with the journal, what that means, and what to do; empty where it is whole."""
+    if not journal.damage:
+        return ""
+    text = f"the journal is damaged: {'; '.join(journal.damage)}. "
+    if journal.incomplete:
+        text += (
+            "Missing records may be about any file, so only what surely is a value of koordlet "
+            "goes back, and values that nothing is known about may be left. Compare `koordlet "
+            "restore --dry-run` with what the node should have; `koordlet restore --force` then "
+            "writes every original that is left and forgets the damage, and a reboot resets all "
+            "cgroups"
+        )
+    else:
+        text += "No record is missing; `koordlet restore --force` ends this message"
+    aside = f". The damaged file is {journal.aside}" if journal.aside else ""
+    return text + aside
 
 
 def together(first: RestoreReport, outcomes: Sequence[Outcome]) -> RestoreReport:
     """With what became of network devices (``actuator.traffic.restore``)."""
     return msgspec.structs.replace(first, items=(*first.items, *map(_item, outcomes)))
+
+
+def sweep(
+    report: RestoreReport, host: Host, layout: Layout, paths: tuple[str, str], *, dry_run: bool
+) -> RestoreReport:
+    """With what killed probes left in the hierarchies, removed unless ``dry_run``. ``paths``: those
+    of procfs and sysfs."""
+    if dry_run:
+        found = dict.fromkeys(leftovers(host, layout, *paths), "")
+    else:
+        found = remove_leftovers(host, layout, *paths)
+    return msgspec.structs.replace(report, leftovers=found)
+
+
+def _lost(knobs: Knobs, lost: Lost) -> Item:
+    """What can be said of a file whose original is missing."""
+    path, found, gone = "", None, False
+    try:
+        path = knobs.path(lost.cgroup, lost.resource)
+        found = knobs.read(lost.cgroup, lost.resource)
+    except FAILURES as error:
+        gone = is_gone(error)
+    if gone:
+        return Item(lost.cgroup, lost.resource, path, None, None, Status.GONE)
+    ours = ", ".join(map(str, lost.values))
+    text = f"its original is lost; koordlet wrote {ours}. Set it by hand where it holds that still"
+    return Item(lost.cgroup, lost.resource, path, found, None, Status.LOST, text)
 
 
 def _item(outcome: Outcome) -> Item:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from koordlet.actuator.files import Files
 from koordlet.actuator.journal import Original
@@ -11,7 +12,7 @@ from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import Change
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
-from koordlet.decision.resource import Value
+from koordlet.decision.resource import Resource, Value
 from koordlet.decision.why import Why
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.knobs import Knobs
@@ -43,7 +44,9 @@ class Turn:
 
     ``inherited``: originals of files that hold what is wanted since their cgroup was made.
     ``finished``: files that hold nothing of ours after this turn. ``may_hold``: the values that
-    a file with a pending change can hold until that change is done.
+    a file with a pending change can hold until that change is done. ``searched``: where cgroups
+    are that were looked for, by their old directory and inode; ``listed``: what was listed for
+    that, directory -> names with inodes. ``moved``: files whose cgroup got another name, by that.
     """
 
     knobs: Knobs
@@ -58,6 +61,20 @@ class Turn:
     finished: list[Key] = field(default_factory=list)
     may_hold: dict[Key, tuple[Value, ...]] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
+    searched: dict[tuple[str, int], str | None] = field(default_factory=dict)
+    listed: dict[str, Mapping[str, int]] = field(default_factory=dict)
+    moved: list[Key] = field(default_factory=list)
+
+    @cached_property
+    def by_id(self) -> Mapping[tuple[Resource, int], Key]:
+        """Resource and inode of a cgroup -> the file of ours, as the turn began. Files that are of
+        no cgroup have 0 for an inode and are left out."""
+        entries = self.files.entries.items()
+        return {
+            (key.resource, entry.original.inode): key
+            for key, entry in entries
+            if entry.original.inode
+        }
 
     def tell(
         self,

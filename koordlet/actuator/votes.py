@@ -67,6 +67,10 @@ class Votes:
     def claim(self, owner: str, key: Key) -> Claim:
         return self._wanted[owner][key]
 
+    def claims(self) -> Iterator[tuple[str, Key]]:
+        """(owner, file) of every claim."""
+        return ((owner, key) for owner, wanted in self._wanted.items() for key in wanted)
+
     def size(self, owner: str) -> int:
         """How many claims the owner has."""
         return len(self._wanted.get(owner, ()))

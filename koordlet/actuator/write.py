@@ -15,7 +15,7 @@ from koordlet.actuator.files import restored_by_value
 from koordlet.actuator.journal import Intent, Journal, Original
 from koordlet.actuator.look import is_original
 from koordlet.actuator.merge import Key, Merged
-from koordlet.actuator.order import LOCKS, Step, depth, order, related
+from koordlet.actuator.order import LOCKS, Step, depth, is_related, lineages, order
 from koordlet.actuator.outcome import describe, is_gone
 from koordlet.actuator.turn import FAILURES, Pending, Turn
 from koordlet.decision.plan import Result
@@ -58,14 +58,9 @@ def write(
 
 def _retry_relatives(turn: Turn, results: Mapping[Key, Done | Failed]) -> None:
     """What was refused above or below a file that has changed may pass now."""
-    refused = [(key, state) for key, state in turn.files.states.items() if state.refusal]
-    for key, state in refused:
-        if state.refusal is not None and any(
-            isinstance(result, Done)
-            and other.resource is key.resource
-            and related(other.cgroup, key.cgroup)
-            for other, result in results.items()
-        ):
+    done = lineages(key for key, result in results.items() if isinstance(result, Done))
+    for key, state in turn.files.states.items():
+        if state.refusal is not None and is_related(key, done):
             state.refusal = replace(state.refusal, next_try=turn.now)
 
 
@@ -124,6 +119,9 @@ def _coupled(turn: Turn, key: Key, pending: Pending) -> list[Original]:
         entry = turn.files.entries.get(file)
         with contextlib.suppress(*FAILURES):
             path, found = turn.knobs.path(*file), turn.knobs.read(*file)
+            if entry is not None and turn.files.is_made_anew(file):
+                entry = None  # of another cgroup, which is forgotten at the end of this turn
+                turn.finished = [each for each in turn.finished if each != file]
             if entry is not None and (
                 turn.files.is_ours(file, found) or turn.files.was_reset(file, found)
             ):
@@ -157,7 +155,8 @@ def _written(
     turn: Turn, key: Key, pending: Pending, merged: Merged, result: Done
 ) -> Iterator[Intent]:
     state = turn.files.state(key)
-    state.holds, state.written_for, state.refusal = (result.value,), merged.value, None
+    state.hold(result.value, written_for=merged.value)
+    state.refusal = None
     if state.conflict is not None:
         state.conflict = answered(state.conflict)
     text = pending.text
@@ -179,7 +178,8 @@ def _restored(turn: Turn, key: Key, pending: Pending, result: Done) -> None:
     if back:
         turn.finished.append(key)
         old = pending.change.old
-        turn.tell(key, pending.path, Result.RESTORED, old, written=result.value)
+        text = pending.text
+        turn.tell(key, pending.path, Result.RESTORED, old, written=result.value, text=text)
     else:
         text = f"wrote {original.value}, the file reads {result.value}"
         turn.refuse(key, pending, Result.REFUSED, text)
@@ -225,7 +225,7 @@ def _next_best(turn: Turn, key: Key, original: Value, error: Exception) -> tuple
 
 def _failed(turn: Turn, key: Key, pending: Pending, result: Failed) -> None:
     text = describe(result.error, pending.path)
-    if is_gone(result.error):
+    if is_gone(result.error) and turn.knobs.has_lost(*key):
         turn.finished.append(key)
         turn.tell(key, pending.path, Result.GONE, pending.change.old, text=text)
         return
@@ -233,8 +233,8 @@ def _failed(turn: Turn, key: Key, pending: Pending, result: Failed) -> None:
         isinstance(result.error, OSError) and result.error.errno == errno.EOPNOTSUPP
     )  # the latter: a weight on a disk whose queue has no cost model
     turn.refuse(key, pending, Result.UNSUPPORTED if unsupported else Result.REFUSED, text)
-    if result.touched or _some_touched(turn, key, pending):
-        turn.files.state(key).holds = turn.may_hold[key]
+    if result.touched or _some_touched(turn, key, pending) or _holds_a_copy(pending):
+        turn.files.state(key).hold(*turn.may_hold[key])
     elif pending.first:
         turn.files.release(_untouched(turn, key))
 
@@ -248,6 +248,12 @@ def _some_touched(turn: Turn, key: Key, pending: Pending) -> bool:
             original = turn.files.entries[key].original
             return not is_original(turn, key, original, turn.knobs.read(*key))
     return True
+
+
+def _holds_a_copy(pending: Pending) -> bool:
+    """Whether a file had a value of ours before the first write to it: its cgroup was made with
+    that of the cgroup above."""
+    return pending.first and pending.fresh is not None and pending.fresh.value != pending.change.old
 
 
 def _untouched(turn: Turn, key: Key) -> Iterator[Key]:

@@ -7,7 +7,8 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from koordlet.admin.model import CheckState, CheckView, StatusView
+from koordlet.admin.model import CheckState, CheckView, StatusView, VerdictState
+from koordlet.admin.nri_check import nri_check
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.host import Host
@@ -139,6 +140,7 @@ def _is_python(host: Host, directory: str) -> bool:
 
 
 def _of_daemon(status: StatusView) -> Iterator[CheckView]:
+    yield _of_verdict(status)
     reasons = "; ".join(status.not_ready)
     yield _check("daemon: ready", status.ready, reasons, "not everything is managed yet", "wait")
     yield _check(
@@ -170,16 +172,7 @@ def _of_daemon(status: StatusView) -> Iterator[CheckView]:
         "`koordlet explain` forgets at a restart",
         f"make {status.decision_log.path} writable",
     )
-    nri = status.nri
-    # Without a socket there is nothing wrong with koordlet; the check of the runtime tells.
-    if nri.enabled and nri.phase != "no-socket":
-        yield _check(
-            f"daemon: NRI on {nri.socket}",
-            nri.connected,
-            nri.last_error or nri.phase,
-            "containers get their values by reconciling, a moment after their start",
-            "see the log of the container runtime, and `koordlet nri status`",
-        )
+    yield nri_check(status.nri)
     for endpoint in status.endpoints:
         yield _check(
             f"daemon: {endpoint.name} on {endpoint.address}",
@@ -188,6 +181,21 @@ def _of_daemon(status: StatusView) -> Iterator[CheckView]:
             "nobody can ask there",
             "free the address, or choose another one in the configuration",
         )
+
+
+def _of_verdict(status: StatusView) -> CheckView:
+    """Paused is a state that somebody wanted, and that nobody must overlook; what is degraded has
+    checks of its own, and to observe is a choice."""
+    name, found = "daemon: verdict", status.verdict
+    if found.state is not VerdictState.PAUSED:
+        return CheckView(name=name, state=CheckState.OK, why=found.line)
+    return CheckView(
+        name=name,
+        state=CheckState.LIMITED,
+        why=found.line,
+        cost="nothing of what is paused is written; what it would be is shown",
+        remedy="`koordlet resume` when it is time",
+    )
 
 
 def _of_measuring(status: StatusView) -> Iterator[CheckView]:
@@ -219,6 +227,15 @@ def _of_findings(status: StatusView) -> Iterator[CheckView]:
             remedy="find who writes this file and switch one of the two off",
         )
     for problem in status.problems:
+        if problem.remedy:
+            yield CheckView(
+                name=problem.part,
+                state=CheckState.LIMITED,
+                why=problem.why,
+                cost=problem.cost,
+                remedy=problem.remedy,
+            )
+            continue
         yield CheckView(
             name=f"daemon: {problem.part}",
             state=CheckState.FAIL,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -13,6 +14,8 @@ import msgspec
 from koordlet.admin import DEFAULT_SOCKET, model
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.undo import PausedView, RestoreView, ResumedView
+from koordlet.decision.names import encodable
 
 if TYPE_CHECKING:
     import grpc
@@ -83,7 +86,7 @@ class Client:
         return self._call("Pods", self._pb.PodsRequest(), _Pods).pods
 
     def explain(self, target: str, limit: int) -> model.ExplainView:
-        request = self._pb.ExplainRequest(target=target, limit=limit)
+        request = self._pb.ExplainRequest(target=encodable(target), limit=limit)
         return self._call("Explain", request, model.ExplainView)
 
     def query(
@@ -98,7 +101,7 @@ class Client:
         return self._call("Doctor", self._pb.DoctorRequest(), model.DoctorView)
 
     def hooks(self, target: str) -> HooksView:
-        return self._call("Hooks", self._pb.HooksRequest(target=target), HooksView)
+        return self._call("Hooks", self._pb.HooksRequest(target=encodable(target)), HooksView)
 
     def nri(self) -> NriView:
         return self._call("Nri", self._pb.NriRequest(), NriView)
@@ -107,9 +110,23 @@ class Client:
         request = self._pb.StrategiesRequest(name=name)
         return self._call("Strategies", request, StrategiesView)
 
-    def restore(self, *, dry_run: bool) -> model.RestoreView:
-        request = self._pb.RestoreRequest(dry_run=dry_run)
-        return self._call("Restore", request, model.RestoreView)
+    def restore(self, *, dry_run: bool, force: bool = False) -> RestoreView:
+        request = self._pb.RestoreRequest(dry_run=dry_run, force=force)
+        return self._call("Restore", request, RestoreView)
+
+    def pause(
+        self,
+        owners: Sequence[str],
+        cgroups: Sequence[str],
+        for_s: float | None,
+        reason: str,
+    ) -> PausedView:
+        request = self._pb.PauseRequest(owners=owners, cgroups=cgroups, for_s=for_s, reason=reason)
+        return self._call("Pause", request, PausedView)
+
+    def resume(self, owners: Sequence[str], cgroups: Sequence[str]) -> ResumedView:
+        request = self._pb.ResumeRequest(owners=owners, cgroups=cgroups)
+        return self._call("Resume", request, ResumedView)
 
     def config(self) -> model.ConfigView:
         return self._call("ConfigShow", self._pb.ConfigShowRequest(), model.ConfigView)
@@ -170,7 +187,9 @@ class Client:
 def _try_to_connect(path: str) -> None:
     """grpc retries and hides errno; a plain connect says at once what is wrong."""
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    probe.settimeout(CONNECT_TIMEOUT_S)
+    # Blocking, with a limit: while its queue is full the kernel refuses all others at once.
+    seconds = struct.pack("@ll", int(CONNECT_TIMEOUT_S), 0)  # struct timeval
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, seconds)
     try:
         probe.connect(path)
     except FileNotFoundError:

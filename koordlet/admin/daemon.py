@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
 from koordlet.admin.model import (
@@ -13,12 +13,12 @@ from koordlet.admin.model import (
     PodView,
     QueryView,
     ReloadView,
-    RestoreView,
     StatusView,
     TopView,
 )
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.undo import PausedView, RestoreView, ResumedView
 
 
 class NotFoundError(Exception):
@@ -63,9 +63,26 @@ class Daemon(Protocol):
         """All for an empty ``name``. Raises NotFoundError."""
         ...
 
-    def restore(self, *, dry_run: bool) -> RestoreView:
-        """Puts every journalled value back; without ``dry_run`` the daemon goes into observe
-        mode first, or it would write again at the next tick."""
+    def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:
+        """Puts every journalled value back; without ``dry_run`` that pauses everything, or the
+        next tick would write it again. ``force``: as RestoreRequest in the proto has it."""
+        ...
+
+    def pause(
+        self,
+        owners: Sequence[str],
+        cgroups: Sequence[str],
+        *,
+        for_s: float | None,
+        reason: str,
+        by: str,
+    ) -> PausedView:
+        """Everything, where nothing is named. ``cgroups``: paths, pods or applications. ``by``:
+        who asks, in words. Raises NotFoundError and InvalidError."""
+        ...
+
+    def resume(self, owners: Sequence[str], cgroups: Sequence[str], *, by: str) -> ResumedView:
+        """Ends every pause, where nothing is named. Raises NotFoundError."""
         ...
 
     def config(self) -> ConfigView: ...

@@ -13,6 +13,7 @@ from enum import StrEnum
 import msgspec
 
 from koordlet.admin.runtime import NriView
+from koordlet.admin.undo import PauseView
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Why
 
@@ -83,12 +84,16 @@ class DecisionLogView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JournalView(msgspec.Struct, frozen=True, kw_only=True):
-    """``entries`` = values koordlet has changed and knows the original of."""
+    """``entries`` = values koordlet has changed and knows the original of.
+
+    ``damage``: what is wrong with the file, and what to do.
+    """
 
     path: str = ""
     entries: int = 0
     healthy: bool = True
     why: str = ""
+    damage: str = ""
 
 
 class AlarmView(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,10 +126,13 @@ class RefusedInputView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProblemView(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of koordlet that does not work at present, and why; the rest goes on without it."""
+    """A part of koordlet that does not work at present, and why; the rest goes on without it.
+    ``cost``, ``remedy``: where the cause is not in koordlet itself."""
 
     part: str
     why: str
+    cost: str = ""
+    remedy: str = ""
 
 
 class OwnUsageView(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +152,34 @@ class EndpointView(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     listening: bool
     error: str = ""
+
+
+class ArmedView(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that may end or freeze work. ``name``: a feature of an eviction strategy
+    (``owner``), or an application that may be chosen. ``by``: the keys that switched it on, each
+    with its origin."""
+
+    name: str
+    does: str
+    when: str
+    by: str
+    owner: str = ""
+
+
+class VerdictState(StrEnum):
+    OK = "ok"
+    STARTING = "starting"
+    OBSERVING = "observing"  # nothing is written, as configured
+    DEGRADED = "degraded"  # some part does not do what was asked for
+    PAUSED = "paused"  # somebody has said so, for all or for a part
+
+
+class VerdictView(msgspec.Struct, frozen=True, kw_only=True):
+    """``line``: for people, begins with the state. ``reasons``: what is degraded, one by one."""
+
+    state: VerdictState = VerdictState.OK
+    line: str = "ok"
+    reasons: tuple[str, ...] = ()
 
 
 class StatusView(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +207,9 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     conflicts: tuple[ConflictView, ...] = ()
     refused_inputs: tuple[RefusedInputView, ...] = ()
     problems: tuple[ProblemView, ...] = ()
+    pauses: tuple[PauseView, ...] = ()
+    armed: tuple[ArmedView, ...] = ()
+    verdict: VerdictView = VerdictView()
 
 
 class PressureView(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,12 +224,15 @@ class PressureView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
+    """``throttled_why``: why ``throttled_ratio`` is not known, such as ``no quota``."""
+
     id: str
     name: str
     cgroup: str
     cpu_cores: float | None = None
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
+    throttled_why: str = ""
 
 
 class PodKind(StrEnum):
@@ -200,7 +242,8 @@ class PodKind(StrEnum):
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or a host application in the same shape (``uid`` and ``kube_qos`` empty then).
-    ``origins``: field name -> source that knew it. ``present``: its cgroup exists."""
+    ``origins``: field name -> source that knew it. ``present``: its cgroup exists.
+    ``throttled_why``: as in ContainerView."""
 
     kind: PodKind
     uid: str
@@ -214,6 +257,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: float | None = None
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
+    throttled_why: str = ""
     pressure: PressureView | None = None
     containers: tuple[ContainerView, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -322,27 +366,6 @@ class CheckView(msgspec.Struct, frozen=True, kw_only=True):
 
 class DoctorView(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[CheckView, ...] = ()
-
-
-class RestoredView(msgspec.Struct, frozen=True, kw_only=True):
-    """One journal entry. ``result`` is an ``actuator.restore.Status``: ``restored``,
-    ``would-restore``, ``already``, ``gone``, ``foreign`` or ``failed``."""
-
-    cgroup: str
-    resource: str
-    path: str
-    found: str
-    original: str
-    result: str
-    why: str = ""
-
-
-class RestoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """``complete``: every journalled value is (or, in a dry run, can be) back."""
-
-    dry_run: bool
-    complete: bool
-    values: tuple[RestoredView, ...] = ()
 
 
 class ConfigValueView(msgspec.Struct, frozen=True, kw_only=True):

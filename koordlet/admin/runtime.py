@@ -30,11 +30,13 @@ class NriView(msgspec.Struct, frozen=True, kw_only=True):
     that koordlet asked for, which it does while ``pushes``; ``no_push_why``: why it does not,
     while connected; ``refused``: operations failed on purpose. ``next_attempt_s``: seconds until
     it is tried again, None while connected or switched off. The latencies are those of our
-    answers, None before the first.
+    answers, None before the first. ``awaited``: there are pods of kubelet here, so a runtime should
+    be connected.
     """
 
     enabled: bool
     connected: bool = False
+    awaited: bool = False
     phase: str = ""
     socket: str = ""
     since: float | None = None

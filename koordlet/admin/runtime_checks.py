@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from koordlet.admin.model import CheckState, CheckView
+from koordlet.admin.nri_check import LATE
 from koordlet.admin.runtime_config import (
     CONTAINERD_CONFIG,
     CRIO_CONFIG,
@@ -22,10 +23,6 @@ from koordlet.admin.runtime_config import (
 from koordlet.kernel.host import Host
 
 DROP_IN = "/etc/containerd/conf.d/koordlet-nri.toml"
-_LATE = (
-    "containers get their values by reconciling, a moment after their start; variables, devices "
-    "and mounts cannot be given to them"
-)
 _CONTAINERD_ON = (
     "in [plugins.'io.containerd.nri.v1.nri']: disable = false, disable_connections = false "
     f"(`tools/install-service --containerd-nri` puts that into {DROP_IN}, which {{file}} must "
@@ -39,17 +36,23 @@ _PROXY_ON = (
 )
 
 _NO_RUNTIME = CheckView(
-    name="NRI", state=CheckState.OK, why="neither containerd nor CRI-O runs here"
+    name="container runtime", state=CheckState.OK, why="neither containerd nor CRI-O runs here"
 )
 
 
 def runtime_checks(
-    host: Host, proxy_socket: str, dump: Dump, proc_root: str = "/proc"
+    host: Host,
+    proxy_socket: str,
+    dump: Dump,
+    proc_root: str = "/proc",
+    *,
+    connected: bool | None = None,
 ) -> tuple[CheckView, ...]:
-    """One line per runtime that runs, and one about kubelet. ``proxy_socket``: where the proxy
-    listens."""
+    """What each runtime that runs has switched on, and whom kubelet asks. ``proxy_socket``: where
+    the proxy listens. ``connected``: whether koordlet is connected by NRI, None where no daemon
+    says it; that it is possible does not mean that it works."""
     nri = tuple(_nri(host, dump, proc_root))
-    works = any(check.state is CheckState.OK for check in nri)
+    works = any(check.state is CheckState.OK for check in nri) and connected is not False
     kubelet = _kubelet(host, proxy_socket, proc_root, nri_works=works)
     return (*(nri or (_NO_RUNTIME,)), kubelet)
 
@@ -57,14 +60,14 @@ def runtime_checks(
 def _nri(host: Host, dump: Dump, proc_root: str) -> Iterator[CheckView]:
     for process in processes(host, "containerd", proc_root):
         file = process.option("--config", "-c") or CONTAINERD_CONFIG
-        name = f"NRI: containerd, pid {process.pid}"
+        name = f"container runtime: containerd, pid {process.pid}"
         try:
             yield _verdict(host, name, containerd_nri(host, file, dump), _CONTAINERD_ON)
         except UnreadableError as error:
             yield _unreadable(name, error)
     for process in processes(host, "crio", proc_root):
         file = process.option("--config", "-c") or CRIO_CONFIG
-        name = f"NRI: CRI-O, pid {process.pid}"
+        name = f"container runtime: CRI-O, pid {process.pid}"
         try:
             yield _verdict(host, name, crio_nri(host, file), _CRIO_ON)
         except UnreadableError as error:
@@ -77,21 +80,24 @@ def _verdict(host: Host, name: str, found: NriSwitches, turn_on: str) -> CheckVi
     if not found.serves_pods:
         return CheckView(name=name, state=CheckState.OK, why=f"no CRI in {found.file}: no pods")
     if found.disabled:
-        why = f"switched off in {found.file}, or what it imports"
+        why = f"NRI is switched off in {found.file}, or what it imports"
     elif found.connections_disabled:
-        why = f"on, but plugins may not connect: disable_connections in {found.file}"
+        why = f"NRI is on, but plugins may not connect: disable_connections in {found.file}"
     elif there:
         return CheckView(
             name=name,
             state=CheckState.OK,
-            why=f"on, {found.socket} is there; to go back, take the setting away and restart",
+            why=f"NRI is on, {found.socket} is there; to go back, take the setting away and "
+            "restart",
         )
     elif found.disabled is None:
-        why = f"{found.file} does not say, and there is no {found.socket}: off by default here"
+        why = (
+            f"{found.file} says nothing of NRI, and there is no {found.socket}: off by default here"
+        )
     else:
-        why = f"on in {found.file}, but there is no {found.socket}"
+        why = f"NRI is on in {found.file}, but there is no {found.socket}"
         remedy = "restart the runtime; if the socket stays away, its log says why"
-    return CheckView(name=name, state=CheckState.LIMITED, why=why, cost=_LATE, remedy=remedy)
+    return CheckView(name=name, state=CheckState.LIMITED, why=why, cost=LATE, remedy=remedy)
 
 
 def _kubelet(host: Host, proxy_socket: str, proc_root: str, *, nri_works: bool) -> CheckView:
@@ -109,7 +115,7 @@ def _kubelet(host: Host, proxy_socket: str, proc_root: str, *, nri_works: bool) 
     if nri_works:
         return CheckView(name=name, state=CheckState.OK, why=f"{why}; NRI makes it unnecessary")
     remedy = _PROXY_ON.format(socket=plain_path(proxy_socket))
-    return CheckView(name=name, state=CheckState.LIMITED, why=why, cost=_LATE, remedy=remedy)
+    return CheckView(name=name, state=CheckState.LIMITED, why=why, cost=LATE, remedy=remedy)
 
 
 def _through_proxy(host: Host, name: str, endpoint: Endpoint, *, nri_works: bool) -> CheckView:

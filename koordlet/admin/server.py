@@ -7,7 +7,7 @@ import importlib
 
 from koordlet.admin.daemon import Daemon
 from koordlet.kernel.door import Backend, Door
-from koordlet.kernel.unix_socket import Access
+from koordlet.kernel.unix_socket import API_DIR, Access
 
 
 class AdminServer(Door):
@@ -18,7 +18,7 @@ class AdminServer(Door):
             # In a thread: the import takes a good part of a second of a busy machine, and
             # the loop has ticks and alarms to serve.
             service = await asyncio.to_thread(importlib.import_module, "koordlet.admin.service")
-            backend: Backend = await service.start(daemon, access, private_path)
+            backend: Backend = await service.start(daemon, access, private_path, self.caller)
             return backend
 
-        super().__init__(path, start, private="private", group=group)
+        super().__init__(path, start, private=API_DIR, group=group)

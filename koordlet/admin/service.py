@@ -14,6 +14,8 @@ from koordlet.admin import wire
 from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
+from koordlet.decision.names import encodable
+from koordlet.kernel.caller import Caller, title
 from koordlet.kernel.unix_socket import Access
 
 DEFAULT_EXPLAIN_LIMIT = 20
@@ -24,15 +26,18 @@ MAX_REQUEST_BYTES = 64 * 1024
 MAX_CONCURRENT_CALLS = 64
 
 _log = structlog.get_logger()
+Callers: TypeAlias = Callable[[str], Caller | None]
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated code has no types
-    """All calls for ``Access.FULL``; for ``Access.READ_ONLY`` those that change nothing."""
+    """All calls for ``Access.FULL``; for ``Access.READ_ONLY`` those that change nothing.
+    ``caller``: who is behind a peer of grpc."""
 
-    def __init__(self, daemon: Daemon, access: Access) -> None:
+    def __init__(self, daemon: Daemon, access: Access, caller: Callers) -> None:
         self._daemon = daemon
         self._access = access
+        self._caller = caller
 
     async def Status(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await _answer(context, pb.StatusView, self._daemon.status)
@@ -73,10 +78,39 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         )
 
     async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
-        if not request.dry_run:
-            await self._require_full(context, "restore")
+        if request.dry_run:
+            return await _answer(
+                context,
+                pb.RestoreView,
+                lambda: self._daemon.restore(dry_run=True, force=request.force),
+            )
+        by = await self._who(context, "restore")
         return await _answer(
-            context, pb.RestoreView, lambda: self._daemon.restore(dry_run=request.dry_run)
+            context,
+            pb.RestoreView,
+            lambda: self._daemon.restore(dry_run=False, force=request.force, by=by),
+        )
+
+    async def Pause(self, request: Any, context: Context) -> Any:  # noqa: N802
+        by = await self._who(context, "pause")
+        return await _answer(
+            context,
+            pb.PausedView,
+            lambda: self._daemon.pause(
+                tuple(request.owners),
+                tuple(request.cgroups),
+                for_s=request.for_s if request.HasField("for_s") else None,
+                reason=request.reason,
+                by=by,
+            ),
+        )
+
+    async def Resume(self, request: Any, context: Context) -> Any:  # noqa: N802
+        by = await self._who(context, "resume")
+        return await _answer(
+            context,
+            pb.ResumedView,
+            lambda: self._daemon.resume(tuple(request.owners), tuple(request.cgroups), by=by),
         )
 
     async def Reload(self, request: Any, context: Context) -> Any:  # noqa: N802
@@ -95,6 +129,13 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         async for event in self._daemon.events(since=request.since, follow=request.follow):
             yield wire.to_message(pb.EventView(), event)
 
+    async def _who(self, context: Context, what: str) -> str:
+        """The caller in words, who must be allowed to change something."""
+        await self._require_full(context, what)
+        caller = self._caller(context.peer())
+        # In a thread: names may come from a directory service.
+        return await asyncio.to_thread(title, caller) if caller is not None else "somebody"
+
     async def _require_full(self, context: Context, what: str) -> None:
         if self._access is not Access.FULL:
             await context.abort(
@@ -112,16 +153,16 @@ async def _answer(context: Context, message: Any, ask: Callable[[], msgspec.Stru
     try:
         return wire.to_message(message(), ask())
     except NotFoundError as error:
-        await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        await context.abort(grpc.StatusCode.NOT_FOUND, encodable(str(error)))
     except InvalidError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, encodable(str(error)))
     except Exception as error:
         # Isolation boundary: a defect behind one call must not end the daemon.
         _log.exception("admin call failed", answer=message.DESCRIPTOR.name)
-        await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+        await context.abort(grpc.StatusCode.INTERNAL, encodable(f"{type(error).__name__}: {error}"))
 
 
-async def start(daemon: Daemon, access: Access, path: str) -> grpc.aio.Server:
+async def start(daemon: Daemon, access: Access, path: str, caller: Callers) -> grpc.aio.Server:
     """A gRPC server on the private socket ``path``."""
     server = grpc.aio.server(
         options=[
@@ -130,7 +171,7 @@ async def start(daemon: Daemon, access: Access, path: str) -> grpc.aio.Server:
         ],
         maximum_concurrent_rpcs=MAX_CONCURRENT_CALLS,
     )
-    pb_grpc.add_AdminServicer_to_server(AdminService(daemon, access), server)
+    pb_grpc.add_AdminServicer_to_server(AdminService(daemon, access, caller), server)
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     return server

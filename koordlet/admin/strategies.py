@@ -12,6 +12,7 @@ class StrategyState(StrEnum):
     IDLE = "idle"  # on, and nothing to do at present
     WAITING = "waiting"  # an input is missing
     OBSERVING = "observing"  # it would act, were it not for observe mode
+    PAUSED = "paused"  # by `koordlet pause`; what it had set has gone back
     OFF = "off"  # by the configuration or the NodeSLO
     UNSUPPORTED = "unsupported"  # this kernel has nothing that it could act by
     FAILED = "failed"  # it raises; the others go on, and what it had set stays

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from koordlet.decision.names import encodable
+
 V = TypeVar("V", bound=msgspec.Struct)
 
 _VALUE = "koordlet.admin.v1.Value"
@@ -64,11 +66,8 @@ def _fill_value(message: Any, value: int | float | str | bool) -> None:
 
 
 def _text(value: Any) -> Any:
-    """Names of cgroups may hold bytes that are no UTF-8; shown escaped, or one such directory
-    would break the answer about all others."""
-    if not isinstance(value, str) or value.isascii():
-        return value
-    return value.encode("utf-8", "backslashreplace").decode()
+    """A text that holds a stray byte would break the answer about everything else."""
+    return encodable(value) if isinstance(value, str) else value
 
 
 def _plain(message: Any) -> dict[str, Any]:

@@ -59,6 +59,20 @@ def number_in(kind: type[T], least: T, most: T) -> Callable[[str], T]:
     return parse
 
 
+def duration(text: str) -> float:
+    """Seconds of ``30m`` or ``1h30m``, more than 0."""
+    from koordlet.protocol.duration import parse_duration
+    from koordlet.protocol.errors import ProtocolError
+
+    try:
+        seconds = parse_duration(text)
+    except ProtocolError as error:
+        raise ArgumentTypeError(str(error)) from error
+    if not seconds:
+        raise ArgumentTypeError(f"{text!r} is no time at all")
+    return seconds
+
+
 OUTPUT = argument(
     "-o",
     "--output",

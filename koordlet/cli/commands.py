@@ -20,6 +20,7 @@ from koordlet.cli.arguments import (
     argument,
     number_in,
 )
+from koordlet.cli.commands_undo import UNDO
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -343,17 +344,7 @@ COMMANDS: tuple[Command, ...] = (
             SOCKET_IF_ANY,
         ),
     ),
-    Command(
-        "restore",
-        "put back every value that koordlet has changed (works without the daemon)",
-        "koordlet.cli.restore:main",
-        (
-            argument("--dry-run", action="store_true", help="only show what would be put back"),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET_IF_ANY,
-        ),
-    ),
+    *UNDO,
     Command(
         "config",
         "check, show and reload the configuration",
@@ -362,7 +353,15 @@ COMMANDS: tuple[Command, ...] = (
                 "check",
                 "check a configuration file (works without the daemon)",
                 "koordlet.cli.config:check",
-                (argument("file", metavar="FILE", is_path=True), OUTPUT),
+                (
+                    argument("file", metavar="FILE", is_path=True),
+                    argument(
+                        "--file-only",
+                        action="store_true",
+                        help="leave out what this machine makes impossible",
+                    ),
+                    OUTPUT,
+                ),
             ),
             Command(
                 "show",

@@ -7,31 +7,51 @@ import argparse
 import msgspec
 
 from koordlet.admin.client import Client
-from koordlet.admin.model import ConfigView, ReloadView
+from koordlet.admin.model import ArmedView, ConfigView, ReloadView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
-from koordlet.config.errors import ConfigError
+from koordlet.config.errors import ConfigError, ConfigErrors, in_file_order
 
 
 class Checked(msgspec.Struct, frozen=True):
+    """``warnings``: what is not there on this machine. ``armed``: what may end or freeze work."""
+
     file: str
     valid: bool
     errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[ConfigError, ...] = ()
+    armed: tuple[ArmedView, ...] = ()
 
 
 def check(args: argparse.Namespace) -> int:
-    from koordlet.config.load import check as find_errors
+    from koordlet.config.load import load
+    from koordlet.daemon.absent import warnings
+    from koordlet.daemon.armed import arms
+    from koordlet.kernel.linux import LinuxHost
 
-    errors = find_errors(args.file)
-    answer = Checked(args.file, not errors, errors)
+    host = None if args.file_only else LinuxHost()
+    try:
+        loaded = load(args.file, host=host)
+    except ConfigErrors as found:
+        answer = Checked(args.file, valid=False, errors=found.errors, warnings=found.warnings)
+    else:
+        noticed = loaded.warnings if host is None else (*loaded.warnings, *warnings(host, loaded))
+        answer = Checked(args.file, valid=True, warnings=in_file_order(noticed), armed=arms(loaded))
     output.emit(answer, args.output, lambda: _check_lines(answer))
     return Exit.OK if answer.valid else Exit.BAD
 
 
 def _check_lines(answer: Checked) -> list[str]:
-    if answer.valid:
-        return [f"{answer.file}: valid"]
-    return [output.clean(str(error)) for error in answer.errors]
+    if not answer.valid:
+        found = [str(error) for error in answer.errors]
+    else:
+        found = [f"{answer.file}: valid"]
+        found += [
+            f"armed: {each.name} {each.does} when {each.when}; by {each.by}"
+            for each in answer.armed
+        ]
+    found += [f"warning: {each}" for each in answer.warnings]
+    return [line for each in found for line in output.wrap(output.clean(each), "", "  ")]
 
 
 def show(args: argparse.Namespace) -> int:

@@ -42,34 +42,46 @@ def examine(host: Host, settings: Settings, socket: str | None) -> Iterable[Chec
     yield configuration(settings)
     yield state_directory(settings.config.paths.state_dir)
     yield systemd_unit(host)
-    yield from runtime_checks(
-        host, DEFAULT_PROXY_SOCKET, containerd_dump, settings.config.paths.proc_root
-    )
     path = socket or settings.config.api.socket
+    connected, daemon, runs = ask_daemon(path)
+    yield from runtime_checks(
+        host,
+        DEFAULT_PROXY_SOCKET,
+        containerd_dump,
+        settings.config.paths.proc_root,
+        connected=connected,
+    )
+    yield from daemon
+    if not runs:
+        yield from machine(host, settings)
+
+
+def ask_daemon(path: str) -> tuple[bool | None, tuple[CheckView, ...], bool]:
+    """(whether NRI is connected, None where nobody says so; what the daemon says of itself;
+    whether there may be one)."""
     try:
         with Client(path) as client:
-            daemon = client.doctor()
+            found, connected = client.doctor().checks, client.nri().connected
     except NoAccessError as error:
-        yield CheckView(
+        check = CheckView(
             name="daemon",
             state=CheckState.LIMITED,
             why=str(error),
             cost="what the daemon knows is not shown here",
             remedy="run doctor as root",
         )
-        return
+        return None, (check,), True
     except NotReachableError as error:
-        yield CheckView(
+        check = CheckView(
             name="daemon",
             state=CheckState.LIMITED,
             why=str(error),
             cost="nothing is managed now; what an earlier run set stays in force",
             remedy=f"`systemctl start {UNIT}`, or `koordlet run` by hand",
         )
-        yield from machine(host, settings)
-        return
-    yield CheckView(name="daemon", state=CheckState.OK, why=f"answers on {path}")
-    yield from daemon.checks
+        return None, (check,), False
+    answers = CheckView(name="daemon", state=CheckState.OK, why=f"answers on {path}")
+    return connected, (answers, *found), True
 
 
 def containerd_dump(file: str) -> str | None:
@@ -178,6 +190,7 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
     yield CheckView(
         name="cgroups", state=CheckState.OK, why=f"{layout.kind}: {', '.join(layout.roots)}"
     )
+    yield from applications(host, settings)
     yield from checks.other_managers(host, paths.proc_root)
     if os.geteuid() != 0:
         yield CheckView(
@@ -192,6 +205,19 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
 
     found = asyncio.run(probe(host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root))
     yield from checks.of_capabilities(found)
+
+
+def applications(host: Host, settings: Settings) -> Iterable[CheckView]:
+    """Those of the configuration that are not there."""
+    from koordlet.config.load import load
+    from koordlet.daemon.absent import COST, REMEDY, warnings
+
+    if settings.error or settings.is_default:
+        return
+    for each in warnings(host, load(settings.file)):
+        yield CheckView(
+            name="applications", state=CheckState.LIMITED, why=str(each), cost=COST, remedy=REMEDY
+        )
 
 
 def lines(answer: DoctorView, *, verbose: bool) -> list[str]:

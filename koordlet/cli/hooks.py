@@ -76,7 +76,7 @@ def _look(loaded: Loaded, file: str | None, *, try_kernel: bool) -> HooksView:
     """Without a daemon. Raises ConfigErrors for the file, OSError and ParseError for the host."""
     host, paths = LinuxHost(), loaded.config.paths
     layout = detect(host, cgroup_root=paths.cgroup_root, proc_root=paths.proc_root)
-    tree = find(Cgroups(host, layout)) or _NO_TREE
+    tree = find(Cgroups(host, layout), loaded.config.sources.kubepods_root) or _NO_TREE
     running = enabled_hooks(loaded.config)
     every = hooks()
     if try_kernel and os.geteuid() != 0:
@@ -156,7 +156,7 @@ class _NothingThere:
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         return False
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
         return ()
 
 
@@ -214,7 +214,18 @@ def _about_action(action: Action) -> list[str]:
     return [
         *output.wrap(output.clean(f"{what}, by {action.hook}{when}{overridden}"), "  ", "    "),
         *output.wrap(output.clean(action.why.text), "    "),
+        *(line for text in _has(action) for line in output.wrap(output.clean(text), "    ")),
     ]
+
+
+def _has(action: Action) -> Iterator[str]:
+    """What is there instead of what should be; nothing where it is the same."""
+    if action.missed:
+        has = "does not have it" if action.has is None else f"has {action.has}"
+        needs = "" if action.kind == "env" else " (mounts and devices need NRI)"
+        yield f"{has}: the container was created without it; restart the pod to mend that{needs}"
+    elif action.has not in (None, action.value) and not action.overridden_by:
+        yield f"has {action.has}"
 
 
 def _why_not(row: HookRow) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from koordlet import __version__
 from koordlet.cli.arguments import Argument, Command
 from koordlet.cli.commands import COMMANDS
+from koordlet.decision.names import harmless
 
 Attach = Callable[[Argument, argparse.Action], None]
 
@@ -29,6 +30,9 @@ class Exit(IntEnum):
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code; SystemExit(2) for wrong arguments and SystemExit(0) for --help."""
     args = build_parser().parse_args(argv)
+    # Before anything imports grpc: its C core writes what peers send to stderr as it is. Whatever
+    # goes wrong with a call is an exception as well.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         code = _run(args)
         sys.stdout.flush()
@@ -99,4 +103,4 @@ def complain(error: object, code: Exit) -> Exit:
 
 
 def warn(text: object) -> None:
-    print(f"koordlet: {text}", file=sys.stderr)
+    print(f"koordlet: {harmless(str(text))}", file=sys.stderr)

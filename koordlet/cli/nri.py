@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 
 from koordlet.admin.client import Client
+from koordlet.admin.model import CheckState
+from koordlet.admin.nri_check import nri_check
 from koordlet.admin.runtime import NriView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
 
 
 def status(args: argparse.Namespace) -> int:
-    """1 when it is switched on and not connected."""
+    """1 while it should be connected and is not."""
     with Client(args.socket) as client:
         view = client.nri()
     output.emit(view, args.output, lambda: lines(view))
-    return Exit.BAD if view.enabled and not view.connected else Exit.OK
+    return Exit.OK if nri_check(view).state is CheckState.OK else Exit.BAD
 
 
 def lines(view: NriView) -> list[str]:
@@ -30,7 +32,9 @@ def lines(view: NriView) -> list[str]:
         ("errors", f"{view.errors}{f', the last: {view.last_error}' if view.last_error else ''}"),
         ("reconnects", str(view.reconnects)),
     ]
-    shown = facts if view.enabled else facts[:2]
+    check = nri_check(view)
+    trouble = [("costs", check.cost), ("to do", check.remedy)] if check.remedy else []
+    shown = [facts[0], *trouble, *(facts[1:] if view.enabled else facts[1:2])]
     return [
         line
         for name, text in shown
@@ -40,15 +44,14 @@ def lines(view: NriView) -> list[str]:
 
 def connection(view: NriView) -> str:
     """In one line."""
+    text = nri_check(view).why
     if not view.enabled:
-        return "switched off (key nri.enable)"
-    since = f" since {output.date(view.since)}" if view.since is not None else ""
-    if view.connected:
-        return f"connected to {view.runtime} {view.version}{since}"
-    again = ""
+        return text
+    if view.since is not None:
+        text += f"{' since' if view.connected else '; lost at'} {output.date(view.since)}"
     if view.next_attempt_s is not None:
-        again = f"; next attempt in {output.span(view.next_attempt_s)}"
-    return f"not connected ({view.phase}){since}{again}"
+        text += f"; next attempt in {output.span(view.next_attempt_s)}"
+    return text
 
 
 def _changed(view: NriView) -> str:

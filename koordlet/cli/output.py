@@ -7,9 +7,12 @@ import shutil
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from typing import Any
 
 import msgspec
+
+from koordlet.decision.names import encodable_all, harmless
 
 _SPANS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -29,19 +32,32 @@ def emit(value: object, form: str, table: Callable[[], Iterable[str]]) -> None:
 
 
 def document(value: object, form: str) -> str:
+    value = encodable_all(msgspec.to_builtins(value))
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
     import yaml
 
-    plain = msgspec.json.decode(msgspec.json.encode(value))
-    return str(yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))
 
 
 def log_to_stderr() -> None:
     """For commands that use the daemon's rooms: stdout is for the answer alone."""
     import structlog
 
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    processors = [harmless_event, *structlog.get_config()["processors"]]
+    structlog.configure(
+        processors=processors, logger_factory=lambda *_: structlog.PrintLogger(sys.stderr)
+    )
+
+
+def harmless_event(logger: object, method: str, event: MutableMapping[str, Any]) -> Any:
+    """A processor of structlog: names of cgroups and messages with such names in them are logged as
+    people see them. Lines of a traceback stay lines."""
+    for key, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            lines = value.split("\n") if key == "exception" else [value]
+            event[key] = "\n".join(map(harmless, lines))
+    return event
 
 
 def terminal_width() -> int | None:
@@ -96,9 +112,7 @@ def section(title: str, lines: Sequence[str]) -> list[str]:
 
 def clean(text: str) -> str:
     """Names and messages come from pods: what could steer the terminal is shown escaped."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return harmless(text)
 
 
 def cores(value: float | None) -> str:

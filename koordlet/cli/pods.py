@@ -37,7 +37,7 @@ def table(pods: tuple[PodView, ...]) -> list[str]:
                 pod.qos,
                 output.cores(pod.cpu_cores),
                 output.size(pod.memory_bytes),
-                output.ratio(pod.throttled_ratio),
+                _throttled(pod),
                 output.percent(pod.pressure.cpu_some if pod.pressure else None),
                 output.percent(pod.pressure.memory_some if pod.pressure else None),
                 pod.cgroup if pod.present else f"{pod.cgroup} (absent)",
@@ -45,6 +45,12 @@ def table(pods: tuple[PodView, ...]) -> list[str]:
             for pod in pods
         ),
     )
+
+
+def _throttled(pod: PodView) -> str:
+    if pod.throttled_ratio is None and pod.throttled_why:
+        return f"{output.NOTHING} ({pod.throttled_why})"
+    return output.ratio(pod.throttled_ratio)
 
 
 def title(pod: PodView) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import socket
-import sys
 from collections.abc import Iterable
 
 import msgspec
-import structlog
 
 from koordlet.cli import output
-from koordlet.cli.lean import UNUSED, unavailable
+from koordlet.cli.lean import UNUSED, reuse_buffers, unavailable
 from koordlet.cli.main import Exit, complain
 from koordlet.runtimeproxy.view import ProxyView
 
@@ -30,18 +28,13 @@ def run(args: argparse.Namespace) -> int:
             "scope (docs/compatibility.md)",
             Exit.USAGE,
         )
+    reuse_buffers()
     with unavailable(*UNUSED):
+        from koordlet.cli import logs
         from koordlet.runtimeproxy import listen, process
         from koordlet.runtimeproxy.intercept import SkipLabel
 
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.format_exc_info,
-                structlog.processors.LogfmtRenderer(key_order=["level", "event"]),
-            ],
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        )
+        logs.configure()
         options = process.Options(
             endpoint=_path(args.koord_runtimeproxy_endpoint),
             backend=_path(args.remote_runtime_service_endpoint),
@@ -88,7 +81,7 @@ def ask(path: str) -> ProxyView:
 def lines(view: ProxyView) -> list[str]:
     facts = [
         ("proxy", f"{view.version}, pid {view.pid}, up {output.span(view.uptime_s)}"),
-        ("endpoint", f"{view.endpoint}, {view.clients} clients"),
+        ("endpoint", f"{view.endpoint}, {view.clients} clients{_turned_away(view)}"),
         ("runtime", f"{view.backend}, {view.backend_error or 'answers'}"),
         ("store", f"{view.pods} pods, {view.containers} containers"),
         ("hooks", f"{view.config_dir}, {view.config_error or f'{len(view.files)} files'}"),
@@ -110,6 +103,10 @@ def lines(view: ProxyView) -> list[str]:
         if table:
             found += output.section(title, output.columns(header, table))
     return found
+
+
+def _turned_away(view: ProxyView) -> str:
+    return f", {view.turned_away} connections turned away" if view.turned_away else ""
 
 
 def _files(view: ProxyView) -> Iterable[Row]:

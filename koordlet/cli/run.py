@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
 import sys
 
 import structlog
 
+from koordlet.cli import logs
 from koordlet.cli.arguments import DEFAULT_CONFIG
 from koordlet.cli.main import Exit
 from koordlet.config.errors import ConfigErrors
@@ -27,7 +27,8 @@ def main(args: argparse.Namespace) -> int:
         for error in errors.errors:
             print(error, file=sys.stderr)
         return Exit.BAD
-    _configure_log(loaded.config.daemon.log_level)
+    logs.configure(loaded.config.daemon.log_level)
+    _warn(loaded)
     try:
         asyncio.run(_run(loaded, args))
     except CannotStartError as error:
@@ -39,7 +40,8 @@ def main(args: argparse.Namespace) -> int:
 async def _run(loaded: Loaded, args: argparse.Namespace) -> None:
     def reload() -> Loaded:
         fresh = _read(args)
-        _configure_log(fresh.config.daemon.log_level)
+        logs.configure(fresh.config.daemon.log_level)
+        _warn(fresh)
         return fresh
 
     await Daemon(LinuxHost(), loaded, reload, Notifier()).run()
@@ -49,22 +51,9 @@ def _read(args: argparse.Namespace) -> Loaded:
     """A node without a file at the usual place runs on the defaults; a file that was named must
     be there."""
     missing_ok = args.config == DEFAULT_CONFIG
-    return read_config(args.config, observe=args.observe, missing_ok=missing_ok)
+    return read_config(args.config, LinuxHost(), observe=args.observe, missing_ok=missing_ok)
 
 
-def _configure_log(level: str) -> None:
-    """One line an event, ``key=value``, to stderr. systemd adds the time; a terminal gets one."""
-    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            *([stamp] if sys.stderr.isatty() else []),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["level", "event"], bool_as_flag=False),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(
-            logging.getLevelNamesMapping()[level.upper()]
-        ),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=False,
-    )
+def _warn(loaded: Loaded) -> None:
+    for each in loaded.warnings:
+        structlog.get_logger().warning("configuration", warning=str(each))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from koordlet.admin.client import Client
 from koordlet.admin.model import StatusView
-from koordlet.cli import nri, output
+from koordlet.cli import nri, output, pause
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
 from koordlet.cli.main import Exit
 
@@ -37,9 +37,11 @@ def lines(status: StatusView) -> list[str]:
 def _head(status: StatusView) -> list[str]:
     config, own, tsdb, journal = status.config, status.own, status.tsdb, status.journal
     log = status.decision_log
+    found = output.wrap(output.clean(status.verdict.line))
     working = sum(capability.supported for capability in status.capabilities)
     tried = len(status.capabilities)
     facts = [
+        *_armed(status),
         ("koordlet", f"{status.version}, pid {status.pid}, up {output.span(status.uptime_s)}"),
         ("node", f"{status.node}, cgroups {status.cgroup_layout}"),
         ("mode", status.mode.value),
@@ -76,12 +78,23 @@ def _head(status: StatusView) -> list[str]:
         *_proxy(),
         ("journal", f"{journal.entries} changed values in {journal.path}"),
         *([] if journal.healthy else [("", f"nothing is written: {journal.why}")]),
+        *([("", "damaged, see the problems below")] if journal.damage else []),
     ]
-    return [
+    found += [
         line
         for name, text in facts
         for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
     ]
+    return found
+
+
+def _armed(status: StatusView) -> Iterable[tuple[str, str]]:
+    """What may end or freeze work."""
+    if not status.armed:
+        yield "armed", "nothing: no eviction is switched on"
+    for number, each in enumerate(status.armed):
+        name = f"{each.owner}, {each.name}" if each.owner else each.name
+        yield "" if number else "armed", f"{name}: {each.does} when {each.when}; by {each.by}"
 
 
 def _proxy() -> Iterable[tuple[str, str]]:
@@ -154,7 +167,12 @@ def _problems(status: StatusView) -> Iterable[Row]:
         yield p.part, p.why
 
 
+def _pauses(status: StatusView) -> Iterable[Row]:
+    return pause.rows(status.pauses)
+
+
 _TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
+    ("Paused", pause.HEADER, _pauses),
     ("Sources", ("NAME", "SYNCED", ">PODS", ">APPLICATIONS", "ERROR"), _sources),
     (
         "Collectors",

@@ -69,6 +69,8 @@ def _ended_by_q() -> Iterator[None]:
                 return
 
     before = termios.tcgetattr(terminal)
+    # A script's background job starts with SIGINT ignored, and neither key would end it.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         tty.setcbreak(terminal)
         Thread(target=watch, daemon=True).start()
@@ -77,6 +79,7 @@ def _ended_by_q() -> Iterator[None]:
         if not quitting.is_set():
             raise
     finally:
+        signal.signal(signal.SIGINT, handler)
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
 from koordlet.decision.metrics import Metric
+from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 
 
@@ -139,6 +140,13 @@ class Follower(Protocol):
         """Take a first reading of the newcomers: their use from now on is in the next round, and
         does not pass for that of the system there."""
         ...
+
+
+@runtime_checkable
+class Listener(Protocol):
+    """A collector that wants to know what koordlet writes."""
+
+    def wrote(self, cgroup: str, resource: Resource) -> None: ...
 
 
 @dataclass(frozen=True)

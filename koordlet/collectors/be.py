@@ -17,7 +17,7 @@ from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
-from koordlet.kernel.kill import processes
+from koordlet.kernel.kill import is_populated
 from koordlet.kernel.parse import cpu_usage_ns
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
 from koordlet.protocol.qos import QoSClass
@@ -120,7 +120,7 @@ class BestEffortCollector:
         now, before = (known.get(application.cgroup) for known in (self._usage, counted))
         if now is None or before is None or now[0] != before[0]:
             return True
-        return bool(processes(self._host, self._cgroups, application.cgroup))
+        return is_populated(self._host, self._cgroups, application.cgroup)
 
     def _add(self, round_: Round, allocation: str, milli: int) -> None:
         round_.add(metrics.NODE_BE, ("cpu", allocation), milli)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import structlog
 
-from koordlet.collectors.base import Collector, Follower, Health, Round, SeriesStore
+from koordlet.collectors.base import Collector, Follower, Health, Listener, Round, SeriesStore
 from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
+from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc import resident_bytes
@@ -99,6 +100,12 @@ class Runner:
         for slot in self._slots:
             if isinstance(slot.collector, Follower) and not slot.shed:
                 slot.collector.follow(pods, applications)
+
+    def wrote(self, cgroup: str, resource: Resource) -> None:
+        """The actuator wrote this file."""
+        for slot in self._slots:
+            if isinstance(slot.collector, Listener):
+                slot.collector.wrote(cgroup, resource)
 
     def _round(
         self,

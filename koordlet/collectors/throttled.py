@@ -23,15 +23,19 @@ from koordlet.kernel.parse import cpu_stat
 from koordlet.kernel.parse_hot import cfs_periods
 
 # Rounds until every quota has been looked at again. A look costs an open, and quotas of
-# running groups seldom appear or disappear.
-TURN_ROUNDS = 120
+# running groups seldom change without koordlet, which says so itself (``wrote``).
+TURN_ROUNDS = 30
+NO_QUOTA = "no quota"
+TOO_NEW = "measuring"
+NOT_READ = "not read"
 
 
 def throttled_ratio(last: tuple[int, int], now: tuple[int, int]) -> float:
     """Throttled share of the periods in between; 0 when none has passed. Each argument:
-    periods so far, throttled ones among them."""
-    periods = now[0] - last[0]
-    return (now[1] - last[1]) / periods if periods > 0 else 0.0
+    periods so far, throttled ones among them. The kernel prints one after the other, and a period
+    may end in between."""
+    periods, throttled = now[0] - last[0], now[1] - last[1]
+    return min(max(throttled / periods, 0.0), 1.0) if periods > 0 else 0.0
 
 
 class _Group:
@@ -64,6 +68,7 @@ class ThrottledCollector:
         self._groups: dict[tuple[str, str], _Group] = {}
         self._order: list[_Group] = []
         self._limited: list[_Group] = []
+        self._written: set[str] = set()
         self._turn = 0
         self._seen: tuple[tuple[Pod, ...], tuple[Application, ...]] | None = None
 
@@ -73,11 +78,27 @@ class ThrottledCollector:
             self._keep(round_)
             self._seen = seen
         self._turn = (self._turn + 1) % TURN_ROUNDS
-        changed = [self._check_quota(group) for group in self._order[self._turn :: TURN_ROUNDS]]
+        due = self._order[self._turn :: TURN_ROUNDS]
+        if self._written:
+            due += [group for group in self._order if group.cgroup in self._written]
+            self._written.clear()
+        changed = [self._check_quota(group) for group in due]
         if any(changed):
             self._limited = [group for group in self._order if group.limited]
         for group in self._limited:
             self._read(group, round_)
+
+    def wrote(self, cgroup: str, resource: Resource) -> None:
+        """The actuator wrote this file: the next round looks at the quota again."""
+        if resource is Resource.CPU_QUOTA_US:
+            self._written.add(cgroup)
+
+    def why_none(self, metric: Metric, label: str) -> str:
+        """Why a pod, container or application (``label``: its uid, id or name) has no sample."""
+        group = self._groups.get((metric.kind, label))
+        if group is None:
+            return NOT_READ
+        return TOO_NEW if group.limited else NO_QUOTA
 
     def close(self) -> None:
         for group in self._groups.values():
@@ -85,6 +106,7 @@ class ThrottledCollector:
         self._groups = {}
         self._order = []
         self._limited = []
+        self._written.clear()
         self._seen = None
 
     def _keep(self, round_: Round) -> None:
@@ -135,13 +157,13 @@ class ThrottledCollector:
             round_.skip(group.path, error)
             return
         group.last = now
-        if last is None or now[0] < last[0]:
-            return
+        if last is None or now[0] < last[0] or now[1] < last[1]:
+            return  # counters that run backwards are those of another cgroup: nothing is known
         if group.series < 0:
             group.series = series_of(self._store, group.metric, (group.label,))
         round_.ids.append(group.series)
         round_.values.append(throttled_ratio(last, now))
-        if now[1] > last[1] and group.metric in _TIME_OF:
+        if now[1] > last[1] and group.stood_ns >= before_ns and group.metric in _TIME_OF:
             if group.time_series < 0:
                 metric = _TIME_OF[group.metric]
                 group.time_series = series_of(self._store, metric, (group.label,))

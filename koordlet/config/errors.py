@@ -24,12 +24,26 @@ class ConfigError(msgspec.Struct, frozen=True):
         return f'{text} (did you mean "{self.nearest}"?)' if self.nearest else text
 
 
-class ConfigErrors(Exception):  # noqa: N818 (it holds several)
-    """The configuration was refused. ``errors`` holds every fault found, in file order."""
+class Findings(msgspec.Struct, frozen=True):
+    """What a check of a configuration found, in file order. ``errors`` keep it out; ``warnings``
+    do not: they name what is accepted and probably not meant."""
 
-    def __init__(self, errors: Iterable[ConfigError]) -> None:
-        self.errors = tuple(sorted(errors, key=lambda error: (error.file, error.line or 0)))
+    errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[ConfigError, ...] = ()
+
+
+class ConfigErrors(Exception):  # noqa: N818 (it holds several)
+    """The configuration was refused. ``errors`` holds every fault found, ``warnings`` what else
+    was noticed, both in file order."""
+
+    def __init__(self, errors: Iterable[ConfigError], warnings: Iterable[ConfigError] = ()) -> None:
+        self.errors = in_file_order(errors)
+        self.warnings = in_file_order(warnings)
         super().__init__("\n".join(map(str, self.errors)))
+
+
+def in_file_order(found: Iterable[ConfigError]) -> tuple[ConfigError, ...]:
+    return tuple(sorted(found, key=lambda each: (each.file, each.line or 0)))
 
 
 def unreadable(file: str, error: OSError) -> ConfigErrors:

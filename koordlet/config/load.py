@@ -9,21 +9,21 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from koordlet.config import rules
-from koordlet.config.errors import ConfigError, ConfigErrors
+from koordlet.config import applications, machine, rules
+from koordlet.config.errors import ConfigError, ConfigErrors, Findings, in_file_order
 from koordlet.config.lines import Lines, toml_lines
 from koordlet.config.origins import Names, config_origins, slo_origins
 from koordlet.config.schema import Config
-from koordlet.config.slo_file import read_bytes, read_document
-from koordlet.protocol.configmap import load_slo
-from koordlet.protocol.decode import decode, nearest
+from koordlet.config.slo_file import SloFile, read_bytes, read_slo_file
+from koordlet.kernel.host import Host
+from koordlet.protocol.decode import decode_partly, nearest
 from koordlet.protocol.document import check_tree
-from koordlet.protocol.errors import Problem, ProtocolError
+from koordlet.protocol.errors import Problem, ProtocolError, Refused
 from koordlet.protocol.merge import overlay
 from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.protocol.slo_defaults import DEFAULTS, effective
@@ -35,7 +35,8 @@ class Loaded(msgspec.Struct, frozen=True):
 
     ``slo`` is the effective NodeSLO: built-in defaults, ``slo.file``, then the inline keys.
     ``origins``: dotted key -> where its value came from (see ``origins``); keys of the NodeSLO
-    begin with ``slo.``. ``files``: what was read, for ``fingerprint``.
+    begin with ``slo.``. ``files``: what was read, for ``fingerprint``. ``warnings``: what is in
+    force and probably not meant.
     """
 
     file: str
@@ -43,63 +44,88 @@ class Loaded(msgspec.Struct, frozen=True):
     slo: NodeSLOSpec
     origins: Mapping[str, str]
     files: tuple[str, ...]
+    warnings: tuple[ConfigError, ...] = ()
 
 
-def load(file: str, *, missing_ok: bool = False) -> Loaded:
+def load(file: str, *, missing_ok: bool = False, host: Host | None = None) -> Loaded:
     """Read and check ``file``. Raises ConfigErrors with every fault.
 
-    ``missing_ok``: without the file, the defaults are the configuration.
+    ``missing_ok``: without the file, the defaults are the configuration. ``host``: what this
+    machine makes impossible is a fault too; without it only the files are looked at.
     """
     tree, lines = _parse(file, missing_ok)
     inline, own_slo = _split_slo(tree)
-    errors: list[ConfigError] = []
-
-    def refuse(found: Iterable[Problem]) -> None:
-        errors.extend(
-            ConfigError(file, p.path, p.message, lines.find(p.path), p.nearest) for p in found
-        )
-
-    config, inline_spec, theirs = Config(), NodeSLOSpec(), SloFile()
-    try:
-        config = decode(Config, {**tree, "slo": own_slo}, strict=True, fold_case=False, path="")
-        refuse(rules.problems(config))
-    except ProtocolError as error:
-        refuse(_with_slo_names(error.problems))
-    try:
-        inline_spec = decode(NodeSLOSpec, inline, strict=True, path="slo")
-    except ProtocolError as error:
-        refuse(_with_slo_names(error.problems))
+    config, problems = decode_partly(
+        Config, {**tree, "slo": own_slo}, strict=True, fold_case=False, path=""
+    )
+    inline_spec, slo_problems = decode_partly(NodeSLOSpec, inline, strict=True, path="slo")
     # From the tree, so that its faults are found together with those of the other keys.
     slo_file = _beside(file, own_slo.get("file") if isinstance(own_slo, dict) else None)
+    theirs = SloFile(slo_file)
+    errors: list[ConfigError] = []
     if slo_file:
         try:
-            theirs = _read_slo_file(slo_file, config.node.labels)
+            theirs = read_slo_file(slo_file, config.node.labels)
         except ConfigErrors as found:
-            errors.extend(found.errors)
-    if not errors:
-        # Two fields that contradict each other may come from two layers.
-        for problem in validate(overlay(overlay(DEFAULTS, theirs.spec), inline_spec), "slo"):
-            if slo_file and lines.exact(problem.path) is None:
-                path = problem.path.removeprefix("slo.")
-                line = theirs.line_of(path)
-                errors.append(ConfigError(slo_file, path, problem.message, line))
-            else:
-                refuse([problem])
+            errors += found.errors
+    errors += theirs.errors
+    # Without a readable file nobody knows what an inline key is laid over.
+    layers = (inline_spec, theirs.spec) if errors else (_laid(theirs.spec, inline_spec),)
+    refused = Refused((*problems, *slo_problems))
+    locate = _Locator(file, lines, theirs)
+    errors += map(locate.inline, _with_slo_names((*problems, *slo_problems)))
+    errors += map(locate.inline, rules.problems(config, refused))
+    for layer in layers:
+        errors += map(locate.slo, validate(layer, "slo", refused))
+    hosts = _laid(theirs.spec, inline_spec).host_applications or ()
+    errors += map(locate.slo, applications.problems(config.applications, hosts, refused))
+    warnings = [*map(locate.inline, rules.remarks(config))]
+    warnings += map(locate.slo, applications.remarks(config.applications, hosts))
+    if host is not None:
+        errors += map(locate.inline, machine.problems(config, host))
+        warnings += map(locate.inline, machine.remarks(config, host))
     if errors:
-        raise ConfigErrors(errors)
+        raise ConfigErrors(errors, warnings)
     spec = effective(overlay(theirs.spec, inline_spec) or NodeSLOSpec())
     names = Names(os.path.basename(file), os.path.basename(slo_file), lines)
     origins = config_origins(config, names) | slo_origins(spec, inline_spec, theirs.spec, names)
-    return Loaded(file, config, spec, origins, (file, slo_file) if slo_file else (file,))
+    files = (file, slo_file) if slo_file else (file,)
+    return Loaded(file, config, spec, origins, files, in_file_order(warnings))
 
 
-def check(file: str) -> tuple[ConfigError, ...]:
-    """Every fault of ``file``; empty when it may come into force."""
+def check(file: str, *, missing_ok: bool = False, host: Host | None = None) -> Findings:
+    """Every fault and every warning that ``load`` finds; without errors it loads."""
     try:
-        load(file)
+        return Findings(warnings=load(file, missing_ok=missing_ok, host=host).warnings)
     except ConfigErrors as found:
-        return found.errors
-    return ()
+        return Findings(found.errors, found.warnings)
+
+
+def _laid(lower: NodeSLOSpec, upper: NodeSLOSpec) -> NodeSLOSpec:
+    """Both over the defaults: two fields that contradict each other may come from two layers."""
+    return overlay(overlay(DEFAULTS, lower), upper) or DEFAULTS
+
+
+class _Locator(NamedTuple):
+    """Where the key of a problem stands."""
+
+    file: str
+    lines: Lines
+    theirs: SloFile
+
+    def inline(self, found: Problem) -> ConfigError:
+        line = self.lines.find(found.path)
+        return ConfigError(self.file, found.path, found.message, line, found.nearest)
+
+    def slo(self, found: Problem) -> ConfigError:
+        """Of a key that may stand in either file."""
+        if not self.theirs.file or self.lines.exact(found.path) is not None:
+            return self.inline(found)
+        path = found.path.removeprefix("slo.")
+        if path == found.path:
+            return self.inline(found)
+        line = self.theirs.line_of(path)
+        return ConfigError(self.theirs.file, path, found.message, line, found.nearest)
 
 
 def fingerprint(files: Iterable[str]) -> tuple[tuple[str, int, int, int] | None, ...]:
@@ -165,32 +191,3 @@ def _beside(file: str, path: Any) -> str:
     if not isinstance(path, str) or not path:
         return ""
     return os.path.join(os.path.dirname(os.path.abspath(file)), path)
-
-
-def _no_lines() -> Lines:
-    return Lines({})
-
-
-class SloFile(NamedTuple):
-    """What ``slo.file`` says, and what tells the lines of its keys."""
-
-    spec: NodeSLOSpec = NodeSLOSpec()
-    lines: Callable[[], Lines] = _no_lines
-
-    def line_of(self, path: str) -> int | None:
-        """Line of a key of the spec; None in a ConfigMap, where it stands inside a text."""
-        found = self.lines()
-        line = found.exact(f"$.spec.{path}")
-        return found.exact(f"$.{path}") if line is None else line
-
-
-def _read_slo_file(file: str, node_labels: Mapping[str, str]) -> SloFile:
-    document, lines = read_document(file)
-    try:
-        return SloFile(load_slo(document, node_labels), lines)
-    except ProtocolError as error:
-        where = lines()
-        raise ConfigErrors(
-            ConfigError(file, p.path, p.message, where.find(p.path), p.nearest)
-            for p in error.problems
-        ) from None

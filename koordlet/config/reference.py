@@ -25,14 +25,19 @@ koordlet reads `/etc/koordlet/koordlet.toml`. Every key has a default, so an emp
 one; the annotated sample is `koordlet/config/koordlet.toml`.
 
 - `koordlet config check FILE` names every fault with file, line and key, and the nearest valid
-  name of a mistyped one. It works without a running daemon.
+  name of a mistyped one, in one run. It works without a running daemon, and finds what
+  `koordlet run` would find on this machine: a missing group, a directory that cannot be made.
+  `--file-only` looks at the file alone. A warning names what is accepted and probably not meant.
 - `koordlet config show` prints the values in force and where each came from: `default`,
   `koordlet.toml:12`, the name of `slo.file`, or `disabled`.
 - SIGHUP or a changed file reloads. A file with any fault is refused as a whole: the previous
   configuration stays in force and `koordlet status` says so. Keys marked *restart* are taken up
   at the next start.
-- Durations are Go style (`300ms`, `5m`, `1h30m`), amounts are Kubernetes quantities (`500m`,
-  `128Mi`), CPU lists are the kernel's (`0-3,8`).
+- Durations are Go style (`300ms`, `5m`, `1h30m`), CPU lists are the kernel's (`0-3,8`).
+- Amounts are Kubernetes quantities. CPU: `"500m"` is half a CPU, `"2"` two. Bytes and bits per
+  second are whole numbers, alone or with `k`, `M`, `G`, `T`, `P`, `E` (powers of 1000) or `Ki`,
+  `Mi`, `Gi`, `Ti`, `Pi`, `Ei` (powers of 1024): `"128Mi"`, `"1.5Gi"`, `1048576`. The suffix `m`
+  is a thousandth in Kubernetes, so `"512m"` bytes is refused, not taken for 1 byte.
 """
 _SLO_HEAD = """\
 ## `[slo.*]`: the NodeSLO
@@ -53,6 +58,11 @@ so, and why.
 enable = true
 cpuSuppressThresholdPercent = 65
 ```
+
+This switches CPU suppression on and arms memory eviction: best-effort pods are ended while more
+than `memoryEvictThresholdPercent` (70 %) of the node's memory is in use. With `enable = false` in
+`[strategies.memory-evict]` nobody is. `koordlet status` and `koordlet config check` list what is
+armed.
 """
 _CLASSES_HEAD = """\
 ### `slo.resourceQOSStrategy.<class>`

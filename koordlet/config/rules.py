@@ -1,46 +1,107 @@
-"""Rules that the type of a single key cannot state."""
+"""Rules that the type of a single key cannot state. Those of applications have a file of their
+own."""
 
 from __future__ import annotations
 
 import ipaddress
+import os
+import re
 from collections.abc import Iterator
 
-from koordlet.config.schema import Application, Config
-from koordlet.protocol.errors import Problem, join
+from koordlet.config.schema import CollectorsTable, Config
+from koordlet.kernel.unix_socket import API_DIR, HOOKS_DIR, MAX_PATH_BYTES, longest_path
+from koordlet.protocol import keys
+from koordlet.protocol.decode import nearest
+from koordlet.protocol.errors import NOTHING, AnnotationError, Problem, Refused, join
+from koordlet.protocol.quantity import NANO, Quantity
+from koordlet.protocol.resources import CPU
 
-# sun_path of sockaddr_un holds 108 bytes with the closing zero (unix(7)).
-MAX_SOCKET_PATH_BYTES = 107
+_NODE_ANNOTATIONS = {
+    key.name: key for key in keys.KEYS.values() if key.kind is keys.Kind.NODE_ANNOTATION
+}
+# The kernel's dev_valid_name (net/core/dev.c): 15 bytes, neither slash nor colon nor space.
+_DEVICE = re.compile(r"(?!\.{1,2}$)[^/:\s\0]{1,15}")
 
 
-def problems(config: Config) -> Iterator[Problem]:
-    """Every broken rule, by dotted key."""
+def problems(config: Config, refused: Refused = NOTHING) -> Iterator[Problem]:
+    """Every broken rule, by dotted key. ``refused``: keys that hold their default because what
+    the file says could not be read."""
     for key in config.paths.__struct_fields__:
         yield from _absolute(getattr(config.paths, key), f"paths.{key}")
     if config.tsdb.path:
         yield from _absolute(config.tsdb.path, "tsdb.path")
-    yield from _socket(config.api.socket, "api.socket")
-    yield from _socket(config.nri.socket, "nri.socket")
-    yield from _socket(config.hook_server.socket, "hook-server.socket")
     yield from _absolute(config.hook_server.config_dir, "hook-server.config_dir")
-    if config.sources.cri not in ("auto", "off"):
-        yield from _socket(config.sources.cri, "sources.cri")
-    if config.hook_server.enable and config.hook_server.socket == config.api.socket:
-        yield Problem("hook-server.socket", "must not be that of the local API (api.socket)")
+    if config.sources.kubepods_root:
+        yield from cgroup_path(config.sources.kubepods_root, "sources.kubepods_root")
     yield from _absolute(config.hooks.gpu_env.hami_library, "hooks.gpu-env.hami_library")
+    yield from _sockets(config, refused)
     yield from _listen(config.metrics.listen, "metrics.listen")
-    if config.tsdb.retention_s < config.tsdb.hot_window_s:
-        yield Problem("tsdb.retention", "must not be shorter than tsdb.hot_window")
-    if config.tsdb.coarse_resolution_s > config.tsdb.hot_window_s:
-        yield Problem("tsdb.coarse_resolution", "must not be longer than tsdb.hot_window")
-    taken: set[tuple[str, str]] = set()
-    for index, application in enumerate(config.applications):
-        path = join("applications", index)
-        yield from _application(application, path)
-        for key in ("name", "cgroup", "systemd_unit"):
-            value = getattr(application, key)
-            if value and (key, value) in taken:
-                yield Problem(f"{path}.{key}", f"{value!r} is the {key} of another application")
-            taken.add((key, value))
+    if "tsdb.hot_window" not in refused:
+        if "tsdb.retention" not in refused and config.tsdb.retention_s < config.tsdb.hot_window_s:
+            yield Problem("tsdb.retention", "must not be shorter than tsdb.hot_window")
+        if (
+            "tsdb.coarse_resolution" not in refused
+            and config.tsdb.coarse_resolution_s > config.tsdb.hot_window_s
+        ):
+            yield Problem("tsdb.coarse_resolution", "must not be longer than tsdb.hot_window")
+    if not config.nri.plugin_name:
+        yield Problem("nri.plugin_name", "must not be empty")
+    for name, text in config.node.annotations.items():
+        yield from _annotation(name, text)
+    for name, amount in config.node.allocatable.items():
+        yield from _offered(name, amount)
+    for index, device in enumerate(config.hooks.network_qos.devices):
+        path = join("hooks.network-qos.devices", index)
+        if isinstance(device, str) and not _DEVICE.fullmatch(device):
+            yield Problem(path, f"{device[:64]!r} cannot be the name of a network device")
+
+
+def remarks(config: Config) -> Iterator[Problem]:
+    """What is accepted and probably not meant, by dotted key."""
+    for name in config.node.annotations:
+        if name not in _NODE_ANNOTATIONS and _is_of_koordinator(name):
+            yield Problem(
+                join("node.annotations", name),
+                "koordlet does not read this annotation",
+                nearest(name, _NODE_ANNOTATIONS),
+            )
+    tick_s, usual = config.daemon.tick_seconds, CollectorsTable()
+    for name in config.collectors.__struct_fields__:
+        interval_s = getattr(config.collectors, name).interval_seconds
+        if interval_s < tick_s and interval_s != getattr(usual, name).interval_seconds:
+            yield Problem(
+                f"collectors.{name}.interval_seconds",
+                f"is {interval_s:g}, but nothing is measured between two ticks of {tick_s:g} s "
+                "(daemon.tick_seconds)",
+            )
+
+
+def _is_of_koordinator(name: str) -> bool:
+    """Whether the protocol could give the key a meaning; others are somebody else's."""
+    domain = name.partition("/")[0]
+    return domain == "koordinator.sh" or domain.endswith(".koordinator.sh")
+
+
+def _annotation(name: str, text: str) -> Iterator[Problem]:
+    """By the protocol's own parser, as it is read later."""
+    key = _NODE_ANNOTATIONS.get(name)
+    try:
+        if key is not None:
+            key.read({name: text})
+    except AnnotationError as error:
+        for each in error.problems:
+            message = f"{each.path}: {each.message}" if each.path else each.message
+            yield Problem(join("node.annotations", name), message, each.nearest)
+
+
+def _offered(name: str, amount: Quantity) -> Iterator[Problem]:
+    path = join("node.allocatable", name)
+    if amount.nano < 0:
+        yield Problem(path, f"{amount} is negative")
+    elif name != CPU and amount.nano % NANO:
+        yield Problem(
+            path, f"{amount} is not a whole number; suffix m is a thousandth (M and Mi are not)"
+        )
 
 
 def _absolute(value: str, path: str) -> Iterator[Problem]:
@@ -50,10 +111,36 @@ def _absolute(value: str, path: str) -> Iterator[Problem]:
         yield Problem(path, f"must not hold '..' or a zero byte, is {value!r}")
 
 
-def _socket(value: str, path: str) -> Iterator[Problem]:
+def _sockets(config: Config, refused: Refused) -> Iterator[Problem]:
+    """Each at a place of its own, with a path that the kernel can hold."""
+    yield from _socket(config.nri.socket, "nri.socket")
+    if config.sources.cri not in ("auto", "off"):
+        yield from _socket(config.sources.cri, "sources.cri")
+    served = {
+        "api.socket": config.api.socket,
+        "hook-server.socket": config.hook_server.socket if config.hook_server.enable else "",
+        "metrics.listen": config.metrics.listen.removeprefix("unix:"),
+    }
+    yield from _socket(config.api.socket, "api.socket", API_DIR)
+    yield from _socket(config.hook_server.socket, "hook-server.socket", HOOKS_DIR)
+    names = {"api.socket": "the local API", "hook-server.socket": "the hook server"}
+    taken: dict[str, str] = {}
+    for path, value in served.items():
+        if not value or path in refused:
+            continue
+        place = os.path.normpath(value)
+        if place in taken:
+            yield Problem(path, f"must not be that of {names[taken[place]]} ({taken[place]})")
+        taken.setdefault(place, path)
+
+
+def _socket(value: str, path: str, private: str = "") -> Iterator[Problem]:
+    """``private``: of a socket that is served, the directory beside it for what is behind it."""
     yield from _absolute(value, path)
-    if len(value.encode()) > MAX_SOCKET_PATH_BYTES:
-        yield Problem(path, f"a socket path holds at most {MAX_SOCKET_PATH_BYTES} bytes")
+    longest = longest_path(value, private) if private else value
+    if len(longest.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
+        beside = f" ({longest} is beside it)" if longest != value else ""
+        yield Problem(path, f"a socket path holds at most {MAX_PATH_BYTES} bytes{beside}")
 
 
 def _listen(value: str, path: str) -> Iterator[Problem]:
@@ -80,26 +167,10 @@ def _listen(value: str, path: str) -> Iterator[Problem]:
         )
 
 
-def _application(application: Application, path: str) -> Iterator[Problem]:
-    if not application.name:
-        yield Problem(f"{path}.name", "must not be empty")
-    if bool(application.cgroup) == bool(application.systemd_unit):
-        yield Problem(path, "needs either cgroup or systemd_unit, not both and not none")
-    if application.cgroup:
-        parts = application.cgroup.split("/")
-        if "" in parts or "." in parts or ".." in parts or "\0" in application.cgroup:
-            yield Problem(
-                f"{path}.cgroup",
-                "must be relative to the cgroup root, without empty parts, '.' or '..',"
-                f" is {application.cgroup!r}",
-            )
-    if application.systemd_unit and (
-        "/" in application.systemd_unit
-        or not application.systemd_unit.endswith((".service", ".scope", ".slice"))
-    ):
-        yield Problem(f"{path}.systemd_unit", "must name a .service, .scope or .slice unit")
-    for kind in ("cpu_milli", "memory_bytes"):
-        request = getattr(application, f"request_{kind}")
-        limit = getattr(application, f"limit_{kind}")
-        if request is not None and limit is not None and request > limit:
-            yield Problem(f"{path}.{kind.split('_')[0]}_request", "is above the limit")
+def cgroup_path(value: str, path: str) -> Iterator[Problem]:
+    parts = value.split("/")
+    if "" in parts or "." in parts or ".." in parts or "\0" in value:
+        yield Problem(
+            path,
+            f"must be relative to the cgroup root, without empty parts, '.' or '..', is {value!r}",
+        )

@@ -198,6 +198,14 @@ class SourcesTable(Table, frozen=True):
     kubepods: Annotated[
         bool, about("Find pods and containers in the kubepods cgroups.", restart=True)
     ] = True
+    kubepods_root: Annotated[
+        str,
+        about(
+            "Cgroup of the kubepods tree, such as kubepods.slice, where the one that is found is "
+            "not kubelet's; empty = found by its name.",
+            restart=True,
+        ),
+    ] = ""
     cri: Annotated[
         str,
         about(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import stat
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koordlet.config.errors import ConfigError, ConfigErrors, unreadable
 from koordlet.config.lines import Lines
-from koordlet.protocol.document import MAX_DEPTH, build_object, check_tree, parse_json
+from koordlet.protocol.configmap import load_slo_partly
+from koordlet.protocol.document import build_object, check_tree, parse_json
 from koordlet.protocol.errors import ProtocolError, join
+from koordlet.protocol.limits import JSON_DEPTH
+from koordlet.protocol.slo import NodeSLOSpec
 
 if TYPE_CHECKING:
     import yaml
@@ -22,13 +27,43 @@ MAX_NODES = 100_000
 _PLAIN_TAGS = {"tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"}
 
 
+def _no_lines() -> Lines:
+    return Lines({})
+
+
+class SloFile(NamedTuple):
+    """What ``slo.file`` says, what is wrong with it, and what tells the lines of its keys. Without
+    a name there is none."""
+
+    file: str = ""
+    spec: NodeSLOSpec = NodeSLOSpec()
+    errors: tuple[ConfigError, ...] = ()
+    lines: Callable[[], Lines] = _no_lines
+
+    def line_of(self, path: str) -> int | None:
+        """Line of a key of the spec; None in a ConfigMap, where it stands inside a text."""
+        found = self.lines()
+        line = found.exact(f"$.spec.{path}")
+        return found.exact(f"$.{path}") if line is None else line
+
+
+def read_slo_file(file: str, node_labels: Mapping[str, str]) -> SloFile:
+    """Raises ConfigErrors for a file that cannot be read at all."""
+    document, lines = read_document(file)
+    spec, problems = load_slo_partly(document, node_labels)
+    errors = tuple(
+        ConfigError(file, p.path, p.message, lines().find(p.path), p.nearest) for p in problems
+    )
+    return SloFile(file, spec, errors, lines)
+
+
 def read_document(file: str) -> tuple[Any, Callable[[], Lines]]:
     """The tree of a YAML or JSON file, and what tells the lines of its keys. Raises
     ConfigErrors."""
     data = read_bytes(file)
     try:
         if data.lstrip()[:1] == b"{":
-            return parse_json(data), partial(_json_lines, data.decode())
+            return parse_json(data), cache(partial(_json_lines, data.decode()))
         tree, lines = _parse_yaml(data.decode())
         return tree, lambda: lines
     except UnicodeDecodeError as error:
@@ -45,7 +80,9 @@ def read_document(file: str) -> tuple[Any, Callable[[], Lines]]:
 def read_bytes(file: str) -> bytes:
     """The content of a configuration file. Raises ConfigErrors."""
     try:
-        with open(file, "rb") as stream:
+        with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                raise ConfigErrors([ConfigError(file, "", "is not a regular file")])
             data = stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise unreadable(file, error) from None
@@ -105,8 +142,8 @@ class _Builder:
 
         line = node.start_mark.line + 1
         self._nodes += 1
-        if self._nodes > MAX_NODES or depth > MAX_DEPTH:
-            raise _YamlError(f"more than {MAX_NODES} values or {MAX_DEPTH} levels", line)
+        if self._nodes > MAX_NODES or depth > JSON_DEPTH:
+            raise _YamlError(f"more than {MAX_NODES} values or {JSON_DEPTH} levels", line)
         if not isinstance(node, yaml.ScalarNode) and node.tag not in _PLAIN_TAGS:
             raise _YamlError(f"the tag {node.tag} has no meaning here", line)
         if isinstance(node, yaml.SequenceNode):

@@ -101,6 +101,13 @@ class GpuEnvTable(HookTable, frozen=True):
     hami_library: Annotated[str, about("HAMi-core library on this node.")] = (
         "/usr/local/vgpu/libvgpu.so"
     )
+    on_missing: Annotated[
+        Literal["tell", "evict"],
+        about(
+            "What to do about a container that started while nobody could be asked and sees GPUs "
+            'that are not its own: "tell", or "evict" its pod once, where that may be evicted.'
+        ),
+    ] = "tell"
 
 
 class NetworkQosTable(HookTable, frozen=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.decision.why import Why
 from koordlet.report.decisions import Kind, Record
@@ -42,4 +43,4 @@ def hear(heard: Heard, wake: Wake, now: float) -> Record | None:
         text += f" ({heard.untold} more times since the last such record)"
     heard.told_time, heard.untold = now, 0
     why = Why(f"alarm.{wake.kind}", text)
-    return Record(now, Kind.ALARM, "alarms", why, cgroup=wake.source)
+    return Record(now, Kind.ALARM, "alarms", why, cgroup=shown(wake.source))

@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from koordlet.daemon.engine import Engine
-from koordlet.decision.answer import Combined
+from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Wake, WakeKind
-from koordlet.decision.strategy import Level, Stage, Subject
+from koordlet.decision.strategy import Hook, Level, Stage, Subject
+from koordlet.hooks import delivery
+from koordlet.hooks.combine import combine
 from koordlet.qos import cpu_burst
 from koordlet.qos.cpu_burst_resize import make_room
+from koordlet.report import metrics
+from koordlet.report.decisions import answer_records
 from koordlet.state.merge import bare_id
 from koordlet.state.told import ToldSource
 
@@ -48,7 +52,7 @@ class Asked:
         known = self._engine.parts.state.asked(origin, pod)
         if known is None:
             return Combined()
-        return self._engine.answer(origin, stage, Subject(Level.POD, known.cgroup, pod=known))
+        return self._answer(origin, stage, Subject(Level.POD, known.cgroup, pod=known))
 
     def container(
         self, origin: str, stage: Stage, pod: PodFacts, container: ContainerFacts
@@ -67,11 +71,56 @@ class Asked:
         if known is None or found is None:
             return Combined()
         subject = Subject(Level.CONTAINER, found.cgroup, pod=known, container=found)
-        combined = self._engine.answer(origin, stage, subject)
+        combined = self._answer(origin, stage, subject)
         if stage is Stage.UPDATE_CONTAINER:
             self._make_room(origin, known, found, combined)
         if stage in _CARRIES_VALUES and container.id:
             self._answered(origin, container.id, combined)
+        return combined
+
+    def _answer(self, origin: str, stage: Stage, subject: Subject) -> Combined:
+        """What a runtime gets for ``subject``; the pod's own values are in force afterwards. In
+        observe mode, and of hooks that are paused, it gets nothing; the decision log says what it
+        would have got.
+
+        Raises HookFailedError where the configuration wants that.
+        """
+        engine, parts = self._engine, self._engine.parts
+        snapshot = engine.snapshot(Wake(WakeKind.ASKED, f"{origin} {stage}"))
+        started = parts.host.monotonic()
+
+        def heard(hook: str, success: bool) -> None:
+            nonlocal started
+            ended = parts.host.monotonic()
+            labels = (hook, stage, "success" if success else "fail")
+            parts.metrics.observe(
+                metrics.RUNTIME_HOOK_INVOKED_DURATION, 1000 * (ended - started), labels
+            )
+            started = ended
+
+        answering: list[Hook] = []
+        showing: list[Hook] = []
+        for hook in engine.hooks:
+            is_shown = engine.only_shows(hook.name, subject.cgroup)
+            (showing if is_shown else answering).append(hook)
+        shown = combine(showing, subject, snapshot, stage, heard)
+        combined = combine(answering, subject, snapshot, stage, heard)
+        if stage is Stage.CREATE_CONTAINER:
+            combined = delivery.startable(combined, snapshot.in_force)
+        for owner, note in (*combined.notes, *shown.notes):
+            engine.tell_notes(engine.runs[owner], (note,), snapshot, others_stand=True)
+        for owner, error in (*combined.failed, *shown.failed):
+            engine.runs[owner].failed(snapshot.time, error, parts.problems)
+        wrong = (*combined.refused, *combined.failed)
+        if wrong and engine.loaded.config.hooks.failure_policy == "Fail":
+            raise HookFailedError("; ".join(f"{hook}: {why}" for hook, why in wrong))
+        if subject.level is Level.CONTAINER:
+            for each, observing in ((combined, False), (shown, True)):
+                for record in answer_records(each, subject, snapshot, observing=observing):
+                    parts.tell(record)
+        elif stage is Stage.RUN_POD_SANDBOX:
+            for each in (combined, shown):
+                engine.amend(delivery.plans(subject, each), snapshot)
         return combined
 
     def _make_room(self, origin: str, pod: Pod, container: Container, answer: Combined) -> None:

@@ -10,6 +10,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod
 from koordlet.hooks.core_sched import reference_name
 from koordlet.report import metrics as r
+from koordlet.report.registry import Metrics
 
 _STATUS = {
     Result.WRITTEN: "succeeded",
@@ -19,7 +20,7 @@ _STATUS = {
 }
 
 
-def count(metrics: r.Metrics, outcome: Outcome) -> None:
+def count(metrics: Metrics, outcome: Outcome) -> None:
     """What became of the cookies of one cgroup. One that goes back counts for the group it left."""
     status = _STATUS.get(outcome.result)
     if outcome.resource is not Resource.CORE_SCHED_GROUP or status is None:
@@ -29,7 +30,7 @@ def count(metrics: r.Metrics, outcome: Outcome) -> None:
 
 
 def publish(
-    metrics: r.Metrics,
+    metrics: Metrics,
     settings: Iterable[Setting],
     owners: Mapping[str, tuple[Pod, Container]],
     cookies: Mapping[str, int],

@@ -7,27 +7,29 @@ and a test drives it on the fake kernel with time of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 import msgspec
 import structlog
 
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.reclaim import Reclaimer
-from koordlet.actuator.restore import RestoreReport, restore, together
+from koordlet.actuator.restore import RestoreReport
 from koordlet.config.load import Loaded
-from koordlet.daemon import cookies, options
+from koordlet.daemon import cookies, options, unlabelled
 from koordlet.daemon.alarms import Heard, hear
 from koordlet.daemon.evictions import Evictions
 from koordlet.daemon.machine import Machine, read_machine
-from koordlet.daemon.news import News
-from koordlet.daemon.parts import Parts, journal_path, node_name
+from koordlet.daemon.missed import MissedAdjustments
+from koordlet.daemon.news import News, log_given_up
+from koordlet.daemon.parts import Parts, node_name
+from koordlet.daemon.pausing import Pausing, PutBack
 from koordlet.daemon.reclaims import Reclaims
-from koordlet.daemon.runs import Runs, summary
+from koordlet.daemon.runs import Runs, first_of, summary, text_of
 from koordlet.daemon.standings import Standings
 from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.daemon.traffic import want_of
-from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.snapshot import (
     Capability,
@@ -38,16 +40,14 @@ from koordlet.decision.snapshot import (
     WakeKind,
     with_planned,
 )
-from koordlet.decision.strategy import Hook, Level, Stage, Strategy, Subject
+from koordlet.decision.strategy import Hook, Strategy
 from koordlet.decision.why import Why
-from koordlet.hooks import delivery
-from koordlet.hooks.combine import combine
 from koordlet.hooks.reconcile import Pass, run
-from koordlet.kernel.proc import boot_id
+from koordlet.pause.model import Pause, Scope
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record, answer_records, record_of
+from koordlet.report.decisions import Kind, Record, record_of
 from koordlet.state.applications import specs_of_slo
-from koordlet.state.node import node_of, refused
+from koordlet.state.node import NodeOptions, node_of, refused
 from koordlet.state.snapshot import take
 
 log = structlog.get_logger()
@@ -79,11 +79,14 @@ class Engine:
         self._hooks_due = -math.inf
         self._hooks_pass: Pass | None = None
         self._node: tuple[tuple[object, ...], Node] | None = None
+        self._told = NodeOptions("")
         # What an earlier run had set and this one has switched off goes back at the first tick.
         self._given_up = {entry.owner for entry in parts.journal.entries.values()}
-        self._news = News(parts.events)
+        self._news = News(parts)
+        self.pausing = Pausing(parts, lambda outcome: self.heard(outcome))
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
-        self.evictions = Evictions(parts, loaded)
+        self.evictions = Evictions(parts, loaded, self.pausing.pauses)
+        self.missed = MissedAdjustments(parts)
         self.reclaims = Reclaims(reclaimer, parts.metrics, parts.tell)
         self.reconfigure(loaded)
 
@@ -93,10 +96,14 @@ class Engine:
         Raises CannotStartError, with nothing changed, when it asks to write and another daemon
         does so already.
         """
+        observed = self.observing
         self.parts.adapt(loaded.config)
         self.evictions.adapt(loaded)
         self.loaded = loaded
         config = loaded.config
+        self._told = options.node_options(config, node_name(config), self._told.told)
+        if observed != self.observing:
+            self._news.mode(loaded)
         self.strategies = options.enabled_strategies(config)
         self.hooks = options.enabled_hooks(config)
         wanted = {s.name: "strategy" for s in self.strategies}
@@ -118,21 +125,35 @@ class Engine:
     def observing(self) -> bool:
         return self.parts.observing
 
-    def restore(self, *, dry_run: bool) -> RestoreReport:
-        """Every original back. Without ``dry_run`` nothing is written afterwards until a restart
-        or a reload: the next tick would only undo it.
+    def pause(self, pauses: Sequence[Pause], *, force: bool = False) -> PutBack:
+        """What they cover goes back now and is only shown until they end; evictions take no
+        further step. Raises CannotStartError in observe mode while another daemon holds the
+        journal."""
+        found = self.pausing.begin(pauses, force=force)
+        self.reclaims.stop(self.runs)
+        self.evictions.abandon()
+        self._hooks_due = -math.inf
+        return found
+
+    def resume(self, scopes: Iterable[Scope], by: str) -> tuple[Pause, ...]:
+        """Those that have ended. What they covered is decided anew at once."""
+        ended = self.pausing.end(scopes, by)
+        self._hooks_due = -math.inf
+        self.parts.callbacks.on_change()
+        return ended
+
+    def restore(self, *, dry_run: bool, force: bool = False, by: str = "somebody") -> RestoreReport:
+        """Every original back. Without ``dry_run`` everything is paused: the next tick would only
+        undo it. ``force``: see ``actuator.restore``.
 
         Raises CannotStartError in observe mode while another daemon holds the journal, OSError
         where it cannot be read.
         """
-        parts = self.parts
-        now, time = parts.host.monotonic(), parts.host.time()
-        if not dry_run:
-            return parts.restore_all(now=now, time=time)
-        boot = boot_id(parts.host, parts.config.paths.proc_root)
-        path = journal_path(parts.config)
-        found = restore(parts.knobs, path, boot_id=boot, now=now, time=time, dry_run=True)
-        return together(found, parts.traffic.restore(time, dry_run=True))
+        if dry_run:
+            return self.parts.would_restore(force=force)
+        time = self.parts.host.time()
+        everything = Pause(Scope(), time, by, reason="koordlet restore")
+        return self.pause((everything,), force=force).report
 
     def set_capabilities(self, found: Sequence[Capability]) -> None:
         self.parts.capabilities = {capability.feature: capability for capability in found}
@@ -142,6 +163,7 @@ class Engine:
         """The slow safety net: list everything again, follow hotplug and late triggers."""
         parts = self.parts
         parts.state.rescan()
+        parts.inspect()
         self._set_slo_applications()
         known = Machine(parts.topology, parts.memory_bytes, parts.hardware)
         parts.topology, parts.memory_bytes, parts.hardware = read_machine(
@@ -166,19 +188,23 @@ class Engine:
         elif wake.kind is not WakeKind.CHANGE:
             parts.runner.refresh(URGENT, node, pods, applications)
         self._wake = wake
+        if self.pausing.turn():
+            self._hooks_due = -math.inf
         snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
         self._news.collectors(snapshot.time, parts.runner.health())
-        plans = [Plan(owner) for owner in sorted(self._given_up)]
-        self._given_up = set()
+        given_up, self._given_up = self._given_up, set()
+        plans = [Plan(owner) for owner in sorted(given_up)]
         plans += self._run_strategies(snapshot)
         plans += self._run_hooks(snapshot)
         if plans:
-            parts.actuator.apply(plans, now=snapshot.now, time=snapshot.time)
+            outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)
+            log_given_up(given_up, outcomes)
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
+        self._news.conflicts(snapshot.now, snapshot.time)
         self.standings.follow(self, snapshot.time)
         if wake.kind is WakeKind.TICK:
             parts.decisions.flush()
@@ -215,14 +241,14 @@ class Engine:
             parts.hardware,
         )
         if self._node is None or self._node[0] != about:
-            told = options.node_options(config, node_name(config))
-            node = node_of(told, *about[1:])
+            node = node_of(self._told, *about[1:])
             offered = options.allocatable(config)
             v1 = parts.cgroups.layout.v1
             node = msgspec.structs.replace(
                 node,
                 allocatable=offered,
                 quotas_nest="cpu" in v1,
+                cpusets_nest="cpuset" in v1,
                 io_limits_are_flat="blkio" in v1,
             )
             self._node = about, node
@@ -230,56 +256,21 @@ class Engine:
 
     def faults(self) -> tuple[Fault, ...]:
         """Everything that was refused and still stands: of the node, of pods, of sources."""
-        config = self.loaded.config
-        node = refused(options.node_options(config, node_name(config)))
-        return (*node, *self.parts.state.faults())
-
-    def answer(self, origin: str, stage: Stage, subject: Subject) -> Combined:
-        """What a runtime gets for ``subject``; the pod's own values are in force afterwards. In
-        observe mode it gets nothing, and what it would have got is told.
-
-        Raises HookFailedError where the configuration wants that.
-        """
-        parts = self.parts
-        snapshot = self.snapshot(Wake(WakeKind.ASKED, f"{origin} {stage}"))
-        started = parts.host.monotonic()
-
-        def heard(hook: str, success: bool) -> None:
-            nonlocal started
-            ended = parts.host.monotonic()
-            labels = (hook, stage, "success" if success else "fail")
-            parts.metrics.observe(
-                metrics.RUNTIME_HOOK_INVOKED_DURATION, 1000 * (ended - started), labels
-            )
-            started = ended
-
-        combined = combine(self.hooks, subject, snapshot, stage, heard)
-        if stage is Stage.CREATE_CONTAINER and not self.observing:
-            combined = delivery.startable(combined, snapshot.in_force)
-        for owner, note in combined.notes:
-            self._tell_notes(self.runs[owner], (note,), snapshot, others_stand=True)
-        for owner, error in combined.failed:
-            self.runs[owner].failed(snapshot.time, error, parts.problems)
-        wrong = (*combined.refused, *combined.failed)
-        if wrong and not self.observing and self.loaded.config.hooks.failure_policy == "Fail":
-            raise HookFailedError("; ".join(f"{hook}: {why}" for hook, why in wrong))
-        if subject.level is Level.CONTAINER:
-            for record in answer_records(combined, subject, snapshot, observing=self.observing):
-                parts.tell(record)
-        elif stage is Stage.RUN_POD_SANDBOX:
-            self.amend(delivery.plans(subject, combined), snapshot)
-        return Combined() if self.observing else combined
+        return (*refused(self._told), *self.parts.state.faults())
 
     def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """Write what an answer needs, before it is given."""
         self._wake = snapshot.wake
-        self.parts.actuator.amend(plans, now=snapshot.now, time=snapshot.time)
+        self.pausing.amend(plans, now=snapshot.now, time=snapshot.time)
 
     def heard(self, outcome: Outcome) -> None:
         """The actuator's audit: something was written, or an outcome changed."""
-        record = record_of(outcome, _wake_text(self._wake))
+        record = record_of(outcome, self._wake.title)
         self.parts.metrics.inc(metrics.DECISIONS, (outcome.owner, outcome.result))
         cookies.count(self.parts.metrics, outcome)
+        self._news.heard(outcome)
+        if outcome.written is not None:
+            self.parts.runner.wrote(outcome.cgroup, outcome.resource)
         self.parts.tell(record)
 
     def alarmed(self, wake: Wake) -> None:
@@ -302,12 +293,25 @@ class Engine:
                 continue
             runs = self.runs[strategy.name]
             try:
-                decision = strategy.decide(snapshot, runs.memory)
+                decision = strategy.decide(self._seen_by(strategy.name, snapshot), runs.memory)
                 plans.append(self._took(runs, decision, snapshot))
             except Exception as error:  # the isolation boundary: one strategy, whatever it raised
                 plans.append(self._failed(runs, snapshot, error))
-            snapshot = with_planned(snapshot, plans[-1])
+            if not self.only_shows(strategy.name):
+                snapshot = with_planned(snapshot, plans[-1])
         return plans
+
+    def only_shows(self, owner: str, cgroup: str = "") -> bool:
+        """Whether what ``owner`` wants of ``cgroup`` is not carried out; without one: nothing that
+        it wants is."""
+        return self.observing or self.pausing.covering(owner, cgroup) is not None
+
+    def _seen_by(self, owner: str, snapshot: Snapshot) -> Snapshot:
+        """Who is paused must not count on evictions of its own."""
+        if self.observing or self.pausing.whole(owner) is None:
+            return snapshot
+        evicting = msgspec.structs.replace(snapshot.evicting, observing=True)
+        return msgspec.structs.replace(snapshot, evicting=evicting)
 
     def _run_hooks(self, snapshot: Snapshot) -> list[Plan]:
         due = snapshot.now >= self._hooks_due or snapshot.wake.kind is WakeKind.CHANGE
@@ -319,53 +323,60 @@ class Engine:
         self._hooks_pass = run(self.hooks, snapshot, self._hooks_pass)
         took_ms = 1000 * (self.parts.host.monotonic() - started)
         self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_ms)
-        self.wanted = self._hooks_pass.decisions
-        failed = {hook: _first(each) for hook, each in self._hooks_pass.failed.items()}
+        wanted = self._hooks_pass.decisions
+        self.wanted = tuple(
+            msgspec.structs.replace(each, plan=self.pausing.carried(each.plan)) for each in wanted
+        )
+        failed = {hook: first_of(each) for hook, each in self._hooks_pass.failed.items()}
         failed |= self._divide_traffic(snapshot)
-        return [
+        plans = [
             self._took(self.runs[hook.name], decision, snapshot, failed.get(hook.name, ""))
-            for hook, decision in zip(self.hooks, self.wanted, strict=True)
+            for hook, decision in zip(self.hooks, wanted, strict=True)
         ]
+        return self.missed.take(self._hooks_pass.creations, plans, snapshot, self.loaded.config)
 
     def _divide_traffic(self, snapshot: Snapshot) -> dict[str, str]:
         """What the network hook raised. What it had divided stays as it is then."""
         try:
             want = want_of(snapshot, self.loaded.config, observe=self.observing)
+            want = self.pausing.traffic(want)
         except Exception as error:  # the isolation boundary: one hook, whatever it raised
             if not self.runs[TRAFFIC].error:
                 log.error("decision failed", owner=TRAFFIC, exc_info=error)
-            return {TRAFFIC: _text(error)}
+            return {TRAFFIC: text_of(error)}
         self.parts.traffic.want(want)
         return {}
 
     def _took(self, runs: Runs, decision: Decision, snapshot: Snapshot, error: str = "") -> Plan:
         """``error``: what was raised for a part of it."""
         self.parts.metrics.publish(runs.name, decision.gauges)
-        self.reclaims.took(runs.name, decision, snapshot.time, observing=self.observing)
+        decision = unlabelled.spared(decision, self.parts.state.awaiting)
+        shown = partial(self.only_shows, runs.name)
+        self.reclaims.took(runs.name, decision, snapshot.time, shown)
         runs.memory = decision.memory
         runs.ran(snapshot.time, error or summary(decision), waits=decision.plan.keep_all)
         if error:
             runs.failed(snapshot.time, error, self.parts.problems)
         else:
             runs.worked(self.parts.problems)
-        self._tell_notes(runs, decision.notes, snapshot)
+        self.tell_notes(runs, decision.notes, snapshot)
         return decision.plan
 
     def _failed(self, runs: Runs, snapshot: Snapshot, error: Exception) -> Plan:
         """A defect of ours: what the owner had set stays, and the text says where to look."""
-        text = _text(error)
+        text = text_of(error)
         runs.ran(snapshot.time, text)
         runs.failed(snapshot.time, text, self.parts.problems)
-        if self._tell_notes(runs, (Why(f"{runs.name}.failed", text),), snapshot):
+        if self.tell_notes(runs, (Why(f"{runs.name}.failed", text),), snapshot):
             log.error("decision failed", owner=runs.name, exc_info=error)
         return Plan(runs.name, keep_all=True)
 
-    def _tell_notes(
+    def tell_notes(
         self, runs: Runs, notes: Sequence[Why], snapshot: Snapshot, *, others_stand: bool = False
     ) -> bool:
         """Record what is new; False when nothing was."""
         news = runs.news(notes, snapshot.now, others_stand=others_stand)
-        wake = _wake_text(snapshot.wake)
+        wake = snapshot.wake.title
         for note in news:
             self.parts.tell(Record(snapshot.time, Kind.NOTE, runs.name, note, wake=wake))
         return bool(news)
@@ -384,17 +395,5 @@ class Engine:
         for key in self.alarms_heard.keys() - watched:
             del self.alarms_heard[key]
         self._news.workloads(now, pods, applications)
-        self._news.faults(now, self.faults())
+        self._news.faults(parts.host.monotonic(), now, self.faults())
         parts.runner.follow(pods, applications)
-
-
-def _wake_text(wake: Wake) -> str:
-    return f"{wake.kind} {wake.source}".strip()
-
-
-def _text(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
-
-
-def _first(errors: Sequence[str]) -> str:
-    return errors[0] if len(errors) == 1 else f"{errors[0]} (and {len(errors) - 1} times more)"

@@ -6,24 +6,29 @@ import asyncio
 import importlib
 import math
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+import msgspec
 import structlog
 
 from koordlet.actuator import evict_journal
-from koordlet.actuator.evict import Attempt, Evictor, EvictOutcome, EvictResult
+from koordlet.actuator.evict import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict_journal import Begun
-from koordlet.actuator.evict_ways import EvictionApi, Progress, Terminate
+from koordlet.actuator.evict_ways import Attempt, EvictionApi, Progress, Terminate
 from koordlet.collectors.pods import PodsCollector
 from koordlet.config.load import Loaded
-from koordlet.daemon.options import evict_policies
+from koordlet.daemon import missed
+from koordlet.daemon.options import enabled_strategies, evict_policies
 from koordlet.daemon.parts import Parts, runtime_socket
-from koordlet.decision.plan import Plan, VictimKind
-from koordlet.decision.snapshot import Evicting, EvictPolicy, Snapshot
+from koordlet.decision.names import shown
+from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
+from koordlet.decision.snapshot import Application, Evicting, EvictPolicy, Pod, Snapshot
 from koordlet.decision.why import Why
 from koordlet.kernel import kill, units
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc import boot_id
+from koordlet.pause.pauses import Pauses
+from koordlet.qos.evict_round import objection
 from koordlet.report import metrics
 from koordlet.report.decisions import Kind, Record
 
@@ -45,8 +50,9 @@ class Evictions:
     """``carry_out`` begins and returns at once; the rest is done in small steps beside the loop's
     other work, or, where no loop runs, by the ticks alone."""
 
-    def __init__(self, parts: Parts, loaded: Loaded) -> None:
+    def __init__(self, parts: Parts, loaded: Loaded, pauses: Pauses) -> None:
         self._parts = parts
+        self._pauses = pauses
         paths = loaded.config.paths
         self._evictor = Evictor(
             parts.host,
@@ -60,11 +66,14 @@ class Evictions:
             path=os.path.join(paths.state_dir, evict_journal.FILE_NAME),
             boot_id=boot_id(parts.host, paths.proc_root),
             heard=self._heard,
+            objection=self._objection,
             proc_root=paths.proc_root,
         )
         self._task: asyncio.Task[None] | None = None
         self._shown: dict[tuple[str, str, str], float] = {}
         self._loaded = loaded
+        self._snapshot: Snapshot | None = None
+        """That of the last tick; what may have changed since is put into it before each use."""
         self._looked_s = -math.inf
         self._observed_s: dict[str, float] = {}
         self._unsafe: set[str] = set()
@@ -94,10 +103,21 @@ class Evictions:
         return Evicting(
             terminating=evictor.terminating(),
             ended=evictor.ended(),
-            failed=evictor.failed(),
+            failed={**evictor.failed(), **self._left_alone()},
             policies=self._policies(),
             observing=self._parts.observing,
         )
+
+    def _left_alone(self) -> dict[Victim, str]:
+        """Who is in a paused cgroup: others must go in their place."""
+        if not self._pauses.current:
+            return {}
+        state, found = self._parts.state, {}
+        for victim, cgroup in _everybody(state.pods(), state.applications()):
+            pause = self._pauses.covering("", cgroup)
+            if pause is not None and not pause.scope.is_whole:
+                found[victim] = f"{pause.scope.title} is {pause.text}"
+        return found
 
     def owners(self) -> set[str]:
         """Whose evictions are on their way, or in observe mode would have been lately."""
@@ -137,15 +157,16 @@ class Evictions:
 
     def carry_out(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """At each tick: what the plans ask for, and a step of what is on its way."""
-        observing = self._parts.observing
+        observing, self._snapshot = self._parts.observing, snapshot
         if observing:
             self._waiting = True
             self._evictor.forget()
+        self.abandon()
         self._evictor.step()
         for plan in plans:
             if plan.evictions:
                 self._observed_s[plan.owner] = snapshot.now
-                self._evictor.take(plan.owner, plan.evictions, snapshot, observing=observing)
+                self._begin(plan, snapshot, observing=observing)
         self._sweep(snapshot.time)
         if self._evictor.problem:
             self._parts.problems["evictions"] = self._evictor.problem
@@ -158,10 +179,49 @@ class Evictions:
                 return
             self._task = loop.create_task(self._keep_on(), name="evictions")
 
+    def abandon(self) -> None:
+        """Take no further step where a pause has come since they began."""
+
+        def held(begun: Begun) -> str:
+            pause = self._pauses.covering(begun.owner, begun.cgroup)
+            return pause.text if pause is not None else ""
+
+        self._evictor.abandon(held)
+
+    def _begin(self, plan: Plan, snapshot: Snapshot, *, observing: bool) -> None:
+        cgroups = dict(_everybody(snapshot.pods, snapshot.applications))
+        parts: dict[bool, list[Eviction]] = {False: [], True: []}
+        for each in plan.evictions:
+            paused = self._pauses.covering(plan.owner, cgroups.get(each.victim, "")) is not None
+            parts[observing or paused].append(each)
+        for is_shown, evictions in parts.items():
+            if evictions:
+                self._evictor.take(plan.owner, evictions, snapshot, observing=is_shown)
+
     async def _keep_on(self) -> None:
         while self._evictor.busy and not self._parts.observing:
             await asyncio.sleep(STEP_S)
             self._evictor.step()
+
+    def _objection(self, begun: Begun) -> str | None:
+        """Why it must not go on, by what is configured and known of the victim right now."""
+        if self._snapshot is None:
+            return None
+        parts, config = self._parts, self._loaded.config
+        replace = msgspec.structs.replace
+        now = replace(
+            self._snapshot,
+            slo=self._loaded.slo,
+            pods=parts.state.pods(),
+            applications=parts.state.applications(),
+            sources_synced=parts.state.synced,
+            evicting=replace(self._snapshot.evicting, policies=evict_policies(config)),
+        )
+        if begun.feature == missed.FEATURE:
+            return missed.objection(config, now, begun.victim)
+        if begun.owner not in {each.name for each in enabled_strategies(config)}:
+            return f"{begun.owner} is switched off"
+        return objection(now, begun.victim, begun.feature)
 
     def _heard(self, outcome: EvictOutcome) -> None:
         begun, parts = outcome.begun, self._parts
@@ -184,7 +244,7 @@ class Evictions:
                 kind=Kind.EVICTION,
                 owner=begun.owner,
                 why=Why(begun.why.rule, text, begun.why.inputs),
-                cgroup=begun.cgroup,
+                cgroup=shown(begun.cgroup),
                 result=outcome.result,
                 detail=outcome.text,
             )
@@ -204,10 +264,20 @@ class Evictions:
         self._shown[labels] = outcome.time
 
     def _sweep(self, time: float) -> None:
-        for labels, shown in tuple(self._shown.items()):
-            if time - shown > DETAIL_S:
+        for labels, shown_s in tuple(self._shown.items()):
+            if time - shown_s > DETAIL_S:
                 del self._shown[labels]
                 self._parts.metrics.scalars[metrics.POD_EVICTION_DETAIL].pop(labels, None)
+
+
+def _everybody(
+    pods: Iterable[Pod], applications: Iterable[Application]
+) -> Iterator[tuple[Victim, str]]:
+    """Everybody with his cgroup."""
+    for pod in pods:
+        yield Victim(VictimKind.POD, pod.uid), pod.cgroup
+    for application in applications:
+        yield Victim(VictimKind.APPLICATION, application.name), application.cgroup
 
 
 _TOLD = {

@@ -10,11 +10,13 @@ import structlog
 
 from koordlet import __version__
 from koordlet.actuator.journal import Journal
+from koordlet.actuator.restore import restore_all, together
 from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.guard import Guard
+from koordlet.daemon.news import log_restored
 from koordlet.daemon.parts import Callbacks, CannotStartError, build
 from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
@@ -33,6 +35,8 @@ from koordlet.report.health import Health
 log = structlog.get_logger()
 
 CONFIG_LOOK_S = 2.0
+RUNTIME_LOOK_S = 2.0
+"""Between two looks for the socket of a runtime, until there is one."""
 STORE_MAINTAIN_S = 5.0
 STALE_TICKS = 10
 """Alive means that the last tick ended at most this many intervals ago."""
@@ -83,7 +87,11 @@ class Daemon:
         self._guard.run("rescan", self.engine.rescan)
         self._guard.run("tick", self.engine.tick)
         tasks = [asyncio.create_task(part) for part in self._beside()]
-        self._tell(Kind.LIFECYCLE, "koordlet", f"koordlet {__version__} started")
+        self._tell(
+            Kind.LIFECYCLE,
+            "koordlet",
+            f"koordlet {__version__} started, mode {self._config.daemon.mode}",
+        )
         try:
             await self._stopping.wait()
         finally:
@@ -165,6 +173,7 @@ class Daemon:
             self._every("alarms", lambda: parts.alarms.options.sample_interval_s, self._sample),
             self._every("rescan", lambda: self._config.sources.rescan_seconds, self.engine.rescan),
             self._every("configuration", lambda: CONFIG_LOOK_S, self._look_at_files),
+            self._every("runtime", lambda: RUNTIME_LOOK_S, parts.find_runtime),
             self._maintain_store(),
         ]
         watchdog_s = self._notifier.watchdog_s
@@ -185,6 +194,8 @@ class Daemon:
 
     def _tick(self) -> None:
         self.engine.tick()
+        if self.parts.state.awaiting and self.parts.cri is not None:
+            self.parts.cri.refresh()
         self.runtimes.push()
         summary = self.views.summary()
         if summary != self._summary:
@@ -266,8 +277,10 @@ class Daemon:
 
         def restore() -> None:
             if self._config.daemon.on_stop == "restore" and not parts.observing:
-                parts.actuator.restore_all(now=self._host.monotonic(), time=self._host.time())
-                parts.traffic.restore(self._host.time())
+                now, time = self._host.monotonic(), self._host.time()
+                found = restore_all(parts.actuator, parts.knobs, parts.journal, now=now, time=time)
+                found = together(found, parts.traffic.restore(time))
+                log_restored(found, why='daemon.on_stop = "restore"')
 
         await self._guard.run_async("servers", servers)
         await self._guard.run_async("hook server", self.runtimes.stop)

@@ -9,17 +9,18 @@ from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.nri.updates import why_not
 from koordlet.report import metrics as r
-from koordlet.report.metrics import Metrics
+from koordlet.report.registry import Histogram, Metrics
 
 
-def nri_view(status: Status, now: float) -> NriView:
-    """``now``: unix seconds."""
+def nri_view(status: Status, now: float, *, awaited: bool) -> NriView:
+    """``now``: unix seconds. ``awaited``: see NriView."""
     waits = status.phase is not Phase.CONNECTED and status.next_attempt_at is not None
     connected = status.phase is Phase.CONNECTED
     no_push = why_not(status.runtime_name, status.nri_version) if connected else ""
     return NriView(
         enabled=True,
         connected=connected,
+        awaited=awaited,
         phase=status.phase,
         socket=status.socket,
         since=status.since,
@@ -66,6 +67,6 @@ def publish_nri(metrics: Metrics, status: Status) -> None:
     metrics.set(r.NRI_RECONNECTS, max(0, status.sessions - 1))
     metrics.replace(r.NRI_EVENTS, {(event,): n for event, n in status.events.items()})
     metrics.histograms[r.NRI_HANDLER_DURATION] = {
-        (method,): r.Histogram(list(each.counts), each.sum_ms)
+        (method,): Histogram(list(each.counts), each.sum_ms)
         for method, each in status.durations.items()
     }

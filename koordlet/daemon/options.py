@@ -10,6 +10,7 @@ from koordlet.hooks import HookOptions, hooks
 from koordlet.hooks.cpu_qos import CpuQosOptions
 from koordlet.hooks.cpuset import CpusetOptions
 from koordlet.hooks.gpu import GpuEnvOptions
+from koordlet.protocol.annotations import NodeKeys
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.resources import CPU
 from koordlet.qos import STRATEGIES, cpu_evict, memory_evict
@@ -41,7 +42,8 @@ def _application_spec(application: Application) -> ApplicationSpec:
     )
 
 
-def node_options(config: Config, name: str) -> NodeOptions:
+def node_options(config: Config, name: str, before: NodeKeys | None = None) -> NodeOptions:
+    """``before``: what the node's annotations said last."""
     node = config.node
     return NodeOptions(
         name=name,
@@ -52,6 +54,7 @@ def node_options(config: Config, name: str) -> NodeOptions:
         system_qos_cpus=node.system_qos_cpus,
         kubelet_static_policy=node.kubelet_cpu_manager_policy == "static",
         annotations=node.annotations,
+        before=before,
     )
 
 

@@ -9,13 +9,15 @@ import contextlib
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+
+import structlog
 
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
-from koordlet.actuator.restore import RestoreReport, report, together
+from koordlet.actuator.restore import RestoreReport, damage_of, restore, together
 from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
 from koordlet.collectors.standard import collectors
@@ -35,11 +37,12 @@ from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc import boot_id
 from koordlet.qos import STRATEGIES
 from koordlet.report.decisions import DecisionLog, Record
-from koordlet.report.metrics import Metrics
+from koordlet.report.registry import Metrics
 from koordlet.state.alarms import Alarms
 from koordlet.state.applications import ApplicationsSource
 from koordlet.state.cri import CriSource
 from koordlet.state.kubepods import KubepodsSource
+from koordlet.state.labels import bounded
 from koordlet.state.node import Hardware
 from koordlet.state.node_state import NodeState
 from koordlet.state.source import Source
@@ -49,6 +52,9 @@ from koordlet.tsdb.store import Store
 
 NRI_AWAITED_S = 5.0
 RUNTIME_SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
+
+
+log = structlog.get_logger()
 
 
 class CannotStartError(Exception):
@@ -114,6 +120,20 @@ class Parts:
             self.alarms = _alarms(self.host, self.cgroups, config, self.callbacks)
             self.alarms.watch(self.state.pods(), self.state.applications())
 
+    def find_runtime(self) -> None:
+        """The container runtime that has come after the daemon, where it is looked for (``auto``).
+        Within a running event loop."""
+        if self.cri is not None:
+            return
+        self.cri = _cri(self.host, self.cgroups.layout, self.config)
+        if self.cri is not None:
+            log.info("container runtime found", socket=self.cri.socket)
+            self.sources = self.state.sources = _ranked(
+                self.kubepods, self.told, self.cri, self.applications, self.slo_applications
+            )
+            self.cri.start(self.callbacks.on_change)
+            self.callbacks.on_change()
+
     def set_mode(self, *, observing: bool) -> None:
         """From now on write, or only show. Values in force stay as they are, and a journal once
         taken is kept. Raises CannotStartError."""
@@ -124,25 +144,61 @@ class Parts:
             journal = _open_journal(self.host, self.config, observing=False)
         self._act(journal, observing=observing)
 
-    def restore_all(self, *, now: float, time: float) -> RestoreReport:
-        """Every original back, in observe mode as well; afterwards nothing is written any more.
-        Raises CannotStartError while another daemon holds the journal."""
-        held = self.journal
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[tuple[Actuator, Journal]]:
+        """For what must be put back in observe mode too. Raises CannotStartError while another
+        daemon holds the journal."""
+        observing, held = self.observing, self.journal
         self.set_mode(observing=False)
         assert isinstance(self.journal, Journal)
-        outcomes = self.actuator.restore_all(now=now, time=time)
-        found = report(outcomes, self.journal.damaged_lines, other_boot=self.journal.other_boot)
-        found = together(found, self.traffic.restore(time))
-        if held is not self.journal:  # it was only looked at, and is so again
-            self.journal.close()
-            held = load(self.journal.path, _boot(self.host, self.config))
-        self._act(held, observing=True)
-        return found
+        journal = self.journal
+        try:
+            yield self.actuator, journal
+        finally:
+            if held is not journal:  # it was only looked at, and is so again
+                journal.close()
+                held = load(journal.path, _boot(self.host, self.config))
+            if observing:
+                self._act(held, observing=True)
+
+    def would_restore(self, *, force: bool = False) -> RestoreReport:
+        """What would go back. Raises OSError where the journal or the devices cannot be read."""
+        host, time = self.host, self.host.time()
+        boot = boot_id(host, self.config.paths.proc_root)
+        found = restore(
+            self.knobs,
+            journal_path(self.config),
+            boot_id=boot,
+            now=host.monotonic(),
+            time=time,
+            dry_run=True,
+            force=force,
+        )
+        return together(found, self.traffic.restore(time, dry_run=True))
+
+    def shadow(self, audit: Callable[[Outcome], None]) -> Actuator:
+        """An actuator that holds nothing and only says what it would write."""
+        return _actuator(self.knobs, Contents({}), True, self.memory_bytes, audit)
+
+    def inspect(self) -> None:
+        """Look for what nobody tells of: a second tree of pods, and a journal that is no longer
+        what was written to it. The latter is shown until the next start."""
+        self.problems.pop("kubepods", None)
+        if self.kubepods is not None and (text := self.kubepods.problem):
+            self.problems["kubepods"] = text
+        if not isinstance(self.journal, Journal):
+            return
+        try:
+            if text := self.journal.inspect():
+                self.problems["journal"] = text
+        except OSError as error:
+            self.problems["journal"] = f"{self.journal.path} cannot be mended: {error}"
 
     def _act(self, journal: Journal | Contents, *, observing: bool) -> None:
         before = self.actuator.histogram
         self.journal, self.observing = journal, observing
-        self.actuator = _actuator(self.knobs, journal, observing, self.memory_bytes, self.callbacks)
+        audit = self.callbacks.on_outcome
+        self.actuator = _actuator(self.knobs, journal, observing, self.memory_bytes, audit)
         self.actuator.histogram = before
 
 
@@ -178,11 +234,8 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     machine = read_machine(host, paths, problems)
     observing = config.daemon.mode == "observe"
     journal = _open_journal(host, config, observing=observing)
-    if isinstance(journal, Journal) and journal.damaged_lines:
-        problems["journal"] = (
-            f"{journal.path}: {journal.damaged_lines} damaged lines; the original values they told "
-            "of are lost"
-        )
+    if journal.damage:
+        problems["journal"] = f"{journal_path(config)}: {damage_of(journal)}"
     store = Store(
         tsdb_path(config),
         hot_window_s=config.tsdb.hot_window_s,
@@ -191,16 +244,14 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         max_bytes=config.tsdb.max_bytes,
         coarse_step_s=int(config.tsdb.coarse_resolution_s),
     )
-    kubepods = KubepodsSource(host, layout) if config.sources.kubepods else None
+    kubepods = None
+    if config.sources.kubepods:
+        kubepods = KubepodsSource(host, layout, root=config.sources.kubepods_root)
     applications = ApplicationsSource("config", host, cgroups, paths.cgroup_root)
     slo_applications = ApplicationsSource("slo", host, cgroups, paths.cgroup_root)
     told = _told(host, layout, config)
     cri = _cri(host, layout, config)
-    sources: tuple[Source, ...] = tuple(
-        source
-        for source in (kubepods, *told.values(), cri, applications, slo_applications)
-        if source is not None
-    )
+    sources = _ranked(kubepods, told, cri, applications, slo_applications)
     return Parts(
         host=host,
         config=config,
@@ -211,7 +262,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         memory_bytes=machine.memory_bytes,
         hardware=machine.hardware,
         store=store,
-        state=NodeState(sources, callbacks.on_change),
+        state=NodeState(sources, callbacks.on_change, host.monotonic),
         sources=sources,
         kubepods=kubepods,
         applications=applications,
@@ -220,7 +271,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         cri=cri,
         runner=_runner(host, cgroups, store, config),
         alarms=_alarms(host, cgroups, config, callbacks),
-        actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks),
+        actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks.on_outcome),
         journal=journal,
         decisions=DecisionLog(decisions_path(config), config.explain.max_bytes),
         metrics=Metrics(node_name(config)),
@@ -231,10 +282,20 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     )
 
 
-def told_file(host: Host, config: Config, name: str, kind: type[T]) -> ToldFile[T]:
+def _ranked(
+    kubepods: Source | None, told: Mapping[str, ToldSource], cri: Source | None, *others: Source
+) -> tuple[Source, ...]:
+    """Of two that know a field the first counts."""
+    found = (kubepods, *told.values(), cri, *others)
+    return tuple(source for source in found if source is not None)
+
+
+def told_file(
+    host: Host, config: Config, name: str, kind: type[T], admit: Callable[[T], T] | None = None
+) -> ToldFile[T]:
     """What runtimes told, kept over restarts in this boot."""
     path = os.path.join(config.paths.state_dir, f"told-{name}")
-    return ToldFile(path, _boot(host, config), kind)
+    return ToldFile(path, _boot(host, config), kind, admit)
 
 
 def _told(host: Host, layout: Layout, config: Config) -> dict[str, ToldSource]:
@@ -249,7 +310,8 @@ def _told(host: Host, layout: Layout, config: Config) -> dict[str, ToldSource]:
             host,
             layout,
             awaited_s=awaited_s if origin == "nri" else 0.0,
-            file=told_file(host, config, origin, PodFacts),
+            lists=origin == "nri",
+            file=told_file(host, config, origin, PodFacts, bounded),
         )
         for origin, is_on in enabled.items()
         if is_on
@@ -308,14 +370,14 @@ def _actuator(
     journal: Journal | Contents,
     observing: bool,
     memory_bytes: int,
-    callbacks: Callbacks,
+    audit: Callable[[Outcome], None],
 ) -> Actuator:
     return Actuator(
         knobs,
         journal,
         observe=observing,
         ranks=(*STRATEGIES, *(hook.name for hook in hooks())),
-        audit=callbacks.on_outcome,
+        audit=audit,
         memory_bytes=memory_bytes or None,
     )
 

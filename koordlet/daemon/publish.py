@@ -16,7 +16,9 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Wake
 from koordlet.hooks.cpu_pools import be_share_pools, cpus_of, share_pools
 from koordlet.kernel.parse import Pressure
+from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
+from koordlet.report.registry import Histogram
 
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
@@ -160,6 +162,7 @@ def _health(engine: Engine, views: Views) -> None:
         r.TSDB_ON_DISK: not status.tsdb.error,
         r.DECISION_LOG_DROPPED: status.decision_log.dropped,
         r.JOURNAL_ENTRIES: status.journal.entries,
+        r.JOURNAL_DAMAGED: bool(status.journal.damage),
         r.JOURNAL_HEALTHY: status.journal.healthy,
         r.OWN_CPU_CORES: own.cpu_cores,
         r.OWN_RSS_BYTES: own.rss_bytes,
@@ -168,6 +171,10 @@ def _health(engine: Engine, views: Views) -> None:
     }
     for family, value in gauges.items():
         metrics.set(family, float(value))
+    pauses = engine.pausing.pauses.current
+    everything: dict[r.Labels, float] = {(Scope().title,): 0.0}  # there for alerts at any time
+    metrics.replace(r.PAUSED, everything | {(each.scope.title,): 1.0 for each in pauses})
+    metrics.replace(r.VERDICT, {(status.verdict.state,): 1.0})
     metrics.replace(r.BUILD_INFO, {(__version__,): 1.0})
     metrics.replace(r.CAPABILITY, {(c.feature,): float(c.supported) for c in status.capabilities})
     metrics.replace(r.SOURCE_SYNCED, {(s.name,): float(s.synced) for s in status.sources})
@@ -185,7 +192,7 @@ def _health(engine: Engine, views: Views) -> None:
         {(c.name,): c.staleness_s for c in collectors if c.staleness_s is not None},
     )
     histogram = parts.actuator.histogram
-    durations: dict[r.Labels, r.Histogram] = {}
+    durations: dict[r.Labels, Histogram] = {}
     for labels, counts in histogram.counts.items():
-        durations[labels] = r.Histogram(list(counts), histogram.sums_ms[labels])
+        durations[labels] = Histogram(list(counts), histogram.sums_ms[labels])
     metrics.histograms[r.RESOURCE_UPDATE_DURATION] = durations

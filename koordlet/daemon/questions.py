@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from itertools import islice
+
+import msgspec
 
 from koordlet.admin import model as m
 from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.runtime import HooksView
+from koordlet.daemon.absent import PART
 from koordlet.daemon.engine import Engine
 from koordlet.daemon.parts import Parts
 from koordlet.daemon.record import decision_view, event_view
+from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import CATALOGUE, Aggregate
-from koordlet.decision.snapshot import Wake, WakeKind
-from koordlet.hooks import describe, hooks
+from koordlet.decision.names import encodable, meant, shown
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Container, Pod, Snapshot, Wake, WakeKind
+from koordlet.hooks import describe, hooks, missed
 from koordlet.hooks.combine import in_guest
+from koordlet.hooks.describe import Action
+from koordlet.protocol.decode import nearest
+from koordlet.state.node_state import LABELS_AWAITED_S
 from koordlet.tsdb.aggregates import summarise, without_gaps
 
 KNOWN_SHOWN = 8
 LONGEST_WINDOW_S = 366 * 86400.0
+SEARCHED = 500
+"""Names that a mistyped one is compared with."""
 RECORDS_AT_ONCE = 200
 """Some 2 ms; the log may hold fifty thousand, and alarms must not wait for them."""
 
@@ -40,16 +53,22 @@ def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
         )
     meanings = _meanings(parts)
     kind, sought = meanings.get(target, ("", target.strip("/")))
-    found = parts.decisions.explain(sought, limit)
-    if not found and not kind and not _exists(parts, sought):
+    found = parts.decisions.explain(encodable(sought), limit)
+    if not found and not kind:  # a name as a shell completes it, and not as koordlet shows it
+        found = parts.decisions.explain(shown(sought), limit)
+    there = _exists(parts, meant(sought)) or _exists(parts, sought)
+    if not found and not kind and not there:
         owners, known = ", ".join(engine.runs), ", ".join(sorted(meanings)[:KNOWN_SHOWN])
         raise NotFoundError(
             f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
             f"decision; owners: {owners or 'none'}; known: {known or 'no pods and applications'}"
         )
+    matched = f"{kind} in cgroup {sought}" if kind else sought
+    if why := parts.problems.get(f"{PART}{target}", ""):
+        matched += f"; {why}"
     return m.ExplainView(
         target=target,
-        matched=f"{kind} in cgroup {sought}" if kind else sought,
+        matched=matched,
         decisions=tuple(map(decision_view, found)),
     )
 
@@ -66,8 +85,8 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
     applications = {application.name for application in parts.state.applications()}
     pod = pods.get(target) or named.get(target)
     if pod is not None:
-        wanted, matched = describe.of_pod(pod.uid), f"{pod.qos} pod in cgroup {pod.cgroup}"
-        matched = "; ".join(filter(None, (matched, in_guest(pod))))
+        wanted, matched = describe.of_pod(pod.uid), f"{pod.qos} pod in cgroup {shown(pod.cgroup)}"
+        matched = "; ".join(filter(None, (matched, in_guest(pod), _labels_awaited(pod))))
     elif target in applications:
         wanted, matched = describe.of_application(target), "application"
     else:
@@ -77,26 +96,87 @@ def hooks_view(engine: Engine, target: str) -> HooksView:
             f"{known or 'none'}"
         )
     snapshot = engine.snapshot(Wake(WakeKind.TICK))
+    containers = {each.cgroup: each for each in (pod.containers if pod is not None else ())}
     return HooksView(
         target=target,
         matched=matched,
         hooks=rows,
-        actions=describe.actions(engine.hooks, snapshot, wanted),
+        actions=tuple(
+            _beside(engine, action, containers, snapshot)
+            for action in describe.actions(engine.hooks, snapshot, wanted)
+        ),
         faults=pod.faults if pod is not None else (),
     )
+
+
+def _beside(
+    engine: Engine, action: Action, containers: Mapping[str, Container], snapshot: Snapshot
+) -> Action:
+    """With what the cgroup or the container has now."""
+    if action.kind == "setting":
+        value = snapshot.in_force.value(action.cgroup, Resource(action.name))
+        return msgspec.structs.replace(action, has=str(value) if value is not None else None)
+    container = containers.get(action.cgroup)
+    given = engine.missed.given(container) if container is not None else None
+    if container is None or given is None or action.kind not in ("env", "device", "mount"):
+        return action
+    return msgspec.structs.replace(
+        action,
+        has=missed.has(action.kind, action.name, given),
+        missed=engine.missed.missed(container, action.kind, action.name),
+    )
+
+
+def _labels_awaited(pod: Pod) -> str:
+    if not pod.awaits_labels:
+        return ""
+    return f"its labels are not known yet: nothing is set for it for up to {LABELS_AWAITED_S:g} s"
+
+
+def cgroup_of(parts: Parts, name: str) -> str:
+    """The cgroup of a pod or application, or the one with this path; what a path begins with may
+    be the mount point. Raises NotFoundError for one that is not there, InvalidError for the
+    root."""
+    known = _meanings(parts)
+    if name in known:
+        return known[name][1]
+    path = name
+    for root in sorted(parts.cgroups.layout.roots, key=len, reverse=True):
+        if path == root or path.startswith(f"{root}/"):
+            path = path[len(root) :]
+            break
+    path = path.strip("/")
+    if not path:
+        raise InvalidError(f"{name!r} is the root cgroup, that is everything: name nothing for it")
+    if _exists(parts, path):
+        return path
+    likely = nearest(path, _paths(parts, path))
+    meant = f'; did you mean "{likely}"?' if likely else ""
+    raise NotFoundError(f"{name!r} is no cgroup, pod or application{meant}")
+
+
+def _paths(parts: Parts, path: str) -> Iterator[str]:
+    """What somebody may have meant by a path: names, and the cgroups beside it."""
+    for name, (_, cgroup) in islice(_meanings(parts).items(), SEARCHED):
+        yield from (name, cgroup)
+    above = parent(path)
+    with contextlib.suppress(OSError, ValueError):
+        yield from islice(parts.knobs.children(above), SEARCHED)
 
 
 def _meanings(parts: Parts) -> dict[str, tuple[str, str]]:
     """Name -> what it is and its cgroup. An application wins over a pod of the same name."""
     found: dict[str, tuple[str, str]] = {}
     for pod in parts.state.pods():
-        found[pod.uid] = ("pod", pod.cgroup)
+        cgroup = shown(pod.cgroup)
+        found[pod.uid] = ("pod", cgroup)
         if pod.name:
-            found[f"{pod.namespace}/{pod.name}"] = ("pod", pod.cgroup)
+            found[f"{pod.namespace}/{pod.name}"] = ("pod", cgroup)
         for container in pod.containers:
-            found[container.id] = ("container", container.cgroup)
-            found[container.id.rpartition("://")[2]] = ("container", container.cgroup)
-    return found | {a.name: ("application", a.cgroup) for a in parts.state.applications()}
+            inside = shown(container.cgroup)
+            found[container.id] = ("container", inside)
+            found[container.id.rpartition("://")[2]] = ("container", inside)
+    return found | {a.name: ("application", shown(a.cgroup)) for a in parts.state.applications()}
 
 
 def _exists(parts: Parts, cgroup: str) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from koordlet.actuator.reclaim import Reclaimed, Reclaimer
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Decision, Reclaim
 from koordlet.report import metrics
 from koordlet.report.decisions import Kind, Record
-from koordlet.report.metrics import Metrics
+from koordlet.report.registry import Metrics
 
 RESOURCE = "memory.reclaim"
 TELL_S = 60.0
@@ -37,15 +38,25 @@ class Reclaims:
         self._tell = tell
         self._going: dict[tuple[str, str, str], _Going] = {}
 
-    def took(self, owner: str, decision: Decision, time_s: float, *, observing: bool) -> None:
+    def took(
+        self, owner: str, decision: Decision, time_s: float, is_shown: Callable[[str], bool]
+    ) -> None:
         """One decision of ``owner``, and what has ended meanwhile. One that wants nothing, as
-        between two ticks, leaves what was asked for before to the worker."""
+        between two ticks, leaves what was asked for before to the worker. ``is_shown``: whether
+        of this cgroup it is only said what would be reclaimed (``""``: of all of them)."""
         for each in self._reclaimer.ended():
             self._ended(each, time_s)
-        if observing or decision.reclaims:
-            self._reclaimer.take(owner, () if observing else decision.reclaims)
-        for wanted in decision.reclaims if observing else ():
-            self._record(owner, wanted, wanted.size_bytes, "would-reclaim", "", time_s)
+        if decision.reclaims or is_shown(""):
+            carried = tuple(each for each in decision.reclaims if not is_shown(each.cgroup))
+            self._reclaimer.take(owner, carried)
+        for wanted in decision.reclaims:
+            if is_shown(wanted.cgroup):
+                self._record(owner, wanted, wanted.size_bytes, "would-reclaim", "", time_s)
+
+    def stop(self, owners: Iterable[str]) -> None:
+        """Drop what they asked for; a slice under way ends by itself."""
+        for owner in owners:
+            self._reclaimer.take(owner, ())
 
     def _ended(self, each: Reclaimed, time_s: float) -> None:
         result = "refused" if each.error else "reclaimed"
@@ -70,7 +81,7 @@ class Reclaims:
                 _RESULT_KINDS[result],
                 owner,
                 wanted.why,
-                cgroup=wanted.cgroup,
+                cgroup=shown(wanted.cgroup),
                 resource=RESOURCE,
                 wanted=going.untold_bytes,
                 result=result,

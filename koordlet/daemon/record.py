@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from koordlet.actuator.restore import RestoreReport
-from koordlet.admin.model import DecisionView, EventKind, EventView, RestoredView, RestoreView
+from koordlet.admin.model import DecisionView, EventKind, EventView
 from koordlet.admin.strategies import LastDecision
+from koordlet.admin.undo import LeftoverView, RestoredView, RestoreView
+from koordlet.decision.names import shown
 from koordlet.decision.resource import Value
 from koordlet.report.decisions import Kind, Record
 
@@ -63,11 +65,13 @@ def restore_view(report: RestoreReport, *, dry_run: bool) -> RestoreView:
     return RestoreView(
         dry_run=dry_run,
         complete=report.ok,
+        damage=report.damage,
+        leftovers=tuple(LeftoverView(path=path, why=why) for path, why in report.leftovers.items()),
         values=tuple(
             RestoredView(
-                cgroup=item.cgroup,
+                cgroup=shown(item.cgroup),
                 resource=item.resource,
-                path=item.path,
+                path=shown(item.path),
                 found=text_of(item.found),
                 original=text_of(item.original),
                 result=item.status,

@@ -11,13 +11,15 @@ from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded, fingerprint, load
 from koordlet.config.origins import structure
 from koordlet.config.show import Changes, changes, needs_restart
+from koordlet.kernel.host import Host
 
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read_config(file: str, *, observe: bool, missing_ok: bool = False) -> Loaded:
-    """Raises ConfigErrors. ``observe`` wins over the file."""
-    loaded = load(file, missing_ok=missing_ok)
+def read_config(file: str, host: Host, *, observe: bool, missing_ok: bool = False) -> Loaded:
+    """Raises ConfigErrors, for the same faults as ``koordlet config check`` finds on this
+    machine. ``observe`` wins over the file."""
+    loaded = load(file, missing_ok=missing_ok, host=host)
     if not observe:
         return loaded
     daemon = msgspec.structs.replace(loaded.config.daemon, mode="observe")

@@ -88,3 +88,11 @@ def summary(decision: Decision) -> str:
     if decision.plan.settings:
         return decision.plan.settings[0].why.text
     return decision.notes[0].text if decision.notes else "nothing to set"
+
+
+def text_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def first_of(errors: Sequence[str]) -> str:
+    return errors[0] if len(errors) == 1 else f"{errors[0]} (and {len(errors) - 1} times more)"

@@ -38,13 +38,17 @@ class Runtimes:
         self._updates = Updates()
         asked = Asked(engine, parts.told, self._answered)
         self._pushing: asyncio.Task[None] | None = None
+        engine.missed.asked = self._asks
         self.plugin: Plugin | None = None
         self.hook_server: HookServer | None = None
         if config.nri.enable:
             options = Options(config.nri.socket, config.nri.plugin_name, config.nri.plugin_index)
             self.plugin = Plugin(asked, parts.told["nri"], options, held=self._updates.synchronized)
         if config.hook_server.enable:
-            self._requested = Requested(told_file(parts.host, config, "requested", Wishes))
+            file = told_file(parts.host, config, "requested", Wishes)
+            self._requested = Requested(file)
+            if file.damage:
+                parts.problems["requested"] = file.damage
             self.hook_server = HookServer(
                 asked, config.hook_server.socket, requested=self._requested
             )
@@ -90,6 +94,11 @@ class Runtimes:
         wanted = self._updates.due(self._engine.parts.told["nri"].pods(), self._engine.wanted)
         if wanted:
             self._pushing = asyncio.get_running_loop().create_task(self._push(plugin, wanted))
+
+    def _asks(self) -> bool:
+        """Whether a runtime asks about the next container, as far as one can see."""
+        by_nri = self.plugin is not None and self.plugin.is_connected
+        return by_nri or (self.hook_server is not None and self.hook_server.connections > 0)
 
     def _answered(self, origin: str, container_id: str, combined: Combined) -> None:
         """Kept only for a runtime that is pushed to: nobody else would ever ask, or forget."""

@@ -13,8 +13,10 @@ from koordlet.daemon.engine import Engine
 from koordlet.daemon.publish import publish
 from koordlet.daemon.views import Views
 from koordlet.kernel.unix_socket import SocketError
-from koordlet.report.health import Health, routes
-from koordlet.report.http import Handler, HttpServer, ListenError, Response, parse_address
+from koordlet.report import metrics as r
+from koordlet.report.health import HEALTH_PATHS, Health, routes
+from koordlet.report.http import HttpServer, ListenError, parse_address
+from koordlet.report.pages import Pages
 
 log = structlog.get_logger()
 
@@ -26,6 +28,8 @@ class Servers:
         self._engine = engine
         self._views = views
         self._health = health
+        self._pages = Pages(engine.parts.metrics, self._refresh)
+        self._http: HttpServer | None = None
         self._stops: list[Callable[[], Awaitable[None]]] = []
 
     async def start_api(self) -> None:
@@ -45,7 +49,8 @@ class Servers:
             address = parse_address(text)
             if address is None:
                 return
-            server = HttpServer(address, self._routes())
+            pages = routes(self._pages, self._health)
+            server = self._http = HttpServer(address, pages, urgent=HEALTH_PATHS)
             await server.start()
         except (ListenError, ValueError) as error:
             self._cannot("metrics", text, error)
@@ -61,21 +66,14 @@ class Servers:
     def _config(self) -> Config:
         return self._engine.loaded.config
 
-    def _routes(self) -> dict[str, Handler]:
-        """The pages, with the gauges brought up to date when somebody looks."""
-        handlers = routes(self._engine.parts.metrics, self._health)
-
-        def fresh(handler: Handler) -> Handler:
-            async def answer() -> Response:
-                publish(self._engine, self._views)
-                return await handler()
-
-            return answer
-
-        return {
-            path: fresh(handler) if path.endswith("metrics") else handler
-            for path, handler in handlers.items()
-        }
+    def _refresh(self) -> None:
+        """Bring the gauges up to date, because somebody looks."""
+        publish(self._engine, self._views)
+        metrics = self._engine.parts.metrics
+        metrics.set(r.METRICS_PAGES_REUSED, self._pages.reused)
+        if self._http is not None:
+            for reason, count in self._http.dropped.items():
+                metrics.set(r.METRICS_DROPPED_CONNECTIONS, count, (reason,))
 
     def _cannot(self, name: str, address: str, error: Exception) -> None:
         log.error("cannot listen", what=name, address=address, error=str(error))

@@ -141,6 +141,10 @@ class Standings:
             why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
             remedy = "; ".join(dict.fromkeys(each.remedy for each in missing if each.remedy))
             return Standing(StrategyState.UNSUPPORTED, why, remedy or "another kernel")
+        pause = engine.pausing.whole(name)
+        if pause is not None and (wants or not off_why):
+            why = f"{pause.text}; it would: {runs.result}" if runs.result else pause.text
+            return Standing(StrategyState.PAUSED, why, f"`{pause.scope.resume}`")
         if wants:
             if parts.observing:
                 remedy = 'set daemon.mode = "enforce"'
@@ -168,7 +172,7 @@ class Standings:
 
 def _settings(engine: Engine, name: str) -> int:
     """What it wants in force: of cgroups, of devices and groups, and classes of traffic."""
-    wanted = engine.parts.actuator.wanted(name)
+    wanted = engine.pausing.wanted(name)
     traffic = engine.parts.traffic
     plan = traffic.plan if name == TRAFFIC and not traffic.undivided else None
     return wanted + (len(plan.classes) if plan is not None else 0)

@@ -186,8 +186,21 @@ def switched_off(
         if len(group) > 1:
             why += f", nor is any of {', '.join(_last_parts(group))} on"
             such = "one of them, such as "
-        return why, f"set {such}{name}{f' = {wanted}' if wanted else _example(name)}"
+        remedy = f"set {such}{name}{f' = {wanted}' if wanted else _example(name)}"
+        return why, remedy + _also_arms(about, name, values)
     return "", ""
+
+
+def _also_arms(about: About, switch: str, values: Mapping[str, str]) -> str:
+    """What switching it on does besides, that nobody may expect."""
+    is_on = values.get(f"{table_of(memory_evict.NAME)}.enable") == "true"
+    if switch not in _ON or about.name == memory_evict.NAME or not is_on:
+        return ""
+    percent = values.get(_below("memoryEvictThresholdPercent")[0])
+    return (
+        f"; that arms memory eviction too, at {percent} % of memory in use, unless "
+        f"{table_of(memory_evict.NAME)}.enable = false"
+    )
 
 
 def matches(about: About, key: str) -> bool:

@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from koordlet.decision.snapshot import Pod
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordlet.report import metrics as r
+from koordlet.report.registry import Metrics
 
 _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_MEMORY: "byte"}
 """Milli-cores are called integers."""
 
 
-def publish(metrics: r.Metrics, allocatable: Mapping[str, int] | None, pods: Iterable[Pod]) -> None:
+def publish(metrics: Metrics, allocatable: Mapping[str, int] | None, pods: Iterable[Pod]) -> None:
     """``allocatable`` None: nobody has told, so nothing is shown."""
     offered: dict[r.Labels, float] = {}
     for name, unit in _UNITS.items() if allocatable is not None else ():

@@ -30,6 +30,9 @@ log = structlog.get_logger()
 PART = "network-qos"
 CHECK_EVERY_S = 60.0
 """How often the kernel is compared with a plan that stays the same; routes are looked at then."""
+FIRST_RETRY_S = 2.0
+"""After so long what the kernel refused is tried again, then after twice as long, and so on up to
+``CHECK_EVERY_S``: until then rates of before and of now stand side by side."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the kernel lacked: a module may have been loaded."""
 
@@ -66,6 +69,7 @@ class Traffic:
         self._want: Want | None = None
         self._done: Want | None = None
         self._checked = -math.inf
+        self._retry_s = 0.0
         self._tried = -math.inf
         self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
         self.capabilities: tuple[Capability, ...] = ()
@@ -82,6 +86,14 @@ class Traffic:
         """How the link shall be divided at present."""
         return self._want.plan if self._want is not None else None
 
+    @property
+    def has_divided(self) -> bool:
+        """Whether something of ours is on a device, also of an earlier run."""
+        try:
+            return not self._known().is_empty
+        except OSError:
+            return False  # whoever works on it says so
+
     def turn(self, now: float, time: float) -> tuple[Outcome, ...]:
         """Begin what is due; what was finished since the last call and is worth telling. Returns
         at once. ``now``: monotonic seconds, ``time``: unix seconds.
@@ -96,7 +108,8 @@ class Traffic:
         want = self._want
         if want is None:
             return news
-        due = want != self._done or now - self._checked >= CHECK_EVERY_S
+        wait_s = self._retry_s or CHECK_EVERY_S
+        due = want != self._done or now - self._checked >= wait_s
         if due and not self._idle(want):
             self._done, self._checked = want, now
             if self._pool is None:
@@ -142,14 +155,20 @@ class Traffic:
             self._problems.pop(PART, None)
         except OSError as error:
             self._problems[PART] = f"{error.filename or 'netlink'}: {error.strerror or error}"
+            self._follow_up(refused=True)
             return ()
         except Exception as error:  # the isolation boundary: a defect of ours in that thread
             log.error("traffic classes failed", exc_info=error)
             self._problems[PART] = f"{type(error).__name__}: {error}"
             return ()
+        self._follow_up(refused=any(each.result is Result.REFUSED for each in outcomes))
         self.undivided = _undivided(outcomes)
         before, self._told = self._told, {(o.cgroup, o.resource): signature(o) for o in outcomes}
         return tuple(o for o in outcomes if is_news(o, before.get((o.cgroup, o.resource))))
+
+    def _follow_up(self, *, refused: bool) -> None:
+        longer_s = min(max(2 * self._retry_s, FIRST_RETRY_S), CHECK_EVERY_S)
+        self._retry_s = longer_s if refused else 0.0
 
     def _work(self, want: Want, now: float, time: float) -> tuple[Outcome, ...]:
         control, tables = self._host.traffic()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypedDict
+
 from koordlet.admin import model as m
+from koordlet.collectors.throttled import ThrottledCollector
 from koordlet.daemon.engine import Engine
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
+from koordlet.decision.names import shown
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.proc import self_usage
@@ -23,6 +27,11 @@ _PSI_FIELDS = {
     ("io", "some"): "io_some",
     ("io", "full"): "io_full",
 }
+
+
+class _Throttled(TypedDict):
+    throttled_ratio: float | None
+    throttled_why: str
 
 
 class Usage:
@@ -105,20 +114,20 @@ class Usage:
             namespace=pod.namespace,
             qos=pod.qos,
             kube_qos=pod.kube_qos,
-            cgroup=pod.cgroup,
+            cgroup=shown(pod.cgroup),
             priority=pod.priority,
             cpu_cores=self.latest(k.POD_CPU_USAGE).get((pod.uid,)),
             memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
-            throttled_ratio=self.latest(k.POD_CPU_THROTTLED).get((pod.uid,)),
+            **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
             pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             containers=tuple(
                 m.ContainerView(
                     id=container.id,
                     name=container.name,
-                    cgroup=container.cgroup,
+                    cgroup=shown(container.cgroup),
                     cpu_cores=self.latest(k.CONTAINER_CPU_USAGE).get((container.id,)),
                     memory_bytes=_whole(self.latest(k.CONTAINER_MEMORY_USAGE).get((container.id,))),
-                    throttled_ratio=self.latest(k.CONTAINER_CPU_THROTTLED).get((container.id,)),
+                    **self._throttled(k.CONTAINER_CPU_THROTTLED, container.id),
                 )
                 for container in pod.containers
             ),
@@ -135,15 +144,29 @@ class Usage:
             namespace="",
             qos=application.qos or "",
             kube_qos="",
-            cgroup=application.cgroup,
+            cgroup=shown(application.cgroup),
             present=application.present,
             priority=application.priority,
             cpu_cores=self.latest(k.HOST_APPLICATION_CPU_USAGE).get(name),
             memory_bytes=_whole(self.latest(k.HOST_APPLICATION_MEMORY_USAGE).get(name)),
-            throttled_ratio=self.latest(k.HOST_APPLICATION_CPU_THROTTLED).get(name),
+            **self._throttled(
+                k.HOST_APPLICATION_CPU_THROTTLED, application.name, present=application.present
+            ),
             pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
             origins={"name": application.origin},
         )
+
+    def _throttled(self, metric: Metric, label: str, *, present: bool = True) -> _Throttled:
+        """The share of its periods, or why it is not known."""
+        ratio = self.latest(metric).get((label,))
+        why = self._why_none(metric, label) if ratio is None and present else ""
+        return {"throttled_ratio": ratio, "throttled_why": why}
+
+    def _why_none(self, metric: Metric, label: str) -> str:
+        for collector in self._parts.runner.collectors:
+            if isinstance(collector, ThrottledCollector):
+                return collector.why_none(metric, label)
+        return "not measured: collectors.throttled is off"
 
     def _be_limit_cores(self) -> float | None:
         """What the kernel grants best-effort now: the quotas of its roots, else its CPUs."""

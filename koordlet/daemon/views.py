@@ -5,35 +5,48 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+import msgspec
 
 from koordlet import __version__
 from koordlet.actuator.journal import Journal
+from koordlet.actuator.restore import damage_of
 from koordlet.admin import checks
 from koordlet.admin import model as m
-from koordlet.admin.daemon import InvalidError
+from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.undo import PausedView, RestoreView, ResumedView
+from koordlet.admin.verdict import verdict
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
+from koordlet.daemon import absent, undo
+from koordlet.daemon.armed import arms
 from koordlet.daemon.engine import Engine
+from koordlet.daemon.missed import missed_views
 from koordlet.daemon.nri_view import nri_view
 from koordlet.daemon.parts import (
-    CannotStartError,
     decisions_path,
     journal_path,
     node_name,
     tsdb_path,
 )
 from koordlet.daemon.questions import events, explain, hooks_view, query
-from koordlet.daemon.record import restore_view, text_of
+from koordlet.daemon.record import text_of
 from koordlet.daemon.usage import Usage
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Fault
 from koordlet.hooks import hooks
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.cri import CriSource
+
+VERDICT_S = 10.0
+"""The status line of systemd is at most this old where nothing else tells of a change."""
+VERDICT_LENGTH = 300
+"""Characters of it that systemd is told."""
 
 
 class Views:
@@ -48,6 +61,9 @@ class Views:
         self._started_s = engine.parts.host.monotonic()
         self._endpoints: dict[str, m.EndpointView] = {}
         self._reload_view = m.ReloadView(ok=True)
+        self._about: tuple[object, ...] = ()
+        self._judged_s = -math.inf
+        self._verdict = ""
         self.refused_connections: Counter[str] = Counter()
         self.nri_status: Status | None = None
         self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
@@ -101,11 +117,23 @@ class Views:
         return tuple(reasons)
 
     def summary(self) -> str:
-        """One line, for `systemctl status`."""
-        state = self._engine.parts.state
-        mode = "observing" if self._engine.observing else "managing"
-        applications = sum(a.present for a in state.applications())
-        return f"{mode} {len(state.pods())} pods and {applications} applications"
+        """One line, for `systemctl status`. The verdict takes some milliseconds, so it is made anew
+        when something that counts has changed, and each ``VERDICT_S``."""
+        engine, parts = self._engine, self._engine.parts
+        now, applications = parts.host.monotonic(), parts.state.applications()
+        about = (
+            engine.pausing.pauses.current,
+            tuple(parts.problems.items()),
+            self.config_state,
+            engine.observing,
+            engine.probed,
+            engine.last_tick is None,
+        )
+        if about != self._about or now - self._judged_s >= VERDICT_S:
+            self._about, self._judged_s = about, now
+            self._verdict = self.status().verdict.line[:VERDICT_LENGTH]
+        pods, present = len(parts.state.pods()), sum(each.present for each in applications)
+        return f"{self._verdict}; {pods} pods and {present} applications"
 
     # What callers ask (admin.daemon.Daemon)
 
@@ -115,7 +143,7 @@ class Views:
         store = parts.store.status()
         usage = Usage(engine)
         healthy, why = self._journal_health()
-        return m.StatusView(
+        found = m.StatusView(
             version=__version__,
             pid=os.getpid(),
             node=node_name(config),
@@ -148,6 +176,7 @@ class Views:
                 entries=len(parts.journal.entries),
                 healthy=healthy,
                 why=why,
+                damage=damage_of(parts.journal),
             ),
             nri=self.nri(),
             endpoints=tuple(self._endpoints.values()),
@@ -167,9 +196,9 @@ class Views:
             alarms=tuple(self._alarms()),
             conflicts=tuple(
                 m.ConflictView(
-                    cgroup=c.cgroup,
+                    cgroup=shown(c.cgroup),
                     resource=c.resource,
-                    path=c.path,
+                    path=shown(c.path),
                     expected=text_of(c.expected),
                     found=text_of(c.found),
                     count=c.changes,
@@ -181,8 +210,11 @@ class Views:
                 m.RefusedInputView(subject=f.subject, path=f.path, message=f.message)
                 for f in engine.faults()
             ),
-            problems=tuple(m.ProblemView(part=k, why=v) for k, v in sorted(parts.problems.items())),
+            problems=tuple(_problem(*each) for each in sorted(parts.problems.items())),
+            pauses=undo.views(engine.pausing.pauses),
+            armed=arms(engine.loaded),
         )
+        return msgspec.structs.replace(found, verdict=verdict(found))
 
     def pods(self) -> tuple[m.PodView, ...]:
         return Usage(self._engine).pods()
@@ -204,7 +236,8 @@ class Views:
     def doctor(self) -> m.DoctorView:
         parts, paths = self._engine.parts, self._engine.loaded.config.paths
         managers = checks.other_managers(parts.host, paths.proc_root)
-        return m.DoctorView(checks=(*checks.of_status(self.status()), *managers))
+        missed = missed_checks(missed_views(self._engine.missed))
+        return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *managers))
 
     def hooks(self, target: str) -> HooksView:
         return hooks_view(self._engine, target)
@@ -215,14 +248,26 @@ class Views:
     def nri(self) -> NriView:
         if self.nri_status is None:
             return NriView(enabled=False, socket=self._engine.loaded.config.nri.socket)
-        return nri_view(self.nri_status, self._engine.parts.host.time())
+        parts = self._engine.parts
+        has_tree = parts.kubepods is not None and parts.kubepods.tree() is not None
+        return nri_view(self.nri_status, parts.host.time(), awaited=has_tree)
 
-    def restore(self, *, dry_run: bool) -> m.RestoreView:
-        try:
-            report = self._engine.restore(dry_run=dry_run)
-        except (CannotStartError, OSError) as error:
-            raise InvalidError(f"nothing can be put back: {error}") from error
-        return restore_view(report, dry_run=dry_run)
+    def restore(self, *, dry_run: bool, force: bool = False, by: str = "somebody") -> RestoreView:
+        return undo.restore(self._engine, dry_run=dry_run, force=force, by=by)
+
+    def pause(
+        self,
+        owners: Sequence[str],
+        cgroups: Sequence[str],
+        *,
+        for_s: float | None,
+        reason: str,
+        by: str,
+    ) -> PausedView:
+        return undo.pause(self._engine, owners, cgroups, for_s=for_s, reason=reason, by=by)
+
+    def resume(self, owners: Sequence[str], cgroups: Sequence[str], *, by: str) -> ResumedView:
+        return undo.resume(self._engine, owners, cgroups, by=by)
 
     def config(self) -> m.ConfigView:
         loaded = self._engine.loaded
@@ -278,9 +323,15 @@ class Views:
         for armed in self._engine.parts.alarms.describe():
             heard = self._engine.alarms_heard.get((armed.kind, armed.source))
             yield m.AlarmView(
-                name=f"{armed.kind} {armed.source}",
+                name=f"{armed.kind} {shown(armed.source)}",
                 mechanism=armed.mechanism,
                 why=armed.reason,
                 count=heard.count if heard is not None else 0,
                 last_time=heard.last_time if heard is not None else None,
             )
+
+
+def _problem(part: str, why: str) -> m.ProblemView:
+    if part.startswith(absent.PART):
+        return m.ProblemView(part=part, why=why, cost=absent.COST, remedy=absent.REMEDY)
+    return m.ProblemView(part=part, why=why)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Snapshot
 
 
@@ -36,7 +37,7 @@ def not_to_be_ended(snapshot: Snapshot, cgroup: str) -> str:
         return "it is the root cgroup"
     for owned in filter(None, (node.kubepods, node.burstable, node.besteffort)):
         if inside(owned, cgroup):
-            return f"{owned}, which belongs to kubelet, is in it"
+            return f"{shown(owned)}, which belongs to kubelet, is in it"
     others = [(pod.cgroup, pod.title) for pod in snapshot.pods]
     others += [(a.cgroup, f"application {a.name}") for a in snapshot.applications if a.present]
     for other, title in others:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.qos import KubeQoS
@@ -25,6 +26,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     resources: Resources | None = None
     requested: Mapping[Resource, Value] | None = None
     """What kubelet asked the runtime for, before any hook."""
+    given: Given | None = None
+    """What it was created with, hooks included."""
 
 
 class PodFacts(msgspec.Struct, frozen=True):

@@ -21,9 +21,6 @@ class Setting(msgspec.Struct, frozen=True):
     ``cgroup`` is relative to the hierarchy roots, without slashes at its ends
     (``kubepods/besteffort``); ``""`` is the root cgroup.
 
-    ``inherits``: the cgroup was made below one that we had set, and has its value from there (a
-    runtime copies ``cpuset.cpus`` on v1). What goes back one day is the original of that one.
-
     ``without``: what the file would hold without koordlet, where our value came into it through
     the container runtime, before the first look. That goes back one day.
 
@@ -35,7 +32,6 @@ class Setting(msgspec.Struct, frozen=True):
     resource: Resource
     value: Value
     why: Why
-    inherits: bool = False
     without: Value | None = None
     raises: Value | None = None
 
@@ -79,6 +75,9 @@ class Plan(msgspec.Struct, frozen=True):
     keep: tuple[tuple[str, Resource], ...] = ()
     keep_all: bool = False
     """True: no judgement possible at all, everything of this owner stays as it is."""
+    keep_below: tuple[str, ...] = ()
+    """Cgroups of pods of which too little is known: what the owner has set there, and what it has
+    set at no cgroup (groups of resctrl), stays unless ``settings`` list it."""
     amends: bool = False
     """True: an answer to an event. Settings are added to, or replace, what the owner wants
     already; nothing is given up."""
@@ -133,3 +132,4 @@ class Result(StrEnum):
     REFUSED = "refused"  # the kernel said no; text holds errno and path
     CONFLICT = "conflict"  # a second writer: backing off
     GONE = "gone"  # the cgroup vanished
+    DOUBTFUL = "doubtful"  # not put back: the journal is damaged, its original is not certain

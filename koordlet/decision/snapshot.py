@@ -8,7 +8,9 @@ from typing import Final, Protocol
 
 import msgspec
 
+from koordlet.decision.given import Given
 from koordlet.decision.metrics import MetricView
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Plan, Victim
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import CPUSet
@@ -38,6 +40,11 @@ class Wake(msgspec.Struct, frozen=True):
 
     kind: WakeKind = WakeKind.TICK
     source: str = ""
+
+    @property
+    def title(self) -> str:
+        """How records call it."""
+        return f"{self.kind} {shown(self.source)}".strip()
 
 
 class Cpu(msgspec.Struct, frozen=True, order=True):
@@ -136,11 +143,16 @@ class Container(msgspec.Struct, frozen=True):
     resources: Resources = Resources()
     requested: Mapping[Resource, Value] = msgspec.field(default_factory=dict)
     """What kubelet asked the runtime for, before any hook; empty: nobody has seen it."""
+    given: Given | None = None
+    """What it was created with; None: nobody has told."""
 
 
 def is_guest_handler(runtime_handler: str) -> bool:
     """Whether it is one of Kata Containers: ``kata``, ``kata-qemu``, ``kata-fc`` ..."""
     return runtime_handler.startswith("kata")
+
+
+_HOLDERS = frozenset({QoSClass.LSE, QoSClass.LSR})
 
 
 class Pod(msgspec.Struct, frozen=True):
@@ -167,6 +179,8 @@ class Pod(msgspec.Struct, frozen=True):
     runtime_handler: str = ""
     faults: tuple[Fault, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
+    awaits_labels: bool = False
+    """Only its cgroup is known so far, and somebody is about to tell its labels."""
 
     @property
     def title(self) -> str:
@@ -176,6 +190,14 @@ class Pod(msgspec.Struct, frozen=True):
     @property
     def qos(self) -> QoSClass:
         return qos_with_default(self.raw_qos, self.kube_qos)
+
+    @property
+    def own_cpus(self) -> CPUSet:
+        """CPUs that are the pod's alone, or its and those of BE pods. The scheduler gives them to
+        LSE and LSR pods only (spec/protocol.md 1.4); anybody can write the annotation."""
+        if self.raw_qos not in _HOLDERS or self.kube_qos is KubeQoS.BEST_EFFORT:
+            return frozenset()
+        return (self.pinned_cpus or frozenset()) if self.is_active else frozenset()
 
     @property
     def is_best_effort(self) -> bool:
@@ -220,6 +242,8 @@ class Node(msgspec.Struct, frozen=True):
     topology: Topology
     capacity_milli: int
     memory_bytes: int
+    page_bytes: int = 4096
+    """The kernel rounds limits of memory to it and counts in it; 64 KiB on some ARM machines."""
     kubelet_reserved_milli: int = 0
     annotation_reserved_milli: int = 0
     reserved_cpus: CPUSet = frozenset()
@@ -255,6 +279,9 @@ class Node(msgspec.Struct, frozen=True):
     own unit; None: nobody has told."""
     quotas_nest: bool = False
     """The kernel refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
+    cpusets_nest: bool = False
+    """The kernel refuses a CPU list that one of a cgroup inside is not within (cgroup v1). On v2 a
+    cgroup runs on what its own list and those above it have in common."""
     io_limits_are_flat: bool = False
     """A limit of block I/O is for the processes directly in a cgroup alone (cgroup v1)."""
     kubepods: str = ""
@@ -262,6 +289,8 @@ class Node(msgspec.Struct, frozen=True):
     burstable: str = ""
     besteffort: str = ""
     capabilities: Mapping[str, Capability] = msgspec.field(default_factory=dict)
+    unread_annotations: frozenset[str] = frozenset()
+    """Annotations of the node that are there, cannot be read and never could."""
 
     def has(self, feature: str) -> bool:
         capability = self.capabilities.get(feature)
@@ -284,8 +313,9 @@ class InForce(Protocol):
         where it never wrote the file, and where somebody else has written it since."""
         ...
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
-        """Relative paths of the direct child cgroups, sorted; empty when gone."""
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        """Relative paths of the direct child cgroups, sorted; empty when gone. ``of``: in the
+        hierarchy that has these files, where there is more than one."""
         ...
 
 

@@ -74,9 +74,12 @@ class Subject(msgspec.Struct, frozen=True):
 
 
 class EnvVar(msgspec.Struct, frozen=True):
+    """``aliases``: of a list of devices, their other names."""
+
     name: str
     value: str
     why: Why
+    aliases: tuple[str, ...] = ()
 
 
 class Mount(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,7 @@ _PR_SET_TIMERSLACK = 29
 _HIGHEST_NICE = -20
 _RT_LIMIT_US = 2_000_000
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.01
 
 
 def _prctl(option: int, argument: int) -> None:
@@ -51,16 +53,29 @@ def die_with_parent(parent: int) -> None:
 @contextmanager
 def interruptible() -> Iterator[None]:
     """The first signal that asks to end raises KeyboardInterrupt; while that cleans up, further
-    ones are ignored."""
+    ones are ignored.
+
+    Where Python drops exceptions (in ``__del__``, in a hook of ``fork``), it drops this one too, so
+    it is raised once more a moment later.
+    """
+
+    def dropped(lost: sys.UnraisableHookArgs) -> None:
+        if isinstance(lost.exc_value, KeyboardInterrupt):
+            signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
+        else:
+            show_dropped(lost)
 
     def interrupt(number: int, frame: object) -> None:
         for other in _END_SIGNALS:
             signal.signal(other, signal.SIG_IGN)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    before = [signal.signal(number, interrupt) for number in _END_SIGNALS]
+    numbers = (*_END_SIGNALS, signal.SIGALRM)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    show_dropped, sys.unraisablehook = sys.unraisablehook, dropped
     try:
         yield
     finally:
-        for number, old in zip(_END_SIGNALS, before, strict=True):
+        sys.unraisablehook = show_dropped
+        for number, old in zip(numbers, before, strict=True):
             signal.signal(number, old)

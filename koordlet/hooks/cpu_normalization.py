@@ -4,9 +4,10 @@ Scaled is always what kubelet asked for, never a quota that was scaled already. 
 nothing is wanted, so the actuator puts kubelet's quotas back (the reference leaves the scaled
 ones).
 
-Only containers are scaled. The quotas of its containers bound a pod anyway, and v1 refuses a
-container that has more than its pod: a scaled pod could start none that comes with kubelet's own
-quota, as all do that nobody asks koordlet about.
+A pod is scaled like its containers, which matters where it has a limit of its own, and where its
+containers are in a guest. Not on v1, which refuses a container that has more than its pod: a scaled
+pod could start none that comes with kubelet's own quota, as all do that nobody asks koordlet about.
+There the quotas of its containers bound it. Of a guest no container is in a cgroup of the host.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ NAME = "cpu-normalization"
 def hook() -> Hook:
     return Hook(
         NAME,
-        levels=(Level.CONTAINER,),
+        levels=(Level.POD, Level.CONTAINER),
         evaluate=_evaluate,
         needs=(Resource.CPU_QUOTA_US.value,),
         writes=(Resource.CPU_QUOTA_US,),
-        stages=(Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+        stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
         overrides=("batch-resource",),
         without="pods on a faster CPU get more than what their limits mean elsewhere",
     )
@@ -40,6 +41,8 @@ def hook() -> Hook:
 def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
     pod, ratio = subject.pod, snapshot.node.cpu_normalization_ratio
     if pod is None or ratio is None or ratio <= 1 or not _applies(pod):
+        return Adjustment()
+    if subject.level is Level.POD and snapshot.node.quotas_nest and not pod.is_in_guest:
         return Adjustment()
     asked_us = native_quota_us(subject, snapshot)
     if asked_us is None:

@@ -66,8 +66,7 @@ def _pools(node: Node, told: Pools | None, holders: Iterable[Pod]) -> Pools:
         online = node.topology.ids
         return tuple(CpuPool(pool.socket, pool.numa, pool.cpus & online) for pool in told)
     taken = node.reserved_cpus | node.system_qos_cpus | node.kubelet_static_cpus
-    pinned = [pod.pinned_cpus for pod in holders if pod.pinned_cpus and pod.is_active]
-    return _free(node.topology, taken.union(*pinned))
+    return _free(node.topology, taken.union(*(pod.own_cpus for pod in holders)))
 
 
 def _free(topology: Topology, taken: CPUSet) -> Pools:

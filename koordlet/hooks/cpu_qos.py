@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from koordlet.decision.cgroups import inside, sensitive_inside
+from koordlet.decision.names import shown
 from koordlet.decision.resource import MIN_SHARES, Resource
 from koordlet.decision.snapshot import Node, Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -253,7 +254,7 @@ def _set(
 
 def _name(subject: Subject) -> str:
     name = subject.application.name if subject.application is not None else ""
-    return f"application {name} ({subject.cgroup})"
+    return f"application {name} ({shown(subject.cgroup)})"
 
 
 def _unknown(policy: str) -> Why:

@@ -11,12 +11,14 @@ from functools import partial
 from typing import NamedTuple
 
 from koordlet.decision.cgroups import parent
+from koordlet.decision.names import shown
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
 from koordlet.decision.why import Input, Why
 from koordlet.hooks.cpu_pools import be_share_pools, both, cpus_of, share_pools
 from koordlet.protocol import keys
+from koordlet.protocol.annotation_types import NumaNodeResource
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import KubeQoS, QoSClass
@@ -76,11 +78,23 @@ def _evaluate(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> A
 def _choose(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> _Choice:
     """The first rule of spec/hooks.md 2.2 that fits; no CPUs: nothing is set."""
     pod, node = subject.pod, snapshot.node
+    if (pod is None or not pod.own_cpus) and (unread := node.unread_annotations & _RULE):
+        return _Choice(notes=(_unread(unread),))
     if pod is None:
         is_ls = subject.application is not None and subject.application.qos is QoSClass.LS
         return _shared("an LS application", snapshot) if is_ls else _Choice()
-    if pod.pinned_cpus:
+    if pod.own_cpus:
         return _pinned(pod, snapshot)
+    narrowed = _narrowed(pod, snapshot)
+    if narrowed.cpus:
+        return narrowed
+    choice = _by_class(options, pod, subject, snapshot)
+    return choice._replace(notes=(*choice.notes, *narrowed.notes))
+
+
+def _by_class(options: CpusetOptions, pod: Pod, subject: Subject, snapshot: Snapshot) -> _Choice:
+    """Of a pod without CPUs of its own: from rule 3 on."""
+    node = snapshot.node
     numa = _numa_nodes(pod)
     is_be = pod.raw_qos is QoSClass.BE
     if numa and (options.be_pools or not is_be):
@@ -99,6 +113,26 @@ def _choose(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> _Ch
     return _shared(f"class {pod.raw_qos or 'none'} without CPUs of its own", snapshot)
 
 
+_RULE = frozenset(
+    key.name
+    for key in (
+        keys.CPU_SHARED_POOLS,
+        keys.BE_CPU_SHARED_POOLS,
+        keys.CPU_MANAGER_POLICY,
+        keys.SYSTEM_QOS_RESOURCE,
+    )
+)
+"""Annotations of the node without which there is no rule."""
+
+
+def _unread(names: frozenset[str]) -> Why:
+    text = (
+        f"annotation {', '.join(sorted(names))} of the node cannot be read: pods without CPUs of "
+        "their own get no list"
+    )
+    return Why("cpuset.unread-node", text)
+
+
 def _numa_nodes(pod: Pod) -> set[int]:
     """NUMA nodes that the scheduler gave the pod. An annotation that cannot be read gives none:
     the pod must not get the CPUs of others for that."""
@@ -107,18 +141,17 @@ def _numa_nodes(pod: Pod) -> set[int]:
     except AnnotationError:  # told with the pod's faults
         return set()
     given = status.numa_node_resources if status is not None else ()
-    return {
-        each.node
-        for each in given
-        if any(name in each.resources and each.resources[name].nano > 0 for name in _NUMA_CPU)
-    }
+    return {each.node for each in given} if any(map(_has_cpu, given)) else set()
 
 
-_NUMA_CPU = (CPU, BATCH_CPU)
+def _has_cpu(each: NumaNodeResource) -> bool:
+    """One entry with CPU makes all count (2.2)."""
+    native, batch = each.resources.get(CPU), each.resources.get(BATCH_CPU)
+    return (native is not None and native.nano != 0) or (batch is not None and batch.nano > 0)
 
 
 def _pinned(pod: Pod, snapshot: Snapshot) -> _Choice:
-    pinned = pod.pinned_cpus or frozenset()
+    pinned = pod.own_cpus
     name = keys.RESOURCE_STATUS.name
     if missing := pinned - snapshot.node.topology.ids:
         text = (
@@ -128,6 +161,24 @@ def _pinned(pod: Pod, snapshot: Snapshot) -> _Choice:
         )
         return _Choice(notes=(Why("cpuset.offline", text),))
     return _Choice(pinned, "cpuset.allocated", f"annotation {name} gives the pod these CPUs")
+
+
+def _narrowed(pod: Pod, snapshot: Snapshot) -> _Choice:
+    """Of a pod to which the scheduler gives no CPUs: where its annotation names some, it may keep
+    to those of them that it shares, and takes them from nobody."""
+    if not pod.pinned_cpus:
+        return _Choice()
+    pools = be_share_pools(snapshot) if pod.is_best_effort else share_pools(snapshot)
+    cpus = pod.pinned_cpus & cpus_of(pools)
+    text = (
+        f"annotation {keys.RESOURCE_STATUS.name} names CPUs {format_cpulist(pod.pinned_cpus)}, "
+        f"and class {pod.raw_qos or 'none'} has none of its own"
+    )
+    if cpus:
+        return _Choice(cpus, "cpuset.narrowed", f"{text}: those of them that it shares")
+    return _Choice(
+        notes=(Why("cpuset.not-its-own", f"{pod.title}: {text}; the annotation is ignored"),)
+    )
 
 
 def _of_numa_nodes(numa: set[int], is_be: bool, snapshot: Snapshot) -> _Choice:
@@ -173,7 +224,7 @@ def _is_kubelets_choice(subject: Subject, snapshot: Snapshot) -> bool:
 
 
 def _has_own_cpus(pod: Pod, snapshot: Snapshot) -> bool:
-    return bool(pod.pinned_cpus) and (pod.pinned_cpus or frozenset()) <= snapshot.node.topology.ids
+    return bool(pod.own_cpus) and pod.own_cpus <= snapshot.node.topology.ids
 
 
 def _allowed(subject: Subject, snapshot: Snapshot) -> CPUSet:
@@ -214,7 +265,7 @@ def _nothing_left(choice: _Choice, subject: Subject) -> Why:
     else:
         name = f"application {application.name if application is not None else subject.cgroup}"
     reason = (
-        f"the cgroups above {subject.cgroup} allow none of {format_cpulist(choice.cpus)}"
+        f"the cgroups above {shown(subject.cgroup)} allow none of {format_cpulist(choice.cpus)}"
         if choice.cpus
         else "there are none"
     )
@@ -222,5 +273,5 @@ def _nothing_left(choice: _Choice, subject: Subject) -> Why:
 
 
 def _no_quota(pod: Pod) -> Why:
-    text = f"the pod has CPUs {format_cpulist(pod.pinned_cpus or ())} for itself: no CPU quota"
+    text = f"the pod has CPUs {format_cpulist(pod.own_cpus)} for itself: no CPU quota"
     return Why("cpuset.no-quota", text)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from koordlet.decision.answer import Combined
+from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Snapshot
 from koordlet.decision.strategy import Hook, Level, Stage, Subject
@@ -64,7 +65,9 @@ class Action(msgspec.Struct, frozen=True):
     ``kind``: ``setting``, ``env``, ``mount``, ``device``, ``group``, or ``note`` (it does nothing,
     and says why) and ``failed``. ``stages``: at which a runtime would get it; settings and groups
     are reconciled besides. ``cri``, ``nri``: the field that carries it there, empty where koordlet
-    writes it itself. ``overridden_by``: the hook whose value counts instead.
+    writes it itself. ``overridden_by``: the hook whose value counts instead. ``has``: what is there
+    now, None where nothing is, or where that is not known. ``missed``: the container was created
+    without it, and gets it when it is created anew.
     """
 
     hook: str
@@ -79,6 +82,8 @@ class Action(msgspec.Struct, frozen=True):
     cri: str = ""
     nri: str = ""
     overridden_by: str = ""
+    has: str | None = None
+    missed: bool = False
 
 
 class _Found(NamedTuple):
@@ -150,7 +155,7 @@ def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> 
             yield Action(
                 hook=hook.name,
                 level=subject.level,
-                cgroup=subject.cgroup,
+                cgroup=shown(subject.cgroup),
                 kind=found.kind,
                 why=found.why,
                 container=(container.name or container.id) if container is not None else "",

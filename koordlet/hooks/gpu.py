@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
+from koordlet.decision.given import VISIBLE_GPUS
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, EnvVar, Hook, Level, Mount, Stage, Subject
 from koordlet.decision.why import Input, Why
@@ -51,7 +52,8 @@ def _evaluate(options: GpuEnvOptions, subject: Subject, snapshot: Snapshot) -> A
     minors = ",".join(str(gpu.minor) for gpu in gpus)
     text = f"the scheduler gave the pod GPUs {minors}"
     why = Why("gpu-env.devices", text, (Input(keys.DEVICE_ALLOCATED.name, minors),))
-    visible = EnvVar("NVIDIA_VISIBLE_DEVICES", minors, why)
+    uuids = tuple(gpu.id for gpu in gpus if gpu.id)
+    visible = EnvVar(VISIBLE_GPUS, minors, why, uuids)
     try:
         provider = keys.GPU_ISOLATION_PROVIDER.read(pod.labels)
     except AnnotationError as error:

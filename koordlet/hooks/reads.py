@@ -17,7 +17,7 @@ class Reads:
     values: dict[_Key, Value | None] = field(default_factory=dict)
     originals: dict[_Key, Value | None] = field(default_factory=dict)
     ours: dict[_Key, bool] = field(default_factory=dict)
-    children: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    children: dict[tuple[str, Resource | None], tuple[str, ...]] = field(default_factory=dict)
 
     def hold(self, now: InForce) -> bool:
         """Whether all answers are still the same."""
@@ -25,7 +25,7 @@ class Reads:
             all(now.value(*key) == found for key, found in self.values.items())
             and all(now.original(*key) == found for key, found in self.originals.items())
             and all(now.is_ours(*key) == found for key, found in self.ours.items())
-            and all(now.children(key) == found for key, found in self.children.items())
+            and all(now.children(*key) == found for key, found in self.children.items())
         )
 
 
@@ -48,6 +48,6 @@ class Watched:
         found = self._reads.ours[cgroup, resource] = self._in_force.is_ours(cgroup, resource)
         return found
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
-        found = self._reads.children[cgroup] = self._in_force.children(cgroup)
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        found = self._reads.children[cgroup, of] = self._in_force.children(cgroup, of)
         return found

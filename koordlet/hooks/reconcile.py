@@ -20,6 +20,7 @@ from koordlet.decision.strategy import Hook, Level, Subject
 from koordlet.decision.why import Input, Why
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import ask, lacks, serving
+from koordlet.hooks.missed import Creation, creation
 from koordlet.hooks.reads import Reads, Watched
 from koordlet.protocol.qos import KubeQoS
 
@@ -53,16 +54,19 @@ class _PodPart:
     pod: Pod
     reads: Reads
     found: _Part
+    creations: Mapping[str, Creation]
 
 
 @dataclass(frozen=True)
 class Pass:
     """``decisions``: one complete plan for each hook, in their order; the owner is the hook's
-    name. ``failed``: hook -> what it raised, once for each subject. The rest is for the next pass.
+    name. ``failed``: hook -> what it raised, once for each subject. ``creations``: by id, of the
+    containers that should have been created with something. The rest is for the next pass.
     """
 
     decisions: tuple[Decision, ...]
     failed: Mapping[str, Sequence[str]]
+    creations: Mapping[str, Creation]
     common: tuple[object, ...]
     outside: tuple[_Part, _Part]
     pods: Mapping[str, _PodPart]
@@ -109,7 +113,8 @@ def run(hooks: Sequence[Hook], snapshot: Snapshot, before: Pass | None = None) -
     by_uid = {each.pod.uid: each for each in pods}
     errors = {name: [error for one in each for error in one.errors] for name, each in found.items()}
     failed = {name: each for name, each in errors.items() if each}
-    return Pass(decisions, failed, common, outside, by_uid, found, incomplete)
+    creations = {id_: each for part in pods for id_, each in part.creations.items()}
+    return Pass(decisions, failed, creations, common, outside, by_uid, found, incomplete)
 
 
 def subjects(snapshot: Snapshot) -> Iterator[Subject]:
@@ -169,12 +174,20 @@ def _pod_part(asked: _Asked, pod: Pod, snapshot: Snapshot, old: _PodPart | None)
         return old
     reads = Reads()
     watched = msgspec.structs.replace(snapshot, in_force=Watched(snapshot.in_force, reads))
-    found = _ask(asked, _of_pod(pod), watched, old.found if old is not None else {})
-    return _PodPart(pod, reads, found)
+    creations: dict[str, Creation] = {}
+    found = _ask(asked, _of_pod(pod), watched, old.found if old is not None else {}, creations)
+    return _PodPart(pod, reads, found, creations)
 
 
-def _ask(asked: _Asked, about: Iterable[Subject], snapshot: Snapshot, old: _Part) -> _Part:
-    """``old``: what was found before; its objects stay where they are equal."""
+def _ask(
+    asked: _Asked,
+    about: Iterable[Subject],
+    snapshot: Snapshot,
+    old: _Part,
+    creations: dict[str, Creation] | None = None,
+) -> _Part:
+    """``old``: what was found before; its objects stay where they are equal. ``creations``: gets
+    what containers should have been created with."""
     part: dict[str, _Found] = {}
 
     def of(owner: str) -> _Found:
@@ -189,6 +202,10 @@ def _ask(asked: _Asked, about: Iterable[Subject], snapshot: Snapshot, old: _Part
         for owner, error in combined.failed:
             of(owner).keep.append(subject.cgroup)
             of(owner).errors.append(error)
+        if creations is not None and subject.container is not None:
+            wanted = creation(combined)
+            if wanted is not None:
+                creations[subject.container.id] = wanted
     return {owner: _kept(old.get(owner), found) for owner, found in part.items()}
 
 

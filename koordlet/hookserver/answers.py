@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -54,14 +54,18 @@ class Answers:
         self.stages: dict[Stage, StageCalls] = {}
         self.lost: Counter[str] = Counter()
 
-    def answer(self, stage: Stage, request: Any) -> Any:
-        """Raises InvalidRequestError, HookFailedError, and whatever ``ask`` has for a defect."""
+    def answer(self, stage: Stage, request: Any, *, whole: bool = True) -> Any:
+        """``whole``: with everything of the request that no hook changed, as the hook API wants
+        it; otherwise as ``wire/hook_line.py`` does.
+
+        Raises InvalidRequestError, HookFailedError, and whatever ``ask`` has for a defect.
+        """
         counts = self.stages.setdefault(stage, StageCalls(stage))
         counts.calls += 1
         started = self._clock()
         try:
             sandbox = stage in SANDBOX_STAGES
-            echo, response = (self._pod if sandbox else self._container)(stage, request)
+            response = (self._pod if sandbox else self._container)(stage, request)
         except Exception:
             counts.failed += 1
             raise
@@ -69,27 +73,22 @@ class Answers:
             seconds = self._clock() - started
             counts.seconds_total += seconds
             counts.seconds_max = max(counts.seconds_max, seconds)
-        counts.changed += response != echo
-        return response
+        counts.changed += bool(response.ByteSize())
+        return _with_rest(response, request) if whole else response
 
-    def _pod(self, stage: Stage, request: Any) -> tuple[Any, Any]:
+    def _pod(self, stage: Stage, request: Any) -> Any:
+        """What the hooks change."""
         pod = sandbox_facts(request)
         combined = self._ask.pod(ORIGIN, stage, pod)
         if stage is Stage.STOP_POD_SANDBOX:
             self._requested.forget_pod(pod.uid)
-        echo = pb.PodSandboxHookResponse(
-            labels=request.labels,
-            annotations=request.annotations,
-            cgroup_parent=request.cgroup_parent,
-            resources=request.resources if request.HasField("resources") else None,
-        )
         response = pb.PodSandboxHookResponse()
-        response.CopyFrom(echo)
-        _overlay(response, "resources", combined)
+        _overlay(response, "resources", request.resources, cri_fields(combined))
         self._count_lost(combined)
-        return echo, response
+        return response
 
-    def _container(self, stage: Stage, request: Any) -> tuple[Any, Any]:
+    def _container(self, stage: Stage, request: Any) -> Any:
+        """What the hooks change."""
         pod = pod_facts(request)
         container = container_facts(request, pod, self._runtime)
         name = container.name or container.id
@@ -98,26 +97,19 @@ class Answers:
         combined = self._ask.container(
             ORIGIN, stage, pod, msgspec.structs.replace(container, requested=asked)
         )
-        echo = pb.ContainerResourceHookResponse(
-            container_annotations=request.container_annotations,
-            container_resources=(
-                request.container_resources if request.HasField("container_resources") else None
-            ),
-            pod_cgroup_parent=request.pod_cgroup_parent,
-            container_envs=request.container_envs,
-        )
+        fields = cri_fields(combined)
         response = pb.ContainerResourceHookResponse()
-        response.CopyFrom(echo)
-        fields = _overlay(response, "container_resources", combined)
+        _overlay(response, "container_resources", request.container_resources, fields)
         for variable in combined.env:
-            response.container_envs[variable.name] = variable.value
+            if request.container_envs.get(variable.name) != variable.value:
+                response.container_envs[variable.name] = variable.value
         self._count_lost(combined)
         if stage is Stage.STOP_CONTAINER:
             self._requested.forget(pod.uid, name)
         else:
             ours = {RESOURCE_OF_FIELD[field]: value for field, value in fields.items()}
             self._requested.answered(pod.uid, name, ours)
-        return echo, response
+        return response
 
     def _count_lost(self, combined: Combined) -> None:
         for kind, wanted in (("mounts", combined.mounts), ("devices", combined.devices)):
@@ -132,8 +124,35 @@ class Answers:
             self.lost[kind] += len(wanted)
 
 
-def _overlay(response: Any, name: str, combined: Combined) -> dict[str, Any]:
-    fields = cri_fields(combined)
-    for field, value in fields.items():
-        setattr(getattr(response, name), field, value)
-    return fields
+def _overlay(response: Any, name: str, asked: Any, fields: Mapping[str, Any]) -> None:
+    """``asked`` with the values of the hooks, where they differ."""
+    changed = {field: value for field, value in fields.items() if getattr(asked, field) != value}
+    if changed:
+        resources = getattr(response, name)
+        resources.CopyFrom(asked)
+        for field, value in changed.items():
+            setattr(resources, field, value)
+
+
+def _with_rest(changed: Any, request: Any) -> Any:
+    """The request, of which ``changed`` counts more."""
+    response = type(changed)()
+    for field in _ECHOED[type(changed)]:
+        if field in _MESSAGES:
+            source = changed if changed.HasField(field) else request
+            if source.HasField(field):
+                getattr(response, field).CopyFrom(getattr(source, field))
+        elif field in _TEXTS:
+            setattr(response, field, getattr(request, field))
+        else:
+            getattr(response, field).MergeFrom(getattr(request, field))
+            getattr(response, field).MergeFrom(getattr(changed, field))
+    return response
+
+
+_MESSAGES = frozenset({"resources", "container_resources"})
+_TEXTS = frozenset({"cgroup_parent", "pod_cgroup_parent"})
+_ECHOED = {
+    response: tuple(field.name for field in response.DESCRIPTOR.fields)
+    for response in (pb.PodSandboxHookResponse, pb.ContainerResourceHookResponse)
+}

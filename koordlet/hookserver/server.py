@@ -1,4 +1,6 @@
-"""The hook API on a socket for root alone. grpc is imported when a proxy connects."""
+"""The hook API on a socket for root alone: gRPC, which is imported when somebody speaks it, and
+koordlet's own line.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,9 @@ import msgspec
 from koordlet.decision.answer import Ask
 from koordlet.hookserver.calls import HookServerStatus
 from koordlet.hookserver.requested import Requested
-from koordlet.kernel.door import Backend, Door
-from koordlet.kernel.unix_socket import Access
+from koordlet.kernel.door import Backend, Door, Own
+from koordlet.kernel.unix_socket import HOOKS_DIR, Access
+from koordlet.wire import hook_line
 
 if TYPE_CHECKING:
     from koordlet.hookserver.answers import Answers
@@ -33,7 +36,13 @@ class HookServer(Door):
         self._requested = requested or Requested()
         self._runtime = runtime
         self._answers: Answers | None = None
-        super().__init__(path, self._start_service, private="private-hooks", group=None)
+        super().__init__(
+            path,
+            self._start_service,
+            private=HOOKS_DIR,
+            group=None,
+            own=Own(hook_line.GREETING, self._serve_line),
+        )
 
     def status(self) -> HookServerStatus:
         answers = self._answers
@@ -48,6 +57,17 @@ class HookServer(Door):
     async def _start_service(self, access: Access, private_path: str) -> Backend:
         # In a thread: importing grpc takes a good part of a second of a busy machine.
         service = await asyncio.to_thread(importlib.import_module, "koordlet.hookserver.service")
-        self._answers = service.Answers(self._ask, self._runtime, requested=self._requested)
-        backend: Backend = await service.start(self._answers, private_path)
+        backend: Backend = await service.start(await self._answering(), private_path)
         return backend
+
+    async def _serve_line(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(hook_line.GREETING)  # at once: what is imported now takes a while
+        line = await asyncio.to_thread(importlib.import_module, "koordlet.hookserver.line")
+        await line.serve(await self._answering(), reader, writer)
+
+    async def _answering(self) -> Answers:
+        """One for both ways to ask."""
+        module = await asyncio.to_thread(importlib.import_module, "koordlet.hookserver.answers")
+        if self._answers is None:
+            self._answers = module.Answers(self._ask, self._runtime, requested=self._requested)
+        return self._answers

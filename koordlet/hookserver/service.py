@@ -6,49 +6,48 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import grpc
-import structlog
 
-from koordlet.decision.answer import HookFailedError
 from koordlet.decision.strategy import Stage
-from koordlet.hookserver.answers import SANDBOX_STAGES, Answers
-from koordlet.hookserver.facts import InvalidRequestError
-from koordlet.wire.pb import hook_pb2 as pb
+from koordlet.hookserver.answers import Answers
+from koordlet.hookserver.outcome import (
+    INTERNAL,
+    INVALID_ARGUMENT,
+    MAX_MESSAGE_BYTES,
+    OK,
+    UNKNOWN,
+    outcome,
+    request_type,
+)
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
-MAX_MESSAGE_BYTES = 16 * 1024 * 1024  # as between kubelet and a runtime
+_CODES = {
+    UNKNOWN: grpc.StatusCode.UNKNOWN,
+    INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    INTERNAL: grpc.StatusCode.INTERNAL,
+}
 
-log = structlog.get_logger()
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 _Handler = Callable[[Any, Context], Awaitable[Any]]
 
 
 def _handler(answers: Answers, stage: Stage) -> _Handler:
     async def handle(request: Any, context: Context) -> Any:
-        try:
-            return answers.answer(stage, request)
-        except InvalidRequestError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        except HookFailedError as error:
-            # The code that a plain error of the reference's Go server has.
-            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
-        except Exception as error:
-            # Isolation boundary: a defect behind one call must not end the daemon.
-            log.exception("hook call failed", stage=stage)
-            await context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+        found = outcome(answers, stage, request, whole=True)
+        if found.status != OK:
+            await context.abort(_CODES[found.status], found.error)
+        return found.response
 
     return handle
 
 
 def _method(answers: Answers, stage: Stage) -> Any:
-    message = pb.PodSandboxHookRequest if stage in SANDBOX_STAGES else _CONTAINER_REQUEST
     return grpc.unary_unary_rpc_method_handler(
         _handler(answers, stage),
-        request_deserializer=message.FromString,
+        request_deserializer=request_type(stage).FromString,
         response_serializer=lambda response: response.SerializeToString(),
     )
 
 
-_CONTAINER_REQUEST = pb.ContainerResourceHookRequest
 # NRI alone asks at the removal of a sandbox.
 METHODS = {f"{stage}Hook": stage for stage in Stage if stage is not Stage.REMOVE_POD_SANDBOX}
 

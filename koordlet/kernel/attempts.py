@@ -6,11 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 from collections.abc import Callable
 from typing import Any
 
-from koordlet.decision.resctrl import GROUP_PREFIX
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel import parse, resctrl
 from koordlet.kernel.cgroup import Unsupported
@@ -336,9 +334,7 @@ def allocation(line: str) -> Attempt:
             why = f"{root} is mounted with -o mba_MBps: bandwidth is in MB/s, not in percent"
             raise NotHere(why, f"mount {root} without mba_MBps")
         groups = resctrl.ResctrlGroups(scratch.host, scratch.sys_root)
-        for name in _dead_groups(scratch, root):
-            groups.write(name, Resource.RESCTRL_SCHEMATA, ABSENT)
-        group = f"{_GROUP_PREFIX}{os.getpid()}"
+        group = scratch.name
         text = resctrl.format_schemata(mine)
         try:
             groups.write(group, Resource.RESCTRL_SCHEMATA, text)
@@ -353,9 +349,6 @@ def allocation(line: str) -> Attempt:
     return attempt
 
 
-_GROUP_PREFIX = f"{GROUP_PREFIX}probe-"
-
-
 def _require_resctrl(scratch: Scratch, root: str) -> None:
     try:
         resctrl.require_mounted(scratch.host, root, Resource.RESCTRL_SCHEMATA)
@@ -366,13 +359,3 @@ def _require_resctrl(scratch: Scratch, root: str) -> None:
             raise NotHere(why, missing.remedy) from missing
         why = f"{missing.why} and {filesystems} does not list resctrl"
         raise NotHere(why) from missing
-
-
-def _dead_groups(scratch: Scratch, root: str) -> list[str]:
-    """What killed probes left: their pids are nobody now."""
-    pids = {name: name.removeprefix(_GROUP_PREFIX) for name in scratch.host.subdirs(root)}
-    return [
-        name
-        for name, pid in pids.items()
-        if name != pid and pid.isdigit() and not scratch.host.exists(f"{scratch.proc_root}/{pid}")
-    ]

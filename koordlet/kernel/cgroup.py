@@ -7,9 +7,11 @@ moment ago may have what was missing before.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager, suppress
+from itertools import islice
 
+from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup_table import TABLE, Knob, Row
 from koordlet.kernel.forms import Form
@@ -18,6 +20,8 @@ from koordlet.kernel.layout import Layout
 from koordlet.kernel.parse import ParseError
 
 _GONE = (errno.ENOENT, errno.ENODEV)
+_ABOVE = 1000
+"""So many cgroups are tried as the new name of one above."""
 
 
 class Unsupported(Exception):  # noqa: N818 - an outcome, not a mistake
@@ -43,7 +47,7 @@ _UNIT_SETTING = {
 
 def enabling(controller: str, control: str) -> str:
     """What to do about a controller that is not in the cgroup.subtree_control ``control``."""
-    text = f"echo +{controller} > {control}"
+    text = f"echo +{controller} > {shown(control)}"
     setting = _UNIT_SETTING.get(controller)
     return f"{text}; under systemd set {setting} of a unit there" if setting else text
 
@@ -69,6 +73,9 @@ class Cgroups:
         self._host = host
         self.layout = layout
         self._places = {row.resource: self._places_of(row) for row in TABLE.values()}
+        self.file_of_ours: Callable[[str, Resource], str] = lambda cgroup, resource: ""
+        """The file in which a value of ours stands. Of a resource that two hierarchies have, the
+        other one is not used while this one is there."""
 
     def path(self, cgroup: str, resource: Resource) -> str:
         """The file. Raises Unsupported when its controller is mounted nowhere."""
@@ -87,18 +94,34 @@ class Cgroups:
     def exists(self, cgroup: str) -> bool:
         return bool(self.directories(cgroup))
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
-        """Paths of the direct children, sorted, as the reference hierarchy has them
-        (``Layout.reference_root``); empty when the cgroup is gone."""
-        check_path(cgroup)
-        root = self.layout.reference_root
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        """Paths of the direct children, sorted, in the hierarchy that has the files of ``of``; else
+        as the reference hierarchy has them (``Layout.reference_root``). Empty when the cgroup is
+        gone. Raises Unsupported where ``of`` has no hierarchy."""
+        if of is None:
+            check_path(cgroup)
+            root = self.layout.reference_root
+            directory = f"{root}/{cgroup}" if cgroup else root
+        else:
+            directory = self.directory(cgroup, of)
         try:
-            names = self._host.subdirs(f"{root}/{cgroup}" if cgroup else root)
+            names = self._host.subdirs(directory)
         except OSError as error:
             if error.errno in _GONE:
                 return ()
             raise
         return tuple(f"{cgroup}/{name}" if cgroup else name for name in names)
+
+    def child_ids(self, cgroup: str, resource: Resource) -> dict[str, int]:
+        """The direct children in the hierarchy that holds ``resource``, with their cgroup ids;
+        empty when the cgroup is gone."""
+        try:
+            found = self._host.subdir_inodes(self.directory(cgroup, resource))
+        except OSError as error:
+            if error.errno in _GONE:
+                return {}
+            raise
+        return {f"{cgroup}/{name}" if cgroup else name: inode for name, inode in found.items()}
 
     def read(self, cgroup: str, resource: Resource) -> Value:
         """The canonical value. Raises ParseError when the file holds something else."""
@@ -147,9 +170,77 @@ class Cgroups:
         """
         return self._first(resource).form.equal(wanted, found)
 
+    def made(self, resource: Resource, written: Value, found: Value) -> bool:
+        """Whether writing ``written`` gives a file that reads as ``found``. Raises as ``equal``."""
+        return self._first(resource).form.made(written, found)
+
     def id(self, cgroup: str, resource: Resource) -> int:
         """The cgroup id in the hierarchy that holds ``resource``."""
         return self._host.inode(self.directory(cgroup, resource))
+
+    def has_lost(self, cgroup: str, resource: Resource) -> bool:
+        """Whether what the file held is gone for good: the cgroup was removed, or its v2 parent has
+        taken the controller away. False for one that is only out of sight, because its hierarchy is
+        not mounted or its directory cannot be entered."""
+        try:
+            path = self.path(cgroup, resource)
+        except Unsupported:
+            return False
+        root = next(root for root, _ in self._places[resource] if path.startswith(f"{root}/"))
+        if self._is_removed(root, path.rpartition("/")[0]):
+            return True
+        if self._host.exists(path):
+            return False
+        knob = self._knob_of(path, resource)
+        try:
+            return knob.controller is not None and bool(self.kept_by(path, knob.controller))
+        except OSError:
+            return False
+
+    def _is_removed(self, root: str, directory: str) -> bool:
+        """To be seen: the hierarchy is there, and the directory is not."""
+        try:
+            self._host.inode(directory)
+        except OSError as error:
+            return error.errno == errno.ENOENT and self._host.exists(f"{root}/cgroup.procs")
+        return False
+
+    def moved_to(
+        self,
+        cgroup: str,
+        inode: int,
+        path: str,
+        listed: MutableMapping[str, Mapping[str, int]],
+    ) -> str | None:
+        """Where the cgroup of this id is now, a file of which was at ``path``. Only v1 lets cgroups
+        be renamed, each in its place (``cgroup1_rename`` in kernel/cgroup/cgroup-v1.c); another
+        name of one above it moves it too.
+
+        ``listed``: what was listed for others a moment ago, directory -> names with ids.
+        """
+        roots = (root for root in self.layout.v1.values() if f"{root}/{cgroup}/" in path)
+        root = next(roots, None)
+        parts = cgroup.split("/")
+        for depth in range(len(parts), 0, -1) if root is not None else ():
+            above, below = parts[: depth - 1], parts[depth:]
+            directory = "/".join((root or "", *above))
+            with suppress(OSError):
+                if directory not in listed:
+                    listed[directory] = self._host.subdir_inodes(directory)
+                most = _ABOVE if below else None
+                for name, beside in islice(listed[directory].items(), most):
+                    candidate = "/".join((*above, name, *below))
+                    if candidate == cgroup:
+                        continue
+                    if self._has_id(f"{root}/{candidate}", inode) if below else beside == inode:
+                        return candidate
+        return None
+
+    def _has_id(self, directory: str, inode: int) -> bool:
+        try:
+            return self._host.inode(directory) == inode
+        except OSError:
+            return False
 
     def _places_of(self, row: Row) -> tuple[tuple[str, Knob], ...]:
         places = []
@@ -177,8 +268,11 @@ class Cgroups:
         places = self._places[resource]
         middle = f"/{cgroup}/" if cgroup else "/"
         if len(places) > 1:
-            for root, knob in places:
-                if self._host.exists(path := root + middle + knob.file):
+            ours = self.file_of_ours(cgroup, resource)
+            for root, knob in sorted(places, key=lambda p: p[0] + middle + p[1].file != ours):
+                path = root + middle + knob.file
+                stays = path == ours and not self._is_removed(root, path.rpartition("/")[0])
+                if stays or self._host.exists(path):
                     return path, knob.form
         return places[0][0] + middle + first.file, first.form
 
@@ -210,17 +304,21 @@ class Cgroups:
             elsewhere = self.directories(cgroup)
             if not elsewhere:
                 return None
-            why = f"{directory} does not exist, the cgroup is only in {', '.join(elsewhere)}"
+            found = ", ".join(map(shown, elsewhere))
+            why = f"{shown(directory)} does not exist, the cgroup is only in {found}"
             return Unsupported(resource, why)
-        file = path.rpartition("/")[2]
-        knob = next(knob for _, knob in self._places[resource] if knob.file == file)
-        why, remedy = f"{path} does not exist", ""
+        knob = self._knob_of(path, resource)
+        why, remedy = f"{shown(path)} does not exist", ""
         if knob.controller is not None and (control := self.kept_by(path, knob.controller)):
-            why += f": controller {knob.controller} is not enabled in {control}"
+            why += f": controller {knob.controller} is not enabled in {shown(control)}"
             remedy = enabling(knob.controller, control)
         if knob.vendor:
             why += f" ({knob.vendor})"
         return Unsupported(resource, why, "" if knob.vendor else remedy)
+
+    def _knob_of(self, path: str, resource: Resource) -> Knob:
+        file = path.rpartition("/")[2]
+        return next(knob for _, knob in self._places[resource] if knob.file == file)
 
     def kept_by(self, path: str, controller: str) -> str:
         """The parent's cgroup.subtree_control, where a v2 file is missing because the parent

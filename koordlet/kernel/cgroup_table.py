@@ -62,8 +62,8 @@ _BURST = Number(0, _BANDWIDTH_MAX_US)
 _MEMORY_V1 = Number(0, unlimited=b"-1", by_page=True)
 _MEMORY_MAX = Number(0, unlimited=b"max", by_page=True)
 _WEIGHT_V1 = DeviceNumbers(1, 100, neutral=100, clear="100")
-_WEIGHT_V2 = DeviceNumbers(1, 10000, neutral=100, clear="default")
-_WEIGHT_BFQ = DeviceNumbers(1, 1000, neutral=100, clear="default")
+_WEIGHT_V2 = DeviceNumbers(1, 10000, neutral=100, clear="default", explicit=True)
+_WEIGHT_BFQ = DeviceNumbers(1, 1000, neutral=100, clear="default", explicit=True)
 _TEXT = Form()
 _COUNTER = Number(0)
 
@@ -108,7 +108,8 @@ def _throttle(resource: Resource, v2_key: str) -> Row:
 
 def _rows() -> tuple[Row, ...]:
     r = Resource
-    cost_qos = DeviceFields(off="enable=0", low=0)
+    # Parameters of somebody stay in the file while it is off; with ctrl=auto they are the disk's.
+    cost_qos = DeviceFields(off="enable=0 ctrl=auto", low=0)
     cost_model = DeviceFields(off="ctrl=auto", low=1)
     return (
         _cpu(r.CPU_STAT, _TEXT, "cpu.stat", _TEXT),

@@ -34,18 +34,15 @@ def shares_to_modern_weight(shares: int) -> int:
 
 
 def weight_to_shares(weight: int) -> int:
-    """1..10000 -> 2..262144. Raises ValueError out of range.
+    """1..10000 -> 2..262144, so that ``shares_to_weight`` gives the same weight again. Raises
+    ValueError out of range.
 
-    ``read_weight`` undoes it exactly; ``shares_to_weight`` need not, since both round down.
+    The reference rounds down here as it does there, which loses one: 39 -> 998 -> 38.
     """
     if not MIN_WEIGHT <= weight <= MAX_WEIGHT:
         raise ValueError(f"cpu.weight {weight} is outside {MIN_WEIGHT}..{MAX_WEIGHT}")
-    return (weight - 1) * (MAX_SHARES - MIN_SHARES) // (MAX_WEIGHT - 1) + MIN_SHARES
-
-
-def read_weight(shares: int) -> int:
-    """The weight that ``weight_to_shares`` had made these shares of."""
-    return 1 - (MIN_SHARES - shares) * (MAX_WEIGHT - 1) // (MAX_SHARES - MIN_SHARES)
+    above = (weight - MIN_WEIGHT) * (MAX_SHARES - MIN_SHARES)
+    return MIN_SHARES - -above // (MAX_WEIGHT - MIN_WEIGHT)
 
 
 def same_shares_on_v2(wanted: int, found: int) -> bool:
@@ -55,4 +52,4 @@ def same_shares_on_v2(wanted: int, found: int) -> bool:
         return True
     if not (MIN_SHARES <= wanted <= MAX_SHARES and MIN_SHARES <= found <= MAX_SHARES):
         return False
-    return read_weight(found) in (shares_to_weight(wanted), shares_to_modern_weight(wanted))
+    return shares_to_weight(found) in (shares_to_weight(wanted), shares_to_modern_weight(wanted))

@@ -34,6 +34,8 @@ from koordlet.kernel.syscalls import (
     SCOPE_THREAD_GROUP,
 )
 
+MOST_BELOW = 500
+"""So many cgroups inside one are looked at; whatever runs in it may make thousands."""
 _UNNAMED = "cookie:"
 """How the name of a group begins that somebody else made."""
 
@@ -71,7 +73,8 @@ class CoreSched:
         self._groups: dict[str, str] = {}
         """Cgroup -> group."""
         self._inodes: dict[str, int] = {}
-        """The same cgroups -> which one it was: one made anew has no group."""
+        """The same cgroups -> which one it was: one made anew has no group. 0: it could not be
+        looked at yet."""
         self._cookies: dict[str, int] = {}
         """Group -> the cookie that its processes were last seen to hold."""
         self._holders: dict[str, int] = {}
@@ -87,7 +90,9 @@ class CoreSched:
         """The processes that ``cgroup`` stands for. Raises as ``Cgroups.read_raw``."""
         found = ids_in(self._cgroups, cgroup, self.listed_in)
         below = list(self._cgroups.children(cgroup))
-        for each in below:
+        for number, each in enumerate(below):
+            if number >= MOST_BELOW:
+                raise OSError(errno.E2BIG, f"more than {MOST_BELOW} cgroups in it", cgroup)
             if not self._own_group(each):
                 found += self._ids_below(each)
                 below += self._cgroups.children(each)
@@ -207,7 +212,13 @@ class CoreSched:
         try:
             self._inodes[cgroup] = self._cgroups.id(cgroup, self.listed_in)
         except (OSError, Unsupported):
-            self._leave(cgroup)  # it went with its processes
+            self._inodes[cgroup] = 0
+            self._leave_if_gone(cgroup)
+
+    def _leave_if_gone(self, cgroup: str) -> None:
+        """Where it went its processes went too; one that is only out of sight keeps its group."""
+        if self._cgroups.has_lost(cgroup, self.listed_in):
+            self._leave(cgroup)
 
     def _leave(self, cgroup: str) -> None:
         self._groups.pop(cgroup, None)
@@ -216,11 +227,14 @@ class CoreSched:
     def _own_group(self, cgroup: str) -> str:
         """``""``: none, or that of a cgroup that was there before."""
         group = self._groups.get(cgroup, "")
+        if not group:
+            return ""
         try:
-            known = group and self._cgroups.id(cgroup, self.listed_in) == self._inodes[cgroup]
+            inode = self._cgroups.id(cgroup, self.listed_in)
         except (OSError, Unsupported):
             return ""
-        return group if known else ""
+        known = self._inodes[cgroup] = self._inodes[cgroup] or inode
+        return group if known == inode else ""
 
     def _around(self, cgroup: str) -> str:
         """The group of the nearest cgroup above that has one."""
@@ -235,8 +249,8 @@ class CoreSched:
         self._holders.pop(group, None)
 
     def _forget_the_gone(self) -> None:
-        for cgroup in [each for each in self._groups if not self._cgroups.exists(each)]:
-            self._leave(cgroup)
+        for cgroup in tuple(self._groups):
+            self._leave_if_gone(cgroup)
         alive = set(self._groups.values())
         for group in [*self._cookies]:
             if group not in alive and not group.startswith(_UNNAMED):
@@ -251,7 +265,7 @@ class CoreSched:
         try:
             return Observed(cgroup, self._get(self.ids(cgroup)))
         except (OSError, Unsupported):
-            self._leave(cgroup)  # it went with its processes
+            self._leave_if_gone(cgroup)
             return Observed(cgroup, {})
 
     def _get(self, ids: Sequence[int]) -> dict[int, int]:

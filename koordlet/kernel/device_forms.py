@@ -7,7 +7,7 @@ does not list has no setting. The kernel takes one device per write.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from koordlet.decision.resource import Value
@@ -50,13 +50,16 @@ def _text(value: Value) -> str:
 @dataclass(frozen=True)
 class DeviceNumbers(OwnPart):
     """One number per device. ``key``: its name in a v2 ``key=value`` line; None: the second
-    token. ``neutral`` is the number that means no setting, ``clear`` how the file spells it."""
+    token. ``neutral`` is the number that means no setting, ``clear`` how the file spells it.
+    ``explicit``: a device may have that very number as a setting of its own, which stands whatever
+    the line for all others says."""
 
     low: int
     high: int
     neutral: int
     clear: str
     key: str | None = None
+    explicit: bool = False
 
     def parse(self, data: bytes) -> str:
         return self._canonical(self._numbers(data.decode(errors="replace"), self.key))
@@ -70,9 +73,9 @@ class DeviceNumbers(OwnPart):
     def writes(self, value: Value, current: Callable[[], bytes]) -> list[bytes]:
         wanted = self._wanted(value)
         present = self._numbers(current().decode(errors="replace"), self.key)
-        gone = {device: self.neutral for device in present if device not in wanted}
+        gone = {device: None for device in present if device not in wanted}
         changed = {d: n for d, n in wanted.items() if present.get(d) != n}
-        return self._encode(gone | changed).splitlines()
+        return self._encode({**gone, **changed}).splitlines()
 
     def _numbers(self, text: str, key: str | None) -> dict[str, int]:
         """Settings in ``text``; lines that mean no setting left out."""
@@ -86,8 +89,10 @@ class DeviceNumbers(OwnPart):
             if len(tokens) != 1:
                 raise ValueError(f"device {device}: one number expected, found {tokens!r}")
             word = tokens[0]
-            number = self.neutral if word in ("max", DEFAULT) else parse_int(word.encode())
-            if number != self.neutral:
+            if word in ("max", DEFAULT):
+                continue
+            number = parse_int(word.encode())
+            if number != self.neutral or (self.explicit and device != DEFAULT):
                 numbers[device] = number
         return numbers
 
@@ -98,13 +103,16 @@ class DeviceNumbers(OwnPart):
                 raise ValueError(f"device {device}: {number} is outside {self.low}..{self.high}")
         return numbers
 
-    def _encode(self, numbers: dict[str, int]) -> bytes:
+    def _encode(self, numbers: Mapping[str, int | None]) -> bytes:
+        """None clears."""
         lines = []
         for device in sorted(numbers, key=_order):
             number = numbers[device]
-            # The default line has no state "default": it is the default.
-            clears = number == self.neutral and device != DEFAULT
-            word = self.clear if clears else str(number)
+            if number is None:
+                # The line for all others has no state "default": it is the default.
+                word = str(self.neutral) if device == DEFAULT else self.clear
+            else:
+                word = str(number)
             lines.append(f"{device} {self.key}={word}" if self.key else f"{device} {word}")
         return "\n".join(lines).encode()
 
@@ -114,8 +122,9 @@ class DeviceNumbers(OwnPart):
 
 @dataclass(frozen=True)
 class DeviceFields(OwnPart):
-    """``MAJ:MIN key=value ...`` (``io.cost.qos``, ``io.cost.model``). ``off`` is the field that
-    means no setting; ``low`` bounds every number."""
+    """``MAJ:MIN key=value ...`` (``io.cost.qos``, ``io.cost.model``). ``off`` is what means no
+    setting: its first field, where the others are not set differently. ``low`` bounds every
+    number."""
 
     off: str
     low: int
@@ -153,16 +162,21 @@ class DeviceFields(OwnPart):
     def _settings(self, text: str) -> dict[str, dict[str, str]]:
         settings: dict[str, dict[str, str]] = {}
         for device, tokens in _lines(text).items():
-            if self.off in tokens:
-                continue
             fields: dict[str, str] = {}
             for token in tokens:
                 field, equals, word = token.partition("=")
                 if not equals or not field or not word:
                     raise ValueError(f"device {device}: {token!r} is not key=value")
                 fields[field] = word
-            settings[device] = fields
+            if not self._is_off(fields):
+                settings[device] = fields
         return settings
+
+    def _is_off(self, fields: Mapping[str, str]) -> bool:
+        (first, off), *others = (field.split("=") for field in self.off.split())
+        return fields.get(first) == off and all(
+            fields.get(field, word) == word for field, word in others
+        )
 
     @staticmethod
     def _encode(settings: dict[str, dict[str, str]]) -> str:

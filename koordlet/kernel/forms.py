@@ -53,6 +53,11 @@ class Form:
     def equal(self, wanted: Value, found: Value) -> bool:
         return wanted == found
 
+    def made(self, written: Value, found: Value) -> bool:
+        """Whether writing ``written`` gives a file that reads as ``found``; stricter than ``equal``
+        where others write the same value differently."""
+        return self.equal(written, found)
+
     def writes(self, value: Value, current: Callable[[], bytes]) -> list[bytes]:
         """The ``write(2)`` calls that bring the file to ``value``; ``current`` reads it now."""
         return [self.format(value)]
@@ -138,6 +143,9 @@ class Weight(Form):
 
     def equal(self, wanted: Value, found: Value) -> bool:
         return same_shares_on_v2(_integer(wanted), _integer(found))
+
+    def made(self, written: Value, found: Value) -> bool:
+        return self.format(written) == self.format(found)
 
 
 def _cpu_max(data: bytes) -> tuple[bytes, int]:

@@ -203,6 +203,11 @@ class HostFiles:
             if self._host.exists(each):
                 self._host.unlink(each)
 
+    def has_lost(self, resource: Resource) -> bool:
+        """Whether what the file held is gone for good: that of a directory that was removed. Files
+        of the kernel come back with what they held, as those of debugfs when it is mounted."""
+        return self._rows[resource].ordinary
+
     def holds(self, cgroup: str, resource: Resource, data: bytes) -> bool:
         path = self.path(cgroup, resource)
         left = self._rows[resource].ordinary and self._host.exists(temporary(path))

@@ -43,11 +43,17 @@ def decode(data: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 class Inotify:
-    """``DirectoryWatch`` on one inotify descriptor that the event loop reads."""
+    """``DirectoryWatch`` on one inotify descriptor that the event loop reads. ``every``: children
+    of any kind, not directories alone."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, on_event: Callable[[str, str], None]
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_event: Callable[[str, str], None],
+        *,
+        every: bool = False,
     ) -> None:
+        self._kinds = 0 if every else _IN_ISDIR
         self._loop = loop
         self._on_event = on_event
         self._path_of: dict[int, str] = {}
@@ -95,5 +101,5 @@ class Inotify:
                 # The same path may be watched again by now, as a new directory.
                 if self._watch_of.get(path) == watch:
                     del self._watch_of[path]
-            elif mask & _IN_ISDIR:
+            elif not self._kinds or mask & self._kinds:
                 self._on_event(path, name)

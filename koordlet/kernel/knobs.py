@@ -3,10 +3,11 @@ processes, resctrl groups, switches and files of the whole machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Protocol
 
 from koordlet.decision.resource import Resource, Value
+from koordlet.kernel import kill
 from koordlet.kernel.cgroup import Cgroups
 from koordlet.kernel.cgroup_table import TABLE
 from koordlet.kernel.core_sched import CoreSched
@@ -64,6 +65,7 @@ class Knobs:
         sys_root: str = "/sys",
         terway_dir: str = TERWAY_DIR,
     ) -> None:
+        self._host = host
         self._cgroups = cgroups
         self._cookies = CoreSched(host, cgroups)
         files = HostFiles(host, proc_root=proc_root, sys_root=sys_root, terway_dir=terway_dir)
@@ -87,8 +89,12 @@ class Knobs:
     def layout(self) -> Layout:
         return self._cgroups.layout
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
-        return self._cgroups.children(cgroup)
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        return self._cgroups.children(cgroup, of)
+
+    def child_ids(self, cgroup: str, resource: Resource) -> dict[str, int]:
+        """Of a resource that is a file of cgroups."""
+        return self._cgroups.child_ids(cgroup, resource)
 
     def adopt(self, written: Iterable[tuple[str, Resource, Sequence[Value]]]) -> None:
         """Learn from the journal what cannot be seen in the kernel: (cgroup, resource, values
@@ -101,6 +107,14 @@ class Knobs:
         if groups:
             self._cookies.adopt(groups)
 
+    def thaw(self, directory: str, inode: int) -> bool:
+        """See ``kill.thaw``."""
+        return kill.thaw(self._host, directory, inode)
+
+    def stay_with(self, file_of_ours: Callable[[str, Resource], str]) -> None:
+        """See ``Cgroups.file_of_ours``."""
+        self._cgroups.file_of_ours = file_of_ours
+
     def path(self, cgroup: str, resource: Resource) -> str:
         return self._backends[resource].path(cgroup, resource)
 
@@ -112,6 +126,35 @@ class Knobs:
 
     def equal(self, resource: Resource, wanted: Value, found: Value) -> bool:
         return self._backends[resource].equal(resource, wanted, found)
+
+    def made(self, resource: Resource, written: Value, found: Value) -> bool:
+        """Whether a write of ``written`` left ``found``: as ``equal``, but a value that only means
+        the same and that we would have written differently is somebody else's."""
+        backend = self._backends[resource]
+        compare = backend.made if isinstance(backend, Cgroups) else backend.equal
+        return compare(resource, written, found)
+
+    def has_lost(self, cgroup: str, resource: Resource) -> bool:
+        """Of what cannot be read because it is not there: whether what it held is gone for good.
+        False where it may come into sight again with it."""
+        backend = self._backends[resource]
+        if isinstance(backend, Cgroups):
+            return backend.has_lost(cgroup, resource)
+        if isinstance(backend, Members):
+            possible = backend.is_possible()
+            return not possible or self._cgroups.has_lost(cgroup, backend.listed_in)
+        if isinstance(backend, HostFiles):
+            return backend.has_lost(resource)
+        return True  # a resctrl group goes with the mount
+
+    def moved_to(
+        self, cgroup: str, inode: int, path: str, listed: MutableMapping[str, Mapping[str, int]]
+    ) -> str | None:
+        """The cgroup that has this id by now, where its file was at ``path``; None: none has.
+        ``listed``: see ``Cgroups.moved_to``."""
+        if not cgroup or not inode:
+            return None
+        return self._cgroups.moved_to(cgroup, inode, path, listed)
 
     def read(self, cgroup: str, resource: Resource) -> Value:
         return self._backends[resource].read(cgroup, resource)

@@ -7,6 +7,7 @@ names end in ``.slice`` or ``.scope``.
 from __future__ import annotations
 
 import posixpath
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -103,12 +104,19 @@ def container_id_of(name: str) -> str | None:
     if name.endswith(_SCOPE):
         stem = name.removesuffix(_SCOPE)
         for scheme, prefix in _SCOPE_PREFIX.items():
-            if stem.startswith(prefix) and len(stem) > len(prefix):
-                return f"{scheme}://{stem.removeprefix(prefix)}"
+            if stem.startswith(prefix) and _is_id(identity := stem.removeprefix(prefix)):
+                return f"{scheme}://{identity}"
         return None
     if name.startswith(_CRIO):
-        return f"cri-o://{name.removeprefix(_CRIO)}" if len(name) > len(_CRIO) else None
-    return name if name.isascii() and name.replace("_", "").replace("-", "").isalnum() else None
+        identity = name.removeprefix(_CRIO)
+        return f"cri-o://{identity}" if _is_id(identity) else None
+    return name if _is_id(name) else None
+
+
+def _is_id(text: str) -> bool:
+    """Whether a runtime may have given it to a container. Anybody in a container that may make
+    cgroups can choose any other name."""
+    return text.isascii() and text.replace("_", "").replace("-", "").isalnum()
 
 
 def pod_uid_of(name: str) -> str | None:
@@ -156,34 +164,43 @@ def is_root_name(name: str) -> bool:
     return name.endswith(_SLICE) and (name == "kubepods.slice" or name.endswith("-kubepods.slice"))
 
 
-def find(cgroups: Cgroups) -> Kubepods | None:
-    """The kubepods tree at depth 1 or 2; None where there is none (yet).
-
-    Of several, one that holds pods wins (a change of driver leaves the old tree behind until
-    the next boot), then the upper, then systemd's.
-    """
-    found: list[Kubepods] = []
+def find(cgroups: Cgroups, root: str = "") -> Kubepods | None:
+    """The kubepods tree at depth 1 or 2, or at ``root``; None where there is none (yet)."""
+    if root:
+        return Kubepods(root) if cgroups.exists(root) else None
+    found: list[str] = []
     level: tuple[str, ...] = ("",)
     for _ in range(_MAX_DEPTH):
         level = tuple(child for parent in level for child in cgroups.children(parent))
-        found += [Kubepods(path) for path in level if is_root_name(posixpath.basename(path))]
-    if not found:
-        return None
-    return min(
-        found,
-        key=lambda tree: (
-            not _has_pods(cgroups, tree),
-            tree.root.count("/"),
-            tree.driver is Driver.CGROUPFS,
-        ),
-    )
+        found += [path for path in level if is_root_name(posixpath.basename(path))]
+    return choose(found, lambda tree: count_pods(tree, cgroups.children))
 
 
-def _has_pods(cgroups: Cgroups, tree: Kubepods) -> bool:
-    return any(
+def choose(
+    roots: Iterable[str], pods: Callable[[Kubepods], int], current: str = ""
+) -> Kubepods | None:
+    """kubelet's tree among those that are called like one; None where there is none.
+
+    The upper one: whoever owns a cgroup can make such names below it, and only root makes one at
+    the top. Of two at the same depth the one with more pods (a change of driver leaves the old tree
+    behind until the next boot), then systemd's. Below the top, where the other one may be a
+    guest's, the ``current`` one stays as long as it has pods.
+    """
+    trees = [Kubepods(root) for root in roots]
+    least = min((tree.root.count("/") for tree in trees), default=0)
+    upper = {tree: pods(tree) for tree in trees if tree.root.count("/") == least}
+    stays = Kubepods(current)
+    if least and upper.get(stays):
+        return stays
+    return max(upper, key=lambda tree: (upper[tree], tree.driver is Driver.SYSTEMD), default=None)
+
+
+def count_pods(tree: Kubepods, children: Callable[[str], Iterable[str]]) -> int:
+    """``children``: the cgroups directly in one."""
+    return sum(
         pod_uid_of(posixpath.basename(child)) is not None
-        for directory in (tree.root, tree.burstable, tree.besteffort)
-        for child in cgroups.children(directory)
+        for directory in {tree.root, tree.burstable, tree.besteffort}
+        for child in children(directory)
     )
 
 

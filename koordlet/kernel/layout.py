@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -60,15 +61,16 @@ def _unescape(field: bytes) -> str:
             parts.append(bytes([int(code, 8) & 0xFF]) + part[3:])
         else:
             parts.append(b"\\" + part)
-    return b"".join(parts).decode(errors="surrogateescape")
+    return os.fsdecode(b"".join(parts))
 
 
 def _mounts(mountinfo: bytes, below: str) -> dict[str, tuple[str, frozenset[str]]]:
     """Visible mounts at or under ``below``: mount point -> (filesystem type, super options)."""
     visible: dict[str, tuple[str, frozenset[str]]] = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split(b"\n"):
         before, separator, after = line.partition(b" - ")
-        fields, tail = before.split(), after.split()
+        # Of white space only these two are escaped in names.
+        fields, tail = before.split(b" "), after.split(b" ")
         if not separator or len(fields) < 6 or len(tail) < 3:
             continue
         point = _unescape(fields[4])

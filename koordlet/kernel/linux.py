@@ -119,6 +119,16 @@ class LinuxHost:
         with os.scandir(path) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
 
+    def subdir_inodes(self, path: str) -> dict[str, int]:
+        if os.stat(path).st_nlink == 2:
+            return {}
+        with os.scandir(path) as entries:
+            return {
+                entry.name: entry.inode()
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+            }
+
     def exists(self, path: str) -> bool:
         return os.access(path, os.F_OK)
 

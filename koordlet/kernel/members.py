@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup import Cgroups, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc import start_ticks
 
 PER_PROCESS = frozenset({Resource.OOM_SCORE_ADJ, Resource.CORE_SCHED_GROUP, Resource.RESCTRL_GROUP})
 
@@ -88,6 +89,19 @@ class Members:
 
     def id(self, cgroup: str, resource: Resource) -> int:
         return self._cgroups.id(cgroup, self._trait.listed_in)
+
+    @property
+    def listed_in(self) -> Resource:
+        """The file of the cgroup that stands for it."""
+        return self._trait.listed_in
+
+    def is_possible(self) -> bool:
+        """Whether this machine can have such values."""
+        try:
+            self._trait.require()
+        except Unsupported:
+            return False
+        return True
 
     def encode(self, resource: Resource, value: Value) -> bytes:
         return _line(0, 0, self._check(value))
@@ -167,18 +181,12 @@ class Members:
 
     def _started(self, each: int) -> int | None:
         """Clock ticks after boot; None when it has gone."""
-        path = f"{self._proc_root}/{each}/stat"
         try:
-            data = self._host.read(path)
+            return start_ticks(self._host, each, self._proc_root)
         except OSError as error:
             if vanished(error):
                 return None
             raise
-        # The second field, the name in parentheses, may hold anything; field 22 is wanted.
-        fields = data[data.rfind(b")") + 1 :].split()
-        if len(fields) < 20 or not fields[19].isdigit():
-            raise ParseError(path, 1, "not the fields of proc(5)")
-        return int(fields[19])
 
 
 def ids_in(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:

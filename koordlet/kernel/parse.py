@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from koordlet.decision.names import shown
 from koordlet.kernel.conversions import PAGE_BYTES
 
 
@@ -16,7 +17,8 @@ class ParseError(ValueError):
     """``line_no`` counts from 1; 0 means the file as a whole."""
 
     def __init__(self, path: str, line_no: int, message: str) -> None:
-        place = f"{path}:{line_no}" if line_no else path
+        name = shown(path)
+        place = f"{name}:{line_no}" if line_no else name
         super().__init__(f"{place or 'input'}: {message}")
         self.path = path
         self.line_no = line_no
@@ -60,6 +62,18 @@ def flat_keyed(data: bytes, keys: tuple[bytes, ...], path: str = "") -> tuple[in
     return tuple(values)
 
 
+def line_at(data: bytes, start: bytes) -> int:
+    """Where the first line that begins with ``start`` is; -1: nowhere."""
+    if data.startswith(start):
+        return 0
+    found = data.find(b"\n" + start)
+    return found if found < 0 else found + 1
+
+
+def has_line(data: bytes, start: bytes) -> bool:
+    return line_at(data, start) >= 0
+
+
 @lru_cache
 def _needles(keys: tuple[bytes, ...]) -> tuple[bytes, ...]:
     return tuple(b"\n%b " % key for key in keys)
@@ -76,7 +90,7 @@ class Throttling(NamedTuple):
 def cpu_stat(data: bytes, path: str = "") -> Throttling:
     """``cpu.stat`` of v1 or v2. All three counters must be there: a v2 cgroup without the cpu
     controller lacks them, and the root cgroup on v2 too."""
-    if data.startswith(b"nr_periods"):  # v2 starts with the usage
+    if has_line(data, b"throttled_time "):  # v1; in nanoseconds
         return Throttling(
             *flat_keyed(data, (b"nr_periods", b"nr_throttled", b"throttled_time"), path)
         )
@@ -122,7 +136,7 @@ _MEMORY_STAT_V1 = tuple(b"total_" + key for key in (b"cache", b"rss", *_LRU))
 
 def memory_stat(data: bytes, path: str = "") -> MemoryStat:
     """``memory.stat`` of v1 (the ``total_`` lines) or v2; every line used must be there."""
-    v2 = data.startswith(b"anon ")
+    v2 = not has_line(data, b"total_rss ")
     first, second, inactive_anon, active_anon, inactive_file, active_file, unevictable = flat_keyed(
         data, _MEMORY_STAT_V2 if v2 else _MEMORY_STAT_V1, path
     )

@@ -7,7 +7,7 @@ raises ParseError and nothing else.
 from __future__ import annotations
 
 from koordlet.kernel.conversions import PAGE_BYTES
-from koordlet.kernel.parse import ParseError, flat_keyed, integer, memory_stat
+from koordlet.kernel.parse import ParseError, flat_keyed, integer, line_at, memory_stat
 
 
 def cfs_periods(data: bytes, path: str = "") -> tuple[int, int]:
@@ -27,15 +27,15 @@ _RUN_BYTES = 256
 
 def memory_in_use(data: bytes, path: str = "") -> tuple[int, int]:
     """``usage_bytes`` and ``usage_with_page_cache_bytes`` of ``memory_stat``."""
-    start, keys = data.find(b"\ntotal_inactive_anon "), _RUN_V1
+    start, keys = line_at(data, b"total_inactive_anon "), _RUN_V1
     if start < 0:
-        start, keys = data.find(b"\ninactive_anon "), _RUN_V2
-    words = data[start + 1 : start + _RUN_BYTES].split(None, 10)
-    if start >= 0 and words[0:10:2] == keys:
+        start, keys = line_at(data, b"inactive_anon "), _RUN_V2
+    words = data[start : start + _RUN_BYTES].split(None, 10) if start >= 0 else []
+    if words[0:10:2] == keys:
         try:
             used = int(words[1]) + int(words[3]) + int(words[9])
             return used, used + int(words[5]) + int(words[7])
-        except ValueError:
+        except (ValueError, IndexError):
             pass  # the full parser says what is wrong
     stat = memory_stat(data, path)
     return stat.usage_bytes, stat.usage_with_page_cache_bytes

@@ -46,6 +46,18 @@ def self_usage(host: Host, proc_root: str = "/proc") -> SelfUsage:
     return SelfUsage(ticks / USER_HZ, rss_bytes, len(host.listdir(f"{proc_root}/self/fd")), threads)
 
 
+def start_ticks(host: Host, pid: int | str, proc_root: str = "/proc") -> int:
+    """When a process started, clock ticks after boot: a pid that was reused has another. ``pid``
+    may be ``self``. Raises OSError, ENOENT or ESRCH where it has ended."""
+    path = f"{proc_root}/{pid}/stat"
+    data = host.read(path)
+    # The second field, the name in parentheses, may hold anything; field 22 is wanted.
+    fields = data[data.rfind(b")") + 1 :].split()
+    if len(fields) < 20 or not fields[19].isdigit():
+        raise ParseError(path, 1, "not the fields of proc(5)")
+    return int(fields[19])
+
+
 def boot_id(host: Host, proc_root: str = "/proc") -> str:
     """Changes with each boot: what was remembered about cgroups before is then void."""
     return host.read(f"{proc_root}/sys/kernel/random/boot_id").decode(errors="replace").strip()

@@ -1,21 +1,59 @@
-"""A cgroup of the probe's own, in every hierarchy, removed whatever happens."""
+"""A cgroup of the probe's own, in every hierarchy, removed whatever happens.
+
+A probe that is killed leaves it behind. Its name says whose it is, by pid and start time, so that
+the next probe and ``koordlet restore`` can remove what belongs to nobody any more.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 
 import structlog
 
+from koordlet.decision.resctrl import GROUP_PREFIX
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup import Cgroups, enabling
 from koordlet.kernel.host import Host
+from koordlet.kernel.layout import Layout
+from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc import start_ticks
+from koordlet.kernel.resctrl import mount_point
 
 log = structlog.get_logger()
 
-_PREFIX = "koordlet-probe-"
+PREFIX = f"{GROUP_PREFIX}probe-"
+"""How its name begins, and that of a resctrl group that is tried."""
 CHILD = "child"
+_NUMBER = "(0|[1-9][0-9]*)"
+_OWNER = re.compile(f"{_NUMBER}(?:-{_NUMBER})?", re.ASCII)
+
+
+def owner(host: Host, proc_root: str = "/proc") -> str:
+    """This process, as the end of a name: ``<pid>-<start time in clock ticks>``."""
+    try:
+        return f"{os.getpid()}-{start_ticks(host, 'self', proc_root)}"
+    except (OSError, ParseError):
+        return str(os.getpid())
+
+
+def has_ended(host: Host, owner: str, proc_root: str = "/proc") -> bool:
+    """Whether ``owner`` is a process that is no more. Earlier versions gave no start time; then a
+    process with that pid counts as the same."""
+    found = _OWNER.fullmatch(owner)
+    if found is None:
+        return False
+    pid, started = found.groups()
+    if not host.exists(f"{proc_root}/{pid}"):
+        return True
+    try:
+        return started is not None and start_ticks(host, pid, proc_root) != int(started)
+    except OSError:
+        return not host.exists(f"{proc_root}/{pid}")
+    except ParseError:
+        return False
 
 
 class Scratch:
@@ -27,7 +65,8 @@ class Scratch:
         self.cgroups = cgroups
         self.proc_root = proc_root
         self.sys_root = sys_root
-        self.name = f"{_PREFIX}{os.getpid()}"
+        self.owner = owner(host, proc_root)
+        self.name = f"{PREFIX}{self.owner}"
         self._refused: dict[str, OSError] = {}
 
     def file(self, resource: Resource) -> str:
@@ -66,37 +105,74 @@ class Scratch:
         return path
 
     def make(self) -> None:
+        remove_leftovers(self.host, self.cgroups.layout, self.proc_root, self.sys_root)
         for root in self.cgroups.layout.roots:
-            self._remove_dead(root)
+            directory = f"{root}/{self.name}"
+            if self.host.exists(directory):
+                _remove(self.host, directory)
             try:
-                self.host.mkdir(f"{root}/{self.name}")
+                self.host.mkdir(directory)
             except OSError as error:
                 self._refused[root] = error
 
     def remove(self) -> None:
         for root in self.cgroups.layout.roots:
             if root not in self._refused:
-                self._remove(f"{root}/{self.name}")
+                _remove(self.host, f"{root}/{self.name}")
 
-    def _remove_dead(self, root: str) -> None:
-        """What a killed probe left: its pid is nobody now, or us."""
-        with contextlib.suppress(OSError):  # mkdir will say what is wrong with this hierarchy
-            for name in self.host.subdirs(root):
-                pid = name.removeprefix(_PREFIX)
-                if pid == name or not pid.isdigit():
-                    continue
-                if int(pid) == os.getpid() or not self.host.exists(f"{self.proc_root}/{pid}"):
-                    self._remove(f"{root}/{name}")
 
-    def _remove(self, directory: str) -> None:
-        try:
-            if self.host.exists(f"{directory}/{CHILD}"):
-                self.host.rmdir(f"{directory}/{CHILD}")
-            self.host.rmdir(directory)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            log.warning("scratch cgroup stays until the next start", error=str(error))
+def leftovers(
+    host: Host, layout: Layout, proc_root: str = "/proc", sys_root: str = "/sys"
+) -> list[str]:
+    """Directories that killed probes have left, and in which there is nothing of anybody else."""
+    found = []
+    resctrl = mount_point(sys_root)
+    for root in (*layout.roots, resctrl):
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = host.subdirs(root)
+        for name in names:
+            owner = name.removeprefix(PREFIX)
+            if owner == name or not has_ended(host, owner, proc_root):
+                continue
+            directory = f"{root}/{name}"
+            with contextlib.suppress(OSError):
+                if root == resctrl:
+                    is_empty = not host.read(f"{directory}/tasks").strip()
+                else:
+                    is_empty = _is_empty(host, directory)
+                if is_empty:
+                    found.append(directory)
+    return found
+
+
+def remove_leftovers(
+    host: Host, layout: Layout, proc_root: str = "/proc", sys_root: str = "/sys"
+) -> dict[str, str]:
+    """Remove them. Directory -> why it is still there; empty where it is gone."""
+    found = leftovers(host, layout, proc_root, sys_root)
+    return {directory: _remove(host, directory) for directory in found}
+
+
+def _is_empty(host: Host, directory: str) -> bool:
+    """No process in it, and no cgroup but the one that a probe makes."""
+    children = host.subdirs(directory)
+    if set(children) - {CHILD} or host.read(f"{directory}/cgroup.procs").strip():
+        return False
+    return all(_is_empty(host, f"{directory}/{child}") for child in children)
+
+
+def _remove(host: Host, directory: str) -> str:
+    try:
+        if host.exists(f"{directory}/{CHILD}"):
+            host.rmdir(f"{directory}/{CHILD}")
+        host.rmdir(directory)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("scratch cgroup stays until the next start", error=str(error))
+        return str(error)
+    return ""
 
 
 class NotHere(Exception):  # noqa: N818 - an outcome, not a mistake

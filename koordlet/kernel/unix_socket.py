@@ -11,12 +11,17 @@ import struct
 from dataclasses import dataclass
 from enum import StrEnum
 
+from koordlet.kernel.caller import Caller
+
 GROUP_MODE = 0o660
 ROOT_MODE = 0o600
-BACKLOG = 64
+BACKLOG = 1024
 _PEERCRED = struct.Struct("3i")  # struct ucred: pid, uid, gid
 _SO_PEERGROUPS = 59  # include/uapi/asm-generic/socket.h; absent from Python's socket module
 MAX_PATH_BYTES = 107  # struct sockaddr_un, less the final zero
+API_DIR = "private"
+HOOKS_DIR = "private-hooks"
+"""Directories beside public sockets, for what is behind them."""
 _GROUPS_BYTES = 1024  # the most Python's getsockopt takes: 256 groups
 
 
@@ -61,6 +66,12 @@ def group_id(name: str) -> int:
         ) from None
 
 
+def longest_path(path: str, private: str) -> str:
+    """Of the sockets that ``open_public`` and who stands behind it make."""
+    inner = os.path.join(os.path.dirname(path), private, f"{Access.READ_ONLY}.sock")
+    return max(path, inner, key=len)
+
+
 def open_public(path: str, gid: int | None, *, private: str, mode: int) -> PublicSocket:
     """Listen on ``path`` with this mode and group ``gid`` (None: the daemon's own).
 
@@ -70,14 +81,14 @@ def open_public(path: str, gid: int | None, *, private: str, mode: int) -> Publi
     """
     private_dir = os.path.join(os.path.dirname(path), private)
     staging = os.path.join(private_dir, "staging.sock")
-    longest = max(path, os.path.join(private_dir, f"{Access.READ_ONLY}.sock"), key=len)
+    longest = longest_path(path, private)
     if len(os.fsencode(longest)) > MAX_PATH_BYTES:
         raise SocketError(
             f"{path}: too long for a unix socket; {longest} may have {MAX_PATH_BYTES} bytes"
         )
     group = os.getegid() if gid is None else gid
     try:
-        _make_run_dir(os.path.dirname(path))
+        make_run_dir(os.path.dirname(path))
         with contextlib.suppress(FileExistsError):
             os.mkdir(private_dir, 0o700)
         lock_fd = os.open(private_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -104,7 +115,8 @@ def open_public(path: str, gid: int | None, *, private: str, mode: int) -> Publi
     return PublicSocket(sock, path, private_dir, group, lock_fd, inode)
 
 
-def _make_run_dir(directory: str) -> None:
+def make_run_dir(directory: str) -> None:
+    """Of a socket that others connect to. Raises OSError."""
     if not os.path.isdir(directory):
         os.makedirs(directory)
         # Whatever the umask: the group must get through to the socket.
@@ -127,16 +139,23 @@ def _claim(lock_fd: int, private_dir: str, path: str) -> None:
         ) from None
 
 
-def access_of(peer: socket.socket, gid: int) -> Access:
-    """What the process at the other end may do, by the credentials the kernel recorded when it
-    connected (unix(7) SO_PEERCRED, SO_PEERGROUPS)."""
+def caller_of(peer: socket.socket) -> Caller:
+    """The process that connected (unix(7) SO_PEERCRED)."""
+    raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
+    pid, uid, _ = _PEERCRED.unpack(raw)
+    return Caller(uid, pid)
+
+
+def access_of(peer: socket.socket, gid: int) -> tuple[Access, int]:
+    """What the process at the other end may do, and its uid, by the credentials the kernel recorded
+    when it connected (unix(7) SO_PEERCRED, SO_PEERGROUPS)."""
     raw = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEERCRED.size)
     _, uid, primary = _PEERCRED.unpack(raw)
     if uid in (0, os.geteuid()):
-        return Access.FULL
+        return Access.FULL, uid
     if primary == gid or gid in _supplementary_groups(peer):
-        return Access.READ_ONLY
-    return Access.NONE
+        return Access.READ_ONLY, uid
+    return Access.NONE, uid
 
 
 def _supplementary_groups(peer: socket.socket) -> tuple[int, ...]:

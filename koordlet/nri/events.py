@@ -156,7 +156,9 @@ class Events:
             ORIGIN,
             stage,
             pod_facts(pod, self.runtime),
-            container_facts(container, self.runtime, asked),
+            container_facts(
+                container, self.runtime, asked, created=stage is not Stage.CREATE_CONTAINER
+            ),
         )
 
     def _stop_container(self, pod: Any | None, container: Any) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from koordlet.decision import given
 from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.kubepods import classify
 
@@ -48,14 +50,28 @@ def pod_facts(pod: Any, runtime: str, containers: tuple[ContainerFacts, ...] = (
 
 
 def container_facts(
-    container: Any, runtime: str, requested: Mapping[Resource, Value] | None
+    container: Any,
+    runtime: str,
+    requested: Mapping[Resource, Value] | None,
+    *,
+    created: bool = True,
 ) -> ContainerFacts:
+    """``created``: it has what it was created with."""
     return ContainerFacts(
         id=container_id(container.id, runtime),
         cgroup=container_cgroup(container.linux.cgroups_path),
         name=container.name or None,
         is_sandbox=False,
         requested=requested,
+        given=_given(container) if created else None,
+    )
+
+
+def _given(container: Any) -> Given:
+    return Given(
+        given.variables(container.env),
+        given.devices((each.path, each.major, each.minor) for each in container.linux.devices),
+        given.mounts((each.source, each.destination) for each in container.mounts),
     )
 
 

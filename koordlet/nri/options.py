@@ -9,18 +9,16 @@ from dataclasses import dataclass
 class Options:
     """``index``: two digits; a runtime asks its plugins in this order.
 
-    Seconds: ``look_s`` between looks for a socket that is not there or was made anew;
-    ``backoff_s``, the pause after a failed attempt, doubles with each further one up to
-    ``max_backoff_s``; ``register_s`` until the runtime answers to the registration;
-    ``synchronize_s`` until it has told all pods, for which it waits until none is being made;
-    ``push_s`` until it has made some updates.
+    Seconds: ``backoff_s``, the pause after a failed attempt, doubles with each further one up to
+    ``max_backoff_s``, and ends when the socket is made anew; ``register_s`` until the runtime
+    answers to the registration; ``synchronize_s`` until it has told all pods, for which it waits
+    until none is being made; ``push_s`` until it has made some updates.
     """
 
     socket: str = "/var/run/nri/nri.sock"
     name: str = "koordlet_nri"
     index: str = "00"
-    look_s: float = 0.25
-    backoff_s: float = 1.0
+    backoff_s: float = 0.05
     max_backoff_s: float = 30.0
     register_s: float = 5.0
     synchronize_s: float = 60.0

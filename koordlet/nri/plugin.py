@@ -7,7 +7,6 @@ protobuf and the messages are loaded when there is somebody to talk to.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ import structlog
 
 from koordlet.decision.answer import Ask, Combined
 from koordlet.decision.resource import Resource, Value
+from koordlet.kernel.socket_watch import SocketWatch, identity
 from koordlet.nri.errors import (
     ClosedError,
     NotConnectedError,
@@ -74,18 +74,29 @@ class Plugin:
 
     async def run(self) -> None:
         """Until cancelled; then the connection is closed and no task of it runs any more."""
-        pause_s = self._options.backoff_s
+        watch, pause_s, socket = SocketWatch(self._options.socket), 0.0, None
         try:
             while True:
-                await self._wait_for_socket()
-                socket = _identity(self._options.socket)
+                if pause_s:
+                    self.status.phase = Phase.BACKING_OFF
+                    self.status.next_attempt_at = time.time() + pause_s
+                    jitter = random.uniform(1 - JITTER, 1 + JITTER)
+                    if await watch.wait(socket, pause_s * jitter) is not None:
+                        pause_s = 0.0  # the runtime has started anew
+                socket = identity(self._options.socket)
+                if socket is None:
+                    self.status.phase = Phase.NO_SOCKET
+                    self.status.next_attempt_at = None
+                    socket, pause_s = await watch.wait(None), 0.0
                 started = time.monotonic()
                 await self._attempt()
                 if time.monotonic() - started > STABLE_S:
-                    pause_s = self._options.backoff_s
-                await self._pause(pause_s * random.uniform(1 - JITTER, 1 + JITTER), socket)
-                pause_s = min(2 * pause_s, self._options.max_backoff_s)
+                    pause_s = 0.0
+                pause_s = min(
+                    max(2 * pause_s, self._options.backoff_s), self._options.max_backoff_s
+                )
         finally:
+            watch.close()
             self.status.phase = Phase.STOPPED
 
     async def update(self, wanted: Mapping[str, Combined]) -> tuple[str, ...]:
@@ -121,11 +132,6 @@ class Plugin:
         self.status.pushed += len(ids)
         self.status.push_failed += len(failed)
         return tuple(failed)
-
-    async def _wait_for_socket(self) -> None:
-        while _identity(self._options.socket) is None:
-            self.status.phase = Phase.NO_SOCKET
-            await asyncio.sleep(self._options.look_s)
 
     async def _attempt(self) -> None:
         """One session, however it ends."""
@@ -163,22 +169,3 @@ class Plugin:
             self._events = Events(self._ask, self._told, self._held)
         self._session = Session(reader, writer, self._events, self.status, self._options)
         await self._session.run()
-
-    async def _pause(self, seconds: float, socket: tuple[int, int] | None) -> None:
-        """Shorter when the socket is made anew, as a runtime does when it starts."""
-        self.status.phase = Phase.BACKING_OFF
-        self.status.next_attempt_at = time.time() + seconds
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:
-            await asyncio.sleep(min(self._options.look_s, left))
-            if _identity(self._options.socket) not in (None, socket):
-                break
-
-
-def _identity(path: str) -> tuple[int, int] | None:
-    """Differs when the socket was made anew; None when there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_ctime_ns

@@ -13,6 +13,7 @@ from koordlet.protocol.resources import CPU
 from koordlet.protocol.slo import BlockCfg, MemoryQOS, Percent, Section
 
 Amount = Annotated[Quantity, Meta(extra={"format": "quantity"})]
+Bits = Annotated[Quantity, Meta(extra={"format": "bits"})]
 CPUList = Annotated[CPUSet, Meta(extra={"format": "cpulist"})]
 ResourceList = dict[str, Amount]
 OomScore = Annotated[int, Meta(ge=-1000, le=1000)]
@@ -34,8 +35,8 @@ class PodBlkIOQOS(Section, frozen=True):
 class PodNetworkQOS(Section, frozen=True):
     """(e): bits per second."""
 
-    ingress_limit: Amount | None = None
-    egress_limit: Amount | None = None
+    ingress_limit: Bits | None = None
+    egress_limit: Bits | None = None
 
 
 class ContainerExtendedResources(Section, frozen=True):

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from koordlet.protocol import annotation_types as shape
-from koordlet.protocol import keys
+from koordlet.protocol import keys, limits
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.slo import CPUQOS, CPUBurstStrategy
@@ -62,6 +62,8 @@ class NodeKeys(msgspec.Struct, frozen=True):
     cpu_manager_policy: shape.CPUManagerPolicy | None = None
     pod_cpu_allocs: tuple[shape.PodCPUAlloc, ...] | None = None
     refused: tuple[Refusal, ...] = ()
+    unread: frozenset[str] = frozenset()
+    """Keys that are there, cannot be read, and never could: nobody knows what they should say."""
 
 
 _POD_FIELDS: dict[str, keys.Key[Any]] = {
@@ -95,9 +97,28 @@ _NODE_FIELDS: dict[str, keys.Key[Any]] = {
     "pod_cpu_allocs": keys.POD_CPU_ALLOCS,
 }
 
-# A pod whose list of permitted evictors cannot be read is evicted by none of them: taking the
-# list for absent would permit all.
+# A list of permitted evictors that cannot be read gives consent to none of them: taking it for
+# absent would permit all.
 _WHEN_REFUSED: dict[str, Any] = {"eviction_policy": ()}
+
+
+_OF_PODS = {
+    key.name: key
+    for key in keys.KEYS.values()
+    if key.kind is not keys.Kind.NODE_ANNOTATION and keys.Reader.KOORDLET in key.readers
+}
+
+
+def received(values: Mapping[str, str]) -> dict[str, str]:
+    """Of the labels or annotations of a pod those that koordlet reads, for whoever keeps them.
+
+    A value that is too long stays too long, but has no more characters than that takes.
+    """
+    return {
+        name: values[name][: key.limit.characters + 1]
+        for name, key in _OF_PODS.items()
+        if name in values
+    }
 
 
 def parse_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> PodKeys:
@@ -105,13 +126,41 @@ def parse_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> PodK
     whether ``priority-class`` was there at all is for ``qos.raw_priority_class``."""
     by_kind = {keys.Kind.POD_LABEL: labels, keys.Kind.POD_ANNOTATION: annotations}
     found, refused = _read(_POD_FIELDS, by_kind)
+    most = limits.PROBLEMS_PER_POD
+    if len(refused) > most:
+        more = Refusal(refused[most].key, "", f"more than {most} faults; the others are not listed")
+        refused = (*refused[:most], more)
     return PodKeys(**found, refused=refused)
 
 
-def parse_node(annotations: Mapping[str, str]) -> NodeKeys:
-    """The annotations of the node itself and of its NodeResourceTopology."""
+def parse_node(annotations: Mapping[str, str], before: NodeKeys | None = None) -> NodeKeys:
+    """The annotations of the node itself and of its NodeResourceTopology.
+
+    Of one that cannot be read the value ``before`` stays, as in the reference (spec/hooks.md 2.2,
+    2.4). One that is absent has none.
+    """
     found, refused = _read(_NODE_FIELDS, {keys.Kind.NODE_ANNOTATION: annotations})
-    return NodeKeys(**found, refused=refused)
+    bad = {refusal.key for refusal in refused}
+    unread = set()
+    for field, key in _NODE_FIELDS.items():
+        if key.name in bad:
+            last = getattr(before, field, None)
+            if last is None:
+                unread.add(key.name)
+            else:
+                found[field] = last
+    told = tuple(
+        msgspec.structs.replace(
+            refusal,
+            message=f"{refusal.message}; {_UNREAD if refusal.key in unread else _KEPT}",
+        )
+        for refusal in refused
+    )
+    return NodeKeys(**found, refused=told, unread=frozenset(unread))
+
+
+_KEPT = "kept: the value before it stays in force"
+_UNREAD = "there was no good value before"
 
 
 def _read(
@@ -124,9 +173,15 @@ def _read(
             value = key.read(sources[key.kind])
         except AnnotationError as error:
             refused += (
-                Refusal(key.name, problem.path, problem.reason) for problem in error.problems
+                Refusal(key.name, _clipped(problem.path), _clipped(problem.reason))
+                for problem in error.problems
             )
             value = _WHEN_REFUSED.get(name)
         if value is not None:
             found[name] = value
     return found, tuple(refused)
+
+
+def _clipped(text: str) -> str:
+    most = limits.MESSAGE_CHARACTERS
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from koordlet.protocol.slo import NotNegative, Percent, Positive, Section
 
-Seconds = Annotated[float, Meta(extra={"format": "duration"})]
+Seconds = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
 Ratio = Annotated[float, Meta(gt=0)]
 
 

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from koordlet.protocol import colocation
-from koordlet.protocol.decode import decode, nearest
+from koordlet.protocol.decode import decode_partly, nearest
 from koordlet.protocol.document import parse_json
-from koordlet.protocol.errors import Problem, ProtocolError, join
+from koordlet.protocol.errors import Problem, ProtocolError, Refused, join
 from koordlet.protocol.merge import overlay
 from koordlet.protocol.selector import LabelSelector, matches, selector_problems
 from koordlet.protocol.slo import (
@@ -119,37 +119,52 @@ def load_config(
 
     Raises ProtocolError with the problems of all keys.
     """
-    found: dict[str, Section] = {}
     problems: list[Problem] = []
-    for key, text in data.items():
-        where = join(path, key)
-        config = CONFIG_KEYS.get(key)
-        try:
-            if config is None:
-                raise ProtocolError(Problem(where, "unknown key", nearest(key, CONFIG_KEYS)))
-            found[key] = _strategy(config, text, node_labels, where)
-        except ProtocolError as error:
-            problems += error.problems
+    found = _strategies(data, node_labels, path, problems)
     if problems:
         raise ProtocolError(tuple(problems))
     return found
 
 
-def _strategy(config: ConfigKey, text: Any, labels: Mapping[str, str], path: str) -> Section:
+def _strategies(
+    data: Mapping[str, Any], labels: Mapping[str, str], path: str, problems: list[Problem]
+) -> dict[str, Section]:
+    found: dict[str, Section] = {}
+    for key, text in data.items():
+        where = join(path, key)
+        config = CONFIG_KEYS.get(key)
+        if config is None:
+            problems.append(Problem(where, "unknown key", nearest(key, CONFIG_KEYS)))
+            continue
+        try:
+            found[key] = _strategy(config, text, labels, where, problems)
+        except ProtocolError as error:
+            problems += error.problems
+    return found
+
+
+def _strategy(
+    config: ConfigKey, text: Any, labels: Mapping[str, str], path: str, problems: list[Problem]
+) -> Section:
+    """Raises ProtocolError where the text is no document at all; what is wrong in it is added to
+    ``problems``."""
     if not isinstance(text, str):
         raise ProtocolError(Problem(path, "must be a string that holds JSON"))
     tree = {} if config.empty_is_default and not text else parse_json(text, path)
-    document: Any = decode(
+    document: Any
+    document, refused = decode_partly(
         _DOCUMENT_TYPES[config.key], {} if tree is None else tree, strict=True, path=path
     )
+    problems += refused
+    if document is msgspec.UNSET:
+        return config.strategy()
     if config.inline:
         cluster, entries, name = _part(config, document), document.node_configs, "nodeConfigs"
     else:
         cluster, entries = document.cluster_strategy, document.node_strategies
         name = "nodeStrategies"
     cluster = overlay(config.defaults, cluster) or config.strategy()
-    _check_selectors(entries or (), join(path, name))
-    for entry in entries or ():
+    for entry in _selectable(entries or (), join(path, name), Refused(refused), problems):
         if matches(entry.node_selector, labels):
             own = _part(config, entry)
             return own if config.replaces else overlay(cluster, own) or own
@@ -163,16 +178,23 @@ def _part(config: ConfigKey, document: Section) -> Section:
     )
 
 
-def _check_selectors(entries: tuple[Any, ...], path: str) -> None:
-    problems: list[Problem] = []
+def _selectable(
+    entries: tuple[Any, ...], path: str, refused: Refused, problems: list[Problem]
+) -> list[Any]:
+    """The entries whose selector can be read; what is wrong with the others is added to
+    ``problems``."""
+    found = []
     for index, entry in enumerate(entries):
         where = join(join(path, index), "nodeSelector")
+        if where in refused:
+            continue
         if entry.node_selector is None:
             problems.append(Problem(where, "is missing: without it the entry matches no node"))
+        elif wrong := tuple(selector_problems(entry.node_selector, where)):
+            problems += wrong
         else:
-            problems += selector_problems(entry.node_selector, where)
-    if problems:
-        raise ProtocolError(tuple(problems))
+            found.append(entry)
+    return found
 
 
 # What else stands in an object taken from a cluster.
@@ -188,33 +210,44 @@ def load_slo(document: Any, node_labels: Mapping[str, str], path: str = "$") -> 
 
     ``document`` is a ConfigMap object, its ``data``, a NodeSLO object or its ``spec``.
     """
+    spec, problems = load_slo_partly(document, node_labels, path)
+    if problems:
+        raise ProtocolError(problems)
+    return spec
+
+
+def load_slo_partly(
+    document: Any, node_labels: Mapping[str, str], path: str = "$"
+) -> tuple[NodeSLOSpec, tuple[Problem, ...]]:
+    """As ``load_slo``: what can be read, and all problems found."""
     if not isinstance(document, dict):
-        raise ProtocolError(Problem(path, "must be a NodeSLO, its spec, or a ConfigMap"))
-    kind = _kind(document, path)
+        return NodeSLOSpec(), (Problem(path, "must be a NodeSLO, its spec, or a ConfigMap"),)
+    problems: list[Problem] = []
+    try:
+        kind = _kind(document, path)
+    except ProtocolError as error:
+        return NodeSLOSpec(), error.problems
     if kind:
         inner, allowed = _ENVELOPES[kind]
-        problems = [
+        problems += (
             Problem(join(path, key), f"unknown key of a {kind}", nearest(key, allowed))
             for key in document
             if key not in allowed
-        ]
-        if inner not in document:
-            problems.append(Problem(join(path, inner), "is missing"))
-        if problems:
-            raise ProtocolError(tuple(problems))
+        )
+        if not isinstance(document.get(inner), dict):
+            what = "must be an object" if inner in document else "is missing"
+            return NodeSLOSpec(), (*problems, Problem(join(path, inner), what))
         document, path = document[inner], join(path, inner)
-        if not isinstance(document, dict):
-            raise ProtocolError(Problem(path, "must be an object"))
     if kind != "ConfigMap" and not (not kind and any(map(_looks_like_config_key, document))):
-        return decode(NodeSLOSpec, document, strict=True, path=path)
-    strategies = load_config(document, node_labels, path)
+        spec, refused = decode_partly(NodeSLOSpec, document, strict=True, path=path)
+        return spec, (*problems, *refused)
     fields: dict[str, Any] = {}
-    for key, strategy in strategies.items():
+    for key, strategy in _strategies(document, node_labels, path, problems).items():
         if field := CONFIG_KEYS[key].slo_field:
             fields[field] = (
                 strategy.applications if isinstance(strategy, HostApplications) else strategy
             )
-    return NodeSLOSpec(**fields)
+    return NodeSLOSpec(**fields), tuple(problems)
 
 
 def _kind(document: Mapping[str, Any], path: str) -> str:

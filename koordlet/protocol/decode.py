@@ -7,14 +7,18 @@ refuses the whole document. On top, ranges and choices that stand with the types
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import math
+import re
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import msgspec.inspect as mi
 
+from koordlet.protocol import limits
 from koordlet.protocol.document import RepeatedKeys, parse_json
 from koordlet.protocol.errors import Problem, ProtocolError, join
 from koordlet.protocol.formats import FORMATS
@@ -22,7 +26,8 @@ from koordlet.protocol.formats import FORMATS
 T = TypeVar("T")
 
 _INT64 = range(-(2**63), 2**63)
-_REFUSED = object()
+_REFUSED = msgspec.UNSET
+_MOST = f"; at most {limits.NAME_CHARACTERS}"
 
 
 def decode(cls: type[T], tree: Any, *, strict: bool, fold_case: bool = True, path: str = "$") -> T:
@@ -31,23 +36,45 @@ def decode(cls: type[T], tree: Any, *, strict: bool, fold_case: bool = True, pat
     ``strict`` refuses unknown and repeated keys (configuration), otherwise they are ignored
     (annotations). ``fold_case`` False: keys must be written exactly.
     """
+    value, problems = decode_partly(cls, tree, strict=strict, fold_case=fold_case, path=path)
+    if problems:
+        raise ProtocolError(problems)
+    return value
+
+
+def decode_partly(
+    cls: type[T], tree: Any, *, strict: bool, fold_case: bool = True, path: str = "$"
+) -> tuple[T, tuple[Problem, ...]]:
+    """What can be read of ``tree``, and all problems found.
+
+    A refused field has its default. Without one it is ``msgspec.UNSET``, as are a refused element
+    of a list and a refused ``tree``.
+    """
     run = _Run(strict, fold_case)
     value = _value(type_info(cls), tree, path, run)  # type: ignore[arg-type]
+    return value, tuple(run.problems)
+
+
+def decode_json(cls: type[T], text: str | bytes, *, strict: bool, path: str = "$") -> T | None:
+    """As ``decode``, from JSON text; None for ``null``, which means absent."""
+    tree = parse_json(text, path, repeated=strict)
+    return None if tree is None else decode(cls, tree, strict=strict, path=path)
+
+
+def decode_limited(cls: type[T], tree: Any) -> T:
+    """As ``decode`` of an annotation, within the bounds for what pods say (``limits``)."""
+    run = _Run(strict=False, fold_case=True, limited=True)
+    with contextlib.suppress(_EnoughError):
+        value = _value(type_info(cls), tree, "$", run)  # type: ignore[arg-type]
     if run.problems:
         raise ProtocolError(tuple(run.problems))
     return value  # type: ignore[no-any-return]
 
 
-def decode_json(cls: type[T], text: str | bytes, *, strict: bool, path: str = "$") -> T | None:
-    """As ``decode``, from JSON text; None for ``null``, which means absent."""
-    tree = parse_json(text, path)
-    return None if tree is None else decode(cls, tree, strict=strict, path=path)
-
-
 def nearest(name: str, valid: Iterable[str]) -> str:
     """The valid name most like ``name``, or ``""``."""
     folded = {candidate.lower(): candidate for candidate in valid}
-    found = difflib.get_close_matches(name[:128].lower(), folded, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(name[:64].lower(), folded, n=1, cutoff=0.6)
     return folded[found[0]] if found else ""
 
 
@@ -79,13 +106,25 @@ def format_of(info: mi.Type) -> str | None:
     return name if isinstance(name, str) else format_of(info.type)
 
 
+class _EnoughError(Exception):
+    """As many problems as are listed of one document."""
+
+
 class _Run:
-    def __init__(self, strict: bool, fold_case: bool) -> None:
+    """``limited``: names in the document have a bound, and so has the number of problems."""
+
+    def __init__(self, strict: bool, fold_case: bool, *, limited: bool = False) -> None:
         self.strict = strict
         self.fold_case = fold_case
+        self.limited = limited
+        self.cpus = 0
         self.problems: list[Problem] = []
 
     def refuse(self, path: str, message: str, near: str = "") -> Any:
+        if self.limited and len(self.problems) == limits.PROBLEMS_PER_KEY:
+            text = f"more than {limits.PROBLEMS_PER_KEY} faults; the others are not listed"
+            self.problems.append(Problem("$", text))
+            raise _EnoughError
         self.problems.append(Problem(path, message, near))
         return _REFUSED
 
@@ -101,9 +140,11 @@ def _value(info: mi.Type, value: Any, path: str, run: _Run) -> Any:
     if isinstance(info, mi.StructType):
         return _struct(info, value, path, run)
     if isinstance(info, mi.DictType):
-        entries = {k: _value(info.value_type, v, join(path, k), run) for k, v in _present(value)}
         _refuse_repeated(value, path, run)
-        return entries
+        if run.limited and value and len(longest := max(value, key=len)) > limits.NAME_CHARACTERS:
+            return run.refuse(join(path, longest), f"the key has {len(longest)} characters{_MOST}")
+        entries = {k: _value(info.value_type, v, join(path, k), run) for k, v in _present(value)}
+        return {key: entry for key, entry in entries.items() if entry is not _REFUSED}
     if isinstance(info, mi.VarTupleType):
         return tuple(_value(info.item_type, v, join(path, i), run) for i, v in enumerate(value))
     if isinstance(info, mi.TupleType):
@@ -116,6 +157,10 @@ def _value(info: mi.Type, value: Any, path: str, run: _Run) -> Any:
         return run.refuse(path, f"must be {describe(info)}, is {_show(value)}", near)
     if isinstance(info, mi.IntType | mi.FloatType):
         return _number(info, value, path, run)
+    if run.limited and isinstance(value, str) and len(value) > limits.NAME_CHARACTERS:
+        return run.refuse(path, f"has {len(value)} characters{_MOST}")
+    if isinstance(info, mi.StrType) and info.pattern and not re.fullmatch(info.pattern, value):
+        return run.refuse(path, f"must be {describe(info)}, is {_show(value)}")
     return value
 
 
@@ -140,6 +185,11 @@ def _formatted(info: mi.Metadata, value: Any, path: str, run: _Run) -> Any:
         parsed = text_format.parse(value)
     except ValueError as error:
         return run.refuse(path, str(error))
+    if run.limited and isinstance(parsed, frozenset):
+        run.cpus += len(parsed)
+        if run.cpus > limits.CPUS_PER_DOCUMENT:
+            most = limits.CPUS_PER_DOCUMENT
+            return run.refuse(path, f"all lists together have more than {most} CPUs")
     bare = bare_type(info)
     if isinstance(bare, mi.IntType | mi.FloatType):
         return _number(bare, parsed, path, run, text_format.render)
@@ -174,13 +224,38 @@ def _number(
     return run.refuse(path, f"must be {range_text(info, render)}, is {render(value)}")
 
 
-def _struct(info: mi.StructType, value: dict[str, Any], path: str, run: _Run) -> Any:
+class _Layout(NamedTuple):
+    """The fields of a table. ``folded``: their names by lower case. ``required``: by the name in
+    the document, to the name of the field. ``optional_texts``: where ``""`` is absent."""
+
+    fields: Mapping[str, mi.Field]
+    folded: Mapping[str, str]
+    required: Mapping[str, str]
+    optional_texts: frozenset[str]
+
+
+@lru_cache(maxsize=256)
+def _layout(cls: Hashable) -> _Layout:
+    info = type_info(cls)
+    assert isinstance(info, mi.StructType)
     fields = {field.encode_name: field for field in info.fields}
-    folded = {name.lower(): name for name in fields} if run.fold_case else {}
+    return _Layout(
+        fields,
+        {name.lower(): name for name in fields},
+        {name: field.name for name, field in fields.items() if field.required},
+        frozenset(name for name, field in fields.items() if _optional_text(field.type)),
+    )
+
+
+def _struct(info: mi.StructType, value: dict[str, Any], path: str, run: _Run) -> Any:
+    layout = _layout(info.cls)
+    fields = layout.fields
     given: dict[str, tuple[str, Any]] = {}
     _refuse_repeated(value, path, run)
     for key, item in value.items():
-        name = key if key in fields else folded.get(key.lower(), "")
+        name = key
+        if key not in fields:
+            name = layout.folded.get(key.lower(), "") if run.fold_case else ""
         if not name:
             if run.strict:
                 run.refuse(join(path, key), "unknown key", nearest(key, fields))
@@ -189,15 +264,16 @@ def _struct(info: mi.StructType, value: dict[str, Any], path: str, run: _Run) ->
         else:
             given[name] = (key, item)
     arguments: dict[str, Any] = {}
-    before = len(run.problems)
     for name, (key, item) in given.items():
         field = fields[name]
-        if item is not None and not (item == "" and _optional_text(field.type)):
-            arguments[field.name] = _value(field.type, item, join(path, key), run)
-    for field in info.fields:
-        if field.required and field.name not in arguments:
-            run.refuse(join(path, field.encode_name), "is missing")
-    return info.cls(**arguments) if len(run.problems) == before else _REFUSED
+        if item is not None and not (item == "" and name in layout.optional_texts):
+            found = _value(field.type, item, join(path, key), run)
+            if found is not _REFUSED or field.required:
+                arguments[field.name] = found
+    for name, field_name in layout.required.items():
+        if field_name not in arguments:
+            arguments[field_name] = run.refuse(join(path, name), "is missing")
+    return info.cls(**arguments)
 
 
 def _refuse_repeated(value: Any, path: str, run: _Run) -> None:
@@ -273,6 +349,8 @@ def describe(info: mi.Type) -> str:
         return "one of " + ", ".join(map(str, info.values))
     if isinstance(info, mi.IntType | mi.FloatType) and (limits := range_text(info)):
         return f"{_NAMES[type(info)]}, {limits}"
+    if isinstance(info, mi.StrType) and info.pattern:
+        return f"a string that matches {info.pattern}"
     return _NAMES.get(type(info), "any value")
 
 

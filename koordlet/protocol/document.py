@@ -6,10 +6,10 @@ import json
 from collections import Counter
 from typing import Any
 
+from koordlet.protocol import limits
 from koordlet.protocol.errors import Problem, ProtocolError, join
 
-# Nothing in the protocol nests deeper than ten levels.
-MAX_DEPTH = 64
+_TOO_DEEP = f"nested deeper than {limits.JSON_DEPTH} levels"
 
 
 class RepeatedKeys(dict[str, Any]):
@@ -33,12 +33,28 @@ def _no_constant(name: str) -> Any:
     raise ProtocolError(f"{name} is not JSON")
 
 
-def parse_json(text: str | bytes, path: str = "$") -> Any:
-    """The value of a JSON text. Raises ProtocolError with line and column of a syntax error."""
+def parse_json(text: str | bytes, path: str = "$", *, repeated: bool = True) -> Any:
+    """The value of a JSON text. Raises ProtocolError with line and column of a syntax error.
+
+    ``repeated``: whether objects with repeated keys are marked.
+    """
+    tree = _loaded(text, path, repeated)
+    check_tree(tree, path)
+    return tree
+
+
+def parse_limited(text: str, values: int) -> tuple[Any, int]:
+    """As ``parse_json``, and how many values it holds: at most ``values``."""
+    tree = _loaded(text, "$", repeated=False)
+    return tree, check_tree(tree, "$", values=values)
+
+
+def _loaded(text: str | bytes, path: str, repeated: bool) -> Any:
     try:
         if isinstance(text, bytes):
             text = text.decode("utf-8")
-        tree = json.loads(text, object_pairs_hook=build_object, parse_constant=_no_constant)
+        hook = build_object if repeated else None
+        return json.loads(text, object_pairs_hook=hook, parse_constant=_no_constant)
     except UnicodeDecodeError as error:
         raise ProtocolError(Problem(path, f"byte {error.start} is not UTF-8")) from None
     except json.JSONDecodeError as error:
@@ -46,37 +62,73 @@ def parse_json(text: str | bytes, path: str = "$") -> Any:
         what = error.msg if text.strip() else "empty text"
         raise ProtocolError(Problem(path, f"JSON syntax error at {where}: {what}")) from None
     except RecursionError:
-        raise ProtocolError(Problem(path, f"nested deeper than {MAX_DEPTH} levels")) from None
+        raise ProtocolError(Problem(path, _TOO_DEEP)) from None
     except ProtocolError as error:
         raise ProtocolError(Problem(path, error.message)) from None
     except ValueError:
         # Python refuses to convert integers of more than 4300 digits.
         raise ProtocolError(Problem(path, "a number has too many digits")) from None
-    check_tree(tree, path)
-    return tree
 
 
-def check_tree(tree: Any, path: str) -> None:
-    """Refuse what later code could not print, compare or walk. Raises ProtocolError."""
-    stack: list[tuple[Any, str, int]] = [(tree, path, 0)]
+def check_tree(tree: Any, path: str, *, values: int | None = None) -> int:
+    """Refuse what later code could not print, compare or walk. Raises ProtocolError.
+
+    Returns how many values there are.
+    """
+    level: list[Any] = [tree]
+    count = 1
+    for _ in range(limits.JSON_DEPTH + 1):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below += value.values()
+                faulty = not all(map(_is_text, value))
+            elif isinstance(value, list):
+                below += value
+                faulty = False
+            else:
+                faulty = _is_faulty(value)
+            if faulty:
+                raise ProtocolError(_fault(tree, path))
+        count += len(below)
+        if values is not None and count > values:
+            raise ProtocolError(Problem(path, f"holds more than {values} values"))
+        if not below:
+            return count
+        level = below
+    raise ProtocolError(Problem(path, _TOO_DEEP))
+
+
+def _fault(tree: Any, path: str) -> Problem:
+    """The first one, with its path, which costs more to make than all else here."""
+    stack: list[tuple[Any, str]] = [(tree, path)]
     while stack:
-        value, where, depth = stack.pop()
-        if depth > MAX_DEPTH:
-            raise ProtocolError(Problem(path, f"nested deeper than {MAX_DEPTH} levels"))
-        if isinstance(value, str):
-            _check_text(value, where)
-        elif isinstance(value, float) and value - value != 0:
-            raise ProtocolError(Problem(where, "the number is not finite"))
-        elif isinstance(value, dict):
-            for key, item in value.items():
-                _check_text(key, where)
-                stack.append((item, join(where, key), depth + 1))
+        value, where = stack.pop()
+        if _is_faulty(value) or (isinstance(value, dict) and not all(map(_is_text, value))):
+            is_number = isinstance(value, float)
+            text = "the number is not finite" if is_number else _HALF_A_PAIR
+            return Problem(where, text)
+        if isinstance(value, dict):
+            stack.extend((item, join(where, key)) for key, item in value.items())
         elif isinstance(value, list):
-            stack.extend((item, join(where, i), depth + 1) for i, item in enumerate(value))
+            stack.extend((item, join(where, i)) for i, item in enumerate(value))
+    return Problem(path, _HALF_A_PAIR)
 
 
-def _check_text(text: str, path: str) -> None:
+_HALF_A_PAIR = "text holds half of a surrogate pair"
+
+
+def _is_faulty(value: Any) -> bool:
+    if isinstance(value, str):
+        return not _is_text(value)
+    return isinstance(value, float) and value - value != 0
+
+
+def _is_text(text: str) -> bool:
+    if text.isascii():
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ProtocolError(Problem(path, "text holds half of a surrogate pair")) from None
+        return False
+    return True

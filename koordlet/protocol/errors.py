@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
+
+from koordlet.protocol import limits
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -55,10 +59,36 @@ class AnnotationError(ProtocolError):
         return f"{self.key}: {super().__str__()}"
 
 
+class Refused:
+    """The paths of what was refused, in any letter case: a rule between fields means nothing
+    where one of them could not be read."""
+
+    def __init__(self, problems: Iterable[Problem] = ()) -> None:
+        self._paths = {problem.path.lower() for problem in problems}
+
+    def __contains__(self, path: str) -> bool:
+        """Whether the field, a part of it, or something around it was refused."""
+        field = path.lower()
+        return any(
+            field == refused or _is_inside(field, refused) or _is_inside(refused, field)
+            for refused in self._paths
+        )
+
+
+NOTHING = Refused()
+
+
+def _is_inside(path: str, around: str) -> bool:
+    return path.startswith(around) and path[len(around) :][:1] in (".", "[")
+
+
 def join(path: str, key: str | int) -> str:
-    """``$`` + ``blocks`` + ``0`` -> ``$.blocks[0]``; unusual keys are quoted: ``$["a.b"]``."""
+    """``$`` + ``blocks`` + ``0`` -> ``$.blocks[0]``; unusual keys are quoted: ``$["a.b"]``, and
+    long ones cut."""
     if isinstance(key, int):
         return f"{path}[{key}]"
+    if len(key) > limits.KEY_CHARACTERS_SHOWN:
+        key = f"{key[: limits.KEY_CHARACTERS_SHOWN]}..."
     if key and key.replace("_", "a").replace("-", "a").isalnum():
         return f"{path}.{key}" if path else key
     quoted = '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -23,29 +23,56 @@ class TextFormat(NamedTuple):
     numbers: bool = False
 
 
-def _quantity_text(text: str) -> str:
-    parse_quantity(text)
-    return text
+_FRACTIONS = ("m", "u", "n")
 
 
-def _positive(quantity: Quantity) -> Quantity:
+def _not_negative(quantity: Quantity) -> Quantity:
     if quantity.nano < 0:
         raise ValueError(f"{quantity} is negative")
     return quantity
 
 
+def _whole(value: str | int | float, unit: str) -> Quantity:
+    """A quantity of something that has no fractions. A suffix for fractions is a typing error: in
+    Kubernetes ``m`` is a thousandth, so that ``512m`` bytes would be less than one."""
+    quantity = _not_negative(parse_quantity(value))
+    text = str(value)
+    if text.endswith(_FRACTIONS):
+        suffix, number = text[-1], text[:-1]
+        hint = f' (did you mean "{number}M" or "{number}Mi"?)' if suffix == "m" else ""
+        raise ValueError(f"{text!r}: suffix {suffix} means a fraction, and {unit} are whole{hint}")
+    if quantity.nano % NANO:
+        raise ValueError(f"{text!r} is not a whole number of {unit}")
+    return quantity
+
+
+def _bits_text(text: str) -> str:
+    _whole(text, "bits/s")
+    return text
+
+
+def _cpu_milli(value: str | int | float) -> int:
+    quantity = _not_negative(parse_quantity(value))
+    if quantity.format is Format.BINARY:
+        raise ValueError(f'{value!r} is an amount of bytes; write CPU as "500m" or "2"')
+    return quantity.milli
+
+
 FORMATS: dict[str, TextFormat] = {
     "quantity": TextFormat("a quantity such as 500m or 1Gi", parse_quantity, str, True),
-    "quantity-text": TextFormat("a quantity such as 500m or 1Gi", _quantity_text, str),
+    "bits": TextFormat(
+        "bits per second such as 100M or 1G", lambda text: _whole(text, "bits/s"), str, True
+    ),
+    "bits-text": TextFormat("bits per second such as 100M or 1G", _bits_text, str),
     "cpu": TextFormat(
         'an amount of CPU such as "500m" or "2"',
-        lambda text: _positive(parse_quantity(text)).milli,
+        _cpu_milli,
         lambda milli: str(Quantity(milli * NANO // 1000)),
         True,
     ),
     "bytes": TextFormat(
         'an amount of bytes such as "128Mi"',
-        lambda text: _positive(parse_quantity(text)).value,
+        lambda text: _whole(text, "bytes").value,
         lambda size: str(Quantity(size * NANO, Format.BINARY)),
         True,
     ),

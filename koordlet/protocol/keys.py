@@ -8,15 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
 from koordlet.protocol import annotation_types as shape
-from koordlet.protocol.decode import decode_json, nearest
+from koordlet.protocol import limits
+from koordlet.protocol.decode import nearest
 from koordlet.protocol.errors import AnnotationError, Problem, ProtocolError
+from koordlet.protocol.limits import Limit
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.slo import CPUQOS, CPUBurstStrategy
-from koordlet.protocol.validate import validate
+from koordlet.protocol.verdicts import decoder
 
 T = TypeVar("T")
 
@@ -47,13 +48,17 @@ class Key(Generic[T]):
     format: str
     readers: tuple[Reader, ...]
     parse: Callable[[str], T | None]
+    limit: Limit
 
     def read(self, values: Mapping[str, str]) -> T | None:
         """The parsed value, None when absent. Raises AnnotationError with this key's name."""
         text = values.get(self.name)
         if text is None:
             return None
+        most = self.limit.characters
         try:
+            if len(text) > most:
+                raise ProtocolError(f"has more than {most} characters; it is not read")
             return self.parse(text)
         except ProtocolError as error:
             raise AnnotationError(self.name, error.problems) from None
@@ -137,25 +142,24 @@ def _replacements(text: str) -> dict[str, str]:
     return pairs
 
 
-# Hooks read the same annotations each second, and decoding takes 0.2 ms.
-_TEXTS_KEPT = 1024
-_CHARACTERS_KEPT = 2048
+EVICTION_FEATURES = (
+    *("BECPUEvict", "BEMemoryEvict", "CPUEvict", "MemoryEvict"),
+    *("CPUAllocatableEvict", "MemoryAllocatableEvict", "GPUEnvInject"),
+)
+"""Gates of the reference. The last one evicts nobody there."""
 
 
-def _json(cls: type[T]) -> Callable[[str], T | None]:
-    """JSON text as ``cls``: unknown keys ignored, ``null`` is absent, rules between fields kept.
+def _features(parse: Callable[[str], tuple[str, ...] | None]) -> Callable[[str], Any]:
+    """Names that nobody knows may be of a later version, but a list of such alone is a mistake."""
 
-    The same text gives the same value, which nobody may change.
-    """
+    def parse_known(text: str) -> tuple[str, ...] | None:
+        names = parse(text)
+        if names and not set(names) & set(EVICTION_FEATURES):
+            near = nearest(names[0], EVICTION_FEATURES)
+            raise ProtocolError(Problem("$[0]", "names no eviction feature", near))
+        return names
 
-    def parse(text: str) -> T | None:
-        value = decode_json(cls, text, strict=False)
-        if problems := tuple(validate(value)):
-            raise ProtocolError(problems)
-        return value
-
-    known = lru_cache(maxsize=_TEXTS_KEPT)(parse)
-    return lambda text: known(text) if len(text) <= _CHARACTERS_KEPT else parse(text)
+    return parse_known
 
 
 def _unless_empty(parse: Callable[[str], T | None]) -> Callable[[str], T | None]:
@@ -173,13 +177,35 @@ _TRUE = '"true"'
 def _label(
     name: str, form: str, readers: tuple[Reader, ...], parse: Callable[[str], T | None]
 ) -> Key[T]:
-    return Key(name, Kind.POD_LABEL, form, readers, parse)
+    return Key(name, Kind.POD_LABEL, form, readers, parse, limits.LABEL)
 
 
 def _annotation(
-    name: str, form: str, readers: tuple[Reader, ...], parse: Callable[[str], T | None]
+    name: str,
+    form: str,
+    readers: tuple[Reader, ...],
+    parse: Callable[[str], T | None],
+    limit: Limit = limits.NUMBER,
 ) -> Key[T]:
-    return Key(name, Kind.POD_ANNOTATION, form, readers, parse)
+    return Key(name, Kind.POD_ANNOTATION, form, readers, parse, limit)
+
+
+def _document(
+    name: str,
+    form: str,
+    cls: type[T],
+    limit: Limit,
+    readers: tuple[Reader, ...] = _KOORDLET,
+) -> Key[T]:
+    """An annotation that holds JSON."""
+    return _annotation(name, form, readers, decoder(cls, limit.values), limit)
+
+
+def _of_node(name: str, form: str, parse: Callable[[str], T | None]) -> Key[T]:
+    """An empty value is absent."""
+    return Key(
+        name, Kind.NODE_ANNOTATION, form, _NODE_AND_CENTRE, _unless_empty(parse), limits.NODE
+    )
 
 
 # 2.1 Pod labels.
@@ -254,119 +280,105 @@ SKIP_HOOK_SERVER = _label(
 )
 
 # 2.2 Pod annotations that koordlet consumes; letters as in the spec.
-CPU_BURST = _annotation(
-    "koordinator.sh/cpuBurst", "JSON CPUBurstConfig (a)", _KOORDLET, _json(CPUBurstStrategy)
+CPU_BURST = _document(
+    "koordinator.sh/cpuBurst", "JSON CPUBurstConfig (a)", CPUBurstStrategy, limits.STRATEGY
 )
-MEMORY_QOS = _annotation(
-    "koordinator.sh/memoryQOS", "JSON MemoryQOS + policy (b)", _KOORDLET, _json(shape.PodMemoryQOS)
+MEMORY_QOS = _document(
+    "koordinator.sh/memoryQOS", "JSON MemoryQOS + policy (b)", shape.PodMemoryQOS, limits.STRATEGY
 )
-CPU_QOS = _annotation("koordinator.sh/cpuQOS", "JSON CPUQOS (c)", _KOORDLET, _json(CPUQOS))
-BLKIO_QOS = _annotation(
-    "koordinator.sh/blkioQOS", "JSON blocks (d)", _KOORDLET, _json(shape.PodBlkIOQOS)
+CPU_QOS = _document("koordinator.sh/cpuQOS", "JSON CPUQOS (c)", CPUQOS, limits.STRATEGY)
+BLKIO_QOS = _document(
+    "koordinator.sh/blkioQOS", "JSON blocks (d)", shape.PodBlkIOQOS, limits.BLOCKS
 )
-NETWORK_QOS = _annotation(
-    "koordinator.sh/networkQOS", "JSON limits (e)", _KOORDLET, _json(shape.PodNetworkQOS)
+NETWORK_QOS = _document(
+    "koordinator.sh/networkQOS", "JSON limits (e)", shape.PodNetworkQOS, limits.STRATEGY
 )
 EVICTION_POLICY = _annotation(
     "koordinator.sh/eviction-policy",
     "JSON array of feature names (f)",
     _KOORDLET,
-    _json(tuple[str, ...]),
+    _features(decoder(tuple[str, ...], limits.EVICTION_POLICY.values)),
+    limits.EVICTION_POLICY,
 )
 EVICTION_PRIORITY = _annotation("koordinator.sh/eviction-priority", "int32 (f)", _KOORDLET, _INT32)
 OOM_SCORE_ADJ = _annotation(
     "koordinator.sh/oom-score-adj", "-1000..1000 (g)", _KOORDLET, _int(-1000, 1000)
 )
-OOM_SCORE_ADJ_SPEC = _annotation(
+OOM_SCORE_ADJ_SPEC = _document(
     "koordinator.sh/oom-score-adj-spec",
     "JSON container name -> -1000..1000 (g)",
-    _KOORDLET,
-    _json(dict[str, shape.OomScore]),
+    dict[str, shape.OomScore],
+    limits.BY_CONTAINER,
 )
-EXTENDED_RESOURCE_SPEC = _annotation(
+EXTENDED_RESOURCE_SPEC = _document(
     "node.koordinator.sh/extended-resource-spec",
     "JSON batch resources by container (h)",
-    _KOORDLET,
-    _json(shape.ExtendedResourceSpec),
+    shape.ExtendedResourceSpec,
+    limits.EXTENDED_RESOURCES,
 )
-RESCTRL = _annotation(
-    "node.koordinator.sh/resctrl", "JSON schemata (i)", _KOORDLET, _json(shape.Resctrl)
+RESCTRL = _document(
+    "node.koordinator.sh/resctrl", "JSON schemata (i)", shape.Resctrl, limits.RESCTRL
 )
 REPLACE_RESOURCES = _annotation(
     "pod.koordinator.sh/replace-resources",
     "from:to,drop:",
     (Reader.SCHEDULER, Reader.MANAGER),
     _replacements,
+    limits.BY_CONTAINER,
 )
 PRE_ALLOCATABLE_PRIORITY = _annotation(
     "pod.koordinator.sh/pre-allocatable-priority", "number", _SCHEDULER, _number
 )
 
 # 2.3, what the scheduler tells the node.
-RESOURCE_STATUS = _annotation(
+RESOURCE_STATUS = _document(
     "scheduling.koordinator.sh/resource-status",
     "JSON cpuset and NUMA resources",
-    _KOORDLET,
-    _json(shape.ResourceStatus),
+    shape.ResourceStatus,
+    limits.RESOURCE_STATUS,
 )
-DEVICE_ALLOCATED = _annotation(
+DEVICE_ALLOCATED = _document(
     "scheduling.koordinator.sh/device-allocated",
     "JSON device type -> allocations",
-    _KOORDLET,
-    _json(dict[str, tuple[shape.DeviceAllocation, ...]]),
+    dict[str, tuple[shape.DeviceAllocation, ...]],
+    limits.DEVICES,
 )
 
-# 2.7 Node annotations. An empty value is absent.
-NODE_RESERVATION: Key[shape.NodeReservation] = Key(
+# 2.7 Node annotations.
+NODE_RESERVATION = _of_node(
     "node.koordinator.sh/reservation",
-    Kind.NODE_ANNOTATION,
     "JSON resources, reservedCPUs, applyPolicy",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(shape.NodeReservation)),
+    decoder(shape.NodeReservation, limits.NODE.values),
 )
-SYSTEM_QOS_RESOURCE: Key[shape.SystemQOSResource] = Key(
+SYSTEM_QOS_RESOURCE = _of_node(
     "node.koordinator.sh/system-qos-resource",
-    Kind.NODE_ANNOTATION,
     "JSON cpuset, cpusetExclusive",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(shape.SystemQOSResource)),
+    decoder(shape.SystemQOSResource, limits.NODE.values),
 )
-CPU_NORMALIZATION_RATIO: Key[float] = Key(
-    "node.koordinator.sh/cpu-normalization-ratio",
-    Kind.NODE_ANNOTATION,
-    "number above 0",
-    _NODE_AND_CENTRE,
-    _unless_empty(_ratio),
+CPU_NORMALIZATION_RATIO = _of_node(
+    "node.koordinator.sh/cpu-normalization-ratio", "number above 0", _ratio
 )
 
 # 2.8 Annotations of the node's NodeResourceTopology.
-CPU_SHARED_POOLS: Key[tuple[shape.CPUSharedPool, ...]] = Key(
+CPU_SHARED_POOLS = _of_node(
     "node.koordinator.sh/cpu-shared-pools",
-    Kind.NODE_ANNOTATION,
     "JSON array of socket, node, cpuset",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(tuple[shape.CPUSharedPool, ...])),
+    decoder(tuple[shape.CPUSharedPool, ...], limits.NODE.values),
 )
-BE_CPU_SHARED_POOLS: Key[tuple[shape.CPUSharedPool, ...]] = Key(
+BE_CPU_SHARED_POOLS = _of_node(
     "node.koordinator.sh/be-cpu-shared-pools",
-    Kind.NODE_ANNOTATION,
     "JSON array of socket, node, cpuset",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(tuple[shape.CPUSharedPool, ...])),
+    decoder(tuple[shape.CPUSharedPool, ...], limits.NODE.values),
 )
-CPU_MANAGER_POLICY: Key[shape.CPUManagerPolicy] = Key(
+CPU_MANAGER_POLICY = _of_node(
     "kubelet.koordinator.sh/cpu-manager-policy",
-    Kind.NODE_ANNOTATION,
     "JSON policy, options, reservedCPUs",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(shape.CPUManagerPolicy)),
+    decoder(shape.CPUManagerPolicy, limits.NODE.values),
 )
-POD_CPU_ALLOCS: Key[tuple[shape.PodCPUAlloc, ...]] = Key(
+POD_CPU_ALLOCS = _of_node(
     "node.koordinator.sh/pod-cpu-allocs",
-    Kind.NODE_ANNOTATION,
     "JSON array of namespace, name, uid, cpuset, managedByKubelet",
-    _NODE_AND_CENTRE,
-    _unless_empty(_json(tuple[shape.PodCPUAlloc, ...])),
+    decoder(tuple[shape.PodCPUAlloc, ...], limits.NODE.values),
 )
 
 KEYS: dict[str, Key[Any]] = {

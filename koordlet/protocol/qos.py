@@ -145,6 +145,45 @@ def refused_combination(
     return None
 
 
+def claimed_qos(raw: QoSClass | None, kube: KubeQoS | None) -> tuple[QoSClass | None, str]:
+    """The class of a label, as far as Kubernetes does not contradict it, and what it says then.
+
+    LSE and LSR need whole CPUs requested (1.4), and a BestEffort pod requests nothing.
+    """
+    if raw in _WHOLE_CPUS and kube is KubeQoS.BEST_EFFORT:
+        text = f"class {raw} needs a CPU request, and the pod has none; it counts as BE"
+        return QoSClass.BE, text
+    return raw, ""
+
+
+def claimed_priority_class(
+    raw: PriorityClass | None, priority: int | None, *, best_effort: bool
+) -> tuple[PriorityClass | None, str]:
+    """The class of a label or of ``spec.priority``, as far as nothing contradicts it, and what
+    does.
+
+    Best-effort work is not production (1.4), unless admission gave it such a priority: a label is
+    what the author says.
+    """
+    if raw is not PriorityClass.PROD or not best_effort:
+        return raw, ""
+    admitted = priority_class_of(priority)
+    if admitted is PriorityClass.PROD:
+        return raw, ""
+    cls = admitted or PriorityClass.BATCH
+    return cls, f"a best-effort pod is not {raw}; it counts as {cls}"
+
+
+def claimed_sub_priority(sub: int | None, priority: int) -> tuple[int | None, str]:
+    """The sub-priority of a label where it does not lift the pod out of the band of its priority
+    value, and what it does then. Below the band it only means to go earlier."""
+    cls = priority_class_of(priority)
+    if sub is None or cls is None or sub <= PRIORITY_BANDS[cls].high:
+        return sub, ""
+    highest = PRIORITY_BANDS[cls].high
+    return None, f"{sub} is above {highest}, where {cls} ends; the label is ignored"
+
+
 def kube_qos_of(
     containers: Iterable[tuple[Mapping[str, int], Mapping[str, int]]],
 ) -> KubeQoS:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koordlet.protocol import limits
 from koordlet.protocol.errors import ProtocolError
 
 NANO = 10**9
 _LARGEST_NANO = (2**63 - 1) * NANO
-# Longer text is an attack or a mistake: the largest value has 19 digits before the point.
-_MAX_CHARACTERS = 128
+_MAX_CHARACTERS = limits.QUANTITY_CHARACTERS
 
 
 class Format(StrEnum):
@@ -42,7 +42,7 @@ _DECIMAL_SUFFIX = {power: suffix for suffix, power in _DECIMAL_POWER.items()}
 _BINARY_SUFFIX = {power: suffix for suffix, power in _BINARY_POWER.items()} | {0: ""}
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, slots=True)
 class Quantity:
     """``nano`` is the value times 10^9. Equality and order ignore the format."""
 
@@ -108,7 +108,18 @@ def parse_quantity(text: str | int | float) -> Quantity:
         power = max(-10 * _MAX_CHARACTERS, min(10 * _MAX_CHARACTERS, int(exponent)))
         return _scaled(sign * digits, scale + power, Format.EXPONENT)
     known = ", ".join(suffix for suffix in (*_DECIMAL_POWER, *_BINARY_POWER) if suffix)
-    raise ProtocolError(f"{source!r} ends in {suffix!r}, which is no suffix of {known}")
+    message = f"{source!r} ends in {suffix!r}, which is none of the suffixes {known}"
+    if near := _suffixes_like(suffix):
+        number = source.removesuffix(suffix)
+        message += f" (did you mean {' or '.join(number + each for each in near)}?)"
+    raise ProtocolError(message)
+
+
+def _suffixes_like(suffix: str) -> list[str]:
+    """``K``, ``kB`` -> ``k``, ``Ki``; ``GiB`` -> ``Gi``."""
+    letter, binary = suffix[0].upper(), suffix[1:2] == "i"
+    found = ("k" if letter == "K" else letter, f"{letter}i")
+    return [each for each in found[binary:] if each in _DECIMAL_POWER or each in _BINARY_POWER]
 
 
 def _scaled(number: int, power: int, form: Format) -> Quantity:

@@ -18,7 +18,7 @@ Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Switch = Annotated[int, Meta(ge=0, le=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 Positive = Annotated[int, Meta(ge=1)]
-QuantityText = Annotated[str, Meta(extra={"format": "quantity-text"})]
+BitsText = Annotated[str, Meta(extra={"format": "bits-text"})]
 
 
 class Section(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
@@ -29,7 +29,12 @@ class ResourceThresholdStrategy(Section, frozen=True):
     """``resourceUsedThresholdWithBE`` (5.3). Percent fields are integers, 65 = 65 %."""
 
     enable: Annotated[
-        bool | None, Meta(description="Master switch of suppressing and evicting best-effort work.")
+        bool | None,
+        Meta(
+            description="Master switch of suppressing and evicting best-effort work. On, it arms "
+            "memory eviction as well, at memoryEvictThresholdPercent; "
+            "strategies.memory-evict.enable = false keeps that off."
+        ),
     ] = None
     cpu_suppress_threshold_percent: Annotated[
         Percent | None,
@@ -221,19 +226,19 @@ class NetworkQOS(Section, frozen=True):
 
     enable: Annotated[bool | None, Meta(description="Off: no shares and limits.")] = None
     ingress_request: Annotated[
-        Percent | QuantityText | None,
+        Percent | BitsText | None,
         Meta(description="Guaranteed incoming bandwidth, in percent of the total or bits/s."),
     ] = None
     ingress_limit: Annotated[
-        Percent | QuantityText | None,
+        Percent | BitsText | None,
         Meta(description="Most incoming bandwidth, in percent of the total or bits/s."),
     ] = None
     egress_request: Annotated[
-        Percent | QuantityText | None,
+        Percent | BitsText | None,
         Meta(description="Guaranteed outgoing bandwidth, in percent of the total or bits/s."),
     ] = None
     egress_limit: Annotated[
-        Percent | QuantityText | None,
+        Percent | BitsText | None,
         Meta(description="Most outgoing bandwidth, in percent of the total or bits/s."),
     ] = None
 
@@ -319,7 +324,7 @@ class SystemStrategy(Section, frozen=True):
         Switch | None, Meta(description="Global switch of page cache limits.")
     ] = None
     total_network_bandwidth: Annotated[
-        QuantityText | NotNegative | None, Meta(description="Total of networkQOS, in bits/s.")
+        BitsText | NotNegative | None, Meta(description="Total of networkQOS, in bits/s.")
     ] = None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import BlockDevices, Pod, Snapshot, WakeKind
@@ -16,7 +17,7 @@ from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.slo import BlkIOQOS, BlockCfg, IOCfg, ResourceQOS
 from koordlet.qos.blkio_devices import LIMITS, Lines, cost_lines, disks_of, limit_lines, over
 from koordlet.qos.blkio_flat import Memory, looked, members, part, tightest
-from koordlet.qos.cpu_targets import targets
+from koordlet.qos.cpu_targets import crowd, targets
 
 NAME = "blkio-qos"
 _WITHOUT = ("lsr_class", "ls_class", "system_class")
@@ -62,6 +63,8 @@ def decide(snapshot: Snapshot, memory: Memory) -> Decision:
     if snapshot.node.io_limits_are_flat:
         tops = frozenset(target.cgroup for target in all_targets if not target.is_root)
         memory = looked(snapshot, memory, tops)
+        for cgroup, below in memory.below.items():
+            notes += crowd("blkio-qos.crowd", cgroup, len(below))
     wishes: dict[tuple[str, Resource], _Wish] = {}
     for target in all_targets:
         for cgroup, resource, wish in _wishes(snapshot, memory, target, notes):
@@ -144,7 +147,7 @@ def _wishes(
         if target.cgroup not in places:
             yield target.cgroup, resource, _Wish(target.name, (said,), devices)
         for cgroup in places:
-            text = said if count == 1 else f"{said}, of which 1/{count} is for {cgroup}"
+            text = said if count == 1 else f"{said}, of which 1/{count} is for {shown(cgroup)}"
             yield cgroup, resource, _Wish(target.name, (text,), part(devices, count))
 
 

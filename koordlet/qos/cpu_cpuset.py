@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Snapshot
 from koordlet.decision.why import Input, Why
+from koordlet.protocol import keys
 from koordlet.protocol.cpuset import CPUSet, format_cpulist
+from koordlet.qos.cpu_below import Below, look
 from koordlet.qos.cpu_limit import GROWTH_PER_S, Applied, Limit, ramp
 from koordlet.qos.cpu_pick import Pools, choose, full_set, pools
-from koordlet.qos.cpu_targets import KUBE_DEPTH, Target, Tree, read_cpus, read_own_cpus, walk
+from koordlet.qos.cpu_quota import quota_for
+from koordlet.qos.cpu_targets import KUBE_DEPTH, Target, Tree, inner, read_cpus
 
 # Adding a tenth ten times must come out as one.
 _ROUNDING = 1e-6
 
+_NEEDED = frozenset(
+    key.name
+    for key in (
+        keys.NODE_RESERVATION,
+        keys.SYSTEM_QOS_RESOURCE,
+        keys.CPU_MANAGER_POLICY,
+        keys.POD_CPU_ALLOCS,
+    )
+)
+"""Annotations of the node that say which CPUs are not for best effort, and whether kubelet's
+static CPU manager needs broad directories."""
 _STATIC = Why(
     "cpu-suppress.static-policy",
     "kubelet's static CPU manager expects broad pod directories; containers are confined",
@@ -29,14 +45,12 @@ def minimum_cpus(node: Node) -> int:
 
 
 def apply(
-    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, seen: frozenset[str]
-) -> tuple[Applied, frozenset[str]]:
-    """Settings of the cpuset policy, and the cgroups below the targets that were looked at.
-
-    ``seen``: those of last time. One that is new has its CPU list from a parent that may have
-    been narrow already.
-    """
+    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, below: Below
+) -> tuple[Applied, Below]:
+    """Settings of the cpuset policy, and what is known of cgroups below pods and containers."""
     node = snapshot.node
+    if unread := node.unread_annotations & _NEEDED:
+        return Applied(None, notes=(_unread(unread),)), below
     every = pools(node, snapshot.pods)
     # kubelet gives such a CPU to other containers again as soon as its own has ended, so the broad
     # lists of directories and pods hold it.
@@ -48,7 +62,7 @@ def apply(
     if found.size < least:
         notes.append(_too_few(found, least))
     if found.size < least or not readable:
-        return Applied(None, notes=tuple(notes)), seen
+        return Applied(None, notes=tuple(notes)), below
 
     wanted = min(max(math.ceil(limit.milli / 1000), least), found.size)
     level = limit.level
@@ -59,27 +73,66 @@ def apply(
     count = min(math.floor(level + _ROUNDING), found.size)
     why = _why(limit, count, wanted)
 
+    trees = {target: inner(snapshot, target) for target in targets}
+    below = _look_below(snapshot, trees, below)
     settings: list[Setting] = []
     keep: list[tuple[str, Resource]] = []
-    looked_at: set[str] = set()
-    for target in targets:
-        tree = walk(snapshot.in_force, target.cgroup)
-        below = frozenset(cgroup for cgroup, level in tree if level)
+    for target, known in trees.items():
+        others = [each for each in below.followers if inside(each, target.cgroup)]
+        tree = (*known, *((each, _level(each, target)) for each in others))
         allowed = read_cpus(snapshot.in_force, parent(target.cgroup)) or node.topology.ids
         chosen = choose(found, count)
         if not chosen <= allowed:
             chosen = choose(found.within(allowed), count)
         if target in readable and chosen:
             full = full_set(every) & allowed
-            settings += _confined(snapshot, target, tree, chosen, full, seen, why)
-            looked_at |= below
+            settings += _confined(snapshot, target, tree, chosen, full, why)
+            if below.left_out and others:
+                stand_in, note = _by_quota(snapshot, target, count, below)
+                settings += stand_in
+                notes.append(note)
             continue
         if target in readable:
             notes.append(_outside(target, allowed))
         keep += [(cgroup, Resource.CPUSET_CPUS) for cgroup, _ in tree]
-        looked_at |= below & seen
-    applied = Applied(level, count, tuple(settings), tuple(keep), tuple(notes))
-    return applied, frozenset(looked_at)
+    return Applied(level, count, tuple(settings), tuple(keep), tuple(notes)), below
+
+
+def _look_below(snapshot: Snapshot, trees: Mapping[Target, Tree], below: Below) -> Below:
+    """On v2 what is below a container needs no list: it runs on no more than its parents."""
+    if not snapshot.node.cpusets_nest:
+        return Below()
+    tops = (cgroup for tree in trees.values() for cgroup, _ in tree)
+    in_force = snapshot.in_force
+    return look(
+        in_force, tops, below, lambda each: bool(in_force.value(each, Resource.CPUSET_CPUS))
+    )
+
+
+def _level(cgroup: str, target: Target) -> int:
+    return cgroup.count("/") - target.cgroup.count("/")
+
+
+def _by_quota(
+    snapshot: Snapshot, target: Target, cpus: int, below: Below
+) -> tuple[tuple[Setting, ...], Why]:
+    """v1 does not shrink a list below one of a cgroup inside, and there are more of these than can
+    be written. A quota needs nothing of them."""
+    text = (
+        f"{target.name}: {below.left_out} of the cgroups inside that have CPU lists of their own "
+        f"({shown(below.example)}, for one) are not managed, because they are too many, so that "
+        f"lists above them cannot shrink; a quota of {cpus} CPUs for the whole of it stands in"
+    )
+    why = Why("cpu-suppress.crowd", text)
+    return quota_for(snapshot, target, cpus, why), why
+
+
+def _unread(names: frozenset[str]) -> Why:
+    text = (
+        f"annotation {', '.join(sorted(names))} of the node cannot be read, so nobody knows which "
+        "CPUs are for others, or what kubelet expects; CPU lists stay as they are"
+    )
+    return Why("cpu-suppress.unread-node", text)
 
 
 def _confined(
@@ -88,7 +141,6 @@ def _confined(
     tree: Tree,
     chosen: CPUSet,
     full: CPUSet,
-    seen: frozenset[str],
     why: Why,
 ) -> list[Setting]:
     """Settings of a target and of what is below it.
@@ -97,19 +149,10 @@ def _confined(
     only containers are confined: kubelet rewrites their lists and expects broad parents. Whatever
     else has a list of its own follows, since v1 does not shrink a parent below it.
     """
-    in_force = snapshot.in_force
     static = target.is_kube and snapshot.node.kubelet_static_policy
     pins = _pins(snapshot)
-    top = read_cpus(in_force, target.cgroup) or frozenset()
     settings = []
     for cgroup, level in tree:
-        ours = level <= (KUBE_DEPTH if target.is_kube else 0)
-        if not ours and not in_force.value(cgroup, Resource.CPUSET_CPUS):
-            continue
-        inherits = level > 0 and cgroup not in seen and top < full
-        if inherits:
-            own = read_own_cpus(in_force, cgroup)
-            inherits = own is not None and own <= top
         if static and level < KUBE_DEPTH:
             value, reason = full, _STATIC
         else:
@@ -117,7 +160,7 @@ def _confined(
             pin = pins.get(cgroup) or pins.get(parent(cgroup)) or frozenset()
             value, reason = (pin & chosen) or chosen, why
         text = format_cpulist(value)
-        settings.append(Setting(cgroup, Resource.CPUSET_CPUS, text, reason, inherits))
+        settings.append(Setting(cgroup, Resource.CPUSET_CPUS, text, reason))
     return settings
 
 
@@ -138,7 +181,7 @@ def _why(limit: Limit, count: int, wanted: int) -> Why:
 
 def _unreadable(target: Target) -> Why:
     text = (
-        f"{target.name}: cgroup {target.cgroup} has no readable CPU list; left as it is "
+        f"{target.name}: cgroup {shown(target.cgroup)} has no readable CPU list; left as it is "
         "(on cgroup v2 its parent must list cpuset in cgroup.subtree_control)"
     )
     return Why("cpu-suppress.no-cpuset", text)
@@ -155,7 +198,7 @@ def _too_few(found: Pools, least: int) -> Why:
 
 def _outside(target: Target, allowed: CPUSet) -> Why:
     text = (
-        f"{target.name}: the parent of {target.cgroup} allows CPUs {format_cpulist(allowed)}, "
-        "none of which BE may use; left as it is"
+        f"{target.name}: the parent of {shown(target.cgroup)} allows CPUs "
+        f"{format_cpulist(allowed)}, none of which BE may use; left as it is"
     )
     return Why("cpu-suppress.outside-parent", text)

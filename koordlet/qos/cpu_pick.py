@@ -108,6 +108,6 @@ def _take_pair(bucket: list[Cpu]) -> tuple[int, ...]:
 def _pinned(pods: Iterable[Pod], qos: QoSClass) -> CPUSet:
     cpus: set[int] = set()
     for pod in pods:
-        if pod.pinned_cpus and pod.raw_qos is qos and pod.is_active:
-            cpus |= pod.pinned_cpus
+        if pod.raw_qos is qos:
+            cpus |= pod.own_cpus
     return frozenset(cpus)

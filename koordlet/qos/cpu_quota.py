@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.names import shown
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, UNLIMITED, Resource
 from koordlet.decision.snapshot import InForce, Snapshot
@@ -57,8 +58,8 @@ def apply(
             continue
         keep.append((target.cgroup, Resource.CPU_QUOTA_US))
         text = (
-            f"{target.name}: no CPU quota can be read in cgroup {target.cgroup}; left as it is "
-            "(on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
+            f"{target.name}: no CPU quota can be read in cgroup {shown(target.cgroup)}; left as "
+            "it is (on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
         )
         notes.append(Why("cpu-suppress.no-quota", text))
     if not found:
@@ -181,6 +182,17 @@ def _spare_writes(
         for current, value in zip(found, exact, strict=True)
     ]
     return close if least_us <= sum(close) < most_us else exact
+
+
+def quota_for(snapshot: Snapshot, target: Target, cpus: int, why: Why) -> tuple[Setting, ...]:
+    """A quota of so many CPUs for a target that is limited by CPU lists otherwise."""
+    current = _read(snapshot.in_force, target)
+    if current is None:
+        return ()
+    value = cpus * CFS_PERIOD_US
+    raw = cpus * current.period_us
+    lifted = _lifted(snapshot, target, value) if snapshot.node.quotas_nest else ()
+    return (Setting(target.cgroup, Resource.CPU_QUOTA_US, raw, why), *lifted)
 
 
 def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ...]:

@@ -11,6 +11,7 @@ from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Why
 from koordlet.qos import cpu_cpuset, cpu_quota
 from koordlet.qos.cpu_allowance import Allowance, allowance, inputs, sentence
+from koordlet.qos.cpu_below import Below
 from koordlet.qos.cpu_cpuset import minimum_cpus
 from koordlet.qos.cpu_limit import Limit, Rise
 from koordlet.qos.cpu_pressure import Pressure, advance
@@ -25,8 +26,7 @@ CPUSET_POLICY = "cpuset"
 class Memory(msgspec.Struct, frozen=True):
     """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
     us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``cores``: what that
-    came to. ``shares`` and ``rise`` belong to cfsQuota, ``seen`` (cgroups below the targets) to
-    cpuset."""
+    came to. ``shares`` and ``rise`` belong to cfsQuota."""
 
     policy: str = ""
     at: float | None = None
@@ -34,8 +34,8 @@ class Memory(msgspec.Struct, frozen=True):
     cores: float | None = None
     pressure: Pressure = Pressure()
     shares: dict[str, Share] = {}
-    seen: frozenset[str] = frozenset()
     rise: Rise | None = None
+    below: Below = Below()
 
 
 def decide(snapshot: Snapshot, memory: Memory) -> Decision:
@@ -83,11 +83,11 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         now=snapshot.now,
         rise=memory.rise,
     )
-    shares, seen = memory.shares, memory.seen
+    shares, below = memory.shares, memory.below
     if policy == QUOTA_POLICY:
         applied, shares = cpu_quota.apply(snapshot, found, limit, shares)
     else:
-        applied, seen = cpu_cpuset.apply(snapshot, found, limit, seen)
+        applied, below = cpu_cpuset.apply(snapshot, found, limit, below)
     if not found:
         text = "no best-effort cgroup on this node: nothing to suppress"
         notes.append(Why("cpu-suppress.no-target", text))
@@ -100,7 +100,9 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         keep_all=unjudged,
     )
     cores = memory.cores if unjudged else limited
-    after = Memory(policy, snapshot.now, applied.level, cores, pressure, shares, seen, applied.rise)
+    after = Memory(
+        policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below
+    )
     used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
     return Decision(plan, after, (*notes, *applied.notes), (used, *_limit_gauge(after)))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import msgspec
 
 from koordlet.decision.cgroups import inside, sensitive_inside
+from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import InForce, Snapshot
+from koordlet.decision.why import Why
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
 from koordlet.qos.cpu_usage import SubjectUsage, Usage, total
 
@@ -17,6 +20,9 @@ KUBE_DEPTH = 2
 
 Tree = tuple[tuple[str, int], ...]
 """Cgroups with their level below the first, parents first."""
+LARGEST_TREE = 256
+"""So many cgroups of a container or application are looked at; whatever runs in it may make
+thousands."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -44,13 +50,13 @@ def targets(snapshot: Snapshot) -> tuple[tuple[Target, ...], tuple[str, ...]]:
             refused.append(f"application {app.name}: the root cgroup cannot be limited")
         elif snapshot.node.besteffort.startswith(app.cgroup + "/"):
             refused.append(
-                f"application {app.name}: cgroup {app.cgroup} is one of kubelet's, which holds the "
-                "best-effort pods; they are limited without it"
+                f"application {app.name}: cgroup {shown(app.cgroup)} is one of kubelet's, which "
+                "holds the best-effort pods; they are limited without it"
             )
         elif held is not None:
             refused.append(
-                f"application {app.name}: cgroup {app.cgroup} also holds {held}, which is "
-                "latency sensitive; give the best-effort part a cgroup of its own"
+                f"application {app.name}: cgroup {shown(app.cgroup)} also holds {shown(held)}, "
+                "which is latency sensitive; give the best-effort part a cgroup of its own"
             )
         elif not any(inside(app.cgroup, target.cgroup) for target in found):
             found.append(Target(app.cgroup, f"application {app.name}"))
@@ -64,10 +70,35 @@ def target_usage(subjects: Iterable[SubjectUsage], target: Target) -> Usage | No
 
 
 def walk(in_force: InForce, top: str) -> Tree:
-    """``top`` and all that is below it."""
+    """``top`` and what is below it, the upper ones first; ``LARGEST_TREE`` of them at most."""
     found: list[tuple[str, int]] = [(top, 0)]
     for cgroup, level in found:
-        found.extend((child, level + 1) for child in in_force.children(cgroup))
+        below = ((child, level + 1) for child in in_force.children(cgroup))
+        found.extend(islice(below, LARGEST_TREE - len(found)))
+        if len(found) >= LARGEST_TREE:
+            break
+    return tuple(found)
+
+
+def crowd(rule: str, cgroup: str, count: int) -> Iterator[Why]:
+    """A note where ``walk`` found ``count`` cgroups and may have left others out."""
+    if count >= LARGEST_TREE:
+        text = f"{LARGEST_TREE} cgroups in {shown(cgroup)} are managed, others in it are left out"
+        yield Why(rule, text)
+
+
+def inner(snapshot: Snapshot, target: Target) -> Tree:
+    """The target, and the pods and containers in it that are known and there."""
+    in_force, found = snapshot.in_force, [(target.cgroup, 0)]
+    if not target.is_kube:
+        return tuple(found)
+    there = set(in_force.children(target.cgroup))
+    for pod in snapshot.pods:
+        if pod.cgroup not in there:
+            continue
+        found.append((pod.cgroup, 1))
+        below = set(in_force.children(pod.cgroup))
+        found.extend((each.cgroup, 2) for each in pod.containers if each.cgroup in below)
     return tuple(found)
 
 
@@ -76,14 +107,8 @@ def read_cpus(in_force: InForce, cgroup: str) -> CPUSet | None:
 
     An empty ``cpuset.cpus`` on v2 means "those of the parent", which the effective list tells.
     """
-    return _cpus(in_force, cgroup, Resource.CPUSET_CPUS_EFFECTIVE) or read_own_cpus(
-        in_force, cgroup
-    )
-
-
-def read_own_cpus(in_force: InForce, cgroup: str) -> CPUSet | None:
-    """The list that was set for this cgroup; None when there is none."""
-    return _cpus(in_force, cgroup, Resource.CPUSET_CPUS)
+    effective = _cpus(in_force, cgroup, Resource.CPUSET_CPUS_EFFECTIVE)
+    return effective or _cpus(in_force, cgroup, Resource.CPUSET_CPUS)
 
 
 def _cpus(in_force: InForce, cgroup: str, resource: Resource) -> CPUSet | None:

@@ -112,3 +112,14 @@ def allocatable(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark |
     if priority > HIGHEST_PRIORITY:
         return f"allocatableEvictPriorityThreshold must be at most {HIGHEST_PRIORITY}"
     return Watermark(threshold, lower, priority)
+
+
+def asked_for(
+    feature: Feature, slo: ResourceThresholdStrategy
+) -> Satisfaction | Watermark | str | None:
+    """Of any feature. None: not asked for; text: asked for with figures that are refused."""
+    if feature is Feature.BE_CPU:
+        return satisfaction(slo)
+    if feature in (Feature.CPU_ALLOCATABLE, Feature.MEMORY_ALLOCATABLE):
+        return allocatable(feature, slo)
+    return usage(feature, slo)

@@ -8,14 +8,14 @@ from functools import cache, partial
 
 import msgspec
 
-from koordlet.decision.plan import Decision, Eviction, Plan, Victim
-from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.plan import Decision, Eviction, Plan, Victim, VictimKind
+from koordlet.decision.snapshot import EvictPolicy, Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import ResourceThresholdStrategy
 from koordlet.qos.evict_account import Amounts, Choice, Chosen, Target, Task, choose
-from koordlet.qos.evict_config import Feature, Watermark
+from koordlet.qos.evict_config import Feature, Watermark, asked_for
 from koordlet.qos.evict_release import Release, last_s
-from koordlet.qos.evict_victims import Candidate, candidates, eligible
+from koordlet.qos.evict_victims import Candidate, candidate, candidates, eligible, may_evict
 
 MINUTE_S = 60.0
 
@@ -92,6 +92,42 @@ def decide(
     begun = ((snapshot.now, each.victim) for each in evictions)
     after = Memory((*memory.evicted, *begun), memory.observed)
     return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
+
+
+def objection(snapshot: Snapshot, victim: Victim, feature: str) -> str | None:
+    """Why an eviction that was begun for ``feature`` must not go on, by what is configured and what
+    the victim says of itself now. Empty: it may; None: that cannot be told yet.
+
+    Whether anything still has to be released does not count: once its processes were told to end,
+    the victim is of no use half ended.
+    """
+    slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
+    if slo is None or not slo.enable:
+        return "resourceUsedThresholdWithBE.enable is not true any more"
+    try:
+        name = Feature(feature)
+    except ValueError:
+        return f"{feature!r} is no feature of this version"
+    asked = asked_for(name, slo)
+    if asked is None or isinstance(asked, str):
+        return f"{feature} is switched off" if asked is None else f"{feature} is left out: {asked}"
+    if victim.kind is VictimKind.APPLICATION:
+        policy = snapshot.evicting.policies.get(victim.name, EvictPolicy.NEVER)
+        if policy is not EvictPolicy.STOP:
+            return f"evict of application {victim.name} is {policy}"
+    elif not is_known(snapshot, victim):
+        return None
+    found = candidate(snapshot, victim)
+    highest = asked.priority if isinstance(asked, Watermark) else None
+    if found is not None and not may_evict(name, highest, found):
+        return f"{found.title} may not be evicted by {feature} any more"
+    return ""
+
+
+def is_known(snapshot: Snapshot, victim: Victim) -> bool:
+    """Whether all that the pod says of itself has been told."""
+    awaited = any(pod.awaits_labels for pod in snapshot.pods if pod.uid == victim.name)
+    return snapshot.sources_synced and not awaited
 
 
 def task(

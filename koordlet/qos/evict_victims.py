@@ -22,6 +22,7 @@ from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import (
     PriorityClass,
     QoSClass,
+    claimed_sub_priority,
     priority_class_with_default,
     priority_with_default,
 )
@@ -43,7 +44,7 @@ TIERS = {
 }
 _BE_FEATURES = frozenset({Feature.BE_CPU, Feature.BE_MEMORY})
 _CPU_FEATURES = frozenset({Feature.CPU, Feature.CPU_ALLOCATABLE})
-_OF_POLICY: dict[EvictPolicy, tuple[str, ...]] = {
+OF_POLICY: dict[EvictPolicy, tuple[str, ...]] = {
     EvictPolicy.NEVER: (),
     EvictPolicy.STOP: (Feature.BE_CPU, Feature.CPU, Feature.BE_MEMORY, Feature.MEMORY),
     EvictPolicy.FREEZE: (Feature.CPU,),
@@ -74,7 +75,7 @@ class Candidate(msgspec.Struct, frozen=True):
 
 def candidates(snapshot: Snapshot) -> tuple[Candidate, ...]:
     """Every pod that has not ended, and every application that may be evicted. Of a protected
-    class, of one whose cgroup holds others, and of a pod that says no, ``features`` is empty."""
+    class, and of one whose cgroup holds others, ``features`` is empty."""
     policies = snapshot.evicting.policies
     found = [_of_pod(snapshot, pod) for pod in snapshot.pods if pod.is_active]
     found += [
@@ -85,24 +86,35 @@ def candidates(snapshot: Snapshot) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
+def candidate(snapshot: Snapshot, victim: Victim) -> Candidate | None:
+    """One of ``candidates``."""
+    if victim.kind is VictimKind.POD:
+        pods = (pod for pod in snapshot.pods if pod.uid == victim.name and pod.is_active)
+        return next((_of_pod(snapshot, pod) for pod in pods), None)
+    policy = snapshot.evicting.policies.get(victim.name)
+    apps = (app for app in snapshot.applications if app.name == victim.name and app.present)
+    app = next(apps, None)
+    return None if app is None or policy is None else _of_application(snapshot, app, policy)
+
+
 def eligible(
     feature: Feature, rules: Watermark | None, found: Iterable[Candidate]
 ) -> tuple[Candidate, ...]:
     """Those whom ``feature`` may evict, the first to go first."""
-    chosen = [each for each in found if each.features is None or feature in each.features]
-    if feature in _BE_FEATURES:
-        chosen = [each for each in chosen if each.is_best_effort]
-    else:
-        highest = rules.priority if rules is not None else None
-        chosen = [
-            each
-            for each in chosen
-            if each.opted_in
-            and highest is not None
-            and each.priority <= highest
-            and _is_measured(each, feature)
-        ]
+    highest = rules.priority if rules is not None else None
+    chosen = [each for each in found if may_evict(feature, highest, each)]
+    if feature not in _BE_FEATURES:
+        chosen = [each for each in chosen if _is_measured(each, feature)]
     return tuple(sorted(chosen, key=_ORDER[feature]))
+
+
+def may_evict(feature: Feature, highest_priority: int | None, each: Candidate) -> bool:
+    """By what it says of itself. ``highest_priority``: of those that ``feature`` may evict."""
+    if each.features is not None and feature not in each.features:
+        return False
+    if feature in _BE_FEATURES:
+        return each.is_best_effort
+    return each.opted_in and highest_priority is not None and each.priority <= highest_priority
 
 
 def _is_measured(each: Candidate, feature: Feature) -> bool:
@@ -161,11 +173,10 @@ _ORDER: dict[Feature, Callable[[Candidate], Any]] = {
 
 
 def _of_pod(snapshot: Snapshot, pod: Pod) -> Candidate:
-    enabled = _read(keys.EVICTION_ENABLED, pod.labels)
-    safe = pod.raw_qos in PROTECTED or enabled is False
     cls = priority_class_with_default(pod.priority_class, pod.qos)
     priority = priority_with_default(pod.priority, cls)
-    sub = _read(keys.SUB_PRIORITY, pod.labels)
+    sub, _ = claimed_sub_priority(_read(keys.SUB_PRIORITY, pod.labels), priority)
+    safe = pod.raw_qos in PROTECTED or not_to_be_ended(snapshot, pod.cgroup)
     return Candidate(
         Victim(VictimKind.POD, pod.uid),
         pod.title,
@@ -174,10 +185,8 @@ def _of_pod(snapshot: Snapshot, pod: Pod) -> Candidate:
         spec_priority=pod.priority,
         evict_priority=_read(keys.EVICTION_PRIORITY, pod.annotations) or 0,
         sub_priority=priority if sub is None else sub,
-        opted_in=enabled is True,
-        features=()
-        if safe or not_to_be_ended(snapshot, pod.cgroup)
-        else _features(pod.annotations),
+        opted_in=_read(keys.EVICTION_ENABLED, pod.labels) is True,
+        features=() if safe else _features(pod.annotations),
         cpu_milli=_used(snapshot, POD_CPU_USAGE, pod.uid, 1000),
         memory_bytes=_used(snapshot, POD_MEMORY_USAGE, pod.uid),
         requests=_requests(pod, cls),
@@ -204,7 +213,7 @@ def _of_application(snapshot: Snapshot, app: Application, policy: EvictPolicy) -
         spec_priority=app.priority,
         sub_priority=priority,
         opted_in=True,
-        features=() if safe else _OF_POLICY[policy],
+        features=() if safe else OF_POLICY[policy],
         cpu_milli=cpu_milli,
         memory_bytes=memory_bytes,
         requests=_known({BATCH_CPU: request if works else 0}),
@@ -237,10 +246,12 @@ def _known(amounts: Mapping[str, int | None]) -> Mapping[str, int]:
 
 
 def _features(annotations: Mapping[str, str]) -> tuple[str, ...] | None:
-    """A list that is there but cannot be read permits nobody."""
+    """A list that cannot be read gives consent to nothing. What needs no consent is not forbidden
+    by it either: others would have to go instead."""
     if keys.EVICTION_POLICY.name not in annotations:
         return None
-    return _read(keys.EVICTION_POLICY, annotations) or ()
+    listed = _read(keys.EVICTION_POLICY, annotations)
+    return tuple(sorted(_BE_FEATURES)) if listed is None else listed
 
 
 def _read(key: keys.Key[_T], values: Mapping[str, str]) -> _T | None:

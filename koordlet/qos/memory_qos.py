@@ -66,6 +66,7 @@ def decide(snapshot: Snapshot, memory: Memory) -> Decision:
             wanted_bytes,
             snapshot.now,
             memory.watched.get(part.cgroup),
+            snapshot.node.page_bytes,
         )
         watched[part.cgroup] = watch.watched
         setting = highs[part.cgroup] = _high(snapshot, part, watch)

@@ -12,7 +12,6 @@ import msgspec
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import InForce
 from koordlet.qos.memory_qos_readings import stall_us, stalled_share, usage_bytes
-from koordlet.qos.memory_qos_values import PAGE_BYTES
 
 PINNED_SHARE = 0.98
 """At the limit is who uses this part of it."""
@@ -49,14 +48,19 @@ class Watch(msgspec.Struct, frozen=True):
 
 
 def watch(
-    in_force: InForce, cgroup: str, wanted_bytes: int, now: float, before: Watched | None
+    in_force: InForce,
+    cgroup: str,
+    wanted_bytes: int,
+    now: float,
+    before: Watched | None,
+    page_bytes: int,
 ) -> Watch:
     """``wanted_bytes``: what the QoS asks for; above what is there, nothing is limited."""
     used = usage_bytes(in_force, cgroup)
     if before is not None:
         raised = before.raised_bytes
     else:
-        raised = _raised_before(in_force, cgroup, wanted_bytes, used or 0)
+        raised = _raised_before(in_force, cgroup, wanted_bytes, used or 0, page_bytes)
     limit = wanted_bytes + raised
     pinned = used is not None and used >= limit * PINNED_SHARE
     if not (pinned or raised):
@@ -73,14 +77,14 @@ def watch(
     lasted_s = now - since if since is not None else 0.0
     if stuck and lasted_s >= STUCK_S:
         # What it still uses cannot be taken from it, however far above the limit that is.
-        least = max(limit, (used or 0) // PAGE_BYTES * PAGE_BYTES)
-        raised = least + _step(least) - wanted_bytes
+        least = max(limit, (used or 0) // page_bytes * page_bytes)
+        raised = least + _step(least, page_bytes) - wanted_bytes
         news = (
             f"it waited for memory {share or 0:.0%} of the time and used all it may without "
             f"being throttled, {STUCK_S:g} s long"
         )
     elif calm and lasted_s >= CALM_S:
-        raised = max(raised - _step(wanted_bytes), 0)
+        raised = max(raised - _step(wanted_bytes, page_bytes), 0)
         news = f"no pressure for {CALM_S:g} s"
     else:
         return Watch(limit, after)
@@ -88,7 +92,9 @@ def watch(
     return Watch(wanted_bytes + raised, after, news)
 
 
-def _raised_before(in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int) -> int:
+def _raised_before(
+    in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int, page_bytes: int
+) -> int:
     """What an earlier run of the daemon gave it, where it would be stuck again without."""
     held = in_force.value(cgroup, Resource.MEMORY_HIGH)
     if used_bytes < wanted_bytes * PINNED_SHARE or not isinstance(held, int):
@@ -96,12 +102,12 @@ def _raised_before(in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes
     if not in_force.is_ours(cgroup, Resource.MEMORY_HIGH):
         return 0
     if held == UNLIMITED:
-        held = used_bytes // PAGE_BYTES * PAGE_BYTES + _step(used_bytes)
+        held = used_bytes // page_bytes * page_bytes + _step(used_bytes, page_bytes)
     return max(held - wanted_bytes, 0)
 
 
-def _step(of_bytes: int) -> int:
-    return max(of_bytes * STEP_PERCENT // 100 // PAGE_BYTES, 1) * PAGE_BYTES
+def _step(of_bytes: int, page_bytes: int) -> int:
+    return max(of_bytes * STEP_PERCENT // 100 // page_bytes, 1) * page_bytes
 
 
 def within(limit_bytes: int, ceiling_bytes: int) -> int:

@@ -6,7 +6,6 @@ import msgspec
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import InForce
-from koordlet.qos.memory_qos_values import PAGE_BYTES
 
 _REFAULTS = ("workingset_refault_anon", "workingset_refault_file")
 _STOLEN = "pgsteal"
@@ -28,8 +27,8 @@ def usage_bytes(in_force: InForce, cgroup: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def reading(in_force: InForce, cgroup: str, used_bytes: int) -> Reading:
-    """``used_bytes``: as ``usage_bytes`` told."""
+def reading(in_force: InForce, cgroup: str, used_bytes: int, page_bytes: int) -> Reading:
+    """``used_bytes``: as ``usage_bytes`` told. ``page_bytes``: the unit of the counters."""
     pages = dict.fromkeys((*_REFAULTS, _STOLEN), 0)
     for line in str(in_force.value(cgroup, Resource.MEMORY_STAT)).splitlines():
         name, _, count = line.partition(" ")
@@ -37,7 +36,7 @@ def reading(in_force: InForce, cgroup: str, used_bytes: int) -> Reading:
             pages[name] = int(count)
     refaults = sum(pages[name] for name in _REFAULTS)
     return Reading(
-        used_bytes, stall_us(in_force, cgroup), refaults * PAGE_BYTES, pages[_STOLEN] * PAGE_BYTES
+        used_bytes, stall_us(in_force, cgroup), refaults * page_bytes, pages[_STOLEN] * page_bytes
     )
 
 

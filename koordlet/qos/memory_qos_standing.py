@@ -119,8 +119,10 @@ def _throttled(found: _Found, part: Part) -> None:
         # An estimate is a lower bound: right for a floor, too low for a ceiling.
         found.unknown.add((part.title, resource))
         return
-    node_bytes = found.snapshot.node.memory_bytes
-    wanted = high_bytes(qos, part.request_bytes, part.limit_bytes, node_bytes)
+    node = found.snapshot.node
+    wanted = high_bytes(
+        qos, part.request_bytes, part.limit_bytes, node.memory_bytes, node.page_bytes
+    )
     if wanted == UNLIMITED or not found.has(resource):
         return
     if not found.is_stronger(part.cgroup, resource, wanted):

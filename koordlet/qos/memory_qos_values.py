@@ -10,9 +10,6 @@ from typing import NamedTuple
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.protocol.slo import MemoryQOS
 
-PAGE_BYTES = 4096
-"""Limits are rounded down to it; a kernel with larger pages rounds on."""
-
 
 class Floors(NamedTuple):
     """``memory.min`` and ``memory.low``, 0 = none."""
@@ -28,13 +25,15 @@ def floors(qos: MemoryQOS, request_bytes: int) -> Floors:
     return Floors(hard, max(low, hard) if low else 0)
 
 
-def high_bytes(qos: MemoryQOS, request_bytes: int, limit_bytes: int, node_bytes: int) -> int:
+def high_bytes(
+    qos: MemoryQOS, request_bytes: int, limit_bytes: int, node_bytes: int, page_bytes: int
+) -> int:
     """``memory.high`` between request and limit, or what the node has; UNLIMITED for none."""
     percent = qos.throttling_percent or 0
     if not percent:
         return UNLIMITED
     limit = max(limit_bytes or node_bytes, request_bytes)
-    found = (request_bytes + (limit - request_bytes) * percent // 100) // PAGE_BYTES * PAGE_BYTES
+    found = (request_bytes + (limit - request_bytes) * percent // 100) // page_bytes * page_bytes
     return max(found, floors(qos, request_bytes).min_bytes) if found else UNLIMITED
 
 

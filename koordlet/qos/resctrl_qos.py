@@ -19,7 +19,7 @@ from koordlet.protocol import keys
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import SLO_SECTION_OF_QOS, QoSClass
 from koordlet.protocol.slo import ResctrlQOS, ResourceQOSStrategy
-from koordlet.qos.cpu_targets import walk
+from koordlet.qos.cpu_targets import crowd, walk
 
 NAME = "resctrl-qos"
 L3 = "resctrl.l3"
@@ -64,6 +64,8 @@ def decide(snapshot: Snapshot, memory: Memory) -> Decision:
         settings.append(_group(qos, block, node, notes))
     groups = {setting.cgroup for setting in settings}
     memory = _looked(snapshot, memory)
+    for cgroup, below in memory.below.items():
+        notes += crowd(f"{NAME}.crowd", cgroup, len(below))
     placed = _placed(snapshot, memory)
     settings.extend(_setting(cgroup, who) for cgroup, who in placed.items() if who.group in groups)
     # Until everything is known a missing pod is not one that went.

@@ -19,6 +19,7 @@ import structlog
 
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.answer import Combined
+from koordlet.decision.names import encodable_all, shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value
 from koordlet.decision.snapshot import Snapshot
@@ -47,7 +48,8 @@ class Kind(StrEnum):
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """``previous`` is what the kernel held, ``wanted`` what should be there; ``detail`` what the
     actuator adds (errno, path, winner). ``cgroup`` and ``resource`` are empty where the record is
-    not about one file. ``time``: unix seconds. ``wake``: what caused the decision.
+    not about one file. ``time``: unix seconds. ``wake``: what caused the decision. Names of cgroups
+    are as ``decision.names.shown`` writes them.
     """
 
     time: float
@@ -80,7 +82,7 @@ def record_of(outcome: Outcome, wake: str = "") -> Record:
         kind=_KINDS.get(outcome.result, Kind.REFUSAL),
         owner=outcome.owner,
         why=outcome.why,
-        cgroup=outcome.cgroup,
+        cgroup=shown(outcome.cgroup),
         resource=outcome.resource,
         previous=outcome.found,
         wanted=outcome.wanted,
@@ -94,7 +96,7 @@ def answer_records(
     combined: Combined, subject: Subject, snapshot: Snapshot, *, observing: bool
 ) -> Iterator[Record]:
     """What a container gets through the runtime that asked about it."""
-    wake = f"{snapshot.wake.kind} {snapshot.wake.source}".strip()
+    wake = snapshot.wake.title
 
     def record(owner: str, resource: str, value: Value, why: Why) -> Record:
         return Record(
@@ -102,7 +104,7 @@ def answer_records(
             kind=Kind.WRITE,
             owner=owner,
             why=why,
-            cgroup=subject.cgroup,
+            cgroup=shown(subject.cgroup),
             resource=resource,
             wanted=value,
             result="would-answer" if observing else "answered",
@@ -168,10 +170,16 @@ class DecisionLog:
         return sum(s.lines for s in self._segments.values()) + len(self._pending)
 
     def append(self, records: Iterable[Record]) -> None:
-        self._pending.extend(self._encoder.encode(record) + b"\n" for record in records)
+        self._pending.extend(self._encode(record) + b"\n" for record in records)
         while len(self._pending) > _PENDING_RECORDS and self.error:
             self._pending.popleft()
             self.dropped += 1
+
+    def _encode(self, record: Record) -> bytes:
+        try:
+            return self._encoder.encode(record)
+        except UnicodeEncodeError:  # a name in a sentence
+            return self._encoder.encode(encodable_all(msgspec.to_builtins(record)))
 
     def flush(self) -> None:
         """Write what waits. Never raises; ``error`` tells."""

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
-from koordlet.report import page
 from koordlet.report.http import Handler, Response
-from koordlet.report.metrics import Metrics, Page
+from koordlet.report.metrics import Page
+from koordlet.report.pages import Pages
 
-LINES_AT_ONCE = 500
-"""Some 3 ms; a page of 600 containers is 60 ms long, and alarms must not wait for it."""
 TEXT = "text/plain; charset=utf-8"
+HEALTH_PATHS = ("/healthz", "/readyz")
 
 
 @dataclass(frozen=True)
@@ -28,24 +26,15 @@ class Health:
     not_ready: tuple[str, ...] = ()
 
 
-def routes(metrics: Metrics, health: Callable[[], Health]) -> dict[str, Handler]:
+def routes(pages: Pages, health: Callable[[], Health]) -> dict[str, Handler]:
     """Path -> handler. ``/metrics`` is the internal page followed by the external one."""
     return {
-        "/metrics": partial(_page, metrics, Page.INTERNAL, Page.EXTERNAL),
-        "/internal-metrics": partial(_page, metrics, Page.INTERNAL),
-        "/external-metrics": partial(_page, metrics, Page.EXTERNAL),
+        "/metrics": partial(pages.answer, Page.INTERNAL, Page.EXTERNAL),
+        "/internal-metrics": partial(pages.answer, Page.INTERNAL),
+        "/external-metrics": partial(pages.answer, Page.EXTERNAL),
         "/healthz": partial(_alive, health),
         "/readyz": partial(_ready, health),
     }
-
-
-async def _page(metrics: Metrics, *pages: Page) -> Response:
-    lines = []
-    for line in page.lines(metrics, *pages):
-        lines.append(line)
-        if len(lines) % LINES_AT_ONCE == 0:
-            await asyncio.sleep(0)
-    return Response(200, page.encode(lines), page.CONTENT_TYPE)
 
 
 async def _alive(ask: Callable[[], Health]) -> Response:

@@ -9,20 +9,34 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import math
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 
 import structlog
 
+from koordlet.kernel.listener import Listener, Pace, Slot, Slots
+from koordlet.kernel.unix_socket import make_run_dir
+
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 32
+RESERVE = 8
+BACKLOG = 64
 IDLE_TIMEOUT_S = 75.0
 """Longer than the usual scrape interval of one minute, so that a scraper keeps its connection."""
+HEAD_TIMEOUT_S = 5.0
+"""From the first byte of a request to its last, and from a connection to its first request."""
 WRITE_TIMEOUT_S = 10.0
+STALLED_S = 1.0
+"""A client that has read nothing for so long counts as idle."""
+CHUNK_BYTES = 64 * 1024
+REQUESTS_PER_S = 50.0
+"""In the long run, of all clients together; health has as many again."""
+REQUESTS_BURST = 100
 UNIX_MODE = 0o660
 
 _log = structlog.get_logger()
@@ -88,65 +102,100 @@ def parse_address(text: str) -> Address | None:
 
 
 class HttpServer:
-    """``start`` raises ListenError; ``stop`` ends connections where they are."""
+    """``start`` raises ListenError; ``stop`` ends connections where they are.
 
-    def __init__(self, address: Address, routes: Mapping[str, Handler]) -> None:
+    ``urgent``: paths that are answered in any case: when ``MAX_CONNECTIONS`` are being answered,
+    ``RESERVE`` more may ask for those, and nothing else.
+    """
+
+    def __init__(
+        self, address: Address, routes: Mapping[str, Handler], urgent: Collection[str] = ()
+    ) -> None:
         self.address = address
         self._routes = routes
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._urgent = frozenset(urgent)
+        self._listener: Listener | None = None
+        self._slots = Slots(MAX_CONNECTIONS)
+        self._reserve = Slots(RESERVE)
+        self._pace = Pace(REQUESTS_PER_S, REQUESTS_BURST)
+        self._urgent_pace = Pace(REQUESTS_PER_S, REQUESTS_BURST)
+        self._slow = self._turned_away = 0
 
     async def start(self) -> None:
         """Afterwards ``address.port`` is the real one where 0 was asked for."""
         try:
             sock = _unix(self.address.path) if self.address.path else _tcp(self.address)
+            if not self.address.path:
+                self.address = Address(self.address.host, sock.getsockname()[1])
+            self._listener = Listener(
+                sock, self._accepted, limit_bytes=MAX_HEAD_BYTES, backlog=BACKLOG
+            )
         except OSError as error:
             raise ListenError(f"{self.address}: {os.strerror(error.errno or 0)}") from error
-        if not self.address.path:
-            self.address = Address(self.address.host, sock.getsockname()[1])
-        self._server = await asyncio.start_server(self._accepted, sock=sock, limit=MAX_HEAD_BYTES)
 
     async def stop(self) -> None:
-        if self._server is None:
+        if self._listener is None:
             return
-        self._server.close()
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        await self._listener.stop()
         if self.address.path:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self.address.path)
-        self._server = None
+        self._listener = None
+
+    @property
+    def dropped(self) -> Mapping[str, int]:
+        """Reason -> connections that were ended for it: ``idle``, because another needed the
+        place; ``slow``, because its client did not send or read in time; ``full``, because every
+        place was in use."""
+        return {
+            "idle": self._slots.dropped + self._reserve.dropped,
+            "slow": self._slow,
+            "full": self._turned_away,
+        }
 
     async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        if len(self._connections) >= MAX_CONNECTIONS:
-            writer.transport.abort()
+        slots, slot = self._slots, self._slots.take(None, writer.transport.abort)
+        if slot is None:
+            slots, slot = self._reserve, self._reserve.take(None, writer.transport.abort)
+        if slot is None:
+            self._turned_away += 1
             return
-        self._connections.add(task)
+        reserved = slots is self._reserve
+        writer.transport.set_write_buffer_limits(high=CHUNK_BYTES)
         try:
-            while await self._serve_one(reader, writer):
-                pass
+            first = True
+            while await self._serve_one(reader, writer, slot, first=first, reserved=reserved):
+                first = False
             writer.close()
             await asyncio.wait_for(writer.wait_closed(), WRITE_TIMEOUT_S)
-        except (OSError, TimeoutError, asyncio.CancelledError):
-            writer.transport.abort()
+        except TimeoutError:
+            self._slow += 1
         finally:
-            self._connections.discard(task)
+            slots.leave(slot)
 
-    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; False when the connection ends with it."""
+    async def _serve_one(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        slot: Slot,
+        *,
+        first: bool,
+        reserved: bool,
+    ) -> bool:
+        """Answer one request; False when the connection ends with it. Raises TimeoutError."""
         try:
-            async with asyncio.timeout(IDLE_TIMEOUT_S):
-                head = await reader.readuntil(b"\r\n\r\n")
+            head = await _head(reader, HEAD_TIMEOUT_S if first else IDLE_TIMEOUT_S)
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                await _send(writer, _plain(HTTPStatus.BAD_REQUEST), "", keep=False)
+                await _send(writer, _plain(HTTPStatus.BAD_REQUEST), "", slot, keep=False)
             return False
         except asyncio.LimitOverrunError:
             too_large = _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-            await _send(writer, too_large, "", keep=False)
+            await _send(writer, too_large, "", slot, keep=False)
+            return False
+        if not head:
+            if first:
+                raise TimeoutError
             return False
         request_line, *header_lines = head.decode("latin-1").split("\r\n")
         words = request_line.split(" ")
@@ -156,14 +205,23 @@ class HttpServer:
             if colon
         }
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
-            await _send(writer, _plain(HTTPStatus.BAD_REQUEST), "", keep=False)
+            await _send(writer, _plain(HTTPStatus.BAD_REQUEST), "", slot, keep=False)
             return False
         method, target, version = words
+        path = target.partition("?")[0]
+        urgent = path in self._urgent
         # A body is not read, and what follows it could not be told from it.
         has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
         keep = version == "HTTP/1.1" and headers.get("connection") != "close" and not has_body
-        response = await self._response(method, target.partition("?")[0])
-        await _send(writer, response, method, keep=keep)
+        keep = keep and not reserved
+        slot.progress()
+        await (self._urgent_pace if urgent else self._pace).turn()
+        slot.progress(spare_s=math.inf)
+        if reserved and not urgent:
+            response = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
+        else:
+            response = await self._response(method, path)
+        await _send(writer, response, method, slot, keep=keep)
         return keep
 
     async def _response(self, method: str, path: str) -> Response:
@@ -185,9 +243,26 @@ def _plain(status: HTTPStatus, text: str = "") -> Response:
     return Response(status.value, body.encode(), "text/plain; charset=utf-8")
 
 
+async def _head(reader: asyncio.StreamReader, begin_s: float) -> bytes:
+    """The head of a request; empty when none has begun within ``begin_s``. Raises TimeoutError for
+    one that does not end, and what ``StreamReader.readuntil`` raises."""
+    try:
+        async with asyncio.timeout(begin_s):
+            begin = await reader.readexactly(1)
+    except TimeoutError:
+        return b""
+    async with asyncio.timeout(HEAD_TIMEOUT_S):
+        try:
+            return begin + await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            raise asyncio.IncompleteReadError(begin + error.partial, None) from None
+
+
 async def _send(
-    writer: asyncio.StreamWriter, response: Response, method: str, *, keep: bool
+    writer: asyncio.StreamWriter, response: Response, method: str, slot: Slot, *, keep: bool
 ) -> None:
+    """In pieces, so that a client that reads slowly costs one piece of memory. It has made progress
+    when a piece has gone. Raises TimeoutError."""
     lines = [
         f"HTTP/1.1 {response.status} {HTTPStatus(response.status).phrase}",
         f"Content-Type: {response.content_type}",
@@ -196,11 +271,14 @@ async def _send(
     ]
     if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append("Allow: GET, HEAD")
-    writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
-    if method != "HEAD":
-        writer.write(response.body)
     async with asyncio.timeout(WRITE_TIMEOUT_S):
-        await writer.drain()
+        writer.write("\r\n".join([*lines, "", ""]).encode("latin-1"))
+        body = memoryview(response.body if method != "HEAD" else b"")
+        for start in range(0, len(body), CHUNK_BYTES):
+            slot.progress(spare_s=STALLED_S)
+            writer.write(body[start : start + CHUNK_BYTES])
+            await writer.drain()
+    slot.progress()
 
 
 def _tcp(address: Address) -> socket.socket:
@@ -220,6 +298,7 @@ def _unix(path: str) -> socket.socket:
     """Replaces a socket nobody listens on; OSError EADDRINUSE for a live one or another file."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        make_run_dir(os.path.dirname(path))
         _remove_dead_socket(path)
         sock.bind(path)
         # Nobody connects before the mode is right: start_server listens later.

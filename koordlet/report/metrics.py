@@ -1,4 +1,4 @@
-"""What koordlet exports to Prometheus: one table, and the numbers behind it.
+"""What koordlet exports to Prometheus: one table; the numbers are in ``registry``.
 
 Names, labels and the split into two pages are those of spec/metrics.md 7; counters have no
 ``_total`` at their end. Families of ours carry no ``node`` label: the scrape adds ``instance``.
@@ -6,13 +6,10 @@ Names, labels and the split into two pages are those of spec/metrics.md 7; count
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from koordlet.decision.metrics import BUCKETS_MS
-from koordlet.decision.plan import Gauge
 
 PREFIX = "koordlet_"
 Labels = tuple[str, ...]
@@ -284,8 +281,8 @@ DECISIONS = Family(
 STRATEGY_STATE = Family(
     "strategy_state",
     Kind.GAUGE,
-    "1 at the state that `koordlet strategies` shows: active, idle, waiting, observing, off, "
-    "unsupported or failed",
+    "1 at the state that `koordlet strategies` shows: active, idle, waiting, observing, paused, "
+    "off, unsupported or failed",
     ("strategy", "state"),
 )
 STRATEGY_FAILING = Family(
@@ -303,6 +300,19 @@ RECLAIMED_BYTES = Family(
 CONFLICTS = Family("conflicts", Kind.GAUGE, "Settings backed off from, for a second writer")
 REFUSED_INPUTS = Family("refused_inputs", Kind.GAUGE, "Bad inputs refused at present")
 PROBLEMS = Family("problems", Kind.GAUGE, "Parts of koordlet that do not work at present")
+VERDICT = Family(
+    "verdict",
+    Kind.GAUGE,
+    "1 at how koordlet is: ok, starting, observing, degraded or paused; `koordlet status` says why",
+    ("state",),
+)
+PAUSED = Family(
+    "paused",
+    Kind.GAUGE,
+    "1 for each pause in force: a strategy or hook by its name, cgroup PATH, or everything "
+    "(0 while it is not)",
+    ("scope",),
+)
 CAPABILITY = Family(
     "capability", Kind.GAUGE, "1 when this kernel has the feature, else 0", ("feature",)
 )
@@ -317,6 +327,9 @@ TSDB_DAMAGED_SEGMENTS = Family("tsdb_damaged_segments", Kind.GAUGE, "Segments pu
 TSDB_ON_DISK = Family("tsdb_on_disk", Kind.GAUGE, "1 when segments can be written")
 DECISION_LOG_DROPPED = Family("decision_log_dropped", Kind.COUNTER, "Records not written")
 JOURNAL_ENTRIES = Family("journal_entries", Kind.GAUGE, "Values changed, with their originals")
+JOURNAL_DAMAGED = Family(
+    "journal_damaged", Kind.GAUGE, "1 when the journal is damaged: values may be left behind"
+)
 JOURNAL_HEALTHY = Family("journal_healthy", Kind.GAUGE, "1 when originals can be recorded")
 OWN_CPU_CORES = Family("own_cpu_cores", Kind.GAUGE, "CPU used by koordlet itself")
 OWN_RSS_BYTES = Family("own_rss_bytes", Kind.GAUGE, "Resident memory of koordlet itself")
@@ -327,76 +340,28 @@ CONFIG_RELOAD_SUCCESS = Family(
 ADMIN_REFUSED_CONNECTIONS = Family(
     "admin_refused_connections", Kind.COUNTER, "Local callers turned away", ("reason",)
 )
+MISSED_ADJUSTMENTS = Family(
+    "missed_adjustments",
+    Kind.GAUGE,
+    "Variables, devices and mounts that running containers lack, by hook and kind",
+    ("hook", "kind"),
+)
+MISSED_ADJUSTMENTS_FOUND = Family(
+    "missed_adjustments_found",
+    Kind.COUNTER,
+    "Such that were found so far",
+    ("hook", "kind"),
+)
+METRICS_DROPPED_CONNECTIONS = Family(
+    "metrics_dropped_connections",
+    Kind.COUNTER,
+    "Connections to this page ended by koordlet: idle (another needed the place), slow, full",
+    ("reason",),
+)
+METRICS_PAGES_REUSED = Family(
+    "metrics_pages_reused", Kind.COUNTER, "Times a page was served again to save CPU"
+)
 
 FAMILIES: dict[str, Family] = {
     value.name: value for value in tuple(globals().values()) if isinstance(value, Family)
 }
-
-
-@dataclass
-class Histogram:
-    """``counts[i]`` observations were at most ``buckets[i]`` and above the one before; the last
-    is for those above all."""
-
-    counts: list[int]
-    sum: float = 0.0
-
-
-@dataclass
-class Metrics:
-    """The numbers of one daemon. Every call raises ValueError when the label values do not fit
-    the family. Not for use from several threads."""
-
-    node: str
-    scalars: dict[Family, dict[Labels, float]] = field(default_factory=dict)
-    histograms: dict[Family, dict[Labels, Histogram]] = field(default_factory=dict)
-    _published: dict[str, set[tuple[Family, Labels]]] = field(default_factory=dict)
-
-    def set(self, family: Family, value: float, labels: Labels = ()) -> None:
-        """A gauge; or a counter whose total somebody else keeps."""
-        self._checked(family, labels)
-        self.scalars.setdefault(family, {})[labels] = value
-
-    def inc(self, family: Family, labels: Labels = (), by: float = 1.0) -> None:
-        self._checked(family, labels)
-        series = self.scalars.setdefault(family, {})
-        series[labels] = series.get(labels, 0.0) + by
-
-    def observe(self, family: Family, value: float, labels: Labels = ()) -> None:
-        self._checked(family, labels)
-        series = self.histograms.setdefault(family, {})
-        histogram = series.get(labels)
-        if histogram is None:
-            histogram = series[labels] = Histogram([0] * (len(family.buckets) + 1))
-        histogram.counts[bisect_left(family.buckets, value)] += 1
-        histogram.sum += value
-
-    def replace(self, family: Family, samples: Mapping[Labels, float]) -> None:
-        """All samples of ``family``: what is not in ``samples`` disappears."""
-        for labels in samples:
-            self._checked(family, labels)
-        self.scalars[family] = dict(samples)
-
-    def publish(self, owner: str, gauges: Iterable[Gauge]) -> None:
-        """Figures of a decision. What the owner published last time and no longer does
-        disappears: a mechanism given up must not go on showing its last value."""
-        new: dict[tuple[Family, Labels], float] = {}
-        for gauge in gauges:
-            family = FAMILIES.get(gauge.name)
-            given = dict(gauge.labels)
-            if family is None or given.keys() != set(family.labels):
-                raise ValueError(
-                    f"{owner} publishes {gauge.name} with labels {sorted(given)}, which is not in "
-                    "the table of koordlet/report/metrics.py"
-                )
-            new[family, tuple(given[name] for name in family.labels)] = gauge.value
-        for family, labels in self._published.get(owner, set()) - new.keys():
-            self.scalars[family].pop(labels, None)
-        for (family, labels), value in new.items():
-            self.set(family, value, labels)
-        self._published[owner] = set(new)
-
-    @staticmethod
-    def _checked(family: Family, labels: Labels) -> None:
-        if len(labels) != len(family.labels):
-            raise ValueError(f"{family.name} has labels {family.labels}, not {labels}")

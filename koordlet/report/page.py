@@ -6,7 +6,9 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from koordlet.report.metrics import FAMILIES, PREFIX, Family, Histogram, Labels, Metrics, Page
+from koordlet.decision.names import encodable
+from koordlet.report.metrics import FAMILIES, PREFIX, Family, Labels, Page
+from koordlet.report.registry import Histogram, Metrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -90,6 +92,4 @@ def _escape_help(text: str) -> str:
 
 
 def _escape_value(text: str) -> str:
-    if not text.isascii():  # bytes of a file name that are no UTF-8 come as surrogates
-        text = text.encode("utf-8", "backslashreplace").decode()
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return encodable(text).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

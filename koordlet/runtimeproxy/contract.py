@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class Refusal(NamedTuple):
@@ -13,17 +13,34 @@ class Refusal(NamedTuple):
     text: str
 
 
-class Call(Protocol):
-    """One call of an intercepted method. Neither function raises."""
+Answer: TypeAlias = bytes | Refusal | None
+"""The message to send instead; None to send what came."""
 
-    def ask(self) -> Awaitable[bytes | Refusal | None] | None:
-        """The message to send instead, or None to send what came; None at once when there is
-        nobody to ask."""
+
+class Question(Protocol):
+    def then(self, answered: Callable[[Answer], None]) -> None:
+        """``answered`` is called once, perhaps before this returns."""
+        ...
+
+    def cancel(self) -> None:
+        """Nobody waits for the answer any more, and ``answered`` is not called."""
+        ...
+
+
+class Call(Protocol):
+    """One call of an intercepted method. No function raises."""
+
+    def ask(self) -> Question | None:
+        """None when there is nobody to ask: what came is sent at once."""
         ...
 
     def ended(self, status: int | None, response: bytes | None) -> None:
         """``status``: of gRPC, None when the call broke off. ``response``: the message, None where
-        there is none or it was compressed or large."""
+        there is none or it was compressed or large. Not called where nothing was sent."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes of this call. Called once."""
         ...
 
 
@@ -32,9 +49,7 @@ class Interceptor(Protocol):
         """Whether ``begin`` takes calls of this path."""
         ...
 
-    def begin(self, path: str, message: bytes) -> Call | None:
-        """None: the message is none of that method, let it pass."""
-        ...
+    def begin(self, path: str, message: bytes) -> Call: ...
 
 
 class Meter(Protocol):

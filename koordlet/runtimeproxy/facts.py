@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import Any
 
 from koordlet.wire.pb import cri_pb2 as cri
 from koordlet.wire.pb import hook_pb2 as hook
@@ -18,11 +19,10 @@ _TAKEN_IF_SET = ("cpu_quota", "memory_limit_in_bytes", "cpuset_cpus", "cpuset_me
 def pod_of(request: cri.RunPodSandboxRequest) -> hook.PodSandboxHookRequest:
     config = request.config
     found = hook.PodSandboxHookRequest(
-        runtime_handler=request.runtime_handler,
-        labels=config.labels,
-        annotations=config.annotations,
-        cgroup_parent=config.linux.cgroup_parent,
+        runtime_handler=request.runtime_handler, cgroup_parent=config.linux.cgroup_parent
     )
+    found.labels.MergeFrom(config.labels)
+    found.annotations.MergeFrom(config.annotations)
     meta = config.metadata
     found.pod_meta.name, found.pod_meta.uid = meta.name, meta.uid
     found.pod_meta.namespace, found.pod_meta.attempt = meta.namespace, meta.attempt
@@ -34,24 +34,33 @@ def pod_of(request: cri.RunPodSandboxRequest) -> hook.PodSandboxHookRequest:
 
 def container_of(config: cri.ContainerConfig) -> hook.ContainerResourceHookRequest:
     """Without the fields of its pod."""
-    found = hook.ContainerResourceHookRequest(
-        container_annotations=config.annotations, container_envs=envs_of(config.envs)
-    )
+    found = hook.ContainerResourceHookRequest(container_envs=envs_of(config.envs))
+    found.container_annotations.MergeFrom(config.annotations)
     found.container_meta.name = config.metadata.name
     found.container_meta.attempt = config.metadata.attempt
     copy_resources(found.container_resources, config.linux.resources)
     return found
 
 
-def envs_of(envs: Iterable[cri.KeyValue]) -> dict[str, str]:
+def envs_of(envs: Collection[cri.KeyValue]) -> dict[str, str]:
     """As a map: of a name that comes twice the last, as in the process. Values that are no text
     cannot be shown to a hook."""
+    try:
+        return {env.key: env.value.decode() for env in envs}
+    except UnicodeDecodeError:
+        pass
     found = {}
     for env in envs:
         try:
             found[env.key] = env.value.decode()
         except UnicodeDecodeError:
             found.pop(env.key, None)
+    return found
+
+
+def copy(message: Any) -> Any:
+    found = type(message)()
+    found.CopyFrom(message)
     return found
 
 
@@ -72,5 +81,5 @@ def merge_update(into: hook.LinuxContainerResources, update: cri.LinuxContainerR
     for name in _TAKEN_IF_SET:
         if getattr(update, name):
             setattr(into, name, getattr(update, name))
-    into.unified.update(update.unified)
+    into.unified.MergeFrom(update.unified)
     into.SetInParent()

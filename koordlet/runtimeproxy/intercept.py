@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
+from typing import Any, Final
 
 import structlog
 from google.protobuf.message import DecodeError
 
 from koordlet.decision.strategy import Stage
-from koordlet.runtimeproxy.contract import Refusal
+from koordlet.runtimeproxy.contract import Answer, Call, Question, Refusal
+from koordlet.runtimeproxy.facts import copy
 from koordlet.runtimeproxy.grpc_message import MAX_MESSAGE_BYTES
-from koordlet.runtimeproxy.headers import GRPC_OK, GRPC_UNKNOWN
-from koordlet.runtimeproxy.hook_client import AwayError, HookClient, HookError
-from koordlet.runtimeproxy.hook_config import HookConfig
+from koordlet.runtimeproxy.http2.headers import GRPC_OK, GRPC_UNKNOWN
 from koordlet.runtimeproxy.merge import BadAnswerError
 from koordlet.runtimeproxy.methods import METHODS, Message, Method
 from koordlet.runtimeproxy.recover import RecoverError, Recovery
+from koordlet.runtimeproxy.servers.client import AwayError, HookClient, HookError
+from koordlet.runtimeproxy.servers.config import HookConfig, HookServer
+from koordlet.runtimeproxy.servers.questions import InTask, Pending
 from koordlet.runtimeproxy.store import Store, UnknownError
+from koordlet.wire.pb import hook_pb2 as hook
+
+MAX_SEEN_BYTES: Final = 4 << 20
+"""Of one request that hooks are to see. Its arguments and variables may have 2 MiB or so on Linux
+(execve(2)), and what is decoded takes many times the memory."""
+MAX_SEEN_BYTES_IN_ALL: Final = 8 << 20
+"""Of requests and hook requests at a time."""
+
+_log = structlog.get_logger()
 
 HookMeter = Callable[[str, str], None]
 """(method path, what happened: changed, unchanged, failed, refused)."""
@@ -43,18 +55,25 @@ class Hooks:
     budget_s: float
     count: HookMeter
     clients: dict[str, HookClient] = field(default_factory=dict)
+    seen_bytes: int = 0
     _posts: set[asyncio.Task[None]] = field(default_factory=set)
 
     def wants(self, path: str) -> bool:
         return path in METHODS
 
-    def begin(self, path: str, message: bytes) -> Interception | None:
+    def begin(self, path: str, message: bytes) -> Call:
         method = METHODS[path]
+        if not self.may_see(len(message)):
+            return Unseen(self, path, f"the request has {len(message)} bytes, too many to look at")
         try:
             request = method.request.FromString(message)
-        except DecodeError:  # the runtime will say so
-            return None
+        except DecodeError:
+            # A runtime that is less strict would run it.
+            return Unseen(self, path, f"the request is no {method.request.__name__}")
         return Interception(self, path, method, message, request)
+
+    def may_see(self, size: int) -> bool:
+        return size <= MAX_SEEN_BYTES and self.seen_bytes + size <= MAX_SEEN_BYTES_IN_ALL
 
     def client(self, socket: str) -> HookClient:
         found = self.clients.get(socket)
@@ -62,26 +81,68 @@ class Hooks:
             found = self.clients[socket] = HookClient(socket, self.budget_s)
         return found
 
-    async def reload(self) -> None:
+    def reload(self) -> None:
         """Looks for changed files; hook servers that none names any more are let go."""
         if self.config.poll():
             for socket in self.clients.keys() - self.config.sockets:
-                await self.clients.pop(socket).close()
+                self.clients.pop(socket).close()
 
-    async def close(self) -> None:
+    def close(self) -> None:
         for task in self._posts:
             task.cancel()
         for client in self.clients.values():
-            await client.close()
+            client.close()
 
     def skips(self, facts: Message) -> bool:
-        labels = facts.pod_labels if hasattr(facts, "pod_labels") else facts.labels
+        of_pod = type(facts) is hook.PodSandboxHookRequest
+        labels = facts.labels if of_pod else facts.pod_labels
         return bool(labels.get(self.skip.key) == self.skip.value)
 
-    def later(self, work: Awaitable[None]) -> None:
-        task = asyncio.ensure_future(work)
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._posts.add(task)
         task.add_done_callback(self._posts.discard)
+
+
+class Unseen:
+    """A ``Call`` that cannot be shown to hooks: for the policy it is as if the hook had failed."""
+
+    def __init__(self, hooks: Hooks, path: str, why: str) -> None:
+        self._hooks = hooks
+        self._path = path
+        self._why = why
+
+    def ask(self) -> Question | None:
+        stage = METHODS[self._path].pre
+        server = self._hooks.config.server_for(stage) if stage is not None else None
+        if server is None:
+            return None
+        found = Pending()
+        found.resolve(failed(self._hooks, self._path, server, HookError(self._why)))
+        return found
+
+    def ended(self, status: int | None, response: bytes | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def failed(
+    hooks: Hooks, path: str, server: HookServer, error: HookError | BadAnswerError
+) -> Answer:
+    """What becomes of a call whose hook has failed."""
+    if server.fails:
+        hooks.count(path, "refused")
+        return Refusal(GRPC_UNKNOWN, f"hook server err: {error}")
+    say_failed(hooks, path, error)
+    return None
+
+
+def say_failed(hooks: Hooks, path: str, error: HookError | BadAnswerError) -> None:
+    hooks.count(path, "failed")
+    if not isinstance(error, AwayError):
+        _log.warning("hook_failed", method=path, error=str(error), effect="none")
 
 
 class Interception:
@@ -94,16 +155,19 @@ class Interception:
         self._path = path
         self._method = method
         self._message = message
-        self._asked = self._sent = request
+        self._request = request  # as it came, and after the merge as it is sent
+        self._wish: Message | None = None
         self._facts: Message | None = None
-        self._log = structlog.get_logger()
+        self._charged = 0
+        self._telling = False
+        self._charge(len(message))
 
-    def ask(self) -> Awaitable[bytes | Refusal | None] | None:
+    def ask(self) -> Question | None:
         hooks, method = self._hooks, self._method
-        if method.pre is not None and hooks.config.server_for(method.pre) is not None:
-            return self._ask(method.pre)
+        server = hooks.config.server_for(method.pre) if method.pre is not None else None
+        if method.pre is not None and server is not None:
+            return self._ask(method.pre, server)
         if method.post is not None and hooks.config.server_for(method.post) is not None:
-            # A stopped pod may be gone from the store when its hook is told.
             return self._look()
         return None
 
@@ -113,69 +177,153 @@ class Interception:
         try:
             answer = self._method.response.FromString(response or b"")
         except DecodeError:
-            self._log.warning("response_not_understood", method=self._path)
+            _log.warning("response_not_understood", method=self._path)
             return
         hooks, post = self._hooks, self._method.post
-        self._method.keep(hooks.store, self._asked, self._sent, answer)
+        try:
+            self._method.keep(hooks.store, self._wished(), self._request, answer)
+        except Exception as error:
+            self._defect(error)
         if post is not None and self._facts is not None:
+            self._telling = True
             hooks.later(self._tell(post, self._facts))
 
-    async def _look(self) -> None:
-        self._facts = await self._about()
+    def close(self) -> None:
+        if not self._telling:
+            self._release()
 
-    async def _ask(self, stage: Stage) -> bytes | Refusal | None:
-        """The hook's answer in the request; what it changed or None."""
-        facts = self._facts = await self._about()
-        server = self._hooks.config.server_for(stage)
-        if facts is None or server is None:
-            return None
+    def _charge(self, size: int) -> None:
+        self._charged += size
+        self._hooks.seen_bytes += size
+
+    def _release(self) -> None:
+        self._charge(-self._charged)
+
+    def _look(self) -> Question | None:
+        """A stopped pod may be gone from the store when its hook is told."""
         try:
+            self._facts = self._known()
+        except UnknownError:
+            return InTask(self._look_with_patience())
+        except HookError as error:
+            say_failed(self._hooks, self._path, error)
+        except Exception as error:
+            say_failed(self._hooks, self._path, self._defect(error))
+        return None
+
+    async def _look_with_patience(self) -> Answer:
+        try:
+            self._facts = await self._about()
+        except HookError as error:
+            say_failed(self._hooks, self._path, error)
+        return None
+
+    def _ask(self, stage: Stage, server: HookServer) -> Question | None:
+        """At once, where the pod is known and the hook server is connected."""
+        found = Pending()
+
+        def ended(answer: Message | HookError) -> None:
+            found.resolve(self._answer(server, answer))
+
+        try:
+            facts = self._facts = self._known()
+            if facts is None:
+                return None
+            stop = self._hooks.client(server.socket).start(stage, facts, ended)
+        except UnknownError:
+            stop = None
+        except HookError as error:
+            ended(error)
+            return found
+        except Exception as error:
+            ended(self._defect(error))
+            return found
+        if stop is None:
+            return InTask(self._ask_with_patience(stage, server))
+        found.stop = stop
+        return found
+
+    async def _ask_with_patience(self, stage: Stage, server: HookServer) -> Answer:
+        answer: Message | HookError
+        try:
+            facts = self._facts = self._facts or await self._about()
+            if facts is None:
+                return None
             answer = await self._hooks.client(server.socket).call(stage, facts)
-            changed = self._merged(facts, answer)
-        except (HookError, BadAnswerError) as error:
-            if server.fails:
-                self._hooks.count(self._path, "refused")
-                return Refusal(GRPC_UNKNOWN, f"hook server err: {error}")
-            self._failed(error)
-            return None
+        except HookError as error:
+            answer = error
+        except Exception as error:
+            answer = self._defect(error)
+        return self._answer(server, answer)
+
+    def _defect(self, error: Exception) -> HookError:
+        """Isolation boundary: one of ours is to the pod what a hook server that fails is."""
+        _log.error("hook_handling_failed", method=self._path, exc_info=error)
+        return HookError(f"{type(error).__name__}: {error}")
+
+    def _answer(self, server: HookServer, answer: Message | HookError) -> Answer:
+        """The request with what the hook changed."""
+        if isinstance(answer, HookError):
+            return failed(self._hooks, self._path, server, answer)
+        try:
+            changed = self._merged(self._facts, answer)
+        except BadAnswerError as error:
+            return failed(self._hooks, self._path, server, error)
+        except Exception as error:
+            return failed(self._hooks, self._path, server, self._defect(error))
         self._hooks.count(self._path, "unchanged" if changed is None else "changed")
         return changed
 
+    def _wished(self) -> Message:
+        return self._method.wish(self._request) if self._wish is None else self._wish
+
     def _merged(self, facts: Message, answer: Message) -> bytes | None:
         """Raises BadAnswerError."""
-        sent = self._method.request.FromString(self._message)
-        if not self._method.merge(sent, facts, answer):
-            return None
-        message: bytes = sent.SerializeToString()
-        if len(message) > MAX_MESSAGE_BYTES:
-            raise BadAnswerError(f"the changed request has {len(message)} bytes; CRI takes 16 MiB")
-        self._sent = sent
+        request = self._request
+        wish = self._method.wish(request)
+        self._wish = None if wish is None else copy(wish)
+        try:
+            if not self._method.merge(request, facts, answer):
+                return None
+            message: bytes = request.SerializeToString()
+            if len(message) > MAX_MESSAGE_BYTES:
+                text = f"the changed request has {len(message)} bytes; CRI takes 16 MiB"
+                raise BadAnswerError(text)
+        except Exception:
+            self._request = self._method.request.FromString(self._message)
+            raise
         return message
 
     async def _tell(self, stage: Stage, facts: Message) -> None:
-        server = self._hooks.config.server_for(stage)
-        if server is None:
-            return
         try:
-            await self._hooks.client(server.socket).call(stage, facts)
+            server = self._hooks.config.server_for(stage)
+            if server is not None:
+                await self._hooks.client(server.socket).call(stage, facts)
         except HookError as error:
-            self._failed(error)
+            say_failed(self._hooks, self._path, error)
+        finally:
+            self._release()
 
-    def _failed(self, error: HookError | BadAnswerError) -> None:
-        self._hooks.count(self._path, "failed")
-        if not isinstance(error, AwayError):
-            self._log.warning("hook_failed", method=self._path, error=str(error), effect="none")
+    def _known(self) -> Message | None:
+        """The hook request, or None: nobody is to hear of this call. Raises UnknownError and
+        HookError."""
+        facts = self._method.about(self._request, self._hooks.store)
+        if facts is None or self._hooks.skips(facts):
+            return None
+        size = facts.ByteSize()
+        if not self._hooks.may_see(size):
+            raise HookError("too many bytes of requests wait for hooks already")
+        self._charge(size)
+        return facts
 
     async def _about(self) -> Message | None:
-        """The hook request, or None: nobody is to be told of this call."""
+        """The same, of a pod that the runtime may know. Raises HookError."""
         for last in (False, False, True):  # a container, then its pod, may be missing
             try:
-                facts = self._method.about(self._asked, self._hooks.store)
+                return self._known()
             except UnknownError as unknown:
                 if last or not await self._recovered(unknown):
                     return None
-            else:
-                return None if facts is None or self._hooks.skips(facts) else _copy(facts)
         return None
 
     async def _recovered(self, unknown: UnknownError) -> bool:
@@ -184,7 +332,7 @@ class Interception:
         try:
             await asyncio.wait_for(recover(unknown.id), self._hooks.budget_s)
         except (RecoverError, TimeoutError) as error:
-            self._log.warning(
+            _log.warning(
                 "unknown_passes_without_hooks",
                 method=self._path,
                 unknown=str(unknown),
@@ -192,10 +340,3 @@ class Interception:
             )
             return False
         return True
-
-
-def _copy(message: Message) -> Message:
-    """What the store has may change while a hook is asked."""
-    found = type(message)()
-    found.CopyFrom(message)
-    return found

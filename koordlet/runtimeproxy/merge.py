@@ -107,12 +107,14 @@ def _union(
     into: MutableMapping[str, str], asked: Mapping[str, str], answer: Mapping[str, str]
 ) -> bool:
     changed = _differing(asked, answer)
-    into.update(changed)
+    if changed:
+        into.update(changed)
     return bool(changed)
 
 
 def _differing(asked: Mapping[str, str], answer: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in answer.items() if asked.get(key) != value}
+    # Of a map of protobuf, items() takes twice as long.
+    return {key: value for key in answer if asked.get(key) != (value := answer[key])}
 
 
 def _parent(config: cri.PodSandboxConfig, asked: str, answer: str, field: str) -> bool:
@@ -131,7 +133,7 @@ def _resources(
 ) -> bool:
     """``place`` makes the message where it is absent, so it is called for a change alone."""
     given = answer.container_resources
-    if not given.ByteSize():  # absent, or empty: it says nothing
+    if not given.ByteSize() or given == asked:  # absent, or empty: it says nothing
         return False
     changed = {}
     for name, (counts, valid) in _RESOURCES.items():
@@ -149,7 +151,8 @@ def _resources(
     resources = place()
     for name, value in changed.items():
         setattr(resources, name, value)
-    resources.unified.update(unified)
+    if unified:
+        resources.unified.update(unified)
     return True
 
 
@@ -157,6 +160,8 @@ def _envs(envs: Any, asked: Mapping[str, str], answer: Mapping[str, str]) -> boo
     """Order and doubles stay. A changed variable is rewritten where it counts, at its last
     place; a new one is appended."""
     changed = _differing(asked, answer)
+    if not changed:
+        return False
     for key, value in changed.items():
         if not key or "=" in key or "\0" in key + value:
             raise BadAnswerError(f"container_envs: {key!r} is no environment variable")
@@ -168,4 +173,4 @@ def _envs(envs: Any, asked: Mapping[str, str], answer: Mapping[str, str]) -> boo
             last[key].value = value.encode()
         else:
             envs.add(key=key, value=value.encode())
-    return bool(changed)
+    return True

@@ -13,16 +13,27 @@ from koordlet.wire.pb import cri_pb2 as cri
 
 SERVICE: Final = "/runtime.v1.RuntimeService/"
 
+CRI: Final = frozenset(
+    f"/{service.full_name}/{method.name}"
+    for service in cri.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+)
+"""Paths of all methods, of images too."""
+
 # Messages are Any: what protobuf generates has no types.
 Message = Any
+
+
+def _no_wish(request: Message) -> None:
+    return None
 
 
 @dataclass(frozen=True)
 class Method:
     """``about``: the hook request, from the CRI request and the store; raises UnknownError. None
-    when the hooks need not hear of this call (again). ``merge``: the hook's answer into the
-    request; whether anything changed. ``keep``: after success: store, what was asked, what was
-    sent, the response."""
+    when the hooks need not hear of this call (again). ``wish``: the resources in a request, which
+    hooks may change. ``merge``: the hook's answer into the request; whether anything changed.
+    ``keep``: after success: store, the wish before the merge, what was sent, the response."""
 
     request: Message
     response: Message
@@ -30,6 +41,7 @@ class Method:
     keep: Callable[[Store, Message, Message, Message], None]
     pre: Stage | None = None
     post: Stage | None = None
+    wish: Callable[[Message], Message] = _no_wish
     merge: Callable[[Message, Message, Message], bool] = merge.nothing
 
 
@@ -39,7 +51,7 @@ def _about_new_pod(request: Message, store: Store) -> Message:
 
 def _about_pod(request: Message, store: Store) -> Message | None:
     pod = store.pod(request.pod_sandbox_id)
-    return None if pod.stopped else pod.facts
+    return None if pod.stopped else facts.copy(pod.facts)
 
 
 def _about_new_container(request: Message, store: Store) -> Message:
@@ -59,7 +71,7 @@ def _about_container(request: Message, store: Store) -> Message | None:
 def _about_update(request: Message, store: Store) -> Message:
     found = store.of_container(store.container(request.container_id))
     facts.merge_update(found.container_resources, request.linux)
-    found.container_annotations.update(request.annotations)
+    found.container_annotations.MergeFrom(request.annotations)
     return found
 
 
@@ -67,27 +79,27 @@ def _about_nothing(request: Message, store: Store) -> None:
     return None
 
 
-def _keep_pod(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_pod(store: Store, wish: Message, sent: Message, response: Message) -> None:
     if response.pod_sandbox_id:
         store.pods[response.pod_sandbox_id] = Pod(facts.pod_of(sent))
 
 
-def _keep_container(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_container(store: Store, wish: Message, sent: Message, response: Message) -> None:
     if response.container_id:
         kept = facts.container_of(sent.config)
         kept.container_meta.id = response.container_id
-        kept.container_resources.CopyFrom(facts.container_of(asked.config).container_resources)
+        facts.copy_resources(kept.container_resources, wish)
         store.containers[response.container_id] = Container(sent.pod_sandbox_id, kept)
 
 
-def _keep_update(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_update(store: Store, wish: Message, sent: Message, response: Message) -> None:
     container = store.containers.get(sent.container_id)
     if container is not None:
-        facts.merge_update(container.facts.container_resources, asked.linux)
-        container.facts.container_annotations.update(sent.annotations)
+        facts.merge_update(container.facts.container_resources, wish)
+        container.facts.container_annotations.MergeFrom(sent.annotations)
 
 
-def _keep_pod_update(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_pod_update(store: Store, wish: Message, sent: Message, response: Message) -> None:
     pod = store.pods.get(sent.pod_sandbox_id)
     if pod is not None:
         for name in ("overhead", "resources"):
@@ -95,27 +107,27 @@ def _keep_pod_update(store: Store, asked: Message, sent: Message, response: Mess
                 facts.copy_resources(getattr(pod.facts, name), getattr(sent, name))
 
 
-def _keep_stopped_pod(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_stopped_pod(store: Store, wish: Message, sent: Message, response: Message) -> None:
     pod = store.pods.get(sent.pod_sandbox_id)
     if pod is not None:
         pod.stopped = True
 
 
-def _keep_stopped(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_stopped(store: Store, wish: Message, sent: Message, response: Message) -> None:
     container = store.containers.get(sent.container_id)
     if container is not None:
         container.stopped = True
 
 
-def _drop_pod(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _drop_pod(store: Store, wish: Message, sent: Message, response: Message) -> None:
     store.drop_pod(sent.pod_sandbox_id)
 
 
-def _drop_container(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _drop_container(store: Store, wish: Message, sent: Message, response: Message) -> None:
     store.containers.pop(sent.container_id, None)
 
 
-def _keep_nothing(store: Store, asked: Message, sent: Message, response: Message) -> None:
+def _keep_nothing(store: Store, wish: Message, sent: Message, response: Message) -> None:
     return None
 
 
@@ -152,6 +164,7 @@ METHODS: Mapping[str, Method] = {
             _about_new_container,
             _keep_container,
             pre=Stage.CREATE_CONTAINER,
+            wish=lambda request: request.config.linux.resources,
             merge=merge.into_create,
         ),
         "StartContainer": Method(
@@ -175,6 +188,7 @@ METHODS: Mapping[str, Method] = {
             _about_update,
             _keep_update,
             pre=Stage.UPDATE_CONTAINER,
+            wish=lambda request: request.linux,
             merge=merge.into_update,
         ),
         "RemoveContainer": Method(

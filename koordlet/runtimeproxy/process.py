@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -19,9 +20,9 @@ from koordlet.kernel.notify import Notifier
 from koordlet.runtimeproxy import listen, status_server, view
 from koordlet.runtimeproxy.backend import Backend
 from koordlet.runtimeproxy.front import Front
-from koordlet.runtimeproxy.hook_config import HookConfig
 from koordlet.runtimeproxy.intercept import Hooks, SkipLabel
 from koordlet.runtimeproxy.recover import Recovery
+from koordlet.runtimeproxy.servers.config import HookConfig
 from koordlet.runtimeproxy.stats import Stats
 from koordlet.runtimeproxy.store import Store
 
@@ -29,6 +30,7 @@ DEFAULT_ENDPOINT: Final = "/var/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_BACKEND: Final = "/var/run/containerd/containerd.sock"
 _RELOAD_S: Final = 1.0
 _DRAIN_S: Final = 5.0
+_GARBAGE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,13 @@ class Proxy:
     async def serve(self, on_ready: Callable[[], None], stop: asyncio.Event) -> None:
         """Until ``stop``; ``on_ready`` is told when calls are taken."""
         self.hooks.config.make_directory()
-        await self.hooks.reload()
+        self.hooks.reload()
         self.backend.on_back.append(self._follow_permissions)
         self.backend.start()
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(self.front.accept, sock=self.listening)
         background = (loop.create_task(self._look_after()), loop.create_task(self._serve_status()))
+        _collect_seldom()
         on_ready()
         self._log.info("proxy_started", endpoint=self.options.endpoint, backend=self.backend.path)
         try:
@@ -84,8 +87,8 @@ class Proxy:
             await asyncio.gather(*background, return_exceptions=True)
             await self.front.drain(_DRAIN_S)
             self.backend.close()
-            await self.recovery.close()
-            await self.hooks.close()
+            self.recovery.close()
+            self.hooks.close()
             self._log.info("proxy_stopped")
 
     def view(self) -> view.ProxyView:
@@ -127,13 +130,16 @@ class Proxy:
                 for name, client in clients.items()
             ),
             methods=view.methods(self.stats),
+            turned_away=self.front.turned_away,
         )
 
     async def _look_after(self) -> None:
-        """What is looked at once a second: files of hook servers, mode of the runtime's socket."""
+        """What is looked at once a second: files of hook servers, requests that do not end, mode
+        of the runtime's socket."""
         while True:
             await asyncio.sleep(_RELOAD_S)
-            await self.hooks.reload()
+            self.hooks.reload()
+            self.front.look_after()
             if not self.backend.error:
                 self._follow_permissions()
 
@@ -166,6 +172,13 @@ class Proxy:
             await server.serve_forever()
         finally:
             listen.unlink(path, inode)
+
+
+def _collect_seldom() -> None:
+    """What is there now stays, and hardly anything a call leaves behind is a cycle."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GARBAGE)
 
 
 async def run(options: Options) -> None:

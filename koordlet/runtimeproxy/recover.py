@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import structlog
+from google.protobuf.message import DecodeError
 
 from koordlet.runtimeproxy.backend import Backend
 from koordlet.runtimeproxy.facts import copy_resources
 from koordlet.runtimeproxy.grpc_message import MAX_MESSAGE_BYTES
 from koordlet.runtimeproxy.methods import SERVICE
 from koordlet.runtimeproxy.store import Container, Pod, Store
+from koordlet.runtimeproxy.unary import CallError, Unary
 from koordlet.wire.pb import cri_pb2 as cri
 from koordlet.wire.pb import hook_pb2 as hook
-
-if TYPE_CHECKING:
-    import grpc.aio
 
 _CALL_S: Final = 10.0
 _AT_A_TIME: Final = 8
@@ -41,7 +40,7 @@ class Recovery:
     def __init__(self, backend: Backend, store: Store) -> None:
         self._backend = backend
         self._store = store
-        self._channel: grpc.aio.Channel | None = None
+        self._unary = Unary(backend.path, MAX_MESSAGE_BYTES)
         self._task: asyncio.Task[None] | None = None
         self._limit = asyncio.Semaphore(_AT_A_TIME)
         self._log = structlog.get_logger()
@@ -58,12 +57,10 @@ class Recovery:
         except RecoverError as error:
             self._log.warning("store_not_rebuilt", error=str(error))
 
-    async def close(self) -> None:
+    def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            await channel.close(None)
+        self._unary.close()
 
     async def rebuild(self) -> None:
         """What the runtime has and the store has not is added, what it has no longer is dropped.
@@ -120,28 +117,11 @@ class Recovery:
                 self._log.info("container_not_recovered", error=str(error))
 
     async def _call(self, method: str, request: Any) -> Any:
-        import grpc
-        import grpc.aio
-
-        if self._channel is None:
-            self._channel = grpc.aio.insecure_channel(
-                f"unix://{self._backend.path}",
-                options=(
-                    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-                    ("grpc.enable_http_proxy", 0),
-                    ("grpc.max_reconnect_backoff_ms", 1000),
-                ),
-            )
-        response: Any = getattr(cri, f"{method}Response")
-        call = self._channel.unary_unary(
-            SERVICE + method,
-            request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString,
-        )
         try:
-            return await call(request, timeout=_CALL_S)
-        except grpc.aio.AioRpcError as error:
-            raise RecoverError(f"{method}: {error.code().name}: {error.details()}") from error
+            answer = await self._unary.call(SERVICE + method, request.SerializeToString(), _CALL_S)
+            return getattr(cri, f"{method}Response").FromString(answer)
+        except (CallError, DecodeError) as error:
+            raise RecoverError(f"{method}: {error}") from error
 
 
 def _pod(found: cri.PodSandboxStatusResponse) -> Pod:

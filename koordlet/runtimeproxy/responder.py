@@ -10,10 +10,14 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from koordlet.runtimeproxy import frames
 from koordlet.runtimeproxy.contract import Meter
-from koordlet.runtimeproxy.frames import Frame, FrameReader, ProtocolError
-from koordlet.runtimeproxy.headers import GRPC_UNAVAILABLE, HeaderReader, trailers
+from koordlet.runtimeproxy.http2 import frames
+from koordlet.runtimeproxy.http2.frames import Frame, FrameReader, ProtocolError
+from koordlet.runtimeproxy.http2.headers import GRPC_UNAVAILABLE, trailers
+from koordlet.runtimeproxy.http2.inbound import Inbound
+from koordlet.runtimeproxy.http2.limits import TINY_DATA_BYTES, Budget
+from koordlet.runtimeproxy.http2.paths import PathReader
+from koordlet.runtimeproxy.http2.pings import Pings
 from koordlet.runtimeproxy.streams import close_soon
 
 
@@ -32,7 +36,9 @@ class Responder(asyncio.Protocol):
         self._meter = meter
         self._on_end = on_end
         self._reader = FrameReader(from_client=True)
-        self._headers = HeaderReader()
+        self._paths = PathReader()
+        self._inbound = Inbound()
+        self._budget = Budget(asyncio.get_running_loop().time())
         self._last_stream = 0
         self._out: list[bytes] = []
         self._closed = False
@@ -40,9 +46,11 @@ class Responder(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._closed:
             return
+        self._budget.refill(asyncio.get_running_loop().time())
         try:
             for frame in self._reader.feed(data):
                 self._answer(frame)
+            self._paths.catch_up()
         except ProtocolError as error:
             self._meter.broken(f"client: {error}")
             self._end(error.code, str(error))
@@ -69,29 +77,45 @@ class Responder(asyncio.Protocol):
         close_soon(self._transport)
 
     def _flush(self) -> None:
+        credit = self._inbound.credit(with_others=bool(self._out))
+        if credit:
+            self._out.append(credit)
         if self._out:
             self._transport.write(b"".join(self._out))
             self._out.clear()
 
     def _answer(self, frame: Frame) -> None:
-        if frame.kind == frames.CLIENT_PREFACE:
-            self._out.append(frames.make(frames.SETTINGS, 0, 0))
-        elif frame.kind == frames.SETTINGS and not frame.flags & frames.ACK:
-            self._out.append(frames.make(frames.SETTINGS, frames.ACK, 0))
-        elif frame.kind == frames.PING and not frame.flags & frames.ACK:
-            payload = bytes(frame.raw[frames.HEAD_BYTES :])
-            self._out.append(frames.make(frames.PING, frames.ACK, 0, payload))
-        elif frame.kind == frames.HEADERS:
+        size = len(frame.raw) - frames.HEAD_BYTES
+        if frame.kind == frames.HEADERS:
             self._refuse(frame)
-        elif frame.kind == frames.DATA and len(frame.raw) > frames.HEAD_BYTES:
-            size = len(frame.raw) - frames.HEAD_BYTES
-            self._out.append(frames.window_update(0, size))
+        elif frame.kind == frames.DATA:
+            if size < TINY_DATA_BYTES and not frame.flags & frames.END_STREAM:
+                self._budget.spend()
+            self._inbound.spend(size)
+            self._inbound.owed += size
+        elif frame.kind == frames.CLIENT_PREFACE:
+            self._out.append(frames.make(frames.SETTINGS, 0, 0))
+        else:
+            self._budget.spend()
+            self._reply(frame)
+
+    def _reply(self, frame: Frame) -> None:
+        if frame.flags & frames.ACK:
+            return
+        if frame.kind == frames.SETTINGS:
+            self._out.append(frames.make(frames.SETTINGS, frames.ACK, 0))
+        elif frame.kind == frames.PING:
+            pings = Pings()
+            pings.take(frame)
+            self._out.append(pings.all() or b"")
 
     def _refuse(self, frame: Frame) -> None:
-        path = self._headers.read(frame).get(b":path", b"").decode("utf-8", "replace")
+        path = self._paths.read(frame)
         if frame.stream <= self._last_stream:
+            self._budget.spend()
             return
         self._last_stream = frame.stream
         self._meter.called(path, held=False)
         self._meter.ended(path, GRPC_UNAVAILABLE)
+        self._budget.responded()
         self._out.append(trailers(frame.stream, GRPC_UNAVAILABLE, self._why(), alone=True))

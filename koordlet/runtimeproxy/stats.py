@@ -8,14 +8,15 @@ from typing import Final
 
 import structlog
 
+from koordlet.runtimeproxy.methods import CRI
+
 BUCKETS_S: Final = (
     *(50e-6, 100e-6, 200e-6, 300e-6, 500e-6),
     *(1e-3, 2e-3, 5e-3, 10e-3, 50e-3, 100e-3, 500e-3),
     *(1.0, 2.0, 5.0),
 )
 OTHER: Final = "other"
-MAX_METHODS: Final = 200
-"""CRI has about 50; a caller that makes names up is counted as ``other`` beyond this."""
+"""Counts methods that CRI has not: their names are whatever a client makes up."""
 
 
 @dataclass(slots=True)
@@ -75,7 +76,5 @@ class Stats:
     def _of(self, path: str) -> MethodStats:
         found = self.methods.get(path)
         if found is None:
-            if len(self.methods) >= MAX_METHODS:
-                path = OTHER
-            found = self.methods.setdefault(path, MethodStats())
+            found = self.methods.setdefault(path if path in CRI else OTHER, MethodStats())
         return found

@@ -73,8 +73,8 @@ def add_pod(
     request: hook.ContainerResourceHookRequest, pod: hook.PodSandboxHookRequest
 ) -> hook.ContainerResourceHookRequest:
     request.pod_meta.CopyFrom(pod.pod_meta)
-    request.pod_labels.update(pod.labels)
-    request.pod_annotations.update(pod.annotations)
+    request.pod_labels.MergeFrom(pod.labels)
+    request.pod_annotations.MergeFrom(pod.annotations)
     request.pod_cgroup_parent = pod.cgroup_parent
     if pod.HasField("resources"):
         request.pod_resources.CopyFrom(pod.resources)

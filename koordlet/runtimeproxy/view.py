@@ -45,6 +45,8 @@ class FileView(msgspec.Struct, frozen=True):
 
 
 class ProxyView(msgspec.Struct, frozen=True):
+    """``turned_away``: connections that came when there were too many, all of them busy."""
+
     version: str
     pid: int
     uptime_s: float
@@ -60,6 +62,7 @@ class ProxyView(msgspec.Struct, frozen=True):
     files: tuple[FileView, ...]
     servers: tuple[ServerView, ...]
     methods: tuple[MethodView, ...]
+    turned_away: int = 0
 
 
 def methods(stats: Stats) -> tuple[MethodView, ...]:
@@ -98,6 +101,10 @@ def _lines(view: ProxyView, stats: Stats) -> Iterator[str]:
     yield from _family(
         "broken_connections_total", "counter", "Connections ended because a peer broke HTTP/2.",
         [({}, float(view.broken_connections))],
+    )  # fmt: skip
+    yield from _family(
+        "turned_away_connections_total", "counter", "Connections refused, for there were too many.",
+        [({}, float(view.turned_away))],
     )  # fmt: skip
     yield from _family(
         "hook_server_closed", "gauge", "Whether a hook server is asked; 0 after it failed.",

@@ -6,22 +6,31 @@ noticed by inotify on the directories above it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
-import structlog
 
 from koordlet.decision.facts import PodFacts
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Application, Fault, Resources
 from koordlet.kernel.cgroup import Cgroups, check_path
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods, host_application
 from koordlet.protocol.qos import PriorityClass, QoSClass, raw_qos
 from koordlet.protocol.slo import HostApplicationSpec
-from koordlet.state.units import check_unit, slice_path, slices, unit_root
+from koordlet.state.units import (
+    MAX_SLICES,
+    check_unit,
+    is_searched,
+    slice_path,
+    slices,
+    unit_root,
+)
 from koordlet.state.watching import Watching
 
-log = structlog.get_logger()
+SEARCH_EVERY_S = 1.0
+"""However often slices come and go, units are searched for no more often than that."""
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
@@ -84,6 +93,7 @@ class ApplicationsSource:
     ) -> None:
         self.name = name
         self.synced = False
+        self.tells_labels = False
         self._started = False
         self._host = host
         self._cgroups = cgroups
@@ -95,7 +105,11 @@ class ApplicationsSource:
         self._given_faults: tuple[Fault, ...] = ()
         self._faults: tuple[Fault, ...] = ()
         self._watched: dict[str, frozenset[str]] = {}
-        """Directory -> the children whose coming or going concerns us; empty: any child."""
+        """Directory -> the children whose coming or going concerns us."""
+        self._searched: tuple[str, ...] = ()
+        """The slices in which units may be, as of the last search."""
+        self._searched_s = -math.inf
+        self._search_owed = False
         self._applications: tuple[Application, ...] = ()
 
     def start(self, on_change: Callable[[], None]) -> None:
@@ -118,8 +132,12 @@ class ApplicationsSource:
             self.rescan()
 
     def rescan(self) -> None:
+        self._search_units()
+        self._look()
+
+    def _look(self) -> None:
         """Watches first, then looks: what comes in between is seen by one or the other."""
-        searched = self._search_units()
+        searched = self._searched
         self._arm(searched)
         found, faults = [], list(self._given_faults)
         for spec in self._specs:
@@ -133,14 +151,6 @@ class ApplicationsSource:
         self._faults = tuple(faults)
         applications = tuple(found)
         if applications != self._applications:
-            for application in applications:
-                if application not in self._applications:
-                    log.info(
-                        "application",
-                        name=application.name,
-                        cgroup=application.cgroup,
-                        present=application.present,
-                    )
             self._applications = applications
             self._on_change()
 
@@ -148,21 +158,43 @@ class ApplicationsSource:
         return ()
 
     def applications(self) -> tuple[Application, ...]:
+        if self._search_owed and self._may_search():
+            self.rescan()
         return self._applications
 
     def faults(self) -> tuple[Fault, ...]:
-        return (*self._faults, *self._watch.faults())
+        found = (*self._faults, *self._watch.faults())
+        if len(self._searched) <= MAX_SLICES:
+            return found
+        text = f"there are more than {MAX_SLICES} slices; units in the others are not found"
+        return (*found, Fault(f"source {self.name}", self._unit_root, text))
 
     def _event(self, directory: str, child: str) -> None:
         concerned = self._watched.get(directory)
-        if concerned is not None and (not child or not concerned or child in concerned):
-            self.rescan()
+        if concerned is None:
+            return
+        if child in concerned:
+            self._look()
+        elif not child or self._is_slice(directory, child):
+            self._search_owed = True
+            if self._may_search():
+                self.rescan()
 
-    def _search_units(self) -> tuple[str, ...]:
-        """The slices to search, none when no application is asked for by unit."""
-        if not any(spec.systemd_unit for spec in self._specs):
-            return ()
-        return tuple(slices(self._host, self._unit_root))
+    def _is_slice(self, directory: str, child: str) -> bool:
+        """Whether the child of a directory that is searched is to be searched too."""
+        if not self._searched or not f"{directory}/".startswith(f"{self._unit_root}/"):
+            return False
+        return is_searched(f"{directory}/{child}"[len(self._unit_root) + 1 :])
+
+    def _may_search(self) -> bool:
+        return self._host.monotonic() - self._searched_s >= SEARCH_EVERY_S
+
+    def _search_units(self) -> None:
+        """Find the slices to search, none when no application is asked for by unit."""
+        self._search_owed, self._searched = False, ()
+        if any(spec.systemd_unit for spec in self._specs):
+            self._searched_s = self._host.monotonic()
+            self._searched = tuple(slices(self._host, self._unit_root))
 
     def _application(self, spec: ApplicationSpec, searched: tuple[str, ...]) -> Application:
         cgroup = self._place(spec, searched)
@@ -206,13 +238,14 @@ class ApplicationsSource:
         units = {spec.systemd_unit for spec in self._specs if spec.systemd_unit}
         for cgroup in searched:
             directory = f"{self._unit_root}/{cgroup}" if cgroup else self._unit_root
-            # Any slice that appears may hold a unit.
-            wanted[directory] = set()
+            wanted[directory] = set(units)
         for spec in self._specs:
-            parent = self._root
-            for part in spec.cgroup.split("/") if not spec.systemd_unit else ():
-                wanted.setdefault(parent, set()).add(part)
-                parent = f"{parent}/{part}"
+            is_slice = spec.systemd_unit.endswith(".slice")
+            place = slice_path(spec.systemd_unit) if is_slice else spec.cgroup
+            for parent in {self._root, self._unit_root} if is_slice else {self._root}:
+                for part in filter(None, place.split("/")):
+                    wanted.setdefault(parent, set()).add(part)
+                    parent = f"{parent}/{part}"
         if units and self._unit_root != self._root:
             # A unit's cgroup may come to the controllers later than to systemd's own tree.
             for cgroup in searched:
@@ -232,7 +265,7 @@ class ApplicationsSource:
 def _no_cpu(application: Application, root: str) -> Fault:
     return Fault(
         f"application {application.name}",
-        application.cgroup,
+        shown(application.cgroup),
         f"the cgroup is not in {root}, so its CPU is neither measured nor controlled; for a "
         "systemd unit set CPUAccounting=yes",
     )

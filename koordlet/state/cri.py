@@ -11,29 +11,32 @@ import contextlib
 import importlib
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import structlog
 
 from koordlet.decision.facts import PodFacts
+from koordlet.decision.given import Given
 from koordlet.decision.snapshot import Application, Fault
 from koordlet.kernel.host import Host
 from koordlet.kernel.layout import Layout
+from koordlet.kernel.socket_watch import SocketWatch, identity
 from koordlet.state.cri_facts import READY, Details, pods_of
 from koordlet.state.known import Known
+from koordlet.state.merge import bare_id
 
 if TYPE_CHECKING:
     from koordlet.state.cri_client import Client
 
 FIRST_DELAY_S = 0.5
 MAX_DELAY_S = 30.0
-ABSENT_DELAY_S = 2.0
-"""Between two looks for a socket: they cost next to nothing."""
 GATHER_S = 0.2
 """After the first sign of a change: others come with it."""
 AWAITED_S = 30.0
 ABSENT_S = 5.0
+_LOOKS_INTO = 16
+"""Containers in one round, a call each."""
 _STATUS_CALLS = 4
 """At a time, when many sandboxes are new."""
 
@@ -57,7 +60,7 @@ class CriSource:
 
     def __init__(self, host: Host, layout: Layout, socket: str, *, interval_s: float = 5.0) -> None:
         self._host = host
-        self._socket = socket
+        self.socket = socket
         self._interval_s = interval_s
         self._known = Known(self.name, host, layout, on_move=self._moved, on_change=self._tell)
         self._on_change: Callable[[], None] = _nobody
@@ -68,6 +71,9 @@ class CriSource:
         self._absent = False
         self._details: dict[str, Details] = {}
         self._as_of: dict[str, float] = {}
+        self._sought: set[str] = set()
+        self._given: dict[str, Given | None] = {}
+        """Of containers that were looked into; None: the runtime does not tell."""
         self.state = "not started"
         self.error = ""
 
@@ -75,6 +81,10 @@ class CriSource:
     def synced(self) -> bool:
         awaited_s = ABSENT_S if self._absent else AWAITED_S
         return self._listed or self._host.monotonic() - self._started_s >= awaited_s
+
+    @property
+    def tells_labels(self) -> bool:
+        return not self._absent
 
     def start(self, on_change: Callable[[], None]) -> None:
         """Within a running event loop."""
@@ -97,6 +107,17 @@ class CriSource:
         """Something happened on the node: ask the runtime soon."""
         self._news.set()
 
+    def look_into(self, container_ids: Iterable[str]) -> bool:
+        """Find out what these containers were created with, soon. False where that is not to be
+        expected of the runtime, or was tried for all of them."""
+        if self._absent or self.error:
+            return False
+        new = {bare_id(each) for each in container_ids} - self._given.keys()
+        if new - self._sought:
+            self._sought |= new
+            self.refresh()
+        return bool(new)
+
     def pods(self) -> tuple[PodFacts, ...]:
         return self._known.published()
 
@@ -107,43 +128,45 @@ class CriSource:
         if not self.error:
             return self._known.faults()
         text = f"{self.error}; labels and annotations of pods are those last known"
-        return (Fault("source cri", self._socket, text), *self._known.faults())
+        return (Fault("source cri", self.socket, text), *self._known.faults())
 
     async def _run(self) -> None:
-        delay_s = FIRST_DELAY_S
-        while True:
-            began_s = self._host.monotonic()
-            try:
-                await self._session()
-            except Exception as error:
-                # Isolation boundary: whatever a runtime answers, the source tries again.
-                self._lost(_text(error))
-            if self._host.monotonic() - began_s > MAX_DELAY_S:
-                delay_s = FIRST_DELAY_S
-            longest_s = ABSENT_DELAY_S if self._absent else MAX_DELAY_S
-            delay_s = min(delay_s, longest_s)
-            await asyncio.sleep(delay_s * random.uniform(0.8, 1.2))
-            delay_s *= 2
+        delay_s, watch = FIRST_DELAY_S, SocketWatch(self.socket)
+        try:
+            while True:
+                began_s, socket = self._host.monotonic(), identity(self.socket)
+                try:
+                    await self._session()
+                except Exception as error:
+                    # Isolation boundary: whatever a runtime answers, the source tries again.
+                    self._lost(_text(error))
+                if self._host.monotonic() - began_s > MAX_DELAY_S:
+                    delay_s = FIRST_DELAY_S
+                fresh = await watch.wait(socket, delay_s * random.uniform(0.8, 1.2))
+                # A runtime that has started anew is asked at once.
+                delay_s = FIRST_DELAY_S if fresh else min(2 * delay_s, MAX_DELAY_S)
+        finally:
+            watch.close()
 
     def _lost(self, error: str) -> None:
         if not self.error:
-            log.warning("container runtime does not answer", socket=self._socket, error=error)
+            log.warning("container runtime does not answer", socket=self.socket, error=error)
         self.error = error
         self.state = f"does not answer: {error}"
 
     async def _session(self) -> None:
         """Until the connection is lost, or there is none to be had."""
-        self._absent = not os.path.exists(self._socket)
+        self._absent = not os.path.exists(self.socket)
         if self._absent:
             if self._listed:
                 self._lost("its socket is gone")
             else:
                 self.error = ""
-            self.state = f"no runtime at {self._socket}"
+            self.state = f"no runtime at {self.socket}"
             return
         # In a thread: importing grpc takes a good part of a second of a busy machine.
         module = await asyncio.to_thread(importlib.import_module, "koordlet.state.cri_client")
-        async with module.Client(self._socket) as client:
+        async with module.Client(self.socket) as client:
             name, version = await client.version()
             async with asyncio.TaskGroup() as tasks:
                 if _shares_events(name, version):
@@ -179,7 +202,8 @@ class CriSource:
             each.id: self._as_of.get(each.id, now_s - max(time_s - each.created_at / 1e9, 0.0))
             for each in sandboxes
         }
-        pods = pods_of(sandboxes, containers, self._details, self._as_of, runtime)
+        await self._look_into_containers(client, {each.id for each in containers})
+        pods = pods_of(sandboxes, containers, self._details, self._as_of, runtime, self._given)
         for uid in self._known.uids() - {pod.uid for pod in pods}:
             self._known.drop(uid)
         for pod in pods:
@@ -199,6 +223,15 @@ class CriSource:
             for sandbox_id in sandbox_ids:
                 if sandbox_id not in self._details:
                     tasks.create_task(look(sandbox_id))
+
+    async def _look_into_containers(self, client: Client, ids: set[str]) -> None:
+        self._sought &= ids
+        self._given = {key: each for key, each in self._given.items() if key in ids}
+        for container_id in sorted(self._sought)[:_LOOKS_INTO]:
+            self._sought.discard(container_id)
+            self._given[container_id] = await client.given(container_id)
+        if self._sought:
+            self._news.set()
 
     def _moved(self, uids: set[str]) -> None:
         self._known.publish()

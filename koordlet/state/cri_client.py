@@ -9,7 +9,8 @@ from typing import Any, Self
 
 import grpc
 
-from koordlet.state.cri_facts import Details, details_of
+from koordlet.decision.given import Given
+from koordlet.state.cri_facts import Details, details_of, given_of
 from koordlet.wire.pb import cri_pb2 as pb
 from koordlet.wire.pb.cri_pb2_grpc import RuntimeServiceStub
 
@@ -27,8 +28,8 @@ class CallError(Exception):
 
 
 class Client:
-    """Of one connection. Every method raises CallError; ``details`` and ``events`` only where
-    the connection is lost."""
+    """Of one connection. Every method raises CallError; ``details``, ``given`` and ``events`` only
+    where the connection is lost."""
 
     def __init__(self, socket: str) -> None:
         self._channel = grpc.aio.insecure_channel(
@@ -61,6 +62,16 @@ class Client:
         except grpc.aio.AioRpcError as error:
             if error.code() in _GONE:
                 raise _error("PodSandboxStatus", error) from None
+            return None
+
+    async def given(self, container_id: str) -> Given | None:
+        """What the container was created with; None where the runtime cannot tell."""
+        request = pb.ContainerStatusRequest(container_id=container_id, verbose=True)
+        try:
+            return given_of(await self._stub.ContainerStatus(request, timeout=CALL_S))
+        except grpc.aio.AioRpcError as error:
+            if error.code() in _GONE:
+                raise _error("ContainerStatus", error) from None
             return None
 
     async def events(self) -> AsyncIterator[None]:

@@ -7,9 +7,13 @@ from typing import Any
 
 import msgspec
 
+from koordlet.decision import given
 from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.given import Given
+from koordlet.protocol.annotations import received
 from koordlet.state.runtimes import container_cgroup, pod_cgroup
 
+NOTHING: Mapping[str, Given | None] = {}
 READY = 0  # PodSandboxState
 _EXITED = 2  # ContainerState
 _NODE = 2  # NamespaceMode
@@ -28,6 +32,37 @@ class Details(msgspec.Struct, frozen=True):
 
 class _Linux(msgspec.Struct):
     cgroup_parent: str | None = None
+
+
+class _Process(msgspec.Struct):
+    env: list[str] = []
+
+
+class _Device(msgspec.Struct):
+    path: str = ""
+    major: int = 0
+    minor: int = 0
+
+
+class _Mount(msgspec.Struct):
+    source: str = ""
+    destination: str = ""
+
+
+class _ContainerLinux(msgspec.Struct):
+    devices: list[_Device] | None = None
+
+
+class _ContainerSpec(msgspec.Struct):
+    process: _Process
+    linux: _ContainerLinux = msgspec.field(default_factory=_ContainerLinux)
+    mounts: list[_Mount] | None = None
+
+
+class _ContainerInfo(msgspec.Struct):
+    """Of the verbose answer about a container: both containerd and CRI-O have the OCI spec."""
+
+    runtime_spec: _ContainerSpec = msgspec.field(name="runtimeSpec")
 
 
 class _Config(msgspec.Struct):
@@ -51,6 +86,8 @@ class _Info(msgspec.Struct):
 
 
 _INFO = msgspec.json.Decoder(_Info)
+_CONTAINER_INFO = msgspec.json.Decoder(_ContainerInfo)
+_MAX_INFO_BYTES = 4 << 20
 
 
 def details_of(response: Any) -> Details:
@@ -63,16 +100,34 @@ def details_of(response: Any) -> Details:
     return Details(_cgroup(response.info), network, tuple(ip for ip in ips if ip) or None)
 
 
+def given_of(response: Any) -> Given | None:
+    """Of a verbose ``ContainerStatusResponse``; None where it does not tell."""
+    info = response.info.get("info", "")
+    if not info or len(info) > _MAX_INFO_BYTES:
+        return None
+    try:
+        spec = _CONTAINER_INFO.decode(info).runtime_spec
+    except msgspec.MsgspecError:
+        return None
+    return Given(
+        given.variables(spec.process.env),
+        given.devices((each.path, each.major, each.minor) for each in spec.linux.devices or ()),
+        given.mounts((each.source, each.destination) for each in spec.mounts or ()),
+    )
+
+
 def pods_of(
     sandboxes: Iterable[Any],
     containers: Iterable[Any],
     details: Mapping[str, Details],
     as_of: Mapping[str, float],
     runtime: str,
+    givens: Mapping[str, Given | None] = NOTHING,
 ) -> tuple[PodFacts, ...]:
     """One for each uid: of its newest sandbox that is ready, else of the newest.
 
-    ``details``, ``as_of``: by sandbox id. ``runtime``: as it calls itself. What has exited is left
+    ``details``, ``as_of``: by sandbox id. ``givens``: what is known of containers, by id.
+    ``runtime``: as it calls itself. What has exited is left
     out.
     """
     chosen: dict[str, Any] = {}
@@ -93,6 +148,7 @@ def pods_of(
             details.get(sandbox.id, Details()),
             as_of.get(sandbox.id),
             runtime,
+            givens,
         )
         for uid, sandbox in chosen.items()
     )
@@ -109,12 +165,13 @@ def _pod(
     details: Details,
     as_of: float | None,
     runtime: str,
+    givens: Mapping[str, Given | None],
 ) -> PodFacts:
     ready = sandbox.state == READY
     facts = [_container(sandbox.id, None, details, runtime)] if ready else []
     # A runtime lists in any order; unchanged facts must stay equal.
     facts += [
-        _container(each.id, each.metadata.name, details, runtime)
+        _container(each.id, each.metadata.name, details, runtime, givens.get(each.id))
         for each in sorted(members, key=lambda member: member.id)
     ]
     return PodFacts(
@@ -123,8 +180,8 @@ def _pod(
         name=sandbox.metadata.name or None,
         namespace=sandbox.metadata.namespace or None,
         phase=_PHASES.get(sandbox.state, _ENDED),
-        labels=dict(sandbox.labels),
-        annotations=dict(sandbox.annotations),
+        labels=received(sandbox.labels),
+        annotations=received(sandbox.annotations),
         host_network=details.host_network,
         ips=details.ips,
         runtime_handler=sandbox.runtime_handler or None,
@@ -133,14 +190,22 @@ def _pod(
     )
 
 
-def _container(identity: str, name: str | None, details: Details, runtime: str) -> ContainerFacts:
+def _container(
+    identity: str,
+    name: str | None,
+    details: Details,
+    runtime: str,
+    found: Given | None = None,
+) -> ContainerFacts:
     """``name`` None: the sandbox itself."""
     is_sandbox = name is None
     full = f"{runtime}://{identity}" if runtime in _SCHEMES else identity
     cgroup = None
     if details.cgroup is not None:
         cgroup = container_cgroup(details.cgroup, full, is_sandbox=is_sandbox)
-    return ContainerFacts(id=full, cgroup=cgroup, name=name or None, is_sandbox=is_sandbox)
+    return ContainerFacts(
+        id=full, cgroup=cgroup, name=name or None, is_sandbox=is_sandbox, given=found
+    )
 
 
 def _cgroup(info: Mapping[str, str]) -> str | None:

@@ -15,13 +15,15 @@ import msgspec
 import structlog
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Application, Fault
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import (
-    Driver,
     Kubepods,
+    choose,
     classify,
     container_id_of,
+    count_pods,
     is_root_name,
     pod_uid_of,
 )
@@ -29,6 +31,10 @@ from koordlet.kernel.layout import Layout
 from koordlet.state.watching import Watching
 
 log = structlog.get_logger()
+
+MAX_CONTAINERS = 200
+"""Of one pod. What runs in it may be able to make cgroups beside those of its containers."""
+_SHOWN = 3
 
 
 class _Role(Enum):
@@ -42,21 +48,29 @@ class _Role(Enum):
 
 
 class KubepodsSource:
-    """``parent``: below which cgroup to look, at most two levels deep; empty is the root."""
+    """``parent``: below which cgroup to look, at most two levels deep; empty is the root. ``root``:
+    the tree, where its name is known."""
 
     name = "cgroup-tree"
+    tells_labels = False
 
-    def __init__(self, host: Host, layout: Layout, parent: str = "") -> None:
+    def __init__(self, host: Host, layout: Layout, parent: str = "", root: str = "") -> None:
         self._host = host
         self._root = layout.reference_root
         self._parent = parent
+        self._wanted = root
+        self._found_roots: dict[str, None] = {}
+        """Cgroups that are called like a tree. Only the chosen one is looked into."""
+        self._chosen = ""
         self._watch = Watching(self.name, host, self._event)
         self._on_change: Callable[[], None] = _nobody
         self._roles: dict[str, _Role] = {}
         self._children: dict[str, set[str]] = {}
         self._facts: dict[str, PodFacts] = {}
-        self._changed = False
+        self._changed = self._roots_moved = False
         self._pods: tuple[PodFacts, ...] = ()
+        self._crowded: dict[str, int] = {}
+        """Pods with more containers than there can be -> how many were left out."""
         self._parent_missing = False
         self.synced = False
 
@@ -65,6 +79,7 @@ class KubepodsSource:
         source is not synced."""
         self._on_change = on_change
         self._enter(self._parent, _Role.TOP)
+        self._choose()
         self._finish()
 
     def stop(self) -> None:
@@ -72,6 +87,7 @@ class KubepodsSource:
 
     def rescan(self) -> None:
         self._list(self._parent)
+        self._choose()
         self._finish()
 
     def pods(self) -> tuple[PodFacts, ...]:
@@ -81,20 +97,61 @@ class KubepodsSource:
         return ()
 
     def faults(self) -> tuple[Fault, ...]:
-        return self._watch.faults()
+        crowded = (
+            Fault(
+                f"pod {self._facts[pod].uid}",
+                shown(pod),
+                f"{count} more cgroups than the {MAX_CONTAINERS} containers that a pod may have "
+                "here are left out",
+            )
+            for pod, count in self._crowded.items()
+        )
+        return (*self._watch.faults(), *crowded)
 
     def tree(self) -> Kubepods | None:
-        """The tree that holds the pods; a change of driver leaves the old one behind until the
-        next boot. Of two alike that of the systemd driver."""
-        trees = [Kubepods(c) for c, role in self._roles.items() if role is _Role.ROOT]
-        return max(
-            trees,
-            key=lambda tree: (
-                sum(cgroup.startswith(tree.root + "/") for cgroup in self._facts),
-                tree.driver is Driver.SYSTEMD,
-            ),
-            default=None,
+        """kubelet's, see ``kernel.kubepods.choose``."""
+        return Kubepods(self._chosen) if self._chosen else None
+
+    @property
+    def problem(self) -> str:
+        """Which cgroups look like a second tree, and what to do where one of them is the first."""
+        others = [root for root in self._found_roots if root != self._chosen]
+        if not self._chosen.count("/"):
+            # A change of driver leaves the old tree behind, empty, until the next boot.
+            others = [r for r in others if r.count("/") or count_pods(Kubepods(r), self._below)]
+        if self._wanted or not others:
+            return ""
+        names = ", ".join(map(shown, others[:_SHOWN])) + (" ..." if len(others) > _SHOWN else "")
+        return (
+            f"{shown(self._chosen)} counts as the cgroup of kubelet's pods; {names}, which is "
+            "called like one too, is left alone. Set sources.kubepods_root to kubelet's own"
         )
+
+    def _choose(self) -> None:
+        """Enter the tree that counts, and leave the one that did."""
+        self._roots_moved = False
+        if self._wanted:
+            best = self._wanted if self._wanted in self._found_roots else ""
+        else:
+            tree = choose(
+                self._found_roots, lambda each: count_pods(each, self._below), self._chosen
+            )
+            best = tree.root if tree is not None else ""
+        if best == self._chosen:
+            return
+        before, self._chosen = self._chosen, best
+        if before and before in self._roles:
+            self._leave(before)
+        if best:
+            log.info("kubepods tree", cgroup=best)
+            self._enter(best, _Role.ROOT)
+        self._changed = True
+
+    def _below(self, cgroup: str) -> list[str]:
+        try:
+            return self._host.subdirs(self._path(cgroup))
+        except OSError:
+            return []
 
     def _event(self, directory: str, child: str) -> None:
         cgroup = directory[len(self._root) :].strip("/")
@@ -104,6 +161,8 @@ class KubepodsSource:
             self._look_at(cgroup, child)
         else:  # events were lost
             self._list(cgroup)
+        if self._roots_moved:
+            self._choose()
         self._finish()
 
     def _finish(self) -> None:
@@ -128,9 +187,9 @@ class KubepodsSource:
         role = self._roles[cgroup]
         path = _join(cgroup, child)
         if role in (_Role.TOP, _Role.UPPER):
-            if is_root_name(child):
-                self._enter(path, _Role.ROOT)
-            elif role is _Role.TOP:
+            if path == self._wanted if self._wanted else is_root_name(child):
+                self._is_root(path)
+            elif self._wanted.startswith(path + "/") if self._wanted else role is _Role.TOP:
                 self._enter(path, _Role.UPPER)
         elif role is _Role.POD:
             self._add_container(cgroup, path, child)
@@ -144,6 +203,14 @@ class KubepodsSource:
             Kubepods(cgroup).besteffort,
         ):
             self._enter(path, _Role.QOS)
+
+    def _is_root(self, path: str) -> None:
+        self._children.setdefault(path.rpartition("/")[0], set()).add(path)
+        if path not in self._found_roots:
+            self._found_roots[path] = None
+            self._roots_moved = True
+        elif path == self._chosen:
+            self._enter(path, _Role.ROOT)
 
     def _enter(self, cgroup: str, role: _Role) -> None:
         """Watches, then lists: what was made before the watch was armed is found by listing."""
@@ -170,7 +237,8 @@ class KubepodsSource:
         for gone in self._children.get(cgroup, set()) - present:
             self._drop(gone)
         if self._roles[cgroup] is _Role.POD:
-            self._keep_containers(cgroup, present)
+            self._list_containers(cgroup, names)
+            return
         for name in names:
             self._found(cgroup, name)
 
@@ -184,26 +252,46 @@ class KubepodsSource:
 
     def _add_container(self, pod: str, path: str, name: str) -> None:
         container = container_id_of(name)
-        facts = self._facts[pod]
-        if container is not None and all(known.cgroup != path for known in facts.containers):
-            self._set_containers(
-                pod, (*facts.containers, ContainerFacts(id=container, cgroup=path))
-            )
+        known = self._facts[pod].containers
+        if container is None or any(each.cgroup == path for each in known):
+            return
+        if len(known) >= MAX_CONTAINERS:
+            self._crowded[pod] = self._crowded.get(pod, 0) + 1
+        else:
+            self._set_containers(pod, (*known, ContainerFacts(id=container, cgroup=path)))
 
-    def _keep_containers(self, pod: str, present: set[str]) -> None:
-        kept = tuple(c for c in self._facts[pod].containers if c.cgroup in present)
-        if len(kept) != len(self._facts[pod].containers):
-            self._set_containers(pod, kept)
+    def _list_containers(self, pod: str, names: list[str]) -> None:
+        """Those that were known stay in their order; others follow."""
+        found = {_join(pod, name): each for name in names if (each := container_id_of(name))}
+        known = self._facts[pod].containers
+        kept = [each for each in known if each.cgroup in found]
+        there = {each.cgroup for each in kept}
+        new = [ContainerFacts(id=c, cgroup=p) for p, c in found.items() if p not in there]
+        every = (*kept, *new)
+        self._crowded.pop(pod, None)
+        if len(every) > MAX_CONTAINERS:
+            self._crowded[pod] = len(every) - MAX_CONTAINERS
+        if every[:MAX_CONTAINERS] != known:
+            self._set_containers(pod, every[:MAX_CONTAINERS])
 
     def _set_containers(self, pod: str, containers: tuple[ContainerFacts, ...]) -> None:
         self._facts[pod] = msgspec.structs.replace(self._facts[pod], containers=containers)
         self._changed = True
 
     def _drop(self, cgroup: str) -> None:
+        """It is gone."""
+        if cgroup in self._found_roots:
+            del self._found_roots[cgroup]
+            self._roots_moved = True
+        self._leave(cgroup)
+        self._children.get(cgroup.rpartition("/")[0], set()).discard(cgroup)
+
+    def _leave(self, cgroup: str) -> None:
+        """Follow it no longer, and nothing below it."""
         for child in tuple(self._children.pop(cgroup, ())):
             self._drop(child)
         parent = cgroup.rpartition("/")[0]
-        self._children.get(parent, set()).discard(cgroup)
+        self._crowded.pop(cgroup, None)
         role = self._roles.pop(cgroup, None)
         if role is not None:
             self._watch.remove(self._path(cgroup))

@@ -76,6 +76,7 @@ def containers_of(facts: PodFacts) -> tuple[Container, ...]:
             is_sandbox=container.is_sandbox,
             resources=container.resources or Resources(),
             requested=container.requested or {},
+            given=container.given,
         )
         for container in facts.containers
         if container.cgroup is not None

@@ -16,11 +16,13 @@ from koordlet.decision.snapshot import (
     Topology,
 )
 from koordlet.kernel.block import read_block_devices
+from koordlet.kernel.conversions import PAGE_BYTES
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.kernel.proc import cpu_vendor, memory
 from koordlet.kernel.resctrl import Divisible, read_resctrl
 from koordlet.kernel.verbs import read_verbs
+from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import CPUSharedPool, NodeReservation
 from koordlet.protocol.annotations import NodeKeys, parse_node
 from koordlet.protocol.cpuset import CPUSet
@@ -31,6 +33,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
 
     ``annotations``: those that a cluster would have on the Node and its NodeResourceTopology.
     What one of the other fields says goes before them; 0, False and an empty set say nothing.
+    ``before``: what annotations said last; of one that cannot be read now it still counts.
     """
 
     name: str
@@ -40,6 +43,11 @@ class NodeOptions(msgspec.Struct, frozen=True):
     system_qos_cpus: CPUSet = frozenset()
     kubelet_static_policy: bool = False
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    before: NodeKeys | None = None
+
+    @property
+    def told(self) -> NodeKeys:
+        return parse_node(self.annotations, self.before)
 
 
 class Hardware(msgspec.Struct, frozen=True):
@@ -72,10 +80,10 @@ def memory_bytes(host: Host, proc_root: str = "/proc") -> int:
 
 
 def refused(options: NodeOptions) -> tuple[Fault, ...]:
-    """Annotations of the node that cannot be read; each counts as absent."""
+    """Annotations of the node that cannot be read."""
     return tuple(
         Fault(f"node {options.name}", f"{refusal.key} {refusal.path}".strip(), refusal.message)
-        for refusal in parse_node(options.annotations).refused
+        for refusal in options.told.refused
     )
 
 
@@ -88,7 +96,7 @@ def node_of(
     hardware: Hardware = NO_HARDWARE,
 ) -> Node:
     """``Node`` put together. Its capacity is that of the online CPUs."""
-    told = parse_node(options.annotations)
+    told = options.told
     reservation = told.reservation or NodeReservation()
     exclusive, system_pool = _system_cpus(options, told)
     policy = told.cpu_manager_policy
@@ -97,6 +105,7 @@ def node_of(
         topology=topology,
         capacity_milli=1000 * len(topology.cpus),
         memory_bytes=memory_total_bytes,
+        page_bytes=PAGE_BYTES,
         kubelet_reserved_milli=options.kubelet_reserved_milli,
         annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
         reserved_cpus=options.reserved_cpus or _reserved_cpus(reservation, topology),
@@ -118,7 +127,20 @@ def node_of(
         **hardware.resctrl._asdict(),
         cpu_vendor=hardware.cpu_vendor,
         blocks=hardware.blocks,
+        unread_annotations=told.unread - _said_otherwise(options),
     )
+
+
+def _said_otherwise(options: NodeOptions) -> set[str]:
+    """Annotations that do not matter, because the configuration says the same thing itself."""
+    found = set()
+    if options.reserved_cpus:
+        found.add(keys.NODE_RESERVATION.name)
+    if options.system_qos_cpus:
+        found.add(keys.SYSTEM_QOS_RESOURCE.name)
+    if options.kubelet_static_policy:
+        found.add(keys.CPU_MANAGER_POLICY.name)
+    return found
 
 
 def _system_cpus(options: NodeOptions, told: NodeKeys) -> tuple[CPUSet, CPUSet]:

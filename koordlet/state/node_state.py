@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -11,7 +12,7 @@ import structlog
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Application, Fault, Pod
 from koordlet.state.known import told_again
-from koordlet.state.labels import read_labels
+from koordlet.state.labels import bounded, read_labels
 from koordlet.state.merge import container_key, containers_of, merge_pod
 from koordlet.state.source import Source
 
@@ -19,16 +20,26 @@ log = structlog.get_logger()
 
 _Known = tuple[tuple[str, PodFacts], ...]
 
+LABELS_AWAITED_S = 10.0
+"""So long a pod may be known by its cgroup alone; then its kube class decides."""
+
 
 class NodeState:
-    """Pods merged by uid, containers by id, from ``sources`` in rank order (first wins).
+    """Pods merged by uid, containers by id, from ``sources`` in rank order (first wins). One that
+    is added later is started by whoever adds it.
 
     Merging happens when somebody asks after a change; a pod about which nothing changed keeps
     its object, so readers can compare by identity.
     """
 
-    def __init__(self, sources: Sequence[Source], on_change: Callable[[], None]) -> None:
-        self._sources = tuple(sources)
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        on_change: Callable[[], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self.sources = tuple(sources)
         self._on_change = on_change
         self._seen: tuple[tuple[PodFacts, ...], ...] = ()
         self._merged: dict[str, tuple[_Known, Pod | None]] = {}
@@ -36,41 +47,49 @@ class NodeState:
         self._applications: tuple[Application, ...] = ()
         self._application_lists: tuple[tuple[Application, ...], ...] = ()
         self._shadowed: tuple[Fault, ...] = ()
+        self._unlabelled: dict[str, float] = {}
+        """Uid of each pod whose labels nobody has told -> since when."""
+        self._waited_in_vain: set[str] = set()
+        self.awaiting: tuple[Pod, ...] = ()
+        """Those of ``pods`` whose labels are awaited."""
         self.faults_total = 0
         """Refused labels and annotations since the start, each once while it stands."""
 
     def start(self) -> None:
-        for source in self._sources:
+        for source in self.sources:
             source.start(self._on_change)
 
     def stop(self) -> None:
-        for source in self._sources:
+        for source in self.sources:
             source.stop()
 
     def rescan(self) -> None:
-        for source in self._sources:
+        for source in self.sources:
             source.rescan()
 
     @property
     def synced(self) -> bool:
-        return all(source.synced for source in self._sources)
+        return all(source.synced for source in self.sources)
 
     def pods(self) -> tuple[Pod, ...]:
         """Sorted by uid. A pod appears once some source knows its cgroup and kube class."""
-        seen = tuple(source.pods() for source in self._sources)
+        seen = tuple(source.pods() for source in self.sources)
         if len(seen) != len(self._seen) or any(
             new is not old for new, old in zip(seen, self._seen, strict=True)
         ):
             self._merge_pods(seen)
             self._seen = seen
+        if self._unlabelled or self.awaiting:
+            self._wait_for_labels()
         return self._pods
 
     def asked(self, origin: str, facts: PodFacts) -> Pod | None:
         """The pod that the source ``origin`` asks about, with what all of them know. ``facts``
         are of now, and count also while its cgroup is not there. None: nobody knows its cgroup.
         """
+        facts = bounded(facts)
         known = []
-        for source in self._sources:
+        for source in self.sources:
             told = next((pod for pod in source.pods() if pod.uid == facts.uid), None)
             if source.name == origin:
                 told = _asked(told, facts)
@@ -82,7 +101,7 @@ class NodeState:
 
     def applications(self) -> tuple[Application, ...]:
         """By name; of two with the same name the source of the higher rank wins."""
-        lists = tuple(source.applications() for source in self._sources)
+        lists = tuple(source.applications() for source in self.sources)
         if len(lists) != len(self._application_lists) or any(
             new is not old for new, old in zip(lists, self._application_lists, strict=True)
         ):
@@ -94,14 +113,15 @@ class NodeState:
         """Everything refused that still stands: of the sources, the applications, the pods."""
         self.applications()
         return (
-            *(fault for source in self._sources for fault in source.faults()),
+            *(fault for source in self.sources for fault in source.faults()),
             *self._shadowed,
             *(fault for pod in self.pods() for fault in pod.faults),
+            *map(_never_labelled, (p for p in self._pods if p.uid in self._waited_in_vain)),
         )
 
     def _merge_pods(self, seen: tuple[tuple[PodFacts, ...], ...]) -> None:
         known: dict[str, list[tuple[str, PodFacts]]] = {}
-        for source, pods in zip(self._sources, seen, strict=True):
+        for source, pods in zip(self.sources, seen, strict=True):
             for facts in pods:
                 known.setdefault(facts.uid, []).append((source.name, facts))
         merged: dict[str, tuple[_Known, Pod | None]] = {}
@@ -118,12 +138,43 @@ class NodeState:
                 self._count_new_faults(pod, before)
         self._merged = merged
         self._pods = tuple(pod for _, pod in merged.values() if pod is not None)
+        now = self._clock()
+        self._unlabelled = {
+            pod.uid: self._unlabelled.get(pod.uid, now)
+            for pod in self._pods
+            if pod.origins.keys().isdisjoint(_TOLD_OF_LABELS)
+        }
+        self._waited_in_vain &= self._unlabelled.keys()
+
+    def _wait_for_labels(self) -> None:
+        """Marks those pods that a source is about to tell more of."""
+        told = any(source.tells_labels for source in self.sources)
+        since = self._clock() - LABELS_AWAITED_S
+        changed = in_vain = False
+        for uid, seen in self._unlabelled.items():
+            known, pod = self._merged[uid]
+            awaits = told and seen > since
+            if pod is None:
+                continue
+            if told and not awaits and uid not in self._waited_in_vain:
+                self._waited_in_vain.add(uid)
+                in_vain = True
+                log.warning("pod without labels", pod=uid, cgroup=pod.cgroup, qos=pod.qos)
+            if pod.awaits_labels == awaits:
+                continue
+            self._merged[uid] = known, msgspec.structs.replace(pod, awaits_labels=awaits)
+            changed = True
+        if changed:
+            self._pods = tuple(pod for _, pod in self._merged.values() if pod is not None)
+        self.awaiting = tuple(pod for pod in self._pods if pod.awaits_labels)
+        if in_vain:
+            self._on_change()
 
     def _count_new_faults(self, pod: Pod, before: tuple[Fault, ...]) -> None:
+        known = set(before)
         for fault in pod.faults:
-            if fault not in before:
+            if fault not in known:
                 self.faults_total += 1
-                log.warning("pod field refused", pod=pod.uid, path=fault.path, reason=fault.message)
 
     def _merge_applications(self, lists: tuple[tuple[Application, ...], ...]) -> None:
         merged: dict[str, Application] = {}
@@ -142,6 +193,17 @@ class NodeState:
                     )
         self._applications = tuple(merged[name] for name in sorted(merged))
         self._shadowed = tuple(shadowed)
+
+
+_TOLD_OF_LABELS = ("labels", "annotations")
+
+
+def _never_labelled(pod: Pod) -> Fault:
+    text = (
+        f"no source has told them for {LABELS_AWAITED_S:g} s: the pod is managed by its kube "
+        f"class, as {pod.qos}. Look at the container runtime (sources.cri, nri)"
+    )
+    return Fault(pod.title, "labels", text)
 
 
 def _asked(old: PodFacts | None, facts: PodFacts) -> PodFacts:

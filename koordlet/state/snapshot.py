@@ -91,7 +91,7 @@ class KernelView:
         self._originals = originals
         self._ours = ours
         self._values: dict[tuple[str, Resource], Value | None] = {}
-        self._children: dict[str, tuple[str, ...]] = {}
+        self._children: dict[tuple[str, Resource | None], tuple[str, ...]] = {}
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         key = (cgroup, resource)
@@ -111,13 +111,14 @@ class KernelView:
         value = self.value(cgroup, resource)
         return value is not None and self._ours(cgroup, resource, value)
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
-        if cgroup not in self._children:
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        key = cgroup, of
+        if key not in self._children:
             try:
-                self._children[cgroup] = self._knobs.children(cgroup)
-            except OSError:
-                self._children[cgroup] = ()
-        return self._children[cgroup]
+                self._children[key] = self._knobs.children(cgroup, of)
+            except (OSError, Unsupported):
+                self._children[key] = ()
+        return self._children[key]
 
 
 def take(

@@ -27,6 +27,11 @@ class Source(Protocol):
         """True once everything was listed at least once."""
         ...
 
+    @property
+    def tells_labels(self) -> bool:
+        """Whether it tells the labels of pods, if not yet of every pod."""
+        ...
+
     def start(self, on_change: Callable[[], None]) -> None:
         """List, then watch. ``on_change`` is called after each change of what is known."""
         ...

@@ -12,6 +12,7 @@ from koordlet.decision.snapshot import Application, Fault
 from koordlet.kernel.host import Host
 from koordlet.kernel.layout import Layout
 from koordlet.state.known import Known, told_again
+from koordlet.state.labels import bounded
 from koordlet.state.merge import bare_id, container_key
 from koordlet.state.told_file import ToldFile
 
@@ -27,7 +28,8 @@ class ToldSource:
     no id yet stays under its name until one with that name has.
 
     ``awaited_s``: a complete list is expected (``replace``), and the source is not synced before
-    it came or this time after the start has passed. ``file`` keeps what is told over a restart.
+    it came or this time after the start has passed. ``lists``: whether one ever comes. ``file``
+    keeps what is told over a restart.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class ToldSource:
         layout: Layout,
         *,
         awaited_s: float = 0.0,
+        lists: bool = True,
         file: ToldFile[PodFacts] | None = None,
     ) -> None:
         self.name = name
@@ -45,6 +48,7 @@ class ToldSource:
         self._known = Known(name, host, layout, on_move=self._settle, on_change=self._tell)
         self._on_change: Callable[[], None] = _nobody
         self._awaited_s = awaited_s
+        self._lists = lists
         self._started_s = host.monotonic()
         self._replaced = False
         self._told_s: dict[str, float] = {}
@@ -53,6 +57,11 @@ class ToldSource:
     @property
     def synced(self) -> bool:
         return self._replaced or self._host.monotonic() - self._started_s >= self._awaited_s
+
+    @property
+    def tells_labels(self) -> bool:
+        """Of a source that lists everything: once it has, or is about to."""
+        return not self._lists or self._replaced or not self.synced
 
     def start(self, on_change: Callable[[], None]) -> None:
         self._on_change = on_change
@@ -79,10 +88,9 @@ class ToldSource:
         return ()
 
     def faults(self) -> tuple[Fault, ...]:
-        if self._file is None or not self._file.error:
-            return self._known.faults()
-        fault = Fault(f"source {self.name}", "", self._file.error)
-        return (fault, *self._known.faults())
+        wrong = (self._file.error, self._file.damage) if self._file is not None else ()
+        found = (Fault(f"source {self.name}", "", each) for each in wrong if each)
+        return (*found, *self._known.faults())
 
     def upsert(self, pod: PodFacts) -> PodFacts:
         """What ``pod`` leaves open stays as told before; so do containers it does not list.
@@ -124,6 +132,7 @@ class ToldSource:
             self._settle({pod_uid})
 
     def _upsert(self, pod: PodFacts) -> PodFacts:
+        pod = bounded(pod)
         now_s = self._host.monotonic()
         old = self._known.get(pod.uid)
         containers = {container_key(c): c for c in old.containers} if old is not None else {}

@@ -1,18 +1,21 @@
 """Where systemd keeps a unit, found by the name of its directory: no D-Bus (``systemd.slice(5)``).
 
-A slice's place follows from its name. Services and scopes are directly in some slice, or in the
-slices of a user's service manager.
+A slice's place follows from its name. Services and scopes are directly in some slice. Only units of
+the system's manager count: a user's manager, or a container, may have a unit of the same name, and
+whoever owns that subtree chooses its names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from koordlet.kernel.host import Host
+from koordlet.kernel.kubepods import is_root_name
 from koordlet.kernel.layout import Layout
 
-_USER_MANAGER = "user@"
-_MAX_DEPTH = 8
+MAX_SLICES = 1000
+_USERS = "user.slice"
 _SUFFIXES = (".slice", ".service", ".scope", ".socket", ".mount", ".swap")
 
 
@@ -41,21 +44,22 @@ def unit_root(host: Host, layout: Layout, cgroup_root: str = "/sys/fs/cgroup") -
     return named if layout.v1 and host.exists(named) else layout.reference_root
 
 
+def is_searched(cgroup: str) -> bool:
+    """Whether it is a slice in which units of the system's manager may be: it stands where its name
+    says, and belongs neither to users nor to kubelet."""
+    name = cgroup.rpartition("/")[2]
+    is_slice = name.endswith(".slice") and slice_path(name) == cgroup
+    return is_slice and cgroup != _USERS and not is_root_name(name)
+
+
 def slices(host: Host, root: str) -> Iterator[str]:
-    """Cgroups in which units may be, the root first."""
-    level = [""]
-    for _ in range(_MAX_DEPTH):
-        deeper = []
-        for cgroup in level:
-            yield cgroup
-            try:
-                names = host.subdirs(f"{root}/{cgroup}" if cgroup else root)
-            except OSError:
-                continue  # gone while we look
-            deeper += [
-                f"{cgroup}/{name}" if cgroup else name
-                for name in names
-                if (name.endswith(".slice") and not name.startswith("kubepods"))
-                or name.startswith(_USER_MANAGER)
-            ]
-        level = deeper
+    """Cgroups in which units may be, the root first; at most ``MAX_SLICES`` below it."""
+    found = [""]
+    for cgroup in found:
+        yield cgroup
+        try:
+            names = host.subdirs(f"{root}/{cgroup}" if cgroup else root)
+        except OSError:
+            continue  # gone while we look
+        below = (f"{cgroup}/{name}" if cgroup else name for name in names)
+        found += islice(filter(is_searched, below), MAX_SLICES + 1 - len(found))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Fault
 from koordlet.kernel.host import DirectoryWatch, Host
 
@@ -60,7 +61,7 @@ class Watching:
         return (
             Fault(
                 f"source {self._source}",
-                directory + more,
+                shown(directory) + more,
                 f"cannot be watched: {why}; changes there are seen by the rescan alone. Raise "
                 "fs.inotify.max_user_watches and max_user_instances",
             ),

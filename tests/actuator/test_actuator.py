@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 from koordlet_fakefs.topology import shape
 
-from koordlet.actuator import journal as journals
 from koordlet.actuator.actuator import GRACE_S, Actuator
 from koordlet.actuator.journal import Contents, load
-from koordlet.decision.plan import Plan, Result, Setting
+from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
-from tests.actuator.test_journal import FullDisk
-from tests.actuator.world import BOOT, WHY, World, fake, plan, setting
+from tests.actuator.world import BOOT, WHY, World, fake, plan, setting, unplug
 
 QUOTA, BURST, SHARES = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US, Resource.CPU_SHARES
 IDLE, CPUS, LIMIT = Resource.CPU_IDLE, Resource.CPUSET_CPUS, Resource.MEMORY_LIMIT
@@ -207,6 +205,19 @@ def test_a_group_that_was_idle_before_is_idle_again(world: World) -> None:
     assert not load(world.journal_path, BOOT).entries
 
 
+def test_a_group_made_anew_under_a_lock_has_its_own_shares(world: World) -> None:
+    world.want("hook", ("be/pod/box", IDLE, 1))
+    world.host.remove_cgroup("be/pod/box")
+    world.host.make_cgroup("be/pod/box")
+    world.cgroups.write("be/pod/box", SHARES, 77)
+    fresh = world.cgroups.read_raw("be/pod/box", SHARES)
+    for _ in range(2):
+        world.want("hook", ("be/pod/box", IDLE, 1))
+    assert world.value("be/pod/box", IDLE) == 1
+    assert world.restore().ok
+    assert world.cgroups.read_raw("be/pod/box", SHARES) == fresh
+
+
 def test_a_vanished_cgroup_is_forgotten(world: World) -> None:
     world.want("be", ("be/pod/box", QUOTA, 50_000))
     for root in world.cgroups.directories("be/pod/box"):
@@ -242,60 +253,6 @@ def test_the_journal_of_a_group_made_anew_is_not_applied_to_it(world: World) -> 
 
 
 TREE = ("be", "be/pod", "be/pod/box")
-
-
-def inheriting(cgroup: str, cpus: str) -> Plan:
-    """All of ``TREE``, and ``cgroup`` that was made below it."""
-    settings = [setting(each, CPUS, cpus) for each in TREE]
-    return Plan("be", (*settings, Setting(cgroup, CPUS, cpus, WHY, inherits=True)))
-
-
-@pytest.mark.parametrize("killed", [False, True])
-@pytest.mark.parametrize("grows", [False, True])
-def test_a_group_made_below_a_narrow_one_gets_what_that_gets_back(
-    world: World, killed: bool, grows: bool
-) -> None:
-    wide = world.value("be", CPUS)
-    world.apply(plan("be", *((each, CPUS, "0") for each in TREE)))
-    world.host.make_cgroup("be/new/box")  # v1: with the list of its parent
-    v1 = world.cgroups.layout.kind != "v2"
-    assert world.value("be/new", CPUS) == ("0" if v1 else "")
-    for cpus in ("0", "0-1") if grows else ("0",):
-        world.apply(inheriting("be/new", cpus))
-    if killed:
-        assert world.restore().ok
-    else:
-        world.apply(Plan("be"))
-    assert world.value("be/new", CPUS) == wide
-    assert not load(world.journal_path, BOOT).entries
-
-
-def test_there_is_nothing_to_inherit_from_what_is_not_ours(world: World) -> None:
-    world.cgroups.write("be/pod/box", CPUS, "1")
-    world.apply(Plan("be", (Setting("be/pod/box", CPUS, "0", WHY, inherits=True),)))
-    assert world.restore().ok and world.value("be/pod/box", CPUS) == "1"
-
-
-@pytest.mark.parametrize("world", ["hybrid"], indirect=True)
-def test_what_is_inherited_is_journaled_when_the_disk_permits(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    world.apply(plan("be", *((each, CPUS, "0") for each in TREE)))
-    world.host.make_cgroup("be/new")
-    with monkeypatch.context() as patch:
-        patch.setattr(journals.os, "pwrite", FullDisk(world.journal_path, room=0))
-        world.apply(inheriting("be/new", "0"))
-        assert ("be/new", CPUS) not in world.journal.entries
-    world.apply(inheriting("be/new", "0"))
-    assert ("be/new", CPUS) in world.journal.entries
-
-
-def unplug(world: World, cpu: int) -> None:
-    """What the kernel does to v1 cpusets when a CPU goes."""
-    for hierarchy in world.host.machine.hierarchies:
-        for group in hierarchy.root.subtree():
-            if group.cpuset is not None:
-                group.cpuset.cpus -= {cpu}
 
 
 def test_a_cpu_that_is_unplugged_is_no_second_writer_and_not_put_back(tmp_path: Path) -> None:
@@ -408,9 +365,14 @@ def test_a_read_error_is_an_outcome_not_a_crash(world: World) -> None:
     assert Result.REFUSED in world.want("be", ("be", QUOTA, 50_000), ("be", SHARES, 2))
 
 
-def test_names_that_are_no_utf8_are_refused(world: World) -> None:
+def test_names_that_are_no_utf8_are_written_and_put_back(world: World) -> None:
+    world.host.make_cgroup("be\udcff")
     outcomes = world.apply(Plan("be", (setting("be\udcff", QUOTA, 5000),)))
-    assert [o.result for o in outcomes] == [Result.REFUSED]
+    assert [o.result for o in outcomes] == [W]
+    assert world.restore().ok and world.value("be\udcff", QUOTA) == UNLIMITED
+    world.start()
+    outcomes = world.apply(Plan("be", (setting("be\ud800", QUOTA, 5000),)))
+    assert [o.result for o in outcomes] == [Result.REFUSED]  # no bytes are called so
 
 
 def test_nothing_is_kept_of_a_cgroup_that_is_gone(world: World) -> None:

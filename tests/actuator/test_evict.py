@@ -16,11 +16,13 @@ from koordlet.actuator import evict
 from koordlet.actuator.evict import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict_journal import Begun
 from koordlet.actuator.evict_ways import NO_CLUSTER, EvictionApi, Progress, Terminate
+from koordlet.actuator.restore import Status, restore
 from koordlet.decision.plan import Eviction, Victim, VictimKind
 from koordlet.decision.snapshot import Application, Pod, Snapshot, Wake
 from koordlet.decision.why import Why
 from koordlet.kernel import kill
 from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.layout import detect
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from tests.qos.build import Kernel, Metrics, bare, node
@@ -63,6 +65,7 @@ class World:
             Application("shop", "shop", QoSClass.LS),
         )
         self.node = node(4)
+        self.objection: str | None = ""
         self.ways = ways or (Terminate(self.host, self.cgroups),)
         self.restart()
 
@@ -74,6 +77,7 @@ class World:
             path=str(self.directory / "evictions"),
             boot_id="boot",
             heard=self.heard.append,
+            objection=lambda begun: self.objection,
         )
 
     def snapshot(self) -> Snapshot:
@@ -218,6 +222,73 @@ def test_after_a_crash_it_goes_on(world: World) -> None:
     assert not world.evictor.busy
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize("later_s", [0.5, GRACE_S + 0.02])
+def test_it_is_given_up_as_soon_as_it_may_not_be(
+    world: World, restarted: bool, later_s: float
+) -> None:
+    """In its grace, and when it is about to be killed."""
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.run(later_s - 0.05)
+    world.objection = "evict is never"
+    if restarted:
+        world.restart()
+        world.evictor.resume()
+    alive = world.alive()
+    world.run(20)
+    assert world.alive() == alive
+    assert world.results == [EvictResult.BEGUN, EvictResult.FAILED]
+    assert "given up: evict is never" in world.heard[-1].text
+    world.restart()
+    world.evictor.resume()
+    assert not world.evictor.busy
+
+
+def test_after_a_restart_it_waits_until_it_is_known_to_be_right(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.restart()
+    world.objection = None
+    world.evictor.resume()
+    world.run(GRACE_S + 5)
+    assert world.alive() == [True] * 3 and len(world.evictor.terminating()) == 1
+    world.objection = ""
+    world.run(0.1)
+    world.objection = None  # it was known once: a source that is away for a moment holds up nobody
+    world.run(GRACE_S + 1)
+    assert world.alive() == [False] * 3
+
+
+def test_after_a_restart_it_does_not_wait_for_ever(world: World) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.restart()
+    world.objection = None
+    world.evictor.resume()
+    world.run(GRACE_S + evict.MARGIN_S + evict.KILL_S + 1)
+    assert not world.evictor.busy and all(world.alive())
+    assert "could not be told in time" in world.heard[-1].text
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_clock_that_jumps_changes_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, hours: float
+) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.run(1)
+    right = world.host.time
+    monkeypatch.setattr(world.host, "time", lambda: right() + 3600 * hours)
+    world.restart()
+    world.evictor.resume()
+    (found,) = world.evictor.terminating().values()
+    assert found.since == pytest.approx(world.host.monotonic() - 1, abs=0.01)
+    world.run(GRACE_S + 1)
+    assert world.alive() == [False] * 3
+    assert 0 < world.heard[-1].took_s < 5
+
+
 def test_after_a_long_time_it_is_left_to_a_new_decision(world: World) -> None:
     """Whoever has begun is gone since an hour; what was the matter then may be over."""
     world.host.deaf |= {process.pid for process in world.members}
@@ -332,6 +403,121 @@ def test_nobody_is_asked_to_stop_what_is_guarded(
     world.run(1)
     assert not asked.progress and world.results == [EvictResult.FAILED]
     assert "refused: process 9 is kubelet" in world.heard[-1].text
+
+
+@pytest.mark.parametrize("hidden", ["*/cgroup.procs", "/sys/fs/cgroup/*"])
+def test_one_that_is_out_of_sight_has_not_ended(world: World, hidden: str) -> None:
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.run(0.2)
+    world.host.faults.hide(hidden)
+    world.run(0.2)
+    assert world.results == [EvictResult.BEGUN, EvictResult.FAILED]
+    assert "No such file" in world.heard[-1].text and not world.evictor.ended()
+    assert world.alive() == [True] * 3
+
+
+class CrashError(BaseException):
+    """Nothing in the daemon may survive it."""
+
+
+def freezer(world: World, cgroup: str = POD) -> str:
+    return world.host.look(f"/sys/fs/cgroup/freezer/{cgroup}/freezer.state").strip()
+
+
+def crash_while_frozen(world: World) -> None:
+    """As kill -9 between the freezer and the signals: nobody lets it go on the way out."""
+
+    def crash() -> None:
+        raise CrashError
+
+    path = f"/sys/fs/cgroup/freezer/{POD}/freezer.state"
+    world.host.faults.before("kill(9)", crash, op="signal")
+    world.host.faults.before(path, crash, op="write", after=1)
+    with pytest.raises(CrashError):
+        world.run(GRACE_S + 1)
+    assert freezer(world) == "FROZEN"
+    world.host.faults.clear()
+    world.restart()
+
+
+@pytest.mark.parametrize("how", ["goes on", "given up", "too late", "offline"])
+def test_one_that_was_frozen_to_be_killed_is_let_go_after_a_crash(tmp_path: Path, how: str) -> None:
+    world = World(tmp_path, "v1")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    crash_while_frozen(world)
+    if how == "offline":
+        knobs = Knobs(world.host, world.cgroups)
+        at = {"boot_id": "boot", "now": 0.0, "time": 0.0}
+        dry = restore(knobs, str(tmp_path / "journal"), **at, dry_run=True)
+        assert [item.status for item in dry.items] == [Status.WOULD_RESTORE]
+        assert freezer(world) == "FROZEN"
+        report = restore(knobs, str(tmp_path / "journal"), **at)
+        assert [item.status for item in report.items] == [Status.RESTORED] and report.ok
+        assert restore(knobs, str(tmp_path / "journal"), **at).items == ()
+    else:
+        world.objection = "evict is never" if how == "given up" else ""
+        world.host.advance(1000.0 if how == "too late" else 0.1)
+        world.evictor.resume()
+        world.run(3)
+        assert world.alive() == [how != "goes on"] * 3
+    assert freezer(world) == "THAWED"
+
+
+def test_one_that_cannot_be_let_go_is_let_go_later(tmp_path: Path) -> None:
+    world = World(tmp_path, "v1")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    world.run(GRACE_S - 0.1)
+    path = f"/sys/fs/cgroup/freezer/{POD}/freezer.state"
+    world.host.faults.add(path, op="write", errno=errno.EIO, times=3, after=1)
+    world.run(0.15)
+    assert world.results[-1] is EvictResult.FAILED and freezer(world) == "FROZEN"
+    world.restart()
+    world.evictor.resume()
+    world.run(1)
+    assert freezer(world) == "THAWED"
+
+
+def test_what_cannot_be_noted_is_killed_without_the_freezer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, "v1")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("koordlet.actuator.evict_journal.save", full)
+    world.run(GRACE_S + 1)
+    assert world.alive() == [False] * 3
+    assert not [path for path, _ in world.host.written if path.endswith("freezer.state")]
+
+
+def test_what_somebody_else_has_frozen_is_not_noted(tmp_path: Path) -> None:
+    world = World(tmp_path, "v1")
+    world.host.write(f"/sys/fs/cgroup/freezer/{POD}/freezer.state", b"FROZEN")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    crash_while_frozen(world)
+    world.objection = "evict is never"
+    world.evictor.resume()
+    world.run(1)
+    assert freezer(world) == "FROZEN"
+
+
+def test_what_is_made_in_its_place_is_not_killed(world: World) -> None:
+    """As systemd does it that starts a unit again."""
+    world.host.deaf |= {process.pid for process in world.job}
+    world.take("job")
+    world.run(0.5)
+    world.host.remove_cgroup("job")
+    world.host.make_cgroup("job")
+    again = world.host.spawn("job")
+    world.run(GRACE_S + 5)
+    assert again.alive and world.results == [EvictResult.BEGUN, EvictResult.EVICTED]
 
 
 def test_one_of_whom_nothing_runs_is_no_eviction(world: World) -> None:

@@ -8,10 +8,14 @@ from pathlib import Path
 import pytest
 from koordlet_fakefs import shape
 
+from koordlet.actuator import heirs
+from koordlet.actuator import journal as journals
+from koordlet.actuator.journal import Intent, load
 from koordlet.actuator.restore import Status
-from koordlet.decision.plan import Result
-from koordlet.decision.resource import Resource
-from tests.actuator.world import World, fake, plan
+from koordlet.decision.plan import Plan, Result
+from koordlet.decision.resource import Resource, Value
+from tests.actuator.test_journal import FullDisk
+from tests.actuator.world import BOOT, World, fake, plan, unplug
 
 CPUS = Resource.CPUSET_CPUS
 LISTS = ("be", "be/pod", "be/pod/c")
@@ -67,6 +71,35 @@ def test_a_list_from_before_stays_although_it_reads_the_same(tmp_path: Path) -> 
     assert [world.value(each, CPUS) for each in LISTS] == ["0-3", "1", "1"]
 
 
+@pytest.mark.parametrize("offline", [False, True])
+def test_what_is_below_a_copy_is_one_as_well(world: World, offline: bool) -> None:
+    """Also where only the upper one was seen before everything goes back."""
+    world.want("a", ("be", CPUS, "0-1"), ("be/pod", CPUS, "0-1"))
+    assert ("be/pod", CPUS) in world.journal.entries
+    if not offline:
+        world.want("a", *((each, CPUS, "0-1") for each in LISTS))
+        assert ("be/pod/c", CPUS) in world.journal.entries
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_a_copy_whose_first_write_is_refused_stays_in_the_journal(world: World) -> None:
+    world.host.faults.add(world.path("be/pod", CPUS), op="write", errno=errno.EPERM, times=None)
+    world.want("a", ("be", CPUS, "0-1"), ("be/pod", CPUS, "0"))
+    assert ("be/pod", CPUS) in world.journal.entries
+    world.host.faults.clear()
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_an_original_whose_intent_a_kill_tore_off_hides_no_copy(world: World) -> None:
+    world.want("a", ("be", CPUS, "0-1"), ("be/pod", CPUS, "0-1"))
+    intents = [Intent("be/pod", CPUS, (), "a")]
+    world.journal.intend(intents)
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
 def test_a_container_made_anew_goes_back(world: World) -> None:
     world.apply(plan("a"))
     world.want("a", *((each, CPUS, "0") for each in LISTS))
@@ -75,6 +108,102 @@ def test_a_container_made_anew_goes_back(world: World) -> None:
     assert world.value("be/pod/c", CPUS) == "0"
     world.restore()
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+@pytest.mark.parametrize("restarts", [0, 2])
+@pytest.mark.parametrize("offline", [False, True])
+def test_one_of_its_own_from_before_stays_its_own_over_restarts(
+    tmp_path: Path, restarts: int, offline: bool
+) -> None:
+    """The parent is squeezed to what the child has anyway."""
+    world = World(fake("v1", topology=shape(cores_per_l3=4)), str(tmp_path))
+    world.host.make_cgroup("be/pod/c")
+    for cgroup in ("be/pod/c", "be/pod"):
+        world.host.write(world.path(cgroup, CPUS), b"0-1")
+    squeezed = tuple((each, CPUS, "0-1") for each in LISTS)
+    world.want("a", *squeezed)
+    for _ in range(restarts):
+        world.start()
+        for _ in range(3):
+            world.want("a", *squeezed)
+    if offline:
+        assert world.restore().ok
+    else:
+        world.apply(Plan("a"))
+    assert [world.value(each, CPUS) for each in LISTS] == ["0-3", "0-1", "0-1"]
+    assert not load(world.journal_path, BOOT).entries
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "v2"])
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_group_made_below_a_narrow_one_gets_what_that_gets_back(
+    tmp_path: Path, layout: str, killed: bool, grows: bool
+) -> None:
+    world = World(fake(layout), str(tmp_path))
+    world.host.make_cgroup("be/pod/c")
+    wide = world.value("be", CPUS)
+    world.want("a", *((each, CPUS, "0") for each in LISTS))
+    world.host.make_cgroup("be/new/c")  # v1: with the list of its parent
+    assert world.value("be/new", CPUS) == ("" if layout == "v2" else "0")
+    for cpus in ("0", "0-1") if grows else ("0",):
+        world.want("a", *((each, CPUS, cpus) for each in (*LISTS, "be/new")))
+    if killed:
+        assert world.restore().ok
+    else:
+        world.apply(Plan("a"))
+    assert world.value("be/new", CPUS) == wide
+    assert not load(world.journal_path, BOOT).entries
+
+
+def test_a_copy_of_somebody_elses_list_is_no_copy_of_ours(world: World) -> None:
+    """Pods that come while an agent holds the list of their parent have his."""
+    for cgroup, cpus in (("be/pod/c", b"1"), ("be/pod", b"1"), ("be", b"1")):
+        world.host.write(world.path(cgroup, CPUS), cpus)
+    world.host.make_cgroup("be/new")
+    world.want("a", *((each, CPUS, "0-1") for each in (*LISTS, "be/new")))
+    world.host.remove_cgroup("be/pod")
+    assert world.restore().ok
+    assert [world.value(each, CPUS) for each in ("be", "be/new")] == ["1", "1"]
+
+
+def test_a_copy_that_was_not_seen_before_its_parent_grew_goes_back_too(world: World) -> None:
+    world.want("a", ("be", CPUS, "0-2"))
+    assert world.value("be/pod", CPUS) == "0-1"
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_copies_go_back_where_somebody_else_has_put_their_parent_back(world: World) -> None:
+    world.host.write(world.path("be", CPUS), b"0-3")
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_copies_from_which_a_cpu_was_unplugged_go_back(world: World) -> None:
+    unplug(world, 1)
+    world.host.make_cgroup("be/late")
+    assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", "be/late", *LISTS)}) == 1
+
+
+def test_a_list_that_is_not_ours_above_gives_nothing(world: World) -> None:
+    world.apply(plan("a"))
+    world.cgroups.write("be/pod/c", CPUS, "1")
+    world.want("a", ("be/pod/c", CPUS, "0"))
+    assert world.restore().ok and world.value("be/pod/c", CPUS) == "1"
+
+
+def test_what_is_inherited_is_journaled_when_the_disk_permits(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wants = (("be", CPUS, "0-1"), ("be/pod", CPUS, "0-1"))
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "pwrite", FullDisk(world.journal_path, room=0))
+        world.want("a", *wants)
+        assert ("be/pod", CPUS) not in world.journal.entries
+    world.want("a", *wants)
+    assert ("be/pod", CPUS) in world.journal.entries
 
 
 def test_what_cannot_be_journaled_waits_with_its_parent(
@@ -91,3 +220,50 @@ def test_what_cannot_be_journaled_waits_with_its_parent(
         assert world.value("be", CPUS) == "0-1"
     world.apply()
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def crowd(world: World, count: int, copies: int) -> None:
+    """Younger than the list of ``be``; the last ones have a copy of it."""
+    for n in range(count):
+        world.host.make_cgroup(f"be/n{n:04d}")
+        if n < count - copies:
+            world.host.write(world.path(f"be/n{n:04d}", CPUS), b"0")
+
+
+def test_in_a_crowd_copies_are_looked_for_in_several_turns(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The list waits for them; what comes meanwhile is found too."""
+    monkeypatch.setattr(heirs, "LOOKS", 50)
+    crowd(world, 120, 5)
+    reads: list[str] = []
+    real = world.knobs.read
+
+    def read(cgroup: str, resource: Resource) -> Value:
+        if cgroup.startswith("be/n"):
+            reads.append(cgroup)
+        return real(cgroup, resource)
+
+    monkeypatch.setattr(world.knobs, "read", read)
+    (told,) = [each for each in world.apply(plan("a")) if each.cgroup == "be"]
+    assert told.result is Result.REFUSED and "71 cgroups below are still" in told.text
+    assert len(reads) < 60 and world.value("be", CPUS) == "0-1"
+    world.host.make_cgroup("be/late")
+    for _ in range(5):
+        reads.clear()
+        world.apply()
+        assert len(reads) < 60
+    assert world.value("be", CPUS) == "0-3"
+    for cgroup in ("be/n0119", "be/n0115", "be/late", "be/pod", "be/pod/c"):
+        assert world.value(cgroup, CPUS) == "0-3"
+    assert world.value("be/n0114", CPUS) == "0" and not world.journal.entries
+
+
+def test_a_restore_that_cannot_wait_looks_at_all_of_a_crowd(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heirs, "LOOKS", 50)
+    crowd(world, 120, 5)
+    report = world.restore()
+    assert report.ok and len(report.items) == 8
+    assert world.value("be/n0119", CPUS) == "0-3" and world.value("be/n0114", CPUS) == "0"

@@ -39,7 +39,13 @@ _OF_MACHINE = (
     *(R.TERWAY_GLOBAL, R.TERWAY_PODS),
 )
 KEYS = [
-    *((cgroup, resource) for cgroup in CGROUPS for resource in _OF_PROCESSES),
+    *(
+        (cgroup, resource)
+        for cgroup in CGROUPS
+        for resource in _OF_PROCESSES
+        # The hook groups containers, which are never inside each other.
+        if (cgroup, resource) != ("a/b", R.CORE_SCHED_GROUP)
+    ),
     *((group, R.RESCTRL_SCHEMATA) for group in GROUPS),
     *(("", resource) for resource in _OF_MACHINE),
 ]

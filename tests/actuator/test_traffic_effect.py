@@ -21,7 +21,7 @@ from tests.kernel.traffic_net import (
     udp,
 )
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.alone]
 
 WIRE = 1442 / 1400
 """Bytes that a class counts for each byte of payload: with the heads of UDP, IPv4 and Ethernet.

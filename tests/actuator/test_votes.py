@@ -24,6 +24,7 @@ VALUES = {
     Resource.CPUSET_CPUS: ("0-1", "1-2", "3"),
     Resource.MEMORY_MIN: (1 << 19, 3 << 18, -1),
 }
+_GROUP = Resource.RESCTRL_SCHEMATA
 _Naive = dict[str, dict[Key, Claim]]
 
 wants = st.sampled_from(list(VALUES)).flatmap(
@@ -32,12 +33,16 @@ wants = st.sampled_from(list(VALUES)).flatmap(
     )
 )
 plans = st.builds(
-    lambda owner, listed, keep, keep_all, amends: msgspec.structs.replace(
-        plan(owner, *listed, keep=keep), keep_all=keep_all, amends=amends
+    lambda owner, listed, keep, below, keep_all, amends: msgspec.structs.replace(
+        plan(owner, *listed, keep=keep),
+        keep_below=tuple(below),
+        keep_all=keep_all,
+        amends=amends,
     ),
     st.sampled_from(OWNERS),
     st.lists(wants, max_size=4),
     st.lists(st.tuples(st.just("x"), st.sampled_from(list(VALUES))), max_size=1),
+    st.lists(st.sampled_from(("x", "x/y", "z")), max_size=1),
     st.booleans(),
     st.booleans(),
 )
@@ -105,6 +110,26 @@ def test_targets_and_faults(sequence: list[tuple[Plan | str | Resource | None, b
         differ = {key for key in before.keys() | expected if before.get(key) != expected.get(key)}
         assert differ <= set(changed)
         before = expected
+
+
+def test_what_is_below_a_pod_that_nobody_knows_is_kept() -> None:
+    first = plan(
+        "a",
+        *(("kube/pod1", Resource.CPU_QUOTA_US, 1000), ("kube/pod1/c", Resource.CPU_QUOTA_US, 1000)),
+        *(("kube/pod10", Resource.CPU_QUOTA_US, 1000), ("pod1-group", _GROUP, "L3:0=f")),
+    )
+    before = absorb({}, first)
+    second = msgspec.structs.replace(
+        plan("a", ("kube/pod1", Resource.CPU_QUOTA_US, 2000)), keep_below=("kube/pod1",)
+    )
+    after = absorb(before, second)
+    assert {key.cgroup: claim.active for key, claim in after.items()} == {
+        "kube/pod1": True,
+        "kube/pod1/c": False,
+        "pod1-group": False,
+    }
+    assert after[Key("kube/pod1", Resource.CPU_QUOTA_US)].setting.value == 2000
+    assert absorb(after, plan("a")) == {}
 
 
 def test_a_new_value_is_looked_at_and_an_old_one_is_not() -> None:

@@ -96,3 +96,18 @@ class World:
 
 def fake(layout: str = "hybrid", **options: object) -> FakeHost:
     return FakeHost(layout, **options)
+
+
+def unplug(world: World, cpu: int) -> None:
+    """What the kernel does to v1 cpusets when a CPU goes."""
+    for hierarchy in world.host.machine.hierarchies:
+        for group in hierarchy.root.subtree():
+            if group.cpuset is not None:
+                group.cpuset.cpus -= {cpu}
+
+
+def replug(world: World, cpu: int) -> None:
+    """And when it comes back: only the root gets it again."""
+    for hierarchy in world.host.machine.hierarchies:
+        if hierarchy.root.cpuset is not None:
+            hierarchy.root.cpuset.cpus |= {cpu}

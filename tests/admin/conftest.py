@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.admin.harness import Served, serving
+from tests.cli.conftest import utc
+
+__all__ = ["served", "utc"]
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
@@ -11,6 +11,8 @@ from koordlet.admin import model as m
 from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
+from koordlet.admin.verdict import verdict
 from koordlet.decision.snapshot import Capability
 from tests.admin.samples import (
     ACTIONS,
@@ -25,12 +27,25 @@ from tests.admin.samples import (
     WRITTEN,
 )
 
+PAUSE = PauseView(
+    scope="all",
+    since=START + 30,
+    until=START + 7230,
+    left_s=7170.0,
+    by="alice as root (pid 812)",
+    reason="disk swap",
+)
+PART = PauseView(scope="cgroup", name="demo.slice/be", since=START + 40, by="root (pid 7)")
+
 
 class FakeDaemon:
     """Implements ``admin.daemon.Daemon``. ``restored`` and ``reloaded`` count mutating calls."""
 
     def __init__(self) -> None:
         self.restored: list[bool] = []
+        self.paused: list[tuple[object, ...]] = []
+        self.resumed: list[tuple[object, ...]] = []
+        self.pause_problem = ""
         self.reloaded = 0
         self.frames = 0
         self.pod_list: tuple[m.PodView, ...] = (POD, APPLICATION)
@@ -43,7 +58,7 @@ class FakeDaemon:
     def status(self) -> m.StatusView:
         if self.crash is not None:
             raise self.crash
-        return m.StatusView(
+        found = m.StatusView(
             version="0.1.0",
             pid=4321,
             node="node-1",
@@ -149,7 +164,24 @@ class FakeDaemon:
                 ),
             ),
             problems=(m.ProblemView(part="topology", why="EIO: /sys/devices/system/cpu/online"),),
+            pauses=(PAUSE, PART),
+            armed=(
+                m.ArmedView(
+                    name="BEMemoryEvict",
+                    owner="memory-evict",
+                    does="ends best-effort pods",
+                    when="memory in use reaches 70 % of the node",
+                    by="slo.resourceUsedThresholdWithBE.enable (koordlet.toml:20)",
+                ),
+                m.ArmedView(
+                    name="application batch",
+                    does="ends it",
+                    when="BEMemoryEvict chooses it",
+                    by='evict = "stop" (koordlet.toml:9)',
+                ),
+            ),
         )
+        return msgspec.structs.replace(found, verdict=verdict(found))
 
     def pods(self) -> tuple[m.PodView, ...]:
         return self.pod_list
@@ -259,9 +291,41 @@ class FakeDaemon:
             )
         return StrategiesView(strategies=found)
 
-    def restore(self, *, dry_run: bool) -> m.RestoreView:
+    def pause(
+        self,
+        owners: Sequence[str],
+        cgroups: Sequence[str],
+        *,
+        for_s: float | None,
+        reason: str,
+        by: str,
+    ) -> PausedView:
+        if "nothing" in owners:
+            raise NotFoundError("'nothing' is no strategy and no hook")
+        self.paused.append((tuple(owners), tuple(cgroups), for_s, reason, by))
+        return PausedView(
+            pauses=(PAUSE, PART),
+            restored=self._put_back(dry_run=False),
+            follows=("cpuset.cpus of demo.slice/be/a follows demo.slice/be, which is managed",),
+            problem=self.pause_problem,
+        )
+
+    def resume(self, owners: Sequence[str], cgroups: Sequence[str], *, by: str) -> ResumedView:
+        if "nothing" in owners:
+            raise NotFoundError("nothing is not paused by itself")
+        self.resumed.append((tuple(owners), tuple(cgroups), by))
+        return ResumedView(ended=(PAUSE,), left=(PART,), problem=self.pause_problem)
+
+    def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:
         self.restored.append(dry_run)
-        value = m.RestoredView(
+        if dry_run:
+            return self._put_back(dry_run=True)
+        return msgspec.structs.replace(
+            self._put_back(dry_run=False), pause=PAUSE, problem=self.pause_problem
+        )
+
+    def _put_back(self, *, dry_run: bool) -> RestoreView:
+        value = RestoredView(
             cgroup="kubepods/besteffort",
             resource="cpuset.cpus",
             path="/sys/fs/cgroup/cpuset/kubepods/besteffort/cpuset.cpus",
@@ -269,7 +333,7 @@ class FakeDaemon:
             original="0-3",
             result="would-restore" if dry_run else "restored",
         )
-        return m.RestoreView(dry_run=dry_run, complete=self.restore_complete, values=(value,))
+        return RestoreView(dry_run=dry_run, complete=self.restore_complete, values=(value,))
 
     def config(self) -> m.ConfigView:
         return m.ConfigView(

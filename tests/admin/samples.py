@@ -74,6 +74,12 @@ POD = m.PodView(
             memory_bytes=300 * 2**20,
             throttled_ratio=0.02,
         ),
+        m.ContainerView(
+            id="containerd://77aa",
+            name="sidecar",
+            cgroup="kubepods/burstable/pod8f2c1a5e-0000-4000-8000-000000000001/77aa",
+            throttled_why="no quota",
+        ),
     ),
     origins={"qos": "cgroupfs", "name": "static"},
     faults=(Fault(subject="pod shop/web-0", path="scheduling.koordinator.sh/x", message="bad"),),
@@ -87,6 +93,7 @@ APPLICATION = m.PodView(
     kube_qos="",
     cgroup="demo.slice/be",
     present=False,
+    throttled_why="measuring",
 )
 
 CPUSET = HookRow(
@@ -120,6 +127,7 @@ ACTIONS = (
         stages=(Stage.RUN_POD_SANDBOX,),
         cri="cpu_quota",
         nri="resources.cpu.quota",
+        has="200000",
     ),
     Action(
         hook="cpu-normalization",
@@ -147,6 +155,8 @@ ACTIONS = (
         stages=(Stage.CREATE_CONTAINER,),
         cri="envs",
         nri="env",
+        has="all",
+        missed=True,
     ),
     Action(
         hook="oom-score-adj",

@@ -39,6 +39,8 @@ try:
             "status": lambda: client.status().pid,
             "reload": lambda: client.reload().ok,
             "restore": lambda: client.restore(dry_run=False).complete,
+            "pause": lambda: client.pause((), (), None, "").restored.complete,
+            "resume": lambda: bool(client.resume((), ()).ended),
             "dry-run": lambda: client.restore(dry_run=True).complete,
         }[what]())
 except DeniedError as error:
@@ -83,18 +85,21 @@ def test_group_reads_root_changes_others_stay_out(open_directory: Path) -> None:
         for primary, groups in ((gid, ""), (OUTSIDER, str(gid))):
             assert _as_user(served.path, NOBODY, primary, groups, "status") == "4321"
             assert _as_user(served.path, NOBODY, primary, groups, "dry-run") == "True"
-            for what in ("reload", "restore"):
+            for what in ("reload", "restore", "pause", "resume"):
                 answer = _as_user(served.path, NOBODY, primary, groups, what)
                 assert answer.startswith("denied:")
                 assert "sudo" in answer
         assert (served.daemon.reloaded, served.daemon.restored) == (0, [True, True])
 
+        assert (served.daemon.paused, served.daemon.resumed) == ([], [])
         outside = _as_user(served.path, NOBODY, OUTSIDER, "", "status")
         assert outside.startswith("not reachable: no permission to open")
 
         assert _as_user(served.path, 0, 0, "", "reload") == "True"
         assert _as_user(served.path, 0, 0, "", "restore") == "True"
         assert (served.daemon.reloaded, served.daemon.restored) == (1, [True, True, False])
+        assert _as_user(served.path, 0, 0, "", "pause") == "True"
+        assert _as_user(served.path, 0, 0, "", "resume") == "True"
 
 
 def test_a_wider_mode_does_not_widen_the_access(open_directory: Path) -> None:
@@ -117,4 +122,5 @@ def test_access_is_that_of_the_connecting_process(open_directory: Path) -> None:
         with peer:
             found = [access_of(peer, gid) for gid in (6, 7, 8, 9)]
         child.wait(20)
-    assert found == [Access.READ_ONLY, Access.READ_ONLY, Access.READ_ONLY, Access.NONE]
+    assert [access for access, _ in found] == [*[Access.READ_ONLY] * 3, Access.NONE]
+    assert {uid for _, uid in found} == {5}

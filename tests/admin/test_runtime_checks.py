@@ -61,13 +61,18 @@ def nri(body: str, version: int = 2) -> str:
 @pytest.mark.parametrize(
     ("config", "socket", "state", "text"),
     [
-        (nri("disable = false\ndisable_connections = false"), True, "ok", "on, /var/run/nri"),
+        (
+            nri("disable = false\ndisable_connections = false"),
+            True,
+            "ok",
+            "NRI is on, /var/run/nri",
+        ),
         (nri("disable = true"), False, "limited", "switched off"),
         (nri("disable = true"), True, "limited", "switched off"),
         (nri("disable = false\ndisable_connections = true"), True, "limited", "may not connect"),
         (nri("disable = false"), False, "limited", "but there is no"),
         (nri("disable = false\nsocket_path = '/x.sock'"), True, "limited", "no /x.sock"),
-        ("version = 2\n", False, "limited", "does not say"),
+        ("version = 2\n", False, "limited", "says nothing of NRI"),
         ("version = 2\n", True, "ok", "is there"),
         ("version = 3\n", False, "limited", "on in /etc/containerd/config.toml, but"),
         ('disabled_plugins = ["nri"]', False, "limited", "switched off"),
@@ -81,8 +86,18 @@ def test_containerd(config: str, socket: bool, state: str, text: str) -> None:
     files = {CONTAINERD: config}
     host = machine("/usr/bin/containerd", files=files, sockets=(SOCKET,) if socket else ())
     check = checked(host)[0]
-    assert check.name == "NRI: containerd, pid 100"
+    assert check.name == "container runtime: containerd, pid 100"
     assert (check.state.value, text in check.why) == (state, True), check.why
+
+
+def test_what_could_connect_and_does_not_keeps_the_proxy_necessary() -> None:
+    kubelet = f"/usr/bin/kubelet {DIRECT}"
+    host = machine("/usr/bin/containerd", kubelet, sockets=(SOCKET,))
+    states = [
+        runtime_checks(host, PROXY, no_dump, connected=connected)[-1].state.value  # type: ignore[arg-type]
+        for connected in (None, True, False)
+    ]
+    assert states == ["ok", "ok", "limited"]
 
 
 def test_what_containerd_itself_says_goes_before_its_files() -> None:
@@ -148,7 +163,7 @@ def test_real_containerd_agrees_about_the_drop_in(suite: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("files", "sockets", "state", "text"),
     [
-        ({}, (), "limited", "does not say"),
+        ({}, (), "limited", "says nothing of NRI"),
         ({}, (SOCKET,), "ok", "is there"),
         ({"/etc/crio/crio.conf": "[crio.nri]\nenable_nri = false"}, (), "limited", "off in"),
         (
@@ -177,7 +192,7 @@ def test_crio(files: dict[str, str], sockets: tuple[str, ...], state: str, text:
 
 def test_nothing_runs_here() -> None:
     assert [(c.name, c.state.value) for c in checked(machine())] == [
-        ("NRI", "ok"),
+        ("container runtime", "ok"),
         ("CRI proxy", "ok"),
     ]
 

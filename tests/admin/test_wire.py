@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin import model, runtime, strategies, wire
+from koordlet.admin import model, runtime, strategies, undo, wire
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Input, Why
@@ -24,7 +24,7 @@ from tests.admin.fake_daemon import FakeDaemon
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = [
     value
-    for module in (model, runtime, strategies)
+    for module in (model, runtime, strategies, undo)
     for value in vars(module).values()
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
@@ -77,6 +77,9 @@ def test_whole_answers_survive_the_journey() -> None:
         daemon.query("pod_cpu_usage", {}, 30.0, "avg"),
         daemon.doctor(),
         daemon.restore(dry_run=True),
+        daemon.restore(dry_run=False),
+        daemon.pause((), (), for_s=None, reason="", by=""),
+        daemon.resume((), (), by=""),
         daemon.config(),
         daemon.reload(),
         daemon.hooks("shop/web-0"),
@@ -104,7 +107,7 @@ def test_any_input_value_survives(value: int | float | str | bool | None) -> Non
 def test_a_cgroup_name_that_is_no_utf8_is_escaped() -> None:
     pod = msgspec.structs.replace(FakeDaemon().pods()[0], cgroup="kubepods/pod\udcff")
     message = wire.to_message(pb.PodView(), pod)
-    assert message.cgroup == "kubepods/pod\\udcff"
+    assert message.cgroup == "kubepods/pod\\xff"
 
 
 def test_committed_stubs_are_what_the_proto_generates(tmp_path: Path) -> None:

@@ -161,11 +161,16 @@ def test_top_without_a_terminal_prints_one_frame(served: Served) -> None:
     assert "\x1b" not in done.stdout
 
 
+@pytest.mark.parametrize("before", ["", "trap '' INT; "], ids=["default", "ignored"])
 @pytest.mark.parametrize(("key", "code"), [(b"\x03", Exit.INTERRUPTED), (b"q", Exit.OK)])
-def test_top_on_a_terminal_redraws_until_a_key(served: Served, key: bytes, code: Exit) -> None:
-    """The child gets the terminal as its own, so that Ctrl-C makes the signal."""
+def test_top_on_a_terminal_redraws_until_a_key(
+    served: Served, key: bytes, code: Exit, before: str
+) -> None:
+    """The child gets the terminal as its own, so that Ctrl-C makes the signal. In a background job
+    SIGINT is ignored at first."""
     master, slave = os.openpty()
-    command = [*KOORDLET, "top", "--interval", "0.2", "--socket", served.path]
+    top = [*KOORDLET, "top", "--interval", "0.2", "--socket", served.path]
+    command = ["sh", "-c", f'{before}exec "$@"', "sh", *top]
     with subprocess.Popen(
         ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=subprocess.PIPE
     ) as child:

@@ -18,6 +18,7 @@ from koordlet.cli.main import Exit, main
 from koordlet.cli.settings import Settings, find
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.host import Host
+from koordlet.nri.status import Phase
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.files import Files
 from tests.admin.harness import Served
@@ -133,7 +134,7 @@ def test_state_of_a_running_daemon() -> None:
         "daemon: store": "limited",
         "daemon: decision log": "ok",
         "daemon: metrics on 127.0.0.1:9316": "limited",
-        "daemon: NRI on /var/run/nri/nri.sock": "ok",
+        "NRI": "ok",
         "daemon: collector node": "ok",
         "daemon: collector numa": "limited",
         "daemon: source static": "ok",
@@ -148,10 +149,52 @@ def test_state_of_a_running_daemon() -> None:
     )
     lost = NriView(enabled=True, phase="backing-off", socket="/n.sock", last_error="EOF")
     broken = msgspec.structs.replace(broken, nri=lost)
-    (check,) = [c for c in checks.of_status(broken) if c.name == "daemon: NRI on /n.sock"]
-    assert (check.state, check.why) == (m.CheckState.LIMITED, "EOF")
+    (check,) = [c for c in checks.of_status(broken) if c.name == "NRI"]
+    assert (check.state, check.why) == (
+        m.CheckState.LIMITED,
+        "not connected (backing-off): EOF",
+    )
     (journal,) = [c for c in checks.of_status(broken) if c.name == "daemon: journal"]
     assert journal.state is m.CheckState.FAIL
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("phase", list(Phase))
+def test_doctor_and_nri_status_say_the_same(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    phase: Phase,
+    enabled: bool,
+    awaited: bool,
+) -> None:
+    view = NriView(
+        enabled=enabled,
+        phase=phase,
+        connected=phase is Phase.CONNECTED,
+        socket="/nri.sock",
+        awaited=awaited,
+    )
+    monkeypatch.setattr(FakeDaemon, "nri", lambda self: view)
+    served.daemon.checks = checks.of_status(served.daemon.status())
+    code = main(["nri", "status", "--socket", served.path])
+    said = capsys.readouterr().out
+    config = tmp_path / "koordlet.toml"
+    config.write_text(f'[paths]\nstate_dir = "{tmp_path}/state"\n')
+    main(["doctor", "-o", "json", "--config", str(config), "--socket", served.path])
+    found = json.loads(capsys.readouterr().out)["checks"]
+    ours = [check for check in found if check["name"].startswith("NRI")]
+    assert len(ours) == 1, "the runtime's side goes by its own name"
+    assert (ours[0]["state"] == "ok") == (code == Exit.OK)
+    assert ours[0]["why"] in said
+    assert code == (Exit.BAD if enabled and not view.connected and awaited else code)
+    if enabled and not view.connected and phase is not Phase.NO_SOCKET:
+        assert code == Exit.BAD
+    monkeypatch.setenv("COLUMNS", "200")
+    main(["status", "--socket", served.path])
+    assert ours[0]["why"] in capsys.readouterr().out
 
 
 def test_with_a_daemon_its_own_checks_count(

@@ -26,6 +26,9 @@ COMMANDS = {
     "strategies-one": ["strategies", "cpu-suppress"],
     "query": ["query", "pod_cpu_usage", "pod_uid=b", "--window", "30s", "--aggregate", "p95"],
     "restore": ["restore", "--dry-run"],
+    "pause": ["pause", "--reason", "disk swap", "--for", "2h"],
+    "pause-list": ["pause", "--list"],
+    "resume": ["resume", "cpu-qos"],
     "config-show": ["config", "show"],
     "config-reload": ["config", "reload"],
 }

@@ -18,8 +18,9 @@ from koordlet.decision.resource import Resource
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.protocol.qos import PriorityClass, QoSClass
-from koordlet.report.metrics import Metrics, Page
+from koordlet.report.metrics import Page
 from koordlet.report.page import encode, lines
+from koordlet.report.registry import Metrics
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 
@@ -147,7 +148,7 @@ def test_nri_status_when_not_connected(
     monkeypatch.setattr(FakeDaemon, "nri", lambda self: lost)
     assert main(["nri", "status", "--socket", served.path]) == Exit.BAD
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == "nri        not connected (backing-off); next attempt in 3.2 s"
+    assert first == "nri        not connected (backing-off): EOF; next attempt in 3.2 s"
     off = msgspec.structs.replace(lost, enabled=False)
     monkeypatch.setattr(FakeDaemon, "nri", lambda self: off)
     assert main(["nri", "status", "--socket", served.path]) == Exit.OK
@@ -159,18 +160,18 @@ def test_the_view_of_a_connection() -> None:
     status.sessions = 3
     status.count("CreateContainer")
     status.failed("EOF")
-    view = nri_view(status, now=100.0)
+    view = nri_view(status, now=100.0, awaited=True)
     assert (view.connected, view.phase, view.reconnects) == (False, "backing-off", 2)
     assert (view.next_attempt_s, view.since) == (3.5, 90.0)
     assert (view.events, view.errors, view.last_error) == ({"CreateContainer": 1}, 1, "EOF")
     assert view.handler_p50_ms is None
     status.phase = Phase.CONNECTED
-    view = nri_view(status, now=100.0)
+    view = nri_view(status, now=100.0, awaited=True)
     assert view.next_attempt_s is None
     assert not view.pushes and "a version it does not tell" in view.no_push_why
     assert any(line.startswith("pushing    no: ") for line in nri.lines(view))
     status.nri_version = "v0.12.1"
-    view = nri_view(status, now=100.0)
+    view = nri_view(status, now=100.0, awaited=True)
     assert (view.pushes, view.no_push_why) == (True, "")
     assert "pushing    changes are told to the runtime at once" in nri.lines(view)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import FILE_NAME, Journal
+from koordlet.actuator.journal import FILE_NAME, Journal, Original
 from koordlet.admin.client import NoAccessError
 from koordlet.cli import restore
 from koordlet.cli.main import Exit, main
@@ -84,6 +84,65 @@ def test_config_check(
     assert "No such file" in capsys.readouterr().out
 
 
+def test_warnings_are_shown_and_accepted(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    typo = '[node.annotations]\n"node.koordinator.sh/reservaton" = "{}"\n"example.org/x" = "1"\n'
+    path = write_config(extra=typo)
+    assert main(["config", "check", path]) == Exit.OK
+    valid, warning = capsys.readouterr().out.splitlines()
+    assert warning.startswith(f"warning: {path}:7: node.annotations")
+    assert 'did you mean "node.koordinator.sh/reservation"?' in warning
+    assert valid == f"{path}: valid"
+
+    assert main(["config", "check", path, "-o", "json"]) == Exit.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["valid"]
+    assert [each["line"] for each in found["warnings"]] == [7]
+
+    path = write_config(extra=typo + '[metrics]\nlitsen = "off"\n')
+    assert main(["config", "check", path]) == Exit.BAD
+    out = capsys.readouterr().out
+    assert "metrics.litsen" in out
+    assert "warning: " in out
+    assert "valid" not in out
+
+
+def test_what_the_check_refuses_does_not_start(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same faults, of the file and of this machine, found by the same function."""
+    path = write_config(extra="group = 'no-such-group'\n[daemon]\nmemory_budget = '512m'\n")
+    assert main(["config", "check", path]) == Exit.BAD
+    found = capsys.readouterr().out
+    assert "no-such-group" in found
+    assert "512Mi" in found
+    assert main(["run", "--config", path]) == Exit.BAD
+    assert capsys.readouterr().err == found
+    assert main(["config", "check", "--file-only", path]) == Exit.BAD
+    assert "no-such-group" not in capsys.readouterr().out
+
+
+def test_config_check_compares_with_this_machine(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if not os.path.isdir("/sys/fs/cgroup"):
+        pytest.skip("no cgroups here")
+    path = write_config(
+        extra='[[applications]]\nname = "shop"\ncgroup = "koordlet-no-such-cgroup"\nqos = "LS"\n'
+        "[slo.resourceUsedThresholdWithBE]\nenable = true\n"
+    )
+    assert main(["config", "check", path]) == Exit.OK
+    valid, armed, warning = capsys.readouterr().out.splitlines()
+    assert valid == f"{path}: valid"
+    assert armed.startswith("armed: BEMemoryEvict ends best-effort pods when memory in use reaches")
+    assert "koordlet.toml:8: applications[0].cgroup: application shop: cgroup" in warning
+    assert main(["config", "check", path, "-o", "json"]) == Exit.OK
+    found = json.loads(capsys.readouterr().out)
+    assert found["valid"] and len(found["warnings"]) == 1
+    assert found["armed"][0]["owner"] == "memory-evict"
+
+
 def test_the_sample_passes_the_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["config", "sample"]) == Exit.OK
     path = tmp_path / "sample.toml"
@@ -145,10 +204,33 @@ def test_a_damaged_journal_is_told_on_stderr_and_by_the_exit_code(
     path.write_bytes(path.read_bytes() + b"garbage\n")
     assert main(["restore", "-o", "json", "--config", write_config()]) == Exit.BAD
     printed = capsys.readouterr()
-    assert json.loads(printed.out) == {"dry_run": False, "complete": False, "values": []}
-    assert "1 lines of" in printed.err
+    found = json.loads(printed.out)
+    assert "line 2 is no record of it" in found["damage"] and found["damage"] in printed.err
+    assert (found["complete"], found["values"]) == (False, [])
+    assert found["pause"] is None
     assert main(["restore", "--config", write_config()]) == Exit.BAD
-    assert "parts of the journal are lost" in capsys.readouterr().out
+    assert "Nothing is known that could be put back" in capsys.readouterr().out
+    assert main(["restore", "--force", "--config", write_config()]) == Exit.BAD
+    assert main(["restore", "--config", write_config()]) == Exit.OK
+
+
+@pytest.mark.parametrize("missing", ["emptied", "gone"])
+def test_a_journal_that_was_taken_away_is_told(
+    write_config: WriteConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    (tmp_path / "state").mkdir()
+    path = tmp_path / "state" / FILE_NAME
+    journal = Journal(str(path), boot_id=proc.boot_id(LinuxHost()))
+    original = Original("a", Resource.CPU_SHARES, "/a", 42, b"1024", 1024, "test", 1.0)
+    journal.begin([original], [])
+    journal.close()
+    if missing == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"")
+    for arguments in (["--dry-run"], [], []):
+        assert main(["restore", *arguments, "--config", write_config()]) == Exit.BAD
+        assert missing in capsys.readouterr().err
 
 
 @pytest.mark.kernel
@@ -192,3 +274,22 @@ def test_restore_from_the_journal_of_a_dead_daemon(
 
     assert main(arguments) == Exit.OK
     assert json.loads(capsys.readouterr().out)["values"] == []
+
+
+@pytest.mark.kernel
+def test_restore_removes_what_a_killed_probe_left(
+    write_config: WriteConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where there is no journal: the daemon was killed at its first start."""
+    host = LinuxHost()
+    left = f"{detect(host).reference_root}/koordlet-probe-4194305-42"
+    host.mkdir(left)
+    try:
+        assert main(["restore", "--dry-run", "--config", write_config()]) == Exit.OK
+        assert f"{left}: would be removed" in capsys.readouterr().out and host.exists(left)
+        assert main(["restore", "-o", "json", "--config", write_config()]) == Exit.OK
+        found = json.loads(capsys.readouterr().out)["leftovers"]
+        assert {"path": left, "why": ""} in found and not host.exists(left)
+    finally:
+        if host.exists(left):
+            host.rmdir(left)

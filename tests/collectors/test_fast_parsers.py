@@ -32,6 +32,46 @@ def test_memory(values: list[int], v1: bool, shuffled: bool) -> None:
     assert parse_hot.memory_in_use(data) == (full.usage_bytes, full.usage_with_page_cache_bytes)
 
 
+V1 = {
+    "cache": 1,
+    "rss": 2,
+    "inactive_anon": 3,
+    "active_anon": 4,
+    "inactive_file": 5,
+    "active_file": 6,
+    "unevictable": 7,
+    "total_cache": 10,
+    "total_rss": 20,
+    "total_inactive_anon": 30,
+    "total_active_anon": 40,
+    "total_inactive_file": 50,
+    "total_active_file": 60,
+    "total_unevictable": 70,
+}
+V2 = {key.removeprefix("total_"): n for key, n in V1.items() if key.startswith("total_")}
+V2 = {{"cache": "file", "rss": "anon"}.get(key, key): n for key, n in V2.items()}
+
+
+@given(data=st.data(), v1=st.booleans())
+def test_memory_in_any_order_of_its_lines(data: st.DataObject, v1: bool) -> None:
+    items = data.draw(st.permutations(sorted((V1 if v1 else V2).items())))
+    text = "".join(f"{key} {number}\n" for key, number in items).encode()
+    assert parse.memory_stat(text) == (10, 20, 50, 60, 30, 40, 70)
+    assert parse_hot.memory_in_use(text) == (140, 250)
+
+
+CPU = {"nr_periods": 10, "nr_throttled": 3, "nr_bursts": 0, "usage_usec": 7}
+
+
+@given(data=st.data(), v1=st.booleans())
+def test_throttling_in_any_order_of_its_lines(data: st.DataObject, v1: bool) -> None:
+    lines = {**CPU, **({"throttled_time": 5000} if v1 else {"throttled_usec": 5})}
+    items = data.draw(st.permutations(sorted(lines.items())))
+    text = "".join(f"{key} {number}\n" for key, number in items).encode()
+    assert parse.cpu_stat(text) == (10, 3, 5000)
+    assert parse_hot.cfs_periods(text) == (10, 3)
+
+
 @pytest.mark.parametrize("layout", ["v1", "hybrid"])
 def test_both_sources_of_memory_agree(layout: str) -> None:
     world = World(layout)
@@ -77,6 +117,7 @@ def test_pressure(some: float, full: float | None, total: int) -> None:
             b"nr_periods 1\nnr_throttled ",
             b"nr_periods x\nnr_throttled 1\n",
             b"x\ntotal_inactive_anon 1\ntotal_active_anon x\n",
+            b"inactive_anon 1\nactive_anon 2\ninactive_file 3\nactive_file 4\nunevictable",
             b"x\nhierarchical_file=1",
             b"x\nhierarchical_file=" + b"9" * 5000 + b" N0=1\n",
         ]

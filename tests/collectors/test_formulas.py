@@ -17,7 +17,8 @@ EIGHT = frozenset(range(8))
 
 
 @pytest.mark.parametrize(
-    ("periods", "throttled", "ratio"), [(100, 25, 0.25), (0, 5, 0.0), (-10, 5, 0.0)]
+    ("periods", "throttled", "ratio"),
+    [(100, 25, 0.25), (0, 5, 0.0), (-10, 5, 0.0), (10, -1, 0.0), (10, 11, 1.0)],
 )
 def test_throttled_ratio(periods: int, throttled: int, ratio: float) -> None:
     last = (1000, 100)

@@ -94,6 +94,29 @@ def test_throttling_only_where_there_is_a_quota(layout: str) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("fields", [("nr_throttled",), ("nr_periods", "nr_throttled")])
+def test_counters_of_throttling_that_run_backwards_give_no_sample(
+    layout: str, fields: tuple[str, ...]
+) -> None:
+    world = World(layout)
+    pod = world.pod("burstable", UID, "c1")
+    cgroup = pod.containers[0].cgroup
+    world.cgroups.write(cgroup, Resource.CPU_QUOTA_US, 50_000)
+    world.host.spawn(cgroup, demand_cores=1)
+    world.round()
+    world.rounds(3)
+    state = world.host.group(world.cgroups.directory(cgroup, Resource.CPU_QUOTA_US)).cpu
+    for field in fields:
+        setattr(state, field, 1)
+    state.throttled_ns = 0.0
+    found = world.samples(world.rounds())
+    assert not [key for key in found if key[0].startswith("container_cpu_throttled")]
+    found = world.samples(world.rounds())
+    assert found["container_cpu_throttled", "c1"] == close(1.0)
+    assert found["container_cpu_throttled_time", "c1"] > 0
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_best_effort_tier(layout: str) -> None:
     world = World(layout, topology=shape(cores_per_l3=8))
     pod = world.pod("besteffort", UID, "c1", raw=QoSClass.BE)

@@ -196,7 +196,7 @@ def test_faults(
     write: Callable[[str], str], text: str, path: str, line: int | None, near: str
 ) -> None:
     file = write(text)
-    errors = check(file)
+    errors = check(file).errors
     assert [(error.path, error.line, error.nearest) for error in errors] == [(path, line, near)]
     assert errors[0].file == file
     assert errors[0].message
@@ -204,7 +204,7 @@ def test_faults(
 
 def test_all_faults_are_collected_in_file_order(write: Callable[[str], str]) -> None:
     slo = "[slo]\nfile = 'none.yaml'\n[slo.cpuBurstStrategy]\npolicy = 3\n"
-    errors = check(write(f"[node]\nnme = 1\n{slo}[metrics]\nlisten = 5"))
+    errors = check(write(f"[node]\nnme = 1\n{slo}[metrics]\nlisten = 5")).errors
     assert [error.path for error in errors] == [
         "node.nme",
         "slo.cpuBurstStrategy.policy",
@@ -237,7 +237,7 @@ def test_all_faults_are_collected_in_file_order(write: Callable[[str], str]) -> 
     ],
 )
 def test_listen(write: Callable[[str], str], listen: str, ok: bool) -> None:
-    assert (check(write(f'[metrics]\nlisten = "{listen}"')) == ()) is ok
+    assert (check(write(f'[metrics]\nlisten = "{listen}"')).errors == ()) is ok
 
 
 RANGES: list[tuple[str, Any, Any, Any, Any]] = [
@@ -262,7 +262,7 @@ def test_edges_of_ranges(
 ) -> None:
     for value, ok in ((lowest, True), (below, False), (highest, True), (above, False)):
         if value is not None:
-            errors = check(write(f"{key} = {value!r}"))
+            errors = check(write(f"{key} = {value!r}")).errors
             assert [error.path for error in errors] == ([] if ok else [key]), value
 
 

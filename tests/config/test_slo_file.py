@@ -89,7 +89,7 @@ def test_an_absolute_path(tmp_path: Path) -> None:
 def test_contradiction_between_two_layers(tmp_path: Path) -> None:
     toml = "[slo.resourceUsedThresholdWithBE]\nmemoryEvictLowerPercent = 60"
     slo = json.dumps({"resourceUsedThresholdWithBE": {"memoryEvictThresholdPercent": 55}})
-    (error,) = check(write(tmp_path, slo, toml=toml))
+    (error,) = check(write(tmp_path, slo, toml=toml)).errors
     assert error.path == "slo.resourceUsedThresholdWithBE.memoryEvictLowerPercent"
     assert error.line == 2
 
@@ -112,7 +112,7 @@ CONTRARY = "memoryEvictThresholdPercent"
     ],
 )
 def test_contradiction_inside_the_file(tmp_path: Path, slo: str, line: int | None) -> None:
-    (error,) = check(write(tmp_path, slo))
+    (error,) = check(write(tmp_path, slo)).errors
     assert error.file == str(tmp_path / "slo.yaml")
     assert (error.path, error.line) == (f"{SECTION}.memoryEvictLowerPercent", line)
 
@@ -149,7 +149,7 @@ BURST_PATH = "$.spec.cpuBurstStrategy.cpuBurstPercent"
     ],
 )
 def test_faults(tmp_path: Path, slo: str, path: str, line: int | None, near: str) -> None:
-    errors = check(write(tmp_path, slo))
+    errors = check(write(tmp_path, slo)).errors
     assert [(error.path, error.line, error.nearest) for error in errors] == [(path, line, near)]
     assert errors[0].file == str(tmp_path / "slo.yaml")
 
@@ -157,7 +157,7 @@ def test_faults(tmp_path: Path, slo: str, path: str, line: int | None, near: str
 def test_aliases_cannot_blow_up(tmp_path: Path) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
-    (error,) = check(write(tmp_path, "\n".join(rows)))
+    (error,) = check(write(tmp_path, "\n".join(rows))).errors
     assert "more than" in error.message
 
 
@@ -167,15 +167,15 @@ def test_unreadable_files(tmp_path: Path, make: str, text: str) -> None:
     (tmp_path / "slo.yaml").unlink()
     if make == "directory":
         (tmp_path / "slo.yaml").mkdir()
-    (error,) = check(file)
+    (error,) = check(file).errors
     assert text in error.message
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     file = write(tmp_path, "")
     (tmp_path / "slo.yaml").write_bytes(b"a: \xff\n")
-    (error,) = check(file)
+    (error,) = check(file).errors
     assert error.message == "byte 3 is not UTF-8"
     (tmp_path / "koordlet.toml").write_bytes(b"[slo]\n\xff")
-    (error,) = check(file)
+    (error,) = check(file).errors
     assert error.message == "byte 6 is not UTF-8"

@@ -11,7 +11,7 @@ from koordlet.kernel.host import File, Host
 
 Op = Literal[
     "mkdir", "rmdir", "write", "read", "exists", "hold", "read_held", "write_held", "spawn",
-    "spawn_memory", "kill",
+    "spawn_memory", "kill", "rename", "remember", "is_it",
 ]  # fmt: skip
 
 
@@ -26,7 +26,8 @@ class Step:
     ``data`` may name processes in braces (``{p}``) that ``spawn`` made, and disks. For ``read``,
     ``data`` is the first word of the lines that count (empty: all). For ``spawn`` and ``kill``,
     ``path`` is the name of the process; ``spawn_memory`` starts it in the group ``data`` with
-    30 MiB of touched memory.
+    30 MiB of touched memory. ``rename`` gives the directory ``path`` the name ``data`` (with a
+    place, if it holds a ``/``); ``is_it`` tells whether ``path`` is what ``remember`` saw.
     """
 
     op: Op
@@ -52,6 +53,8 @@ class Spawner(Protocol):
 
     def kill(self, pid: int) -> None: ...
 
+    def rename(self, path: str, new: str) -> None: ...
+
 
 @dataclass(frozen=True)
 class Site:
@@ -75,6 +78,7 @@ class _Run:
         self.site = site
         self.held: dict[str, File] = {}
         self.pids: dict[str, int] = {}
+        self.remembered = 0
         self.actions: dict[str, Callable[[str, str], str | None]] = {
             "mkdir": lambda path, data: site.host.mkdir(path),
             "rmdir": lambda path, data: site.host.rmdir(path),
@@ -87,6 +91,9 @@ class _Run:
             "spawn": self._spawn,
             "spawn_memory": self._spawn_memory,
             "kill": self._kill,
+            "rename": self._rename,
+            "remember": self._remember,
+            "is_it": lambda path, data: str(site.host.inode(path) == self.remembered),
         }
 
     def all(self, steps: tuple[Step, ...]) -> list[str]:
@@ -122,6 +129,13 @@ class _Run:
 
     def _hold(self, path: str, data: str) -> None:
         self.held[path] = self.site.host.open(path, write=data == "w")
+
+    def _rename(self, path: str, data: str) -> None:
+        new = data if "/" in data else f"{path.rpartition('/')[0]}/{data}"
+        self.site.spawner.rename(path, new)
+
+    def _remember(self, path: str, data: str) -> None:
+        self.remembered = self.site.host.inode(path)
 
     def _spawn(self, path: str, data: str) -> None:
         self.pids[path] = self.site.spawner.spawn()

@@ -34,6 +34,35 @@ V1 = (
         """,
     ),
     script(
+        "renamed",
+        "cpu",
+        """
+        mkdir {cpu}/a
+        mkdir {cpu}/a/b
+        mkdir {cpu}/c
+        write {cpu}/a/cpu.shares = 77
+        remember {cpu}/a
+        hold {cpu}/a/cpu.shares = w
+        rename {cpu}/a = c                  # that name is taken
+        rename {cpu}/a = {cpu}/c/a          # another parent
+        rename {cpu}/a = z
+        is_it {cpu}/z
+        read {cpu}/z/cpu.shares
+        read_held {cpu}/a/cpu.shares
+        write_held {cpu}/a/cpu.shares = 78
+        read {cpu}/z/cpu.shares
+        exists {cpu}/z/b
+        read {cpu}/a/cpu.shares
+        mkdir {cpu}/a
+        is_it {cpu}/a
+        rename {cpu}/nosuch = y
+        rmdir {cpu}/a
+        rmdir {cpu}/z/b
+        rmdir {cpu}/z
+        rmdir {cpu}/c
+        """,
+    ),
+    script(
         "removed while open",
         "cpuacct",
         """

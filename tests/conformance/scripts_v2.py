@@ -13,6 +13,17 @@ _PRESSURE = [
 
 UNIFIED = (
     script(
+        "v2 groups keep their names",
+        "unified",
+        """
+        mkdir {unified}/a
+        rename {unified}/a = b
+        exists {unified}/a
+        rename {unified}/nosuch = b
+        rmdir {unified}/a
+        """,
+    ),
+    script(
         "v2 tree",
         "unified",
         """

@@ -54,6 +54,9 @@ class RealSpawner:
             process.kill()
             process.wait()
 
+    def rename(self, path: str, new: str) -> None:
+        os.rename(path, new)
+
     def close(self) -> None:
         for pid in tuple(self._running):
             self.kill(pid)
@@ -81,6 +84,9 @@ class FakeSpawner:
         process = self._running.pop(pid, None)
         if process is not None and process.alive:
             self._host.exit(process)
+
+    def rename(self, path: str, new: str) -> None:
+        self._host.rename(path, new)
 
     def _started(self, process: Process) -> int:
         self._running[process.pid] = process

@@ -123,8 +123,12 @@ class Child:
 
     def restore(self) -> subprocess.CompletedProcess[str]:
         """By whoever can: the daemon or, without one, the journal."""
+        return self.local("restore")
+
+    def local(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command that works without the daemon as well."""
         return subprocess.run(
-            [*KOORDLET, "restore", "--config", str(self.config)],
+            [*KOORDLET, *arguments, "--config", str(self.config)],
             check=False, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
 
@@ -182,7 +186,7 @@ def children(directory: Path, number: int) -> Iterator[Child]:
             for root in roots:
                 for cgroup in (top, ls, be):
                     (root / cgroup).mkdir()
-                    _fill_cpuset(root, cgroup)
+                    fill_cpuset(root, cgroup)
             if layout.v2 is not None:
                 pass_on(host, f"{layout.v2}/{top}")
             burner = subprocess.Popen(
@@ -198,7 +202,7 @@ def children(directory: Path, number: int) -> Iterator[Child]:
                 burner.wait()
             for root in roots:
                 for cgroup in (be, ls, top):
-                    _remove(root / cgroup)
+                    remove(root / cgroup)
 
 
 def _join(roots: list[Path], cgroup: str) -> Callable[[], None]:
@@ -210,7 +214,7 @@ def _join(roots: list[Path], cgroup: str) -> Callable[[], None]:
     return join
 
 
-def _fill_cpuset(root: Path, cgroup: str) -> None:
+def fill_cpuset(root: Path, cgroup: str) -> None:
     """A v1 cpuset takes tasks only when it has CPUs and memory nodes."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         file = root / cgroup / name
@@ -218,7 +222,7 @@ def _fill_cpuset(root: Path, cgroup: str) -> None:
             file.write_text((file.parent.parent / name).read_text())
 
 
-def _remove(directory: Path) -> None:
+def remove(directory: Path) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while directory.exists():
         try:

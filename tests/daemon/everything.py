@@ -170,8 +170,8 @@ def start(world: World) -> None:
     tell(world)
 
 
-def tell(world: World, **labels: str) -> None:
-    """What a runtime knows of the pods; with other ``labels`` every pod has changed."""
+def tell(world: World, priority: str = "0") -> None:
+    """What a runtime knows of the pods; with another ``priority`` every pod has changed."""
     for number, (uid, (_, qos, asked)) in enumerate(PODS.items()):
         known = Resources(limit_cpu_milli=1000) if uid == LIMITED else None
         (cgroup,) = [p.cgroup for p in world.parts.state.pods() if p.uid == uid]
@@ -182,7 +182,7 @@ def tell(world: World, **labels: str) -> None:
                 cgroup=cgroup,
                 name=f"pod{number}",
                 namespace="ns",
-                labels={"koordinator.sh/qosClass": qos, **labels},
+                labels={"koordinator.sh/qosClass": qos, "koordinator.sh/priority": priority},
                 annotations={
                     key: value if isinstance(value, str) else json.dumps(value)
                     for key, value in asked.items()

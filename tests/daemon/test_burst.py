@@ -99,13 +99,24 @@ def test_a_resize_by_kubelet_is_the_new_base(make_world: MakeWorld, layout: str)
     assert world.value(box, QUOTA) == world.value(pod, QUOTA) == 200_000
 
 
-def test_a_normalized_quota_is_raised_from_where_it_is(make_world: MakeWorld) -> None:
+@pytest.mark.parametrize("layout", ["hybrid", "v2"])
+def test_a_normalized_quota_is_raised_from_where_it_is(make_world: MakeWorld, layout: str) -> None:
     node = '[node.annotations]\n"node.koordinator.sh/cpu-normalization-ratio" = "1.25"\n'
-    world = make_world(burst("cfsQuotaBurstOnly") + NO_ALARMS + node)
+    world = make_world(burst("cfsQuotaBurstOnly") + NO_ALARMS + node, layout)
     world.start()
-    _, box = _pod(world, 50_000, 1.2)
+    pod, box = _pod(world, 50_000, 1.2)
     world.run(15)
     assert world.value(box, QUOTA) == 120_000  # 300 % of 40 ms, not of 50 ms
+    if layout == "v2":  # where the pod is scaled, too
+        assert world.value(pod, QUOTA) == 120_000
+    world.host.set_demand(world.processes["box"], 0.0)
+    world.reload(NO_ALARMS + node)
+    world.run(12)
+    assert world.value(box, QUOTA) == 40_000
+    assert world.value(pod, QUOTA) == (40_000 if layout == "v2" else 50_000)
+    world.reload(NO_ALARMS)
+    world.run(12)
+    assert world.value(box, QUOTA) == world.value(pod, QUOTA) == 50_000
 
 
 def test_a_restart_goes_on_where_it_was(make_world: MakeWorld) -> None:

@@ -26,7 +26,7 @@ from tests.controllers import passed_on
 from tests.qos.build import metrics, node, snapshot
 from tests.qos.test_cpu_burst import burst_slo
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.alone]
 
 _QUOTA_US = 50_000
 _WATCHED_S = 4.0

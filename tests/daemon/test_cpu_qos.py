@@ -11,7 +11,7 @@ from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.world import APPLICATIONS, CPU_QOS, FEATURES, LAYOUTS, World
 
 MakeWorld = Callable[..., World]
-USUAL_SHARES = {"v2": 2597}
+USUAL_SHARES = {"v2": 2598}
 """What a weight of 100 is in shares; on v1 it is 1024."""
 IDENTITY = """
 [slo.resourceQOSStrategy.lsClass.cpuQOS]

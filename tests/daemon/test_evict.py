@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+import msgspec
 import pytest
 
 from koordlet.decision.facts import PodFacts
@@ -50,7 +51,17 @@ OBSERVE = '[daemon]\nmode = "observe"\n'
 MakeWorld = Callable[..., World]
 
 
-def pod(world: World, number: int, memory_mib: int, qos: str = "BE", **labels: str) -> str:
+SAYS_NO = {"koordinator.sh/eviction-policy": "[]"}
+
+
+def pod(
+    world: World,
+    number: int,
+    memory_mib: int,
+    qos: str = "BE",
+    annotations: Mapping[str, str] | None = None,
+    **labels: str,
+) -> str:
     """A pod that a runtime has told of; the name of its process is its uid."""
     uid = f"00000000-0000-0000-0000-00000000000{number}"
     kube = "besteffort" if qos == "BE" else "burstable"
@@ -63,7 +74,7 @@ def pod(world: World, number: int, memory_mib: int, qos: str = "BE", **labels: s
             name=f"pod{number}",
             namespace="ns",
             labels={"koordinator.sh/qosClass": qos, **labels},
-            annotations={},
+            annotations=annotations or {},
         )
     )
     return uid
@@ -77,7 +88,7 @@ def furnish(make_world: MakeWorld, layout: str, body: str = SLO) -> tuple[World,
     uids = {
         "small": pod(world, 1, 300),
         "leak": pod(world, 2, 1000),
-        "says-no": pod(world, 3, 1500, **{"koordinator.sh/eviction-enabled": "false"}),
+        "says-no": pod(world, 3, 1500, annotations=SAYS_NO),
         "web": pod(world, 4, 2000, "LS"),
     }
     world.run(3)
@@ -259,6 +270,65 @@ def test_observed_for_a_moment_an_eviction_goes_on(make_world: MakeWorld) -> Non
     assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
 
 
+SLOW = "[strategies.cpu-evict]\nmax_grace_seconds = 10\n"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda body: body.replace('evict = "stop"', 'evict = "never"'), "is never"),
+        (lambda body: body.replace('evict = "stop"', 'evict = "freeze"'), "is freeze"),
+        (lambda body: body.replace(SLOW, SLOW + "enable = false\n"), "cpu-evict is switched off"),
+        (lambda body: body.replace("cpuEvictThresholdPercent", "#"), "CPUEvict is switched off"),
+        (lambda body: body.replace("BE]\nenable = true", "BE]\nenable = false"), "is not true"),
+    ],
+)
+def test_an_eviction_that_is_no_longer_asked_for_is_given_up(
+    make_world: MakeWorld, change: Callable[[str], str], why: str, restarted: bool
+) -> None:
+    body = CPU_SLO + SLOW + NO_ALARMS + APPS.format(evict="stop")
+    world = make_world(body, "v1")
+    job = world.application("job", 2.0)
+    world.application("shop", 1.8)
+    world.host.deaf.add(job.pid)
+    world.start()
+    world.run(4)
+    assert [record.result for record in evictions(world)] == ["evicting"]
+    world.reload(change(body))
+    if restarted:
+        world.stop()
+        world.start()
+    world.run(30)
+    assert job.alive
+    found = evictions(world)
+    assert [record.result for record in found] == ["evicting", "not-evicted"]
+    assert "given up: " in found[-1].detail and why in found[-1].detail
+    assert not world.engine.evictions.view().terminating
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_pod_that_says_no_meanwhile_is_spared(make_world: MakeWorld, restarted: bool) -> None:
+    body = SLO + "[strategies.memory-evict]\nmax_grace_seconds = 10\n"
+    world, uids = furnish(make_world, "v1", body)
+    world.host.deaf.add(world.processes[uids["leak"]].pid)
+    leak(world, uids["leak"], 3500)
+    world.run(2)
+    assert [record.result for record in evictions(world)] == ["evicting"]
+    facts = {each.uid: each for each in world.parts.told["nri"].pods()}
+    if restarted:
+        world.stop()
+        world.start()
+    says_no = {**facts[uids["leak"]].annotations, "koordinator.sh/eviction-policy": "[]"}
+    facts[uids["leak"]] = msgspec.structs.replace(facts[uids["leak"]], annotations=says_no)
+    for each in facts.values():
+        world.parts.told["nri"].upsert(each)
+    world.run(5)
+    assert world.host.machine.processes[world.processes[uids["leak"]].pid].alive
+    (given_up,) = (each for each in evictions(world) if each.result == "not-evicted")
+    assert "may not be evicted by BEMemoryEvict any more" in given_up.detail
+
+
 def test_switched_off_nobody_is_evicted(make_world: MakeWorld) -> None:
     body = SLO + "[strategies.memory-evict]\nenable = false\n"
     world, uids = furnish(make_world, "v2", body)
@@ -381,3 +451,36 @@ def test_processes_that_cannot_be_looked_at_are_not_frozen_and_stop_no_tick(
     world.run(4)
     assert fault.hits and world.value("job", Resource.FREEZE) == 0
     assert "cannot be looked at" in world.parts.problems["eviction of application job"]
+
+
+LIES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "koord-prod": ({"koordinator.sh/priority-class": "koord-prod"}, {}),
+    "sub-priority": ({"koordinator.sh/priority": "2147483647"}, {}),
+    "not enabled": ({"koordinator.sh/eviction-enabled": "false"}, {}),
+    "broken policy": ({}, {"koordinator.sh/eviction-policy": "["}),
+    "huge policy": ({}, {"koordinator.sh/eviction-policy": "[0," * 80_000}),
+    "no feature": ({}, {"koordinator.sh/eviction-policy": '["never"]'}),
+    "LSE": ({"koordinator.sh/qosClass": "LSE"}, {}),
+    "LSR": ({"koordinator.sh/qosClass": "LSR"}, {}),
+}
+LIES["all together"] = (
+    {key: value for labels, _ in LIES.values() for key, value in labels.items()},
+    {"koordinator.sh/eviction-policy": "{"},
+)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_whoever_lies_goes_before_its_neighbour(make_world: MakeWorld, lie: str) -> None:
+    """Two best-effort pods of one priority: the larger one goes, whatever it says of itself."""
+    labels, annotations = LIES[lie]
+    world = make_world(SLO + NO_ALARMS, "v2", memory_bytes=MEMORY_MIB * MIB)
+    world.host.make_pod(qos="besteffort")
+    world.start()
+    hog = pod(world, 1, 2000, annotations=annotations, **labels)
+    uids = {"hog": hog, "neighbour": pod(world, 2, 1000), "web": pod(world, 3, 2000, "LS")}
+    world.run(3)
+    leak(world, hog, 4000)
+    world.run(3)
+    assert alive(world, uids) == {"hog": False, "neighbour": True, "web": True}
+    told = {each.path.partition(" ")[0] for each in world.engine.faults()}
+    assert bool(told & {*labels, *annotations}) is (lie != "not enabled")

@@ -103,6 +103,7 @@ def test_short_reads_are_a_failed_round_of_one_collector(world: World) -> None:
 
 def test_the_topology_cannot_be_read_at_the_start(make_world: MakeWorld) -> None:
     world = make_world(BODY)
+    world.application("shop", 0.1)
     world.application("batch", CPUS)
     world.host.faults.add("/sys/devices/system/*", op="open", times=None)
     world.host.faults.add("/sys/devices/system/*", op="listdir", times=None)
@@ -195,7 +196,9 @@ def test_damaged_lines_of_the_journal_are_shown(world: World) -> None:
     world.start()
     (problem,) = world.views.status().problems
     assert problem.part == "journal"
-    assert "1 damaged lines" in problem.why
+    assert "line 2 is no record of it" in problem.why
+    assert "koordlet restore --force" in problem.why
+    assert world.views.status().journal.damage in problem.why
     assert not world.views.restore(dry_run=True).complete
 
 

@@ -49,7 +49,7 @@ def test_one_that_raises_is_isolated_and_recovers(
     world.host.set_demand(world.processes["batch"], 0.1)
     world.parts.metrics.scalars.clear()
     counts = {each: runs.count for each, runs in world.engine.runs.items()}
-    tell(world, step="2")
+    tell(world, priority="2")
     began = world.host.time()
     world.run(25)
     assert fault.hits
@@ -115,7 +115,7 @@ def test_traffic_classes_of_an_earlier_daemon_stay_until_somebody_says_what_shal
     assert not asked
     assert not Devices(path, boot).is_empty
     fault.on = False
-    tell(world, step="2")
+    tell(world, priority="2")
     world.run(15)
     world.parts.traffic.close()
     assert asked

@@ -156,3 +156,23 @@ def test_pods_of_the_tree_are_no_business_of_a_daemon_without_that_source(
     assert world.views.pods() == ()
     assert world.value("kubepods/besteffort", Resource.CPU_QUOTA_US) == -1
     assert not world.host.written
+
+
+def test_a_second_tree_is_told_and_the_key_ends_it(make_world: MakeWorld) -> None:
+    world = make_world(suppress("cfsQuota") + NO_ALARMS)
+    world.host.make_pod("systemd", "besteffort", UIDS["besteffort"], [BOX])
+    for n in range(3):
+        world.host.make_cgroup(f"lxc/kubepods/besteffort/pod{n}")
+    world.start()
+    world.run(1)
+    assert [pod.uid for pod in world.views.pods()] == [UIDS["besteffort"]]
+    (problem,) = world.views.status().problems
+    assert problem.part == "kubepods"
+    assert "kubepods.slice counts" in problem.why and "lxc/kubepods" in problem.why
+    assert any("sources.kubepods_root" in check.why for check in world.views.doctor().checks)
+    world.stop()
+    body = world.file.read_text() + '[sources]\nkubepods_root = "lxc/kubepods"\n'
+    world.file.write_text(body)
+    world.start()
+    assert {pod.uid for pod in world.views.pods()} == {"0", "1", "2"}
+    assert world.views.status().problems == ()

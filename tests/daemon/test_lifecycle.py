@@ -93,7 +93,7 @@ def test_start_work_and_stop(stage: Stage) -> None:
         assert stage.quota() != UNLIMITED
 
     heard = stage.play(scene)
-    assert heard[0] == "READY=1\nSTATUS=managing 0 pods and 2 applications"
+    assert heard[0] == "READY=1\nSTATUS=ok; 0 pods and 2 applications"
     assert heard[-1] == "STOPPING=1"
     assert not any("WATCHDOG" in message for message in heard)
     assert stage.quota() != UNLIMITED  # on_stop = "keep"
@@ -113,6 +113,25 @@ def test_on_stop_restore(stage: Stage) -> None:
     stage.play(scene)
     assert stage.quota() == UNLIMITED
     assert not load_journal(str(stage.directory / "state/journal"), _boot(stage)).entries
+
+
+def test_the_service_manager_is_told_of_a_pause_and_of_its_end(stage: Stage) -> None:
+    async def scene(daemon: Daemon) -> None:
+        await asyncio.sleep(3)
+        assert stage.quota() != UNLIMITED
+        how = {"for_s": 5.0, "reason": "disk swap", "by": "root (pid 7)"}
+        daemon.views.pause((), (), **how)
+        assert stage.quota() == UNLIMITED
+        await asyncio.sleep(3)
+        assert stage.quota() == UNLIMITED
+        await asyncio.sleep(4)
+        assert stage.quota() != UNLIMITED
+
+    heard = [message for message in stage.play(scene) if message.startswith("STATUS=")]
+    paused = [message for message in heard if message.startswith("STATUS=paused by root (pid 7) s")]
+    assert len(paused) == 1
+    assert ": disk swap; 0 pods and 2 applications" in paused[0]
+    assert heard[-1] == "STATUS=ok; 0 pods and 2 applications"
 
 
 def test_the_watchdog_is_fed_while_ticks_end_and_starved_when_they_do_not(stage: Stage) -> None:

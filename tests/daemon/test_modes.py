@@ -103,7 +103,7 @@ def test_a_second_daemon_is_refused_in_plain_words(make_world: MakeWorld) -> Non
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_restore_puts_back_and_holds_off_until_a_reload(make_world: MakeWorld, layout: str) -> None:
+def test_restore_puts_back_and_is_a_pause(make_world: MakeWorld, layout: str) -> None:
     world = busy(make_world(BODY, layout))
     world.start()
     world.run(3)
@@ -111,14 +111,16 @@ def test_restore_puts_back_and_holds_off_until_a_reload(make_world: MakeWorld, l
     dry = world.views.restore(dry_run=True)
     assert {item.result for item in dry.values} == {"would-restore"}
     assert not untouched(world)
-    answer = world.views.restore(dry_run=False)
+    answer = world.views.restore(dry_run=False, by="root (pid 7)")
     assert answer.complete
     assert {(item.cgroup, item.resource) for item in answer.values} >= {
         ("batch", QUOTA),
         ("batch", IDLE),
     }
     assert untouched(world)
-    assert world.views.status().mode is Mode.OBSERVE
+    assert answer.pause is not None
+    assert (answer.pause.by, answer.pause.reason) == ("root (pid 7)", "koordlet restore")
+    assert world.views.status().pauses == (answer.pause,)
     world.run(15)
     assert untouched(world)
     assert "would-write" in results(world)
@@ -126,8 +128,10 @@ def test_restore_puts_back_and_holds_off_until_a_reload(make_world: MakeWorld, l
     assert again.complete
     assert again.values == ()
     world.reload()
+    world.run(5)
+    assert untouched(world)
+    world.views.resume((), (), by="root")
     world.run(1)
-    assert world.views.status().mode is Mode.ENFORCE
     assert not untouched(world)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,9 +15,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from koordlet.decision.names import shown
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.kernel.cgroup import Unsupported
-from tests.daemon.child import KOORDLET, Child, children, until, why_not
+from tests.daemon.child import (
+    KOORDLET,
+    Child,
+    children,
+    fill_cpuset,
+    remove,
+    until,
+    why_not,
+)
 
 pytestmark = [
     pytest.mark.kernel,
@@ -105,16 +115,83 @@ def test_after_kill_9_restore_puts_everything_back(child: Child) -> None:
     until(lambda: limited(child), "best effort is limited again")
 
 
-def test_restore_by_the_daemon_holds_until_a_reload(child: Child) -> None:
+def test_restore_by_the_daemon_is_a_pause(child: Child) -> None:
     before = values(child)
     child.start()
     until(lambda: limited(child), "best effort is limited")
     done = child.restore()
     assert done.returncode == 0, done.stderr
+    assert "`koordlet resume`" in done.stdout
     assert values(child) == before
-    assert child.ask("status")["mode"] == "observe"
+    (pause,) = child.ask("status")["pauses"]
+    assert pause["reason"] == "koordlet restore"
     assert child.ask("config", "reload")["ok"] is True
+    seconds_pass(child, 3)
+    assert values(child) == before
+    child.cli("resume")
     until(lambda: limited(child), "best effort is limited again")
+
+
+def test_a_pause_outlives_reload_kill_9_and_restart(child: Child) -> None:
+    before = values(child)
+    child.start()
+    until(lambda: limited(child), "best effort is limited")
+    done = child.cli("pause", "--reason", "disk swap", "--for", "1h")
+    assert "Nothing of this is written until `koordlet resume`" in done.stdout
+    assert values(child) == before
+    (pause,) = child.ask("status")["pauses"]
+    assert re.fullmatch(r"(\S+ as )?root \(pid \d+\)", pause["by"])
+    assert pause["reason"] == "disk swap"
+    assert 3500 < pause["left_s"] <= 3600
+    assert "koordlet_paused{" in _page(child)
+    os.utime(child.config)
+    child.send(signal.SIGHUP)
+    seconds_pass(child, 3)
+    assert values(child) == before
+    child.stop(signal.SIGKILL)
+    child.start()
+    seconds_pass(child, 3)
+    assert values(child) == before
+    assert child.ask("status")["pauses"][0]["by"] == pause["by"]
+    assert "level=warning event=paused" in child.log()
+    assert 'level=warning event="still paused"' in child.log()
+    assert child.cli("resume").returncode == 0
+    until(lambda: limited(child), "best effort is limited again")
+    child.stop(signal.SIGKILL)
+    # Without a daemon the command does it all, and the next start comes up paused.
+    done = child.local("pause", "--reason", "night")
+    assert done.returncode == 0, done.stderr
+    assert values(child) == before
+    child.start()
+    seconds_pass(child, 3)
+    assert values(child) == before
+    child.stop()
+    assert child.local("resume").returncode == 0
+    child.start()
+    until(lambda: limited(child), "best effort is limited again")
+
+
+def test_a_pause_reaches_a_daemon_that_nobody_can_ask(child: Child) -> None:
+    """A cleaner has removed its socket, say."""
+    before = values(child)
+    child.start()
+    until(lambda: limited(child), "best effort is limited")
+    os.unlink(child.socket)
+    done = child.local("pause")
+    assert done.returncode == 1
+    assert "does not answer" in done.stderr
+    until(lambda: values(child) == before, "it has read the file")
+
+
+def seconds_pass(child: Child, seconds: int) -> None:
+    """As the daemon counts them: until so many more ticks have ended."""
+    ticks = _ticks(child)
+    until(lambda: _ticks(child) >= ticks + seconds, f"{seconds} more ticks")
+
+
+def _ticks(child: Child) -> float:
+    (count,) = re.findall(r"^koordlet_tick_duration_seconds_count (\S+)$", _page(child), re.M)
+    return float(count)
 
 
 def test_reload_by_signal_and_by_a_changed_file(child: Child) -> None:
@@ -259,3 +336,60 @@ def _page(child: Child) -> str:
         client.connect(str(child.run_dir / "metrics.sock"))
         client.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         return b"".join(iter(lambda: client.recv(65536), b"")).decode()
+
+
+NAMES = (
+    *(b"\xff\xfe", b"caf\xe9", b"a b", b"a\\b", b"\x1b[2Jm", b"\t"),
+    *("\u202egnp".encode(), b"\xed\xa0\x80"),
+)
+
+
+@pytest.fixture
+def odd(child: Child) -> Iterator[list[str]]:
+    """Cgroups below the best-effort one with such names, in every hierarchy, each in the one
+    before; on v1 with a CPU list."""
+    made: list[str] = []
+    path = child.be
+    for name in NAMES:
+        path = f"{path}/{os.fsdecode(name)}"
+        made.append(path)
+    roots = [Path(root) for root in child.cgroups.layout.roots]
+    try:
+        for root, cgroup in itertools.product(roots, made):
+            (root / cgroup).mkdir()
+            fill_cpuset(root, cgroup)
+        yield made
+    finally:
+        for root, cgroup in itertools.product(roots, reversed(made)):
+            remove(root / cgroup)
+
+
+def test_names_that_are_no_text(child: Child, odd: list[str]) -> None:
+    text = child.config.read_text()
+    is_v1 = "cpuset" in child.cgroups.layout.v1
+    if is_v1:
+        text = text.replace('"cfsQuota"', '"cpuset"\ncpuSuppressThresholdPercent = 1')
+    child.config.write_text(text)
+    resource = Resource.CPUSET_CPUS if is_v1 else QUOTA
+    watched = [child.be, *(odd if is_v1 else ())]
+    before = {cgroup: child.cgroups.read_raw(cgroup, resource) for cgroup in watched}
+    child.start()
+    until(
+        lambda: all(child.cgroups.read_raw(c, resource) != raw for c, raw in before.items()),
+        "all of them are limited",
+    )
+    for command in ("status", "pods", "events"):
+        child.cli(command)
+    explained = child.ask("explain", shown(watched[-1]))
+    assert any(d["cgroup"] == shown(watched[-1]) for d in explained["decisions"])
+    assert child.cli("explain", watched[-1]).stdout.isascii()
+    assert "koordlet_ready 1" in _page(child)
+    assert child.ask("status")["problems"] == []
+    child.stop(signal.SIGKILL)
+    environ = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [*KOORDLET, "restore", "--config", str(child.config)]
+    dry = subprocess.run([*command, "--dry-run"], capture_output=True, env=environ, check=True)
+    assert b"\x1b" not in dry.stdout and b"\xff" not in dry.stdout
+    done = child.restore()
+    assert done.returncode == 0, done.stderr
+    assert {cgroup: child.cgroups.read_raw(cgroup, resource) for cgroup in watched} == before

@@ -30,6 +30,7 @@ class Kubelet:
 
     name = "kubelet"
     synced = True
+    tells_labels = True
 
     def __init__(self, *pods: PodFacts) -> None:
         self.known = pods
@@ -201,3 +202,39 @@ def test_followers_get_what_comes_and_slow_ones_lose_the_oldest(make_world: Make
     found = asyncio.run(follow())
     assert len(found) == 501
     assert found[1] - found[0] == 101  # the gap tells
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "v2"])
+def test_throttling_shows_two_samples_after_koordlet_set_the_quota(
+    make_world: MakeWorld, layout: str
+) -> None:
+    world = make_world(BODY, layout)
+    world.application("shop", 1.0)
+    world.application("batch", CPUS)
+    world.start()
+    while world.value("batch", Resource.CPU_QUOTA_US) == -1:
+        world.run(1)
+    batch = world.pod("batch")
+    assert (batch.throttled_ratio, batch.throttled_why) == (None, "no quota")
+    world.run(1)
+    assert world.pod("batch").throttled_why == "measuring"
+    world.run(1)
+    batch = world.pod("batch")
+    assert batch.throttled_ratio is not None
+    assert batch.throttled_ratio > 0.5
+    assert batch.throttled_why == ""
+    assert world.pod("shop").throttled_why == "no quota"
+    world.reload(BODY.replace("enable = true", "enable = false"))
+    world.run(6)  # the old samples are no longer fresh
+    batch = world.pod("batch")
+    assert (batch.throttled_ratio, batch.throttled_why) == (None, "no quota")
+
+
+def test_a_collector_that_is_off_is_the_reason_why_throttling_is_not_known(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(BODY + "[collectors.throttled]\nenable = false\n")
+    world.application("batch", CPUS)
+    world.start()
+    world.run(3)
+    assert world.pod("batch").throttled_why == "not measured: collectors.throttled is off"

@@ -90,6 +90,31 @@ def test_switched_off_by_reload_everything_is_as_before(
     assert _values(world) != before
 
 
+def test_a_restart_while_suppressed_takes_no_list_of_its_own_from_a_cgroup(
+    make_world: MakeWorld,
+) -> None:
+    """On v1, where the parent is squeezed to just what a cgroup below it has anyway."""
+    body = suppress("cpuset") + NO_ALARMS + APPLICATIONS
+    world = make_world(body, "v1")
+    world.application("shop", 1.8)
+    world.application("batch", CPUS)
+    world.host.make_cgroup("batch/own")
+    lists, own = "/sys/fs/cgroup/cpuset/batch", "0-1"
+    wide = world.host.look(f"{lists}/cpuset.cpus").strip()
+    world.host.write(f"{lists}/own/cpuset.cpus", own.encode())
+    world.start()
+    world.run(5)
+    for _ in range(2):
+        world.stop()
+        world.start()
+        world.run(15)
+    assert world.value("batch", Resource.CPUSET_CPUS) == own
+    world.reload(NO_ALARMS + APPLICATIONS)
+    world.run(3)
+    found = [world.value(each, Resource.CPUSET_CPUS) for each in ("batch", "batch/own")]
+    assert found == [wide, own]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_disabled_in_the_slo_everything_goes_back(make_world: MakeWorld, layout: str) -> None:
     body = suppress("cfsQuota") + APPLICATIONS

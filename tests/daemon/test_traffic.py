@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.traffic import Wanted
 from koordlet.admin.strategies import StrategyState
 from koordlet.daemon.engine import HOOKS_EVERY_S
 from koordlet.daemon.traffic import CHECK_EVERY_S
@@ -89,13 +90,18 @@ class Worker:
 
     def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
         self.world, self.calls = world, 0
+        self.wanted: list[tuple[Wanted, bool]] = []
+        """(what was wanted, whether it was only to be shown) of each call."""
         self.outcomes: tuple[Outcome, ...] = ()
         closed = SimpleNamespace(close=lambda: None)
         world.host.traffic = lambda: (closed, closed)
         monkeypatch.setattr("koordlet.daemon.traffic.apply", self._apply)
 
-    def _apply(self, *_: object, **__: object) -> tuple[Outcome, ...]:
+    def _apply(
+        self, _: object, __: object, wanted: Wanted, ___: object, *, time: float, observe: bool
+    ) -> tuple[Outcome, ...]:
         self.calls += 1
+        self.wanted.append((wanted, observe))
         return self.outcomes
 
     def run(self, seconds: float) -> None:
@@ -166,6 +172,86 @@ def test_a_link_that_nobody_may_divide_is_not_called_divided(
     assert state(Result.REFUSED) == (StrategyState.IDLE, "a root qdisc of somebody else", 0)
     assert state(Result.REFUSED, Result.WRITTEN)[0] is StrategyState.ACTIVE
     assert state(Result.REFUSED)[0] is StrategyState.IDLE
+
+
+def test_what_the_kernel_refused_is_tried_again_soon_and_then_less_often(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then rates of before and of now stand side by side."""
+    world = make_world(body())
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", lambda: ())
+    worker = Worker(world, monkeypatch)
+    world.start()
+
+    def calls(result: Result, seconds: float) -> int:
+        why = Why("test", "")
+        worker.outcomes = (
+            Outcome(1.0, "x", "v0", NET_EGRESS, "v0", "", None, None, result, why, "EBUSY"),
+        )
+        before = worker.calls
+        worker.run(seconds)
+        return worker.calls - before
+
+    calls(Result.WRITTEN, CHECK_EVERY_S)
+    assert calls(Result.REFUSED, 3 * CHECK_EVERY_S) in (6, 7)  # after 2, 4, 8, 16 and 32 s
+    assert calls(Result.REFUSED, 10 * CHECK_EVERY_S) in (10, 11)
+    assert calls(Result.WRITTEN, 10 * CHECK_EVERY_S) in (10, 11)
+
+
+def test_a_pause_takes_it_all_away_and_only_shows_it(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(body() + APPLICATIONS)
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", lambda: ())
+    taken: list[bool] = []
+    monkeypatch.setattr(
+        "koordlet.daemon.traffic.restore_devices",
+        lambda *_, dry_run=False: taken.append(dry_run) or (),
+    )
+    worker = Worker(world, monkeypatch)
+    for name in ("shop", "batch"):
+        world.host.make_cgroup(name)
+    world.start()
+    worker.run(5)
+
+    def members() -> list[str]:
+        plan = worker.wanted[-1][0].plan
+        return [each.cgroup for each in plan.members] if plan is not None else []
+
+    assert members() == ["batch", "shop"] and not worker.wanted[-1][1]
+    how = {"for_s": None, "reason": "", "by": "root"}
+    world.views.pause((), ("batch",), **how)
+    worker.run(5)
+    assert members() == ["shop"] and not worker.wanted[-1][1] and not taken
+    for owners in (("network-qos",), ()):
+        world.views.pause(owners, (), **how)
+        assert taken.pop() is False
+        worker.run(5)
+        assert members() == ["batch", "shop"] and worker.wanted[-1][1]
+        world.views.resume((), (), by="root")
+        worker.run(5)
+        assert members() == ["batch", "shop"] and not worker.wanted[-1][1]
+
+
+def test_what_an_earlier_run_divided_goes_at_a_start_that_is_paused(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = make_world(body())
+    monkeypatch.setattr("koordlet.daemon.traffic.probe_traffic", lambda: ())
+    worker = Worker(world, monkeypatch)
+    world.start()
+    world.views.pause(("network-qos",), (), for_s=None, reason="", by="root")
+    worker.run(5)
+    world.stop()
+    boot = world.host.read("/proc/sys/kernel/random/boot_id").decode().strip()
+    (world.directory / "state" / "devices").write_text(
+        f'{{"boot_id": "{boot}", "devices": [{{"device": "v0", "index": 7, "qdisc": "mq", '
+        '"arrivals": "", "since": 1.0}]}'
+    )
+    worker.wanted.clear()
+    world.start()
+    worker.run(5)
+    assert [(wanted.plan, observe) for wanted, observe in worker.wanted[:1]] == [(None, False)]
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ name = "node-1"
 state_dir = "{0}/state"
 run_dir = "{0}/run"
 [api]
-socket = "{0}/run/koordlet.sock"
+socket = "{1}"
 """
 FEATURES = (Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS, Resource.CPU_SHARES, Resource.CPU_IDLE)
 SAMPLE_S = 0.05
@@ -65,10 +65,14 @@ def suppress(policy: str = "cfsQuota") -> str:
     return SUPPRESS.format(policy=policy)
 
 
-def write_config(directory: Path, body: str) -> Path:
+NOT_SERVED = "/run/koordlet-of-no-world/koordlet.sock"
+"""A world has no sockets, and the directories of tests may be too long for them."""
+
+
+def write_config(directory: Path, body: str, socket: str = "") -> Path:
     """``body`` is what differs between tests; a table ``[daemon]`` may be in it."""
     file = directory / "koordlet.toml"
-    file.write_text(_HEAD.format(directory) + body)
+    file.write_text(_HEAD.format(directory, socket or f"{directory}/run/koordlet.sock") + body)
     return file
 
 
@@ -81,7 +85,7 @@ class World:
         self.directory = directory
         options.setdefault("topology", shape(cores_per_l3=CPUS))
         self.host = FakeHost(layout, **options)
-        self.file = write_config(directory, body)
+        self.file = write_config(directory, body, NOT_SERVED)
         self.changed = False
         self.alarms: list[Wake] = []
         self.woken: list[Wake] = []
@@ -127,7 +131,7 @@ class World:
 
     def reload(self, body: str | None = None) -> None:
         if body is not None:
-            write_config(self.directory, body)
+            write_config(self.directory, body, NOT_SERVED)
         loaded, found = until_restart(self.engine.loaded, load(str(self.file)))
         self.engine.reconfigure(loaded)
         self.views.took(loaded, found)

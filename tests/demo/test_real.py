@@ -119,7 +119,10 @@ def test_a_killed_child_ends_the_arm(
 ) -> None:
     child = demo("--arms", "managed")
     _until(lambda: _pid_of("koordlet.demo.load"))
-    os.kill(_pid_of(victim), signal.SIGKILL)
+    _until(lambda: _pid_of(victim))
+    pid = _pid_of(victim)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
     _, errors = child.communicate(timeout=_WAIT_S)
     assert child.returncode == 1
     assert name in errors
@@ -208,9 +211,10 @@ def _processes() -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _pid_of(part: str) -> int:
-    """The first process whose command line has `part`: the leader, as it was forked first."""
-    return next((pid for pid, line in _processes() if part in line), 0)
+def _pid_of(part: str) -> int | None:
+    """The first process whose command line has `part`: the leader, as it was forked first. None
+    while there is none: 0 would stand for the whole process group where a signal is sent."""
+    return next((pid for pid, line in _processes() if part in line), None)
 
 
 def _remains() -> list[str]:

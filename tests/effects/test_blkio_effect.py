@@ -11,7 +11,12 @@ import pytest
 from bench.effects import blkio
 from bench.figures import NotMeasuredError
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 
 def test_best_effort_is_held_to_its_limit_and_ls_does_not_wait_for_it() -> None:

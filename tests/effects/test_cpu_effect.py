@@ -21,6 +21,7 @@ from koordlet.kernel.cgroup import Unsupported
 pytestmark = [
     pytest.mark.kernel,
     pytest.mark.slow,
+    pytest.mark.alone,
     pytest.mark.timeout(300),  # an emulated guest needs a minute for the daemon alone
     pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups, which needs root"),
 ]

@@ -9,7 +9,12 @@ import pytest
 from bench.effects import memory_evict, satisfaction
 from bench.figures import NotMeasuredError
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 
 def test_a_leak_goes_and_ls_stays() -> None:

@@ -10,7 +10,12 @@ import pytest
 from bench.effects import memory
 from bench.figures import NotMeasuredError
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 
 def test_best_effort_is_reclaimed_and_ls_is_not() -> None:

@@ -14,7 +14,12 @@ from bench.figures import NotMeasuredError
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, SHAPING
 from tests.kernel.traffic_net import Pair, features, pair
 
-pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.kernel,
+    pytest.mark.slow,
+    pytest.mark.alone,
+    pytest.mark.timeout(400),
+]
 
 
 def link_mbit(net: Pair) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
@@ -178,7 +179,7 @@ class Cgroup(Directory):
             raise refuse(errno.EEXIST)
         if "\n" in name:
             raise refuse(errno.EINVAL)
-        if len(name.encode()) > MAX_NAME_BYTES:
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
             raise refuse(errno.ENAMETOOLONG)
         for depth, group in enumerate(self.ancestors(), start=1):
             if group.max_depth is not None and depth > group.max_depth:
@@ -208,6 +209,23 @@ class Cgroup(Directory):
         self.machine.generation += 1
         for notify in self.machine.on_group:
             notify(child, False)
+
+    def rename(self, name: str) -> None:
+        """As rename(2) within its parent: EPERM on v2, EEXIST for a name that is taken."""
+        parent = self.parent
+        assert parent is not None
+        if self.hierarchy.version == 2:
+            raise refuse(errno.EPERM)
+        if name in parent.entries:
+            raise refuse(errno.EEXIST)
+        for names in (parent.children, parent.entries):
+            del names[self.name]
+        for notify in self.machine.on_group:
+            notify(self, False)
+        self.name = name
+        parent.children[name] = parent.entries[name] = self
+        for notify in self.machine.on_group:
+            notify(self, True)
 
     def add_thread(self, thread: Thread) -> None:
         """Put a thread here without asking anybody."""

@@ -27,6 +27,7 @@ Op = Literal[
     "prctl",
     "signal",
     "netlink",
+    "hide",
 ]
 
 
@@ -80,6 +81,14 @@ class Faults:
     ) -> Fault:
         """Reads return only the first ``keep_bytes``."""
         return self._keep(Fault(path_glob, "read", 0, times, after, keep_bytes=keep_bytes))
+
+    def hide(self, path_glob: str) -> Fault:
+        """What matches is out of sight until the fault is taken away, as below a mount point whose
+        file system was unmounted. What is open already goes on to work."""
+        return self._keep(Fault(path_glob, "hide", times=None))
+
+    def hides(self, path: str) -> bool:
+        return any(fault.strikes("hide", path) for fault in self.active)
 
     def before(
         self,

@@ -66,7 +66,7 @@ def _read(leaf: Leaf) -> bytes:
         raise refuse(errno.ENODEV)
     if leaf.read is None:
         raise refuse(errno.EINVAL)
-    return leaf.read().encode()
+    return os.fsencode(leaf.read())
 
 
 def _write(leaf: Leaf, data: bytes) -> None:
@@ -93,6 +93,8 @@ class FakeHost:
         self.options = Options(**options)
         self.deaf: set[int] = set()
         """Processes that SIGTERM does not end."""
+        self.clock_ahead_s = 0.0
+        """Of the wall clock alone: somebody set it."""
         self.machine = Machine(self.options, now_ns=self.options.uptime_s * NS)
         self.faults = Faults()
         self.open_files: set[FakeFile] = set()
@@ -142,16 +144,22 @@ class FakeHost:
 
     def listdir(self, path: str) -> list[str]:
         self.faults.check("listdir", path)
-        return self._directory(path).names()
+        return [name for name in self._directory(path).names() if not self._hides(path, name)]
 
     def subdirs(self, path: str) -> list[str]:
         self.faults.check("listdir", path)
         entries = self._directory(path).entries  # links to directories do not count
-        return sorted(name for name, node in entries.items() if isinstance(node, Directory))
+        found = (name for name, node in entries.items() if isinstance(node, Directory))
+        return sorted(name for name in found if not self._hides(path, name))
+
+    def subdir_inodes(self, path: str) -> dict[str, int]:
+        self.faults.check("listdir", path)
+        entries = self._directory(path).entries
+        return {name: node.ino for name, node in entries.items() if isinstance(node, Directory)}
 
     def exists(self, path: str) -> bool:
         try:
-            resolve(self.root, path)
+            self._node(path)
         except OSError:
             return False
         return True
@@ -230,7 +238,8 @@ class FakeHost:
         return self.machine.now_ns / NS
 
     def time(self) -> float:
-        return self.options.start_time + self.monotonic() - self.options.uptime_s
+        since_boot_s = self.monotonic() - self.options.uptime_s
+        return self.options.start_time + since_boot_s + self.clock_ahead_s
 
     # --- The test's side
 
@@ -243,6 +252,11 @@ class FakeHost:
             to_grid = step - self.machine.now_ns % step
             self.scheduler.step(min(to_grid, end - self.machine.now_ns))
             self.deliver()
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps: time passes, and nothing runs."""
+        self.machine.now_ns += round(seconds * NS)
+        self.deliver()
 
     def deliver(self) -> None:
         """Run the callbacks of watches that are owed, also those that these cause."""
@@ -323,17 +337,37 @@ class FakeHost:
             self.make_cgroup(group)
         return names
 
+    def rename_cgroup(self, cgroup: str, name: str) -> None:
+        """Another name for a group in every v1 hierarchy that has it. ENOENT where none has."""
+        kubepods.rename_cgroup(self.machine, cgroup, name)
+
+    def rename(self, path: str, new: str) -> None:
+        """rename(2) of a cgroup directory, which only v1 has, and only within its parent."""
+        with named(path):
+            group = self._node(path)
+            if not isinstance(group, Cgroup) or group.parent is None:
+                raise refuse(errno.EPERM)
+            parent, _, name = new.rpartition("/")
+            if self._node(parent) is not group.parent:
+                raise refuse(errno.EIO)
+            group.rename(name)
+
     def remove_cgroup(self, cgroup: str) -> None:
         """Kill what runs in the group and remove it everywhere, children first."""
         kubepods.remove_cgroup(self.machine, cgroup)
 
     def look(self, path: str) -> str:
         """Content of a file, whatever faults are scripted. Raises as the kernel does."""
-        return _read(self._leaf(path)).decode()
+        with named(path):
+            node = resolve(self.root, path)
+            if not isinstance(node, Leaf):
+                raise refuse(errno.EISDIR)
+            return os.fsdecode(_read(node))
 
     def group(self, path: str) -> Cgroup:
         """The cgroup behind an absolute path, for a look at its state."""
-        node = self._node(path)
+        with named(path):
+            node = resolve(self.root, path)
         if not isinstance(node, Cgroup):
             raise OSError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
         return node
@@ -348,8 +382,13 @@ class FakeHost:
             raise refuse(errno.EPERM)
         return directory, name
 
+    def _hides(self, directory: str, name: str) -> bool:
+        return self.faults.hides(f"{directory}/{name}")
+
     def _node(self, path: str) -> Leaf | Directory:
         with named(path):
+            if self.faults.hides(path):
+                raise refuse(errno.ENOENT)
             return resolve(self.root, path)
 
     def _leaf(self, path: str) -> Leaf:

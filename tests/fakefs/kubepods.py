@@ -87,6 +87,15 @@ def enter(machine: Machine, process: Process, path: str) -> None:
         group.attach(process.threads.values())
 
 
+def rename_cgroup(machine: Machine, path: str, name: str) -> None:
+    found = [find(hierarchy.root, path) for hierarchy in machine.hierarchies]
+    groups = [group for group in found if group is not None and group.hierarchy.version == 1]
+    if not groups:
+        raise refuse(errno.ENOENT)
+    for group in groups:
+        group.rename(name)
+
+
 def remove_cgroup(machine: Machine, path: str) -> None:
     for hierarchy in machine.hierarchies:
         group = find(hierarchy.root, path)

@@ -96,6 +96,8 @@ class Process:
         self.wake_delay_s = 0.0
         """Mean time a wake-up waited for a CPU in the last step."""
         self.wait_ns = 0.0
+        self.environ = ""
+        """As in /proc/PID/environ: ``NAME=value``, each with a zero byte behind it."""
         self.oom_score_adj = 0
         self.oom_score_adj_min = 0
         """Nobody without CAP_SYS_RESOURCE goes below it."""

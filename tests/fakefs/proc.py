@@ -237,6 +237,7 @@ class Proc:
             "cgroup": lambda: cgroup_lines(machine, process),
             "comm": lambda: f"{process.comm}\n",
             "cmdline": lambda: f"{process.comm}\0",
+            "environ": lambda: process.environ,
             "schedstat": lambda: f"{int(process.granted_ns)} {int(process.wait_ns)} 0\n",
             "status": lambda: process_status(machine, process),
             "mountinfo": self.mountinfo,

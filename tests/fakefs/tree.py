@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -98,7 +99,7 @@ def resolve(root: Directory, path: str) -> Leaf | Directory:
     for name in _names(path):
         if not isinstance(node, Directory):
             raise refuse(errno.ENOTDIR)
-        if len(name.encode()) > MAX_NAME_BYTES:
+        if len(os.fsencode(name)) > MAX_NAME_BYTES:
             raise refuse(errno.ENAMETOOLONG)
         child = node.entries.get(name)
         if child is None:

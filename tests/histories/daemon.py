@@ -17,6 +17,7 @@ from unittest import mock
 from koordlet_fakefs import FakeHost
 
 from koordlet.actuator import journal as journals
+from koordlet.actuator.evict import EvictOutcome
 from koordlet.actuator.journal import Journal
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, restore, together
@@ -104,10 +105,16 @@ class InThisThread:
 
 
 class Daemon(World):
-    """``outcomes``, ``records``: what was heard since the last look. ``alive``: it runs."""
+    """``outcomes`` (each with whether something hindered the daemon then), ``records``,
+    ``evictions``: what was heard since the last look. ``alive``: it runs."""
 
     def __init__(
-        self, machine: Machine, directory: Path, loaded: Loaded, count: Callable[[str], None]
+        self,
+        machine: Machine,
+        directory: Path,
+        loaded: Loaded,
+        count: Callable[[str], None],
+        is_troubled: Callable[[], bool],
     ) -> None:
         self.machine = machine
         self.host: FakeHost = machine.real
@@ -118,7 +125,9 @@ class Daemon(World):
         self.woken = []
         self.processes = {}
         self.loaded = loaded
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[tuple[Outcome, bool]] = []
+        self.evictions: list[EvictOutcome] = []
+        self._is_troubled = is_troubled
         self.records: list[Record] = []
         self.alive = False
         self.restored = False
@@ -230,7 +239,7 @@ class Daemon(World):
 
     def _callbacks(self) -> Callbacks:
         def heard(outcome: Outcome) -> None:
-            self.outcomes.append(outcome)
+            self.outcomes.append((outcome, self._is_troubled()))
             self.engine.heard(outcome)
 
         return Callbacks(self._change, self._alarm, heard)
@@ -246,9 +255,17 @@ class Daemon(World):
 
         def heard_of(outcome: Outcome) -> None:
             if outcome.resource.startswith("net."):  # others are heard at the actuator
-                self.outcomes.append(outcome)
+                self.outcomes.append((outcome, self._is_troubled()))
             heard(outcome)
 
+        evictor = self.engine.evictions._evictor
+        heard_evictor = evictor._heard
+
+        def heard_of_eviction(outcome: EvictOutcome) -> None:
+            self.evictions.append(outcome)
+            heard_evictor(outcome)
+
+        evictor._heard = heard_of_eviction
         self.engine.heard = heard_of  # type: ignore[method-assign]
         self.parts.tell = told  # type: ignore[method-assign]
         self.engine.reclaims._tell = told

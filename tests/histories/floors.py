@@ -139,6 +139,8 @@ def _best_effort_minimum(history: History) -> None:
     percent = minimum_percent(history.policy)
     if not percent or history.policy.observe or history.daemon.restored or history.policy.rival:
         return
+    if history.daemon.engine.pausing.pauses.current:
+        return
     machine = history.machine
     groups = [machine.best_effort, *(a for a in machine.apps if APPLICATIONS[a] == "BE")]
     if any(f"/{group}/" in path for group in groups for path in machine.poked_s):

@@ -62,6 +62,7 @@ class History:
             directory,
             policies.loaded(self.policy, directory),
             lambda what: self.watch.count(what),
+            lambda: self.troubled,
         )
         self.watch = Watch(self)
         self.daemon.rival = self.policy.rival
@@ -132,6 +133,14 @@ class History:
     def changed(self) -> None:
         """What best effort is promised is divided anew."""
         self._changed_s = self.machine.real.monotonic()
+
+    def suspend(self, seconds: float) -> None:
+        """The machine sleeps. What has just happened has just happened all the same."""
+        self.machine.real.suspend(seconds)
+        self._changed_s += seconds
+        self._hindered_s += seconds
+        for path in self.machine.poked_s:
+            self.machine.poked_s[path] += seconds
 
     def take(self, policy: policies.Policy) -> None:
         self.policy, self.daemon.rival = policy, policy.rival
@@ -284,7 +293,7 @@ class History:
     @property
     def troubled(self) -> bool:
         """Whether the kernel, the disk or a kill has lately hindered the daemon."""
-        return self.calm_s < 5 or bool(self.faults)
+        return self.calm_s < 5 or bool(self.faults) or self.disk.full
 
     def trouble_on(self, resource: Resource) -> bool:
         return self.troubled

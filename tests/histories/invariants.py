@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from koordlet_fakefs import Process
 
 from koordlet.actuator.evict import EvictResult
+from koordlet.actuator.evict_journal import Begun
 from koordlet.actuator.files import State
 from koordlet.actuator.merge import Key
 from koordlet.daemon.traffic import PART as TRAFFIC
-from koordlet.decision.plan import Result
+from koordlet.decision.plan import Result, Victim
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 OVERWRITES = 7
 """Of a second writer's values in one file within a minute: at once, and then after 2, 4, 8, 16 and
 32 s."""
+_Eviction = tuple[Victim, float]
+"""Whom, and since which monotonic second."""
 _DEEDS = frozenset({"memory.reclaim", "cgroup.kill", "cgroup.procs", "tasks", "freezer.state"})
 """Written to do something, not to set it. (A frozen application is a setting too: the look at the
 end sees it.)"""
@@ -44,12 +47,16 @@ class Watch:
         self.history = history
         self.counts: dict[str, int] = {}
         self.overwrites: dict[str, deque[float]] = {}
-        self.evictions: dict[str, deque[float]] = {}
+        self.evictions: dict[str, dict[_Eviction, int]] = {}
+        """Owner -> its evictions of the last minute, with the start of the daemon they are of."""
+        self._failed: set[_Eviction] = set()
         self.evicting: set[str] = set()
         self.inexact = False
         self.coincided: set[str] = set()
         """Files in which somebody else wrote what koordlet wanted: then nobody can tell whose value
         it is."""
+        self._written_before: dict[str, dict[str, set[bytes]]] = {}
+        """Cgroup -> ``Machine.wrote`` of its files, before it got another name."""
         self._seen = 0
         self._pokes: dict[str, float] = {}
         self.trace: Callable[[str], None] = lambda text: None
@@ -60,6 +67,31 @@ class Watch:
 
     def count(self, what: str, number: int = 1) -> None:
         self.counts[what] = self.counts.get(what, 0) + number
+
+    def renamed(self, cgroup: str, name: str) -> None:
+        """What is known of its files is of those by the new name. What koordlet has written there
+        is in the journal by the old one, until it sees that."""
+        machine = self.history.machine
+        tables: tuple[dict[str, Any], ...]
+        tables = (machine.poked_s, self.overwrites, self._pokes)
+        for table in tables:
+            for path in _files_of(cgroup, table):
+                table[path.replace(f"/{cgroup}/", f"/{name}/")] = table.pop(path)
+        for path in _files_of(cgroup, self.coincided):
+            self.coincided.add(path.replace(f"/{cgroup}/", f"/{name}/"))
+        written = {path: machine.wrote.pop(path) for path in _files_of(cgroup, machine.wrote)}
+        self._written_before.setdefault(cgroup, {}).update(written)
+        machine.wrote.update(self._written_before.pop(name, {}))
+
+    def gone(self, cgroup: str) -> None:
+        """Its files are no more, whatever comes by the same names."""
+        machine = self.history.machine
+        tables: tuple[dict[str, Any], ...]
+        tables = (machine.poked_s, machine.wrote, self.overwrites, self._pokes)
+        for table in tables:
+            for path in _files_of(cgroup, table):
+                del table[path]
+        self.coincided -= set(_files_of(cgroup, self.coincided))
 
     # --- While the daemon acts
 
@@ -146,7 +178,7 @@ class Watch:
 
     def _outcomes(self) -> None:
         daemon = self.history.daemon
-        for outcome in daemon.outcomes:
+        for outcome, was_troubled in daemon.outcomes:
             kind = "traffic" if outcome.resource.startswith("net.") else "outcome"
             self.count(f"{kind} {outcome.result}")
             self.trace(
@@ -160,7 +192,7 @@ class Watch:
                 self.coincided.add(outcome.path)
             if outcome.result is Result.REFUSED:
                 check(
-                    self.history.troubled
+                    was_troubled
                     or self._was_poked_near(outcome.cgroup)
                     or is_somebody_elses(self.history, outcome),
                     f"refused without a cause: {outcome.cgroup} {outcome.resource} wanted "
@@ -182,23 +214,39 @@ class Watch:
                 not record.why.rule.endswith(".failed") or "failed-before" in record.why.rule,
                 f"a strategy raised: {record.owner}: {record.why.text}",
             )
-            if record.kind is not Kind.EVICTION:
-                continue
-            self.count(f"eviction {record.result}")
-            if record.result == EvictResult.BEGUN:
-                self.evicting.add(record.cgroup)
-                times = self.evictions.setdefault(
-                    f"{history.daemon.starts} {record.owner}", deque()
-                )
-                times.append(record.time)
-                while times[0] <= record.time - 60:
-                    times.popleft()
-                check(len(times) <= PER_MINUTE, f"{record.owner}: {len(times)} evictions a minute")
-                self._may_be_evicted(record.cgroup, record.why.rule.rpartition(".")[2])
+            if record.kind is Kind.EVICTION:
+                self.count(f"eviction {record.result}")
         history.daemon.records.clear()
+        given_up = set()
+        for outcome in history.daemon.evictions:
+            cgroup = outcome.begun.cgroup
+            if outcome.result is EvictResult.BEGUN:
+                self._begun(outcome.begun)
+                given_up.discard(cgroup)
+            elif outcome.result is EvictResult.FAILED:
+                given_up.add(cgroup)
+                self._failed.add((outcome.begun.victim, outcome.begun.since_s))
+        history.daemon.evictions.clear()
         for process in self._died:
             self._may_have_died(process)
         self._died.clear()
+        self.evicting -= given_up
+
+    def _begun(self, begun: Begun) -> None:
+        """One that goes on after a restart or a while in observe mode is told again; one that
+        failed is not known after a restart."""
+        self.evicting.add(begun.cgroup)
+        starts, which = self.history.daemon.starts, (begun.victim, begun.since_s)
+        since = begun.since_s - 60
+        times = {
+            each: start
+            for each, start in self.evictions.get(begun.owner, {}).items()
+            if each[1] > since and (start == starts or each not in self._failed)
+        }
+        self.evictions[begun.owner] = {**times, which: starts}
+        times = self.evictions[begun.owner]
+        check(len(times) <= PER_MINUTE, f"{begun.owner}: {len(times)} evictions a minute")
+        self._may_be_evicted(begun.cgroup, begun.feature)
 
     def _may_be_evicted(self, cgroup: str, feature: str) -> None:
         history = self.history
@@ -207,9 +255,10 @@ class Watch:
             asked = history.policy.evict == "stop" or history.troubled
             check(asked, f"application {cgroup} was stopped: evict = {history.policy.evict}")
             return
-        pods = [pod for pod in history.machine.pods.values() if pod.groups.pod == cgroup]
-        check(pods, f"{cgroup} was to be evicted, which is no pod and no application")
-        pod = pods[0]
+        pods = {pod.groups.pod: pod for pod in history.machine.pods.values()}
+        pod = pods.get(cgroup) or history.machine.gone_pods.get(cgroup)
+        check(pod, f"{cgroup} was to be evicted, which is no pod and no application")
+        assert pod is not None
         check(pod.qos not in ("LSE", "LSR", "SYSTEM"), f"{cgroup} ({pod.qos}) was evicted")
         about = f"{cgroup} ({pod.qos}, {pod.facts.priority}) was evicted by {feature}"
         told = f"{pod.facts.labels} {pod.facts.annotations}"
@@ -246,6 +295,7 @@ class Watch:
         original, and the journal is on the disk."""
         history = self.history
         contents = history.daemon.journal_on_disk()
+        check(not contents.damage, f"a kill or a full disk passes for damage: {contents.damage}")
         self.inexact = self.inexact or not contents.exact
         originals: dict[str, list[Value]] = {}
         for entry in contents.entries.values():
@@ -317,6 +367,11 @@ class Watch:
             online = self.history.machine.real.options.topology.online
             return parse_cpulist(real.strip()) == online
         return False
+
+
+def _files_of(cgroup: str, paths: Iterable[str]) -> list[str]:
+    """Of a cgroup at the top of its hierarchies."""
+    return [path for path in paths if f"/{cgroup}/" in path and path.startswith("/sys/fs/cgroup/")]
 
 
 def objects_of_gone(history: History) -> Iterator[str]:

@@ -77,8 +77,12 @@ class Machine:
         self.twin_knobs = Knobs(self.twin, self.twin_cgroups)
         self.pods: dict[str, Pod] = {}
         self.gone: set[str] = set()
+        self.gone_pods: dict[str, Pod] = {}
+        """By cgroup."""
         self.apps: dict[str, list[Process]] = {}
         self.app_twins: dict[str, list[Process]] = {}
+        self.moved_apps: dict[str, tuple[list[Process], list[Process]]] = {}
+        """By their old names: processes here and on the twin."""
         self.poked_s: dict[str, float] = {}
         self.memory_bytes: dict[int, int] = {}
         """What processes want, by pid."""
@@ -210,7 +214,7 @@ class Machine:
         settings.append((Resource.MEMORY_LIMIT, UNLIMITED if limit is None else limit))
         for resource, value in settings:
             order = pod.cgroups
-            with suppress(OSError, Unsupported):
+            with unhindered(self.real), suppress(OSError, Unsupported):
                 now = self.knobs.read(pod.groups.pod, resource)
                 if value != UNLIMITED and (now == UNLIMITED or int(value) < int(now)):
                     order = order[::-1]
@@ -223,6 +227,7 @@ class Machine:
         self.both(lambda host: host.remove_cgroup(pod.groups.pod))
         self.pods.pop(pod.uid, None)
         self.gone.add(pod.uid)
+        self.gone_pods[pod.groups.pod] = pod
 
     def restart_container(self, pod: Pod, chance: random.Random) -> None:
         """The runtime makes a container's cgroup anew, under the same name."""
@@ -247,6 +252,39 @@ class Machine:
             process.stuck = False
         self.app_twins.pop(name, None)
         self.both(lambda host: host.remove_cgroup(name))
+
+    @staticmethod
+    def moved_name(name: str) -> str:
+        return f"{name}.moved"
+
+    def rename_app(self, name: str) -> bool:
+        """False where cgroups keep their names (v2), or the new one is taken."""
+        if not self._rename(name, self.moved_name(name)):
+            return False
+        self.moved_apps[name] = self.apps.pop(name), self.app_twins.pop(name)
+        return True
+
+    def rename_back(self, name: str) -> bool:
+        if name in self.apps or not self._rename(self.moved_name(name), name):
+            return False
+        self.apps[name], self.app_twins[name] = self.moved_apps.pop(name)
+        return True
+
+    def remove_moved(self, name: str) -> None:
+        for process in self.moved_apps.pop(name)[0]:
+            process.stuck = False
+        self.both(lambda host: host.remove_cgroup(self.moved_name(name)))
+
+    def _rename(self, cgroup: str, name: str) -> bool:
+        """The same on both, or on neither."""
+        try:
+            with unhindered(self.twin):
+                self.twin.rename_cgroup(cgroup, name)
+        except OSError:
+            return False
+        with unhindered(self.real):
+            self.real.rename_cgroup(cgroup, name)
+        return True
 
     def _spawn(
         self, here: list[Process], there: list[Process], cgroup: str, chance: random.Random

@@ -52,11 +52,14 @@ class Pod:
     def lets(self, feature: str) -> bool:
         """Whether its owner lets ``feature`` evict it."""
         labels, annotations = self.facts.labels or {}, self.facts.annotations or {}
-        enabled = labels.get("koordinator.sh/eviction-enabled")
         told = annotations.get(EVICTION_POLICY)
-        if enabled == "false" or (told is not None and f'"{feature}"' not in told):
+        if feature.startswith("BE"):
+            # A list that cannot be read exempts nobody from what needs no consent.
+            is_list = told is not None and told.startswith("[")
+            return self.qos == "BE" and (not is_list or f'"{feature}"' in (told or ""))
+        if told is not None and f'"{feature}"' not in told:
             return False
-        return enabled == "true" or (feature.startswith("BE") and self.qos == "BE")
+        return labels.get("koordinator.sh/eviction-enabled") == "true"
 
     @property
     def cgroups(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ _ANYWHERE: dict[Resource, tuple[Value, ...]] = {
 }
 _OF_BEST_EFFORT: dict[Resource, tuple[Value, ...]] = {
     Resource.CPU_QUOTA_US: (UNLIMITED, 50_000, 170_000, 390_000),
+    Resource.CPU_PERIOD_US: (50_000, 200_000),
     Resource.CPU_BURST_US: (0, 20_000, 200_000),
     Resource.CPU_SHARES: (50, 900),
     Resource.CPU_IDLE: (0, 1),

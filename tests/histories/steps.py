@@ -15,7 +15,7 @@ from koordlet_fakefs.faults import Op
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.protocol.cpuset import format_cpulist
-from tests.histories import policies
+from tests.histories import disturbances, policies
 from tests.histories.machine import APPLICATIONS, CPUS, MIB
 
 if TYPE_CHECKING:
@@ -350,6 +350,8 @@ def _restore_by_daemon(history: History, chance: random.Random) -> None:
         for _ in range(3):
             history.second()
         history.check_silent(written, "after a restore")
+    pausing = history.daemon.engine.pausing
+    history.daemon.engine.resume([each.scope for each in pausing.pauses.current], "the history")
     history.take(history.policy)
 
 
@@ -408,5 +410,6 @@ KINDS: dict[str, tuple[Play, int]] = {
     "dry run": (_dry_run, 1),
     "later": (_later, 2),
     "settle": (_settle, 1),
+    **disturbances.KINDS,
 }
 """Kind -> what it does, and how often it comes beside the others."""

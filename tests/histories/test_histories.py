@@ -20,7 +20,7 @@ HISTORIES = int(os.environ.get("KOORDLET_HISTORIES", "1000"))
 BASE = os.environ.get("KOORDLET_HISTORY_SEED", "1")
 BASE_SEED = time.time_ns() // 1_000_000_000 if BASE == "time" else int(BASE)
 """Fixed by default: main must not fail for a defect that was there before."""
-PARTS = 10
+PARTS = 40
 WORKERS = 2
 SHRINK_S = 20.0
 MEASURED_FROM = 200
@@ -32,11 +32,13 @@ EVENTS = (
     "outcome gone", "outcome conflict", "eviction evicting", "eviction evicted", "restore restored",
     "restore gone", "restore foreign",
     "files of several wants", "outcome outvoted", "traffic written", "traffic restored",
-    "traffic refused", "traffic unsupported",
+    "traffic refused", "traffic unsupported", "hidden", "renamed", "made anew", "paused",
 )  # fmt: skip
 """What must have come about, so that the histories are about something."""
 
 COUNTS: Counter[str] = Counter()
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("histories")]
 
 
 def _play(seed: int) -> tuple[dict[str, int], str]:
@@ -50,7 +52,6 @@ def _play(seed: int) -> tuple[dict[str, int], str]:
         return {}, f"history {seed}:\n{found}\nrepeat it by\n{command(seed, steps)}\n"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_invariants_hold_over_random_histories(part: int) -> None:
     first = BASE_SEED + part * HISTORIES // PARTS
@@ -64,7 +65,6 @@ def test_invariants_hold_over_random_histories(part: int) -> None:
     assert not wrong, f"{len(wrong)} of {last - first} histories:\n" + "\n".join(wrong[:5])
 
 
-@pytest.mark.slow
 def test_everything_came_about_in_them() -> None:
     if HISTORIES < MEASURED_FROM or not COUNTS:
         pytest.skip(f"fewer than {MEASURED_FROM} histories were played")

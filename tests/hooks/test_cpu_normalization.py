@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Resources
-from koordlet.decision.strategy import Adjustment, Level, Stage, Subject
+from koordlet.decision.strategy import Adjustment, Level, Subject
 from koordlet.hooks.cpu_normalization import hook
 from tests.hooks.test_batch_resource import MID, amounts, annotated
 from tests.qos.build import Kernel, app, node, pod, snapshot
@@ -88,10 +89,36 @@ def test_a_limit_counts_for_the_period_in_force() -> None:
     assert quota(evaluate(pod("p"), limited, in_force=kernel)) == 20_000
 
 
-def test_pods_are_left_alone() -> None:
-    """On v1 a container with kubelet's own quota could not start in a scaled pod."""
-    assert hook().levels == (Level.CONTAINER,)
-    assert Stage.RUN_POD_SANDBOX not in hook().stages
+GUEST = {"runtime_handler": "kata-qemu"}
+
+
+@pytest.mark.parametrize(
+    ("found", "nests", "expected"),
+    [
+        (pod("p", "LS"), False, 100_000),
+        (pod("p", None), False, 100_000),
+        (pod("p", "LSR"), False, None),
+        # v1: a container with kubelet's own quota could not start in a scaled pod.
+        (pod("p", "LS"), True, None),
+        # Of a guest there is no container on the host.
+        (pod("p", "LS", **GUEST), True, 100_000),
+        (pod("p", "LS", **GUEST), False, 100_000),
+        (pod("p", "BE", **GUEST), True, None),
+    ],
+)
+@pytest.mark.parametrize("limit", [None, 1200])
+def test_pods_are_scaled_where_their_containers_can_start(
+    found: Pod, nests: bool, expected: int | None, limit: int | None
+) -> None:
+    found = msgspec.structs.replace(found, resources=Resources(limit_cpu_milli=limit))
+    kernel = Kernel().add(found.cgroup, quota=120_000)
+    subject = Subject(Level.POD, found.cgroup, pod=found)
+    machine = node(8, cpu_normalization_ratio=1.2, quotas_nest=nests)
+    adjustment = hook().evaluate(subject, snapshot(machine, in_force=kernel))
+    assert quota(adjustment) == expected
+    kernel = Kernel().add(found.cgroup, quota=-1)
+    unlimited = hook().evaluate(subject, snapshot(machine, in_force=kernel))
+    assert quota(unlimited) is None, "one of its containers has no limit"
 
 
 def test_applications_are_not_its_business() -> None:

@@ -68,3 +68,18 @@ def test_of_some_numa_nodes() -> None:
     assert cpus_of(pools, {1}) == {4, 5, 6, 7}
     assert cpus_of(pools, {7}) == frozenset()
     assert cpus_of(()) == frozenset()
+
+
+@pytest.mark.parametrize("qos", ["LS", "BE", "SYSTEM", None])
+def test_a_pod_that_only_says_so_holds_nothing(qos: str | None) -> None:
+    """Else a best-effort pod could confine all others to one CPU."""
+    liar = pod("liar", qos, "BestEffort", cpus=range(7))
+    snap = snapshot(node(EIGHT), pods=[liar, pod("web", "LS")])
+    assert cpus_of(share_pools(snap)) == cpus_of(be_share_pools(snap)) == set(range(8))
+
+
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
+def test_a_label_that_kubernetes_contradicts_holds_nothing(qos: str) -> None:
+    liar = pod("liar", qos, "BestEffort", cpus=range(7))
+    snap = snapshot(node(EIGHT), pods=[liar])
+    assert cpus_of(share_pools(snap)) == cpus_of(be_share_pools(snap)) == set(range(8))

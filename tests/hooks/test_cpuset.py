@@ -29,6 +29,10 @@ def numa(*nodes: int, resource: str = "cpu", amount: str = "4") -> dict[str, str
     return status(numaNodeResources=found)
 
 
+def numa_of(*entries: tuple[int, dict[str, str]]) -> dict[str, str]:
+    return status(numaNodeResources=[{"node": n, "resources": each} for n, each in entries])
+
+
 def evaluate(
     found: Pod,
     options: CpusetOptions | None = None,
@@ -52,7 +56,7 @@ def rules(adjustment: Adjustment) -> list[str]:
     return [note.rule for note in adjustment.notes]
 
 
-@pytest.mark.parametrize("qos", ["LSE", "LSR", "LS", "BE", "SYSTEM", None])
+@pytest.mark.parametrize("qos", ["LSE", "LSR"])
 def test_cpus_of_the_pod_itself_come_first(qos: str | None) -> None:
     found = pod("p", qos, cpus={1, 5}, annotations=numa(0))
     for level in (Level.CONTAINER, Level.SANDBOX):
@@ -69,6 +73,33 @@ def test_cpus_of_the_pod_itself_come_first(qos: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("qos", "kube", "cpus", "expected"),
+    [
+        ("LS", "Burstable", {1, 5}, "5"),
+        (None, "Burstable", {1, 5}, "5"),
+        ("SYSTEM", "Burstable", {1, 5}, "5"),
+        ("BE", "BestEffort", {1, 5}, "1,5"),
+        (None, "BestEffort", {0, 1}, "1"),
+        # A label that Kubernetes contradicts gives nothing.
+        ("LSE", "BestEffort", {1, 5}, "1,5"),
+        # None of them is shared: as without the annotation.
+        ("LS", "Burstable", {0, 7}, "2-6"),
+        ("BE", "BestEffort", {0, 7}, None),
+    ],
+)
+def test_others_keep_to_cpus_that_they_share_and_to_their_quota(
+    qos: str | None, kube: str, cpus: set[int], expected: str | None
+) -> None:
+    """The scheduler allocates CPUs to LSE and LSR alone (spec/protocol.md 1.4)."""
+    found = pod("p", qos, kube, cpus=cpus)
+    adjustment = evaluate(found)
+    assert values(adjustment) == ({} if expected is None else {CPUS: expected})
+    assert values(evaluate(found, level=Level.POD)) == {}
+    ignored = not (cpus & {1, 2, 3, 4, 5, 6})
+    assert rules(adjustment) == (["cpuset.not-its-own"] if ignored else [])
+
+
+@pytest.mark.parametrize(
     ("qos", "kube", "annotations", "options", "expected"),
     [
         # 3: NUMA nodes
@@ -78,6 +109,11 @@ def test_cpus_of_the_pod_itself_come_first(qos: str | None) -> None:
         ("LS", "Burstable", numa(1, resource="kubernetes.io/batch-cpu"), {}, "4-6"),
         ("LS", "Burstable", numa(1, resource="memory"), {}, "2-6"),
         ("LS", "Burstable", numa(1, amount="0"), {}, "2-6"),
+        # One entry with CPU makes all of them count.
+        ("LS", "Burstable", numa_of((0, {"cpu": "4"}), (1, {"memory": "1Gi"})), {}, "2-6"),
+        ("LS", "Burstable", numa_of((1, {"cpu": "4"}), (1, {})), {}, "4-6"),
+        ("LS", "Burstable", numa_of((1, {"kubernetes.io/batch-cpu": "0"})), {}, "2-6"),
+        ("LS", "Burstable", numa_of((0, {"memory": "1Gi"}), (0, {"cpu": "1"})), {}, "2-3"),
         ("BE", "BestEffort", numa(1), {"be_pools": True}, "4-5"),
         ("BE", "BestEffort", numa(1), {}, None),
         # 4: SYSTEM
@@ -208,3 +244,23 @@ def test_applications(qos: str | None, expected: str | None) -> None:
     found = hook(CpusetOptions()).evaluate(subject, snap)
     assert values(found) == ({} if expected is None else {CPUS: expected})
     assert found.notes == ()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "node.koordinator.sh/cpu-shared-pools",
+        "node.koordinator.sh/be-cpu-shared-pools",
+        "node.koordinator.sh/system-qos-resource",
+        "kubelet.koordinator.sh/cpu-manager-policy",
+    ],
+)
+def test_without_a_rule_only_cpus_of_the_pod_itself_are_set(name: str) -> None:
+    """As in the reference while an annotation of the node could never be read (2.2)."""
+    unread = {"unread_annotations": frozenset({name})}
+    for found in (pod("p", "LS"), pod("p", None), pod("p", "LS", annotations=numa(0))):
+        adjustment = evaluate(found, **unread)
+        assert values(adjustment) == {}
+        assert rules(adjustment) == ["cpuset.unread-node"]
+    pinned = pod("p", "LSR", "Guaranteed", cpus={1})
+    assert values(evaluate(pinned, **unread))[CPUS] == "1"

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from koordlet.decision.given import VARIABLES
 from koordlet.decision.strategy import Level, Stage
 from koordlet.hooks.combine import combine
 from koordlet.hooks.gpu import HAMI_LOCK_DIRECTORY, GpuEnvOptions, hook
@@ -118,3 +119,8 @@ def test_an_unknown_provider_is_told_and_the_card_stays_visible() -> None:
     [(_, note)] = combined.notes
     assert note.rule == "gpu-env.unknown-provider"
     assert "HAMi-core" in note.text
+
+
+def test_every_variable_that_is_set_may_be_looked_at_in_a_container() -> None:
+    found = asked([{"minor": 1, "resources": HALF}], provider="HAMi-core")
+    assert env(found).keys() == VARIABLES

@@ -123,7 +123,8 @@ class Machine:
     @property
     def node(self) -> Node:
         topology = read_topology(self.host)
-        return node_of(self._options, topology, 8 << 30, _EVERYTHING, TREE)
+        node = node_of(self._options, topology, 8 << 30, _EVERYTHING, TREE)
+        return msgspec.structs.replace(node, quotas_nest="cpu" in self.cgroups.layout.v1)
 
     def snapshot(self, pod: Pod) -> Snapshot:
         return take(

@@ -22,6 +22,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
 from koordlet.hookserver.server import HookServer
 from koordlet.hookserver.service import METHODS, SERVICE
+from koordlet.kernel.door import MAX_CONNECTIONS
 from koordlet.kernel.unix_socket import SocketError
 from koordlet.wire.pb import hook_pb2 as pb
 from koordlet.wire.pb.hook_pb2_grpc import RuntimeHookServiceStub
@@ -205,6 +206,24 @@ asyncio.run(main())
         timeout=60,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_callers_that_say_nothing_shut_no_proxy_out(tmp_path: Path) -> None:
+    async def whole() -> None:
+        path = tmp_path / "hooks.sock"
+        async with _serving(path) as (ask, server):
+            many = range(3 * MAX_CONNECTIONS)
+            silent = [await asyncio.open_unix_connection(str(path)) for _ in many]
+            async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
+                stub = RuntimeHookServiceStub(channel)
+                await stub.PreRunPodSandboxHook(sandbox_request(), timeout=20)
+            assert len(ask.pods) == 1
+            assert server.connections <= MAX_CONNECTIONS
+            assert server.status().refused["too-many"] > 2 * MAX_CONNECTIONS
+            for _, writer in silent:
+                writer.close()
+
+    asyncio.run(whole())
 
 
 def test_a_caller_that_says_nothing_does_not_hold_up_the_stop(tmp_path: Path) -> None:

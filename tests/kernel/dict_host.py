@@ -72,6 +72,9 @@ class DictHost:
         everything = {*self.files, *self.directories}
         return sorted({p[len(under) :].split("/")[0] for p in everything if p.startswith(under)})
 
+    def subdir_inodes(self, path: str) -> dict[str, int]:
+        return {name: self.inode(f"{path}/{name}") for name in self.subdirs(path)}
+
     def subdirs(self, path: str) -> list[str]:
         return [name for name in self.listdir(path) if f"{path}/{name}" not in self.files]
 

@@ -81,7 +81,7 @@ def test_support_is_looked_at_each_time() -> None:
     with pytest.raises(Unsupported):
         cgroups.read("a", R.CPU_SHARES)
     host.make_anew(f"{V2}/a/cpu.weight", "39\n")
-    assert cgroups.read("a", R.CPU_SHARES) == 998
+    assert cgroups.read("a", R.CPU_SHARES) == 999
 
 
 def test_a_cgroup_that_is_gone_is_not_unsupported() -> None:

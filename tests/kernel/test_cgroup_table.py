@@ -66,7 +66,7 @@ def test_what_a_plan_may_not_set() -> None:
         (R.BLKIO_READ_BPS, "8:16 2048\n8:0 0", b"8:16 2048", b"8:16 rbps=2048"),
         (R.BLKIO_WRITE_IOPS, "8:16 7", b"8:16 7", b"8:16 wiops=7"),
         (R.BLKIO_COST_WEIGHT, "8:16 40", b"8:16 40", b"8:16 40"),
-        (R.BLKIO_BFQ_WEIGHT, "8:16 40\n8:0 100", b"8:16 40", b"8:16 40"),
+        (R.BLKIO_BFQ_WEIGHT, "8:16 40\n8:0 100", b"8:0 100\n8:16 40", b"8:0 100\n8:16 40"),
         (R.TASKS, "3\n4", b"3\n4", b"3\n4"),
     ],
 )
@@ -78,7 +78,7 @@ def test_text_of_a_value(resource: Resource, value: Value, v1: bytes, v2: bytes)
 @pytest.mark.parametrize(
     ("resource", "version", "text", "value"),
     [
-        (R.CPU_SHARES, 2, b"39\n", 998),
+        (R.CPU_SHARES, 2, b"39\n", 999),
         (R.CPU_SHARES, 2, b"0\n", 2),  # cpu.idle = 1 on kernels before 6.10
         (R.CPU_QUOTA_US, 1, b"-1\n", -1),
         (R.CPU_QUOTA_US, 2, b"max 100000\n", -1),
@@ -170,7 +170,7 @@ def test_equality_knows_pages_unlimited_sets_and_both_weight_rules() -> None:
     shares = knob(R.CPU_SHARES, 2).form
     assert shares.equal(1024, shares.parse(b"39")) and shares.equal(1024, shares.parse(b"100"))
     assert not shares.equal(1024, shares.parse(b"50"))
-    assert not knob(R.CPU_SHARES, 1).form.equal(1024, 998)
+    assert not knob(R.CPU_SHARES, 1).form.equal(1024, 999)
 
 
 def test_device_lines_clear_what_is_not_listed_and_leave_what_is_right() -> None:
@@ -192,6 +192,15 @@ def test_device_weights_keep_the_default_line() -> None:
     ]
 
 
+@pytest.mark.parametrize("resource", [R.BLKIO_COST_WEIGHT, R.BLKIO_BFQ_WEIGHT])
+def test_a_device_may_have_the_usual_weight_beside_another_default(resource: Resource) -> None:
+    form = knob(resource, 2).form
+    found = b"default 30\n8:16 100\n"
+    assert form.parse(found) == "default 30\n8:16 100"
+    assert form.raw_writes(found, lambda: b"default 30\n8:16 50\n") == [b"8:16 100"]
+    assert form.writes("default 30", lambda: found) == [b"8:16 default"]
+
+
 def test_device_fields() -> None:
     form = knob(R.BLKIO_COST_QOS, 2).form
     found = form.parse(b"8:0 enable=0 ctrl=auto\n8:16 enable=1 ctrl=user rpct=95.00 rlat=3000\n")
@@ -201,8 +210,19 @@ def test_device_fields() -> None:
     assert not form.equal("8:16 enable=1 wpct=95", found)
     assert form.equal("8:16 enable=0", "")
     assert form.writes("8:32 enable=1", lambda: found.encode()) == [
-        b"8:16 enable=0",
+        b"8:16 enable=0 ctrl=auto",
         b"8:32 enable=1",
+    ]
+
+
+def test_parameters_that_somebody_set_and_switched_off_go_back_as_they_were() -> None:
+    form = knob(R.BLKIO_COST_QOS, 2).form
+    found = b"8:0 enable=0 ctrl=user rpct=90.00 rlat=7000\n"
+    ours = b"8:0 enable=1 ctrl=user rpct=95.00 rlat=3000\n"
+    assert form.parse(found) == found.decode().strip()
+    assert form.raw_writes(found, lambda: ours) == [found.strip()]
+    assert form.raw_writes(b"8:0 enable=0 ctrl=auto rpct=0.00\n", lambda: ours) == [
+        b"8:0 enable=0 ctrl=auto"
     ]
 
 

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.kernel.conversions import (
-    read_weight,
     same_shares_on_v2,
     shares_to_modern_weight,
     shares_to_weight,
@@ -39,7 +38,7 @@ def test_modern_weight_keeps_default_on_default(shares: int, weight: int) -> Non
     assert shares_to_modern_weight(shares) == weight
 
 
-@pytest.mark.parametrize(("weight", "shares"), [(1, 2), (39, 998), (10000, 262144)])
+@pytest.mark.parametrize(("weight", "shares"), [(1, 2), (39, 999), (10000, 262144)])
 def test_classic_shares(weight: int, shares: int) -> None:
     assert weight_to_shares(weight) == shares
 
@@ -59,7 +58,11 @@ def test_weight_out_of_range(wrong: int) -> None:
 
 @given(weight=WEIGHTS)
 def test_a_weight_survives_being_read_as_shares(weight: int) -> None:
-    assert read_weight(weight_to_shares(weight)) == weight
+    assert shares_to_weight(weight_to_shares(weight)) == weight
+
+
+def test_no_two_weights_read_as_the_same_shares() -> None:
+    assert len({weight_to_shares(weight) for weight in range(1, 10001)}) == 10000
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -76,7 +79,7 @@ def test_what_either_rule_wrote_counts_as_equal(writer: Callable[[int], int], sh
 
 
 def test_another_weight_is_not_equal() -> None:
-    # 39 is the classic weight of 1024, 100 the modern one; 40 reads as 1024.
-    for weight in (1, 38, 41, 98, 102, 10000):
+    # 39 is the classic weight of 1024, 100 the modern one.
+    for weight in (1, 38, 40, 41, 98, 99, 101, 102, 10000):
         assert not same_shares_on_v2(1024, weight_to_shares(weight))
     assert not same_shares_on_v2(2, weight_to_shares(2))

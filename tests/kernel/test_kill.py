@@ -35,7 +35,13 @@ def status(name: str, pids: str) -> str:
         # A container that runs its own is one like any other.
         (700, "containerd", "700\t12", ""),
         (1, "systemd", "1", "process 1 is init"),
-        (os.getpid(), "python3", str(os.getpid()), f"process {os.getpid()} is koordlet itself"),
+        pytest.param(
+            os.getpid(),
+            "python3",
+            str(os.getpid()),
+            f"process {os.getpid()} is koordlet itself",
+            id="koordlet itself",
+        ),
     ],
 )
 def test_guarded(pid: int, name: str, pids: str, found: str) -> None:

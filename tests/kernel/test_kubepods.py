@@ -101,6 +101,7 @@ def test_container_ids_of_no_runtime(wrong: str) -> None:
     [
         *("crio-conmon-abc.scope", "crio-conmon-abc", "crio-.scope", "crio-", ""),
         *("session-3.scope", "some.service", "inner.slice", "a b"),
+        *("cri-containerd-\udcff.scope", "crio-a b", "docker-\x1b[m.scope", "crio-..scope"),
     ],
 )
 def test_directories_that_are_no_container(name: str) -> None:
@@ -172,6 +173,8 @@ def cgroups_with(*paths: str) -> Cgroups:
         (("kubepods", "kubepods.slice"), "kubepods.slice", Driver.SYSTEMD),
         # The driver was changed to cgroupfs; the old tree stays empty until the next boot.
         ((f"kubepods/burstable/pod{UID}", "kubepods.slice"), "kubepods", Driver.CGROUPFS),
+        # A guest's, below what it owns.
+        ((f"lxc/kubepods/burstable/pod{UID}", "kubepods.slice"), "kubepods.slice", Driver.SYSTEMD),
     ],
 )
 def test_find(paths: tuple[str, ...], root: str, driver: Driver) -> None:

@@ -98,3 +98,12 @@ def test_nothing_mounted_says_where_and_what_to_do(mounts: str) -> None:
     with pytest.raises(FileNotFoundError, match="mount cgroup2") as missing:
         read(mounts)
     assert missing.value.filename == "/sys/fs/cgroup"
+
+
+@pytest.mark.parametrize("white", ["\r", "\v", "\f", "\x1c", "\u2028"])
+def test_white_space_that_the_kernel_does_not_escape_ends_no_field(white: str) -> None:
+    """A container is in a cgroup of that name, and its root shows in our mountinfo."""
+    odd = f"99 31 0:29 /a{white}b /somewhere/c{white}d rw - cgroup cgroup rw,memory\n"
+    assert read(SEPARATE + odd) == read(SEPARATE)
+    below = f"99 31 0:37 / /sys/fs/cgroup/m{white}n rw - cgroup cgroup rw,memory\n"
+    assert read(SEPARATE + below).v1["memory"] == f"/sys/fs/cgroup/m{white}n"

@@ -346,3 +346,21 @@ def test_layout_of_this_host(layout: Layout, linux: LinuxHost) -> None:
         assert linux.exists(f"{root}/tasks"), controller
     if layout.v2 is not None:
         assert linux.exists(f"{layout.v2}/cgroup.controllers")
+
+
+@pytest.mark.kernel
+def test_a_listing_has_the_inodes_that_each_cgroup_has(linux: LinuxHost, layout: Layout) -> None:
+    for root in layout.roots:
+        top = f"{root}/koordlet-test-{os.getpid()}-inodes"
+        made = [top, *(f"{top}/{name}" for name in ("a", "b", os.fsdecode(b"\xff x")))]
+        try:
+            for directory in made:
+                linux.mkdir(directory)
+            found = linux.subdir_inodes(top)
+            assert found == {name: linux.inode(f"{top}/{name}") for name in linux.subdirs(top)}
+            assert sorted(found.values()) == [linux.inode(each) for each in made[1:]], "they grow"
+            assert linux.subdir_inodes(made[1]) == {}
+        finally:
+            for directory in reversed(made):
+                if linux.exists(directory):
+                    linux.rmdir(directory)

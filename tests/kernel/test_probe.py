@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,9 +18,13 @@ from koordlet.decision.snapshot import Capability
 from koordlet.kernel.layout import Layout
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.probe import FEATURES, probe
+from koordlet.kernel.proc import start_ticks
+from koordlet.kernel.scratch import leftovers, remove_leftovers
 from tests.kernel.dict_host import DictHost
 
 ROOT = "/sys/fs/cgroup"
+PROBE = f"koordlet-probe-{os.getpid()}"
+"""Its name on a host whose procfs does not tell when we were started."""
 PURE = Layout({}, ROOT, frozenset({"cpu", "pids"}))
 
 
@@ -42,7 +49,7 @@ def test_a_bare_v2_host_says_which_controller_is_not_enabled() -> None:
     found = run(host, PURE)
     assert not any(capability.supported for capability in found.values())
     assert found[Resource.CPU_QUOTA_US].why == (
-        f"{ROOT}/koordlet-probe-{os.getpid()}/cpu.max does not exist: controller cpu is not "
+        f"{ROOT}/{PROBE}/cpu.max does not exist: controller cpu is not "
         f"enabled in {ROOT}/cgroup.subtree_control"
     )
     assert found[Resource.CPU_STAT].why == found[Resource.CPU_QUOTA_US].why
@@ -62,13 +69,13 @@ def test_a_bare_v2_host_says_which_controller_is_not_enabled() -> None:
 def test_a_read_only_hierarchy_is_the_reason() -> None:
     host = ReadOnlyHost({f"{ROOT}/cgroup.subtree_control": "cpu", "/proc/filesystems": ""})
     found = run(host, PURE)
-    path = f"{ROOT}/koordlet-probe-{os.getpid()}"
+    path = f"{ROOT}/{PROBE}"
     assert found[Resource.CPU_SHARES].why == f"{path}: EROFS (Read-only file system)"
     assert found["inotify-cgroup"].why == f"{path}: EROFS (Read-only file system)"
 
 
 def test_group_identity_can_be_switched_on_where_it_is_off() -> None:
-    file = f"{ROOT}/koordlet-probe-{os.getpid()}/cpu.bvt_warp_ns"
+    file = f"{ROOT}/{PROBE}/cpu.bvt_warp_ns"
     switch = "/proc/sys/kernel/sched_group_identity_enabled"
 
     class Vendor(DictHost):
@@ -107,11 +114,53 @@ def test_this_host_and_nothing_left_behind(linux: LinuxHost, layout: Layout) -> 
 
 
 @pytest.mark.kernel
-def test_the_probe_of_another_process_is_left_alone(linux: LinuxHost, layout: Layout) -> None:
-    mine = f"{layout.reference_root}/koordlet-probe-{os.getppid()}"
-    linux.mkdir(mine)
+def test_what_is_of_others_is_left_alone(linux: LinuxHost, layout: Layout) -> None:
+    """Probes of living processes, what holds something, and what is only called nearly so."""
+    parent = os.getppid()
+    root = layout.reference_root
+    alive = [f"koordlet-probe-{parent}", f"koordlet-probe-{parent}-{start_ticks(linux, parent)}"]
+    others = ["koordlet-probe-4194305-x", "koordlet-probe-+4194305", "koordlet-probe-0x1-1"]
+    dead = ["koordlet-probe-4194305-7", f"koordlet-probe-{parent}-1", "koordlet-probe-4194306"]
+    held = ["koordlet-probe-4194307-7", "koordlet-probe-4194307-7/of-somebody"]
+    made = [f"{root}/{name}" for name in (*alive, *others, *dead, *held)]
     try:
+        for directory in made:
+            with contextlib.suppress(FileExistsError):  # a killed run of this test
+                linux.mkdir(directory)
+        assert leftovers(linux, layout) == sorted(f"{root}/{name}" for name in dead)
         asyncio.run(probe(linux, layout))
-        assert linux.exists(mine)
+        there = {name for name in (*alive, *others, *dead, *held) if linux.exists(f"{root}/{name}")}
+        assert there == {*alive, *others, *held}
     finally:
-        linux.rmdir(mine)
+        for directory in reversed(made):
+            if linux.exists(directory):
+                linux.rmdir(directory)
+
+
+@pytest.mark.kernel
+def test_a_killed_probe_leaves_what_the_next_one_and_restore_remove(
+    linux: LinuxHost, layout: Layout
+) -> None:
+    program = (
+        "import sys, time\n"
+        "from koordlet.kernel.cgroup import Cgroups\n"
+        "from koordlet.kernel.layout import detect\n"
+        "from koordlet.kernel.linux import LinuxHost\n"
+        "from koordlet.kernel.scratch import scratch\n"
+        "host = LinuxHost()\n"
+        "with scratch(host, Cgroups(host, detect(host))) as made:\n"
+        "    print(made.name, flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        name = child.stdout.readline().decode().strip()
+        directories = sorted(f"{root}/{name}" for root in layout.roots)
+        try:
+            assert all(linux.exists(directory) for directory in directories)
+            assert name not in "".join(leftovers(linux, layout))
+        finally:
+            child.kill()
+    assert [each for each in leftovers(linux, layout) if name in each] == directories
+    assert not any(remove_leftovers(linux, layout).values())
+    assert not any(linux.exists(directory) for directory in directories)

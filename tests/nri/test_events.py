@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
 from koordlet.nri.events import Events
@@ -109,3 +110,29 @@ def test_two_sandboxes_of_a_pod_are_one_pod() -> None:
         "container1",
         "container2",
     ]
+
+
+def test_what_a_container_was_created_with_is_told_once_it_is() -> None:
+    """And of its variables only those that a hook of ours may set."""
+    world = World()
+    seen = events(world)
+    before, after = container(), container()
+    before.env.extend(["NVIDIA_VISIBLE_DEVICES=all", "PASSWORD=secret"])
+    after.env.extend(["NVIDIA_VISIBLE_DEVICES=1", "PASSWORD=secret"])
+    after.mounts.add(source="/lib/x.so", destination="/lib/x.so")
+    after.mounts.add(source="/var/lib/secret", destination="/secret")
+    after.linux.devices.add(path="/dev/infiniband/rdma_cm", type="c", major=10, minor=58)
+    after.linux.devices.add(path="/dev/null", type="c", major=1, minor=3)
+    given = Given(
+        {"NVIDIA_VISIBLE_DEVICES": "1"},
+        {"/dev/infiniband/rdma_cm": "10:58"},
+        frozenset({"/lib/x.so"}),
+    )
+    seen.create_container(sandbox(), before)
+    seen.event(nri.START_CONTAINER, sandbox(), after)
+    seen.update_container(sandbox(), after, nri.LinuxResources())
+    told = [each.given for _, _, each in world.asked if each is not None]
+    assert told == [None, given, given]
+    seen.synchronize([sandbox()], [after])
+    assert world.pods["uid-1"].containers[1].given == given
+    assert "secret" not in repr(world.pods) + repr(told)

@@ -29,7 +29,7 @@ BOTH = pytest.mark.parametrize("dedicated", [False, True], ids=["state-change", 
 
 def quick(path: Path, **more: float) -> Options:
     return Options(
-        **{"socket": str(path / "nri.sock"), "look_s": 0.01, "backoff_s": 0.02, **more}  # type: ignore[arg-type]
+        **{"socket": str(path / "nri.sock"), "backoff_s": 0.02, **more}  # type: ignore[arg-type]
     )
 
 

@@ -157,6 +157,15 @@ BAD: list[tuple[keys.Key[Any], str, str]] = [
     (keys.RESOURCE_STATUS, '{"cpuset":"3-1"}', "$.cpuset"),
     (keys.DEVICE_ALLOCATED, '{"gpu":{}}', "$.gpu"),
     (keys.REPLACE_RESOURCES, "a:b,c", "[1]"),
+    (keys.MEMORY_QOS, '{"policy":"None","minLimitPercent":50}', "$.policy"),
+    (keys.NETWORK_QOS, '{"egressLimit":"10m"}', "$.egressLimit"),
+    (keys.NETWORK_QOS, '{"egressLimit":"-10M"}', "$.egressLimit"),
+    (
+        keys.EXTENDED_RESOURCE_SPEC,
+        '{"containers":{"c":{"limits":{"kubernetes.io/batch-memory":"512m"}}}}',
+        '$.containers.c.limits["kubernetes.io/batch-memory"]',
+    ),
+    (keys.EVICTION_POLICY, '["bememoryevict"]', "$[0]"),
     (keys.QOS_CLASS, "ls", ""),
     (keys.EVICTION_ENABLED, "yes", ""),
     (keys.CPU_NORMALIZATION_RATIO, "0", ""),
@@ -264,7 +273,7 @@ def test_node_annotations() -> None:
 
 
 def test_long_texts_read_as_short_ones_do() -> None:
-    pad = " " * 5000
+    pad = " " * 3000
     for text in ('{"main":7}', '{"main":7' + pad + "}"):
         assert keys.OOM_SCORE_ADJ_SPEC.read({keys.OOM_SCORE_ADJ_SPEC.name: text}) == {"main": 7}
     for text in ("{", "{" + pad):

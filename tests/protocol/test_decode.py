@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from koordlet.protocol.decode import decode, decode_json, describe, type_info
-from koordlet.protocol.document import MAX_DEPTH, parse_json
+from koordlet.protocol.document import parse_json
 from koordlet.protocol.errors import Problem, ProtocolError, join
+from koordlet.protocol.limits import JSON_DEPTH
 from koordlet.protocol.slo import (
     BlkIOQOS,
     CPUBurstStrategy,
@@ -196,8 +197,8 @@ def test_edges_of_every_range(cls: type, key: str, low: int | None, high: int | 
         (b"\xff\xfe", "not UTF-8"),
         ('"\\ud800"', "surrogate"),
         ('{"\\udc00":1}', "surrogate"),
-        ("[" * 200 + "]" * 200, f"deeper than {MAX_DEPTH}"),
-        ("[" * 100_000, f"deeper than {MAX_DEPTH}"),
+        ("[" * 200 + "]" * 200, f"deeper than {JSON_DEPTH}"),
+        ("[" * 100_000, f"deeper than {JSON_DEPTH}"),
         ("9" * 5000, "too many digits"),
         ("\ufeff{}", "syntax error"),
     ],

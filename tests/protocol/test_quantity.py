@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.protocol.cpuset import MAX_CPU_ID, format_cpulist, parse_cpulist
+from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 from koordlet.protocol.duration import format_duration, parse_duration
 from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.limits import CPU_ID
 from koordlet.protocol.quantity import NANO, Format, Quantity, parse_quantity
 from koordlet.protocol.resources import TIER_NAMES, tier_amount, tier_name
 
@@ -149,7 +150,7 @@ def test_any_text_is_a_duration_or_a_protocol_error(text: str) -> None:
         assert error.message
 
 
-@given(st.frozensets(st.integers(0, MAX_CPU_ID), max_size=60))
+@given(st.frozensets(st.integers(0, CPU_ID), max_size=60))
 def test_cpulist_round_trip(cpus: frozenset[int]) -> None:
     assert parse_cpulist(format_cpulist(cpus)) == cpus
 

@@ -79,7 +79,7 @@ class Kernel:
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         return (cgroup, resource) in self.originals.keys() - self.foreign
 
-    def children(self, cgroup: str) -> tuple[str, ...]:
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
         return tuple(sorted(c for c in self.cgroups if c.rpartition("/")[0] == cgroup and c))
 
     def add(self, cgroup: str, **values: Value) -> Kernel:
@@ -100,13 +100,7 @@ class Kernel:
                     self.values[key] = original
         for setting in plan.settings:
             key = setting.cgroup, setting.resource
-            original = self.values[key]
-            if setting.inherits:
-                above = setting.cgroup
-                while above and (above, setting.resource) not in self.originals:
-                    above = above.rpartition("/")[0]
-                original = self.originals.get((above, setting.resource), original)
-            self.originals.setdefault(key, original)
+            self.originals.setdefault(key, self.values[key])
             self.values[key] = setting.value
 
 
@@ -130,6 +124,7 @@ def node(cpus: int | Topology, capacity_milli: int | None = None, **fields: Any)
         "kubepods": KUBEPODS,
         "besteffort": BE_DIR,
         "burstable": "kubepods/burstable",
+        "cpusets_nest": True,
     } | fields
     return Node("n", cpus, capacity, 1 << 34, **fields)
 

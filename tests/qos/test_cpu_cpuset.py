@@ -247,3 +247,27 @@ def test_nothing_is_told_before_all_pods_are_known() -> None:
     assert decide(snap, Memory()).plan.keep_all
     quota = snapshot(node(16), spec=slo(cpu_suppress_policy="cfsQuota"), sources_synced=False)
     assert decide(quota, Memory()).plan.settings
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kubelet.koordinator.sh/cpu-manager-policy",
+        "node.koordinator.sh/reservation",
+        "node.koordinator.sh/system-qos-resource",
+        "node.koordinator.sh/pod-cpu-allocs",
+    ],
+)
+def test_nothing_is_narrowed_while_the_node_cannot_be_read(name: str) -> None:
+    """A static CPU manager needs broad directories, and would refuse pods (spec/qos.md 2.5)."""
+    in_force = kernel(16, "0-9")
+    snap = snapshot(node(16, unread_annotations=frozenset({name})), in_force=in_force)
+    decision = decide(snap, Memory("cpuset", 99.0, 10))
+    assert decision.plan.keep_all
+    assert decision.plan.settings == ()
+    assert [note.rule for note in decision.notes] == ["cpu-suppress.unread-node"]
+    assert name in decision.notes[0].text
+    # What else the node says concerns no CPU list.
+    ratio = frozenset({"node.koordinator.sh/cpu-normalization-ratio"})
+    snap = snapshot(node(16, unread_annotations=ratio), in_force=in_force)
+    assert decide(snap, Memory("cpuset", 99.0, 10)).plan.settings

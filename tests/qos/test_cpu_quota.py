@@ -312,3 +312,32 @@ def test_where_quotas_nest_larger_ones_inside_are_lifted_until_there_is_room(nes
     lifted.pop("job/a", None)
     assert decided(7_000) == {BE_DIR: 350_000, "job": 350_000} | lifted
     assert in_force.value("job/a", Resource.CPU_QUOTA_US) == 300_000
+
+
+@pytest.mark.parametrize(
+    ("held", "at_once", "after_5_s"),
+    [
+        (2_400_000, 2_000_000, 2_000_000),  # a fall
+        (1_700_000, 2_000_000, 2_000_000),  # a rise of 3.75 % of the node
+        (1_900_000, 1_900_000, 2_000_000),  # one of 1.25 %: the reference writes it at once
+        (1_980_000, 1_980_000, 1_980_000),  # one of 0.25 %: neither does
+    ],
+)
+def test_the_changes_of_the_reference_once_a_limit_is_held(
+    held: int, at_once: int, after_5_s: int
+) -> None:
+    """The table of spec/qos.md 2.6 (80 cores, allowance 20) in a daemon that runs already.
+
+    A rise of 1 to 3 % of the node waits: compatibility.md, CPU suppress.
+    """
+    in_force = kernel(80, quota=held)
+    memory = Memory("cfsQuota", 99.0, held)
+    found = []
+    for second in range(7):
+        snap = quota_snapshot(node(80), 20_000, in_force=in_force, now=100.0 + second)
+        decision = decide(snap, memory)
+        memory = decision.memory
+        in_force.take(decision.plan)
+        found.append(in_force.value(BE_DIR, Resource.CPU_QUOTA_US))
+    assert (found[0], found[4], found[5]) == (at_once, at_once, after_5_s)
+    assert found[6] == after_5_s

@@ -5,14 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.protocol.slo import NodeSLOSpec, ResourceThresholdStrategy
 from koordlet.qos.cpu_suppress import Memory, decide
 from tests.qos.build import (
     BE_DIR,
-    app,
-    bare,
     cpus_of,
     kernel,
     metrics,
@@ -68,64 +65,15 @@ def test_a_change_of_policy_gives_up_the_other_resource() -> None:
     assert not quotas_of(third.plan)
 
 
-def suppressed(in_force, pods=()):
-    """After one tick of suppression to two CPUs, the kernel holding the plan."""
-    snap = snapshot(node(16), pods=pods, metrics_=metrics(10.0), in_force=in_force)
-    decision = decide(snap, Memory())
-    in_force.take(decision.plan)
-    return snap, decision.memory
-
-
-def inherited(plan) -> set[str]:
-    return {setting.cgroup for setting in plan.settings if setting.inherits}
-
-
-@pytest.mark.parametrize("after", [OFF, QUOTA])
-@pytest.mark.parametrize("wide", ["0-15", "0-11"])
-def test_a_cgroup_born_narrow_gets_what_its_parent_gets_back(after, wide: str) -> None:
-    in_force = kernel(16, wide).add(f"{BE_DIR}/podold", cpus=wide)
-    snap, memory = suppressed(in_force)
-    in_force.add(f"{BE_DIR}/podnew", cpus="0-1").add(f"{BE_DIR}/podnew/c", cpus="0-1")
-    during = then(snap, memory, wake=Wake(WakeKind.CHANGE))
-    assert cpus_of(during.plan)[f"{BE_DIR}/podnew/c"] == "0-1"
-    assert inherited(during.plan) == {f"{BE_DIR}/podnew", f"{BE_DIR}/podnew/c"}
-    in_force.take(during.plan)
-    assert not inherited(then(snap, during.memory).plan)  # once is enough
-    ended = then(snap, during.memory, slo=after)
-    assert not cpus_of(ended.plan)
-    in_force.take(ended.plan)
-    for cgroup in (BE_DIR, f"{BE_DIR}/podold", f"{BE_DIR}/podnew", f"{BE_DIR}/podnew/c"):
-        assert in_force.value(cgroup, Resource.CPUSET_CPUS) == wide
-
-
-def test_children_of_an_application_are_born_narrow_too() -> None:
-    in_force = kernel(16).add("job", cpus="0-15").add("job/old", cpus="3")
-    snap = snapshot(bare(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
-    first = decide(snap, Memory())
-    assert not inherited(first.plan)
-    in_force.take(first.plan)
-    in_force.add("job/new", cpus="0-1").add("job/new/deep", cpus="0-1")
-    second = then(snap, first.memory)
-    assert inherited(second.plan) == {"job/new", "job/new/deep"}
-
-
-def test_a_list_somebody_chose_before_goes_back_to_what_it_was() -> None:
-    in_force = kernel(16).add(f"{BE_DIR}/podown", cpus="3")
-    snap, memory = suppressed(in_force)
-    assert not inherited(then(snap, memory).plan)
-
-
-def test_on_v2_an_empty_list_is_not_born_narrow() -> None:
+def test_a_cgroup_born_narrow_is_confined_with_the_others() -> None:
+    """Whether its list is a copy of ours is the actuator's to find out."""
     in_force = kernel(16)
-    snap, memory = suppressed(in_force)
-    in_force.add(f"{BE_DIR}/podnew", cpus="")
-    assert not inherited(then(snap, memory).plan)
-
-
-def test_after_a_restart_narrow_children_of_a_narrow_tier_are_born_narrow() -> None:
-    in_force = kernel(16, "0-1").add(f"{BE_DIR}/poda", cpus="0-1")
     snap = snapshot(node(16), metrics_=metrics(10.0), in_force=in_force)
-    assert inherited(decide(snap, Memory()).plan) == {f"{BE_DIR}/poda"}
+    first = decide(snap, Memory())
+    in_force.take(first.plan)
+    in_force.add(f"{BE_DIR}/podnew", cpus="0-1").add(f"{BE_DIR}/podnew/c", cpus="0-1")
+    during = then(snap, first.memory, wake=Wake(WakeKind.CHANGE))
+    assert cpus_of(during.plan)[f"{BE_DIR}/podnew/c"] == "0-1"
 
 
 def test_time_without_input_earns_no_growth() -> None:
@@ -136,21 +84,3 @@ def test_time_without_input_earns_no_growth() -> None:
     assert blind.plan.keep_all
     seeing = decide(msgspec.structs.replace(snap, now=161.0), blind.memory)
     assert cpus_of(seeing.plan)[BE_DIR] == "0-3"
-
-
-def test_a_list_outside_the_narrow_tier_was_chosen_by_somebody() -> None:
-    in_force = kernel(16)
-    snap, memory = suppressed(in_force)
-    in_force.add(f"{BE_DIR}/podnew", cpus="4")  # v2 takes any list; v1 would refuse it
-    assert not inherited(then(snap, memory).plan)
-
-
-def test_what_could_not_be_judged_is_looked_at_later() -> None:
-    in_force = kernel(16)
-    snap, memory = suppressed(in_force)
-    in_force.add(f"{BE_DIR}/podnew", cpus="0-1")
-    top = in_force.values.pop((BE_DIR, Resource.CPUSET_CPUS))
-    blind = then(snap, memory)
-    assert blind.plan.keep_all
-    in_force.add(BE_DIR, cpus=top)
-    assert inherited(then(snap, blind.memory).plan) == {f"{BE_DIR}/podnew"}

@@ -7,6 +7,7 @@ import pytest
 
 from koordlet.decision.plan import Victim, VictimKind
 from koordlet.decision.snapshot import Evicting, EvictPolicy, Resources
+from koordlet.protocol.keys import EVICTION_FEATURES
 from koordlet.protocol.qos import PriorityClass
 from koordlet.qos.evict_config import Feature, Watermark
 from koordlet.qos.evict_victims import candidates, eligible, requested
@@ -56,7 +57,7 @@ def test_by_priority(
     [
         ("BE", None, "Running", True),
         ("BE", "true", "", True),
-        ("BE", "false", "Running", False),
+        ("BE", "false", "Running", True),
         ("BE", None, "Failed", False),
         (None, "true", "Running", False),
         ("LS", "true", "Running", False),
@@ -252,3 +253,49 @@ def test_what_it_uses_is_in_milli_cores_and_bytes() -> None:
     scene.samples.last[("pod_cpu_usage", ("a",))] = float("nan")
     (found,) = candidates(msgspec.structs.replace(scene.take()))
     assert found.cpu_milli is None
+
+
+@pytest.mark.parametrize("feature", [Feature.BE_CPU, Feature.BE_MEMORY])
+@pytest.mark.parametrize(
+    ("annotation", "exempt"),
+    [
+        ("[]", True),
+        ('["CPUEvict"]', True),
+        ('["BECPUEvict", "BEMemoryEvict"]', False),
+        ('["BECPUEvict", "BEMemoryEvict", "Future"]', False),
+        # What says nothing exempts nobody.
+        ("", False),
+        ("null", False),
+        ("BEMemoryEvict", False),
+        ("[0]", False),
+        ('["never"]', False),
+        ("[" * 300_000, False),
+    ],
+)
+def test_only_a_list_that_can_be_read_exempts_best_effort(
+    feature: Feature, annotation: str, exempt: bool
+) -> None:
+    scene = Scene().pod("hog", annotations={POLICY: annotation}, enabled="false", memory=9 * GB)
+    assert (order(scene, feature, None) == []) is exempt
+
+
+@pytest.mark.parametrize("feature", [Feature.BE_CPU, Feature.BE_MEMORY])
+@pytest.mark.parametrize("claim", ["2147483647", "6000"])
+def test_a_label_lifts_no_pod_out_of_its_class(feature: Feature, claim: str) -> None:
+    scene = Scene().pod("hog", memory=9 * GB, cores=9, batch_cpu=1000, labels={SUB: claim})
+    scene.pod("neighbour", memory=1 * GB, cores=1, batch_cpu=1000)
+    assert order(scene, feature, None) == ["hog", "neighbour"]
+    # Inside the class it orders as it says.
+    scene = Scene().pod("later", memory=9 * GB, cores=9, batch_cpu=1000, labels={SUB: "5999"})
+    scene.pod("neighbour", memory=1 * GB, cores=1, batch_cpu=1000)
+    assert order(scene, feature, None) == ["neighbour", "later"]
+
+
+def test_no_label_lifts_a_pod_above_the_band_that_admission_gave_it() -> None:
+    scene = Scene().pod("hog", priority=5500, memory=9 * GB, labels={SUB: "2147483647"})
+    scene.pod("neighbour", priority=5500, memory=1 * GB)
+    assert order(scene, Feature.MEMORY) == ["hog", "neighbour"]
+
+
+def test_the_protocol_knows_every_feature() -> None:
+    assert set(EVICTION_FEATURES) == {*Feature, "GPUEnvInject"}

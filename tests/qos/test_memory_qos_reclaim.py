@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,7 +60,7 @@ def kernel(
 def step(known: Kernel, now: float, before: Decision | None = None, **fields: object) -> Decision:
     pods = [sized("b", "BE", "BestEffort", (0, GIB), batch=True)]
     fields = {"spec": SPEC, "pods": pods, "in_force": known, "now": now} | fields
-    return decide(taken(NODE, **fields), before.memory if before else None)
+    return decide(taken(fields.pop("node", NODE), **fields), before.memory if before else None)
 
 
 def asked(decision: Decision) -> dict[str, int]:
@@ -103,6 +104,18 @@ def test_steps_double_while_it_costs_nothing_and_stop_when_it_hurts() -> None:
     assert asked(refaults) == {}
     over = step(kernel(GIB // 2), 5, refaults)
     assert asked(over) == {} and over.memory.tracks == {}
+
+
+def test_counters_are_in_pages_of_this_kernel() -> None:
+    """Of 64 KiB each, a sixteenth of the number is as much."""
+    node = msgspec.structs.replace(NODE, page_bytes=64 << 10)
+    first = step(kernel(GIB), 0, node=node)
+    second = step(kernel(GIB, stolen=FIRST_STEP_BYTES // 16), 1, first, node=node)
+    assert asked(second)[BOX] == 2 * FIRST_STEP_BYTES
+    back = FIRST_STEP_BYTES // (64 << 10)
+    stolen = 3 * FIRST_STEP_BYTES // 16
+    refaults = step(kernel(GIB, refaults=back, stolen=stolen), 2, second, node=node)
+    assert asked(refaults) == {}
 
 
 def test_a_change_between_two_ticks_is_no_look_at_what_came_of_it() -> None:
@@ -228,7 +241,7 @@ def _watched(share: float, used: int, seconds: int, wanted: int = 100 * MIB) -> 
     before, limits = None, []
     for second in range(seconds):
         known = kernel(used, int(second * share * 1e6))
-        found = watch(known, BOX, wanted, float(second), before)
+        found = watch(known, BOX, wanted, float(second), before, 4096)
         before = found.watched
         limits.append(found.limit_bytes)
     return limits
@@ -264,9 +277,9 @@ def test_a_restart_takes_no_room_away(held: int, ours: bool, used: int, limit: i
     known.values[BOX, R.MEMORY_HIGH] = held
     if ours:
         known.originals[BOX, R.MEMORY_HIGH] = UNLIMITED
-    found = watch(known, BOX, 100 * MIB, 1.0, None)
+    found = watch(known, BOX, 100 * MIB, 1.0, None, 4096)
     assert found.limit_bytes == limit
-    later = watch(known, BOX, 100 * MIB, 2.0, found.watched)
+    later = watch(known, BOX, 100 * MIB, 2.0, found.watched, 4096)
     assert later.limit_bytes == limit
 
 
@@ -278,12 +291,12 @@ def test_pressure_below_the_limit_or_use_without_pressure_moves_nothing() -> Non
 def test_room_is_taken_back_when_it_is_calm() -> None:
     before, now = None, 0.0
     for now in range(10):
-        found = watch(kernel(100 * MIB, int(now * 9e5)), BOX, 100 * MIB, float(now), before)
+        found = watch(kernel(100 * MIB, int(now * 9e5)), BOX, 100 * MIB, float(now), before, 4096)
         before = found.watched
     assert found.limit_bytes == 110 * MIB
     for second in range(int(CALM_S) + 3):
         known = kernel(90 * MIB, int(9 * 9e5))
-        found = watch(known, BOX, 100 * MIB, now + 1.0 + second, before)
+        found = watch(known, BOX, 100 * MIB, now + 1.0 + second, before, 4096)
         before = found.watched
     assert found.limit_bytes == 100 * MIB
 
@@ -311,7 +324,7 @@ def test_the_watch_never_goes_below_what_is_asked_for(
     before, stall = None, 0
     for second, (used, more) in enumerate(history):
         stall += more
-        found = watch(kernel(used, stall), BOX, wanted, float(second), before)
+        found = watch(kernel(used, stall), BOX, wanted, float(second), before, 4096)
         assert found.limit_bytes >= wanted
         assert (found.limit_bytes - wanted) == found.watched.raised_bytes
         before = found.watched

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import socket
@@ -13,20 +14,28 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.kernel.listener import Pace
+from koordlet.report import http
 from koordlet.report import metrics as table
-from koordlet.report.health import Health, routes
+from koordlet.report.health import HEALTH_PATHS, Health, routes
 from koordlet.report.http import (
+    CHUNK_BYTES,
     MAX_CONNECTIONS,
     MAX_HEAD_BYTES,
+    RESERVE,
     Address,
     HttpServer,
     ListenError,
     Response,
     parse_address,
 )
-from koordlet.report.metrics import Metrics
+from koordlet.report.metrics import Page
+from koordlet.report.pages import ALIVE, Pages
+from koordlet.report.registry import Metrics
 
 GET = "GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+GET_KEPT = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+_Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class _State:
@@ -44,7 +53,10 @@ def _serve(test: Callable[[HttpServer, _State], Awaitable[None]], address: Addre
         for number in range(2000):  # more than one slice of a page
             metrics.set(table.CAPABILITY, 1.0, (f"{number:04}",))
         metrics.set(table.POD_PSI, 1.0, ("",) * 7)
-        server = HttpServer(address, routes(metrics, lambda: state.health) | {"/crash": _crash})
+        pages = Pages(metrics, lambda: None)
+        handlers = routes(pages, lambda: state.health) | {"/crash": _crash}
+        server = HttpServer(address, handlers, urgent=HEALTH_PATHS)
+        server.pages = pages  # type: ignore[attr-defined]
         await server.start()
         try:
             await test(server, state)
@@ -149,19 +161,166 @@ def test_random_bytes_leave_the_server_alive() -> None:
     _serve(test, LOOPBACK)
 
 
-def test_too_many_connections_are_closed_and_stop_does_not_wait() -> None:
+async def _held(server: HttpServer, count: int, first: bytes = b"") -> list[_Client]:
+    """Connections that say ``first`` and nothing more."""
+    found = []
+    for _ in range(count):
+        client = await asyncio.open_connection(server.address.host, server.address.port)
+        client[1].write(first)
+        found.append(client)
+    return found
+
+
+@pytest.mark.parametrize("count", [MAX_CONNECTIONS, 200])
+@pytest.mark.parametrize("first", [b"", b"GET /metrics HTTP/1.1\r\nX: ", GET_KEPT])
+def test_idle_connections_shut_nobody_out(count: int, first: bytes) -> None:
+    """Silent, in the middle of a head, or kept after an answer: the idlest go."""
+
     async def test(server: HttpServer, state: _State) -> None:
-        held = [
-            await asyncio.open_connection(server.address.host, server.address.port)
-            for _ in range(MAX_CONNECTIONS)
-        ]
-        while len(server._connections) < MAX_CONNECTIONS:
+        held = await _held(server, count, first)
+        for _ in range(3):
+            answer = await _talk(server, GET.format("/metrics"))
+            assert answer.startswith(b"HTTP/1.1 200 ")
+            assert (await _talk(server, GET.format("/healthz"))).endswith(b"ok\n")
+        assert len(server._slots) <= MAX_CONNECTIONS
+        assert server.dropped["idle"] == count - MAX_CONNECTIONS + 1
+        assert server.dropped["full"] == 0
+        for _, writer in held:
+            writer.close()
+
+    _serve(test, LOOPBACK)
+
+
+def test_the_idlest_goes_and_one_that_has_just_asked_stays() -> None:
+    async def test(server: HttpServer, state: _State) -> None:
+        asking = await asyncio.open_connection(server.address.host, server.address.port)
+        held = await _held(server, MAX_CONNECTIONS - 1)
+        while len(server._slots) < MAX_CONNECTIONS:
             await asyncio.sleep(0.01)
-        reader, writer = await asyncio.open_connection(server.address.host, server.address.port)
+        asking[1].write(GET_KEPT)
+        assert (await asking[0].readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
+        assert (await _talk(server, GET.format("/healthz"))).endswith(b"ok\n")
         with contextlib.suppress(ConnectionResetError):
-            assert await reader.read() == b""
-        writer.close()
-        assert not held[0][0].at_eof()
+            assert await held[0][0].read() == b""
+        assert not held[1][0].at_eof()
+        asking[1].write(GET_KEPT)
+        assert (await asking[0].readuntil(b"ok\n")).startswith(b"HTTP/1.1 200 ")
+        assert server.dropped == {"idle": 1, "slow": 0, "full": 0}
+
+    _serve(test, LOOPBACK)
+
+
+def test_health_answers_while_every_place_is_being_worked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test(server: HttpServer, state: _State) -> None:
+        waiting = asyncio.Event()
+
+        async def slow_page() -> Response:
+            await waiting.wait()
+            return Response(200, b"at last\n", "text/plain")
+
+        server._routes = {**server._routes, "/slow": slow_page}  # type: ignore[dict-item]
+        held = await _held(server, MAX_CONNECTIONS, GET.format("/slow").encode())
+        while not all(slot.spared_until == math.inf for slot in server._slots._taken) or (
+            len(server._slots) < MAX_CONNECTIONS
+        ):
+            await asyncio.sleep(0.01)
+        for _ in range(3):
+            assert (await _talk(server, GET.format("/healthz"))).endswith(b"ok\n")
+            assert b'"ready":true' in await _talk(server, GET.format("/readyz"))
+            refused = await _talk(server, GET.format("/metrics"))
+            assert refused.startswith(b"HTTP/1.1 503 ")
+        idle = await _held(server, 3 * RESERVE)
+        assert (await _talk(server, GET.format("/healthz"))).endswith(b"ok\n")
+        waiting.set()
+        for reader, _ in held:
+            assert (await reader.read()).endswith(b"at last\n")
+        for _, writer in idle:
+            writer.close()
+
+    _serve(test, LOOPBACK)
+
+
+def test_clients_that_read_nothing_cost_one_piece_each_and_have_to_go() -> None:
+    async def test(server: HttpServer, state: _State) -> None:
+        socks = []
+        for _ in range(MAX_CONNECTIONS):
+            sock = socket.socket()
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                sock.connect((server.address.host, server.address.port))
+            socks.append(sock)
+        loop = asyncio.get_running_loop()
+        for sock in socks:
+            await loop.sock_sendall(sock, GET.format("/metrics").encode())
+        while not all(s.spared_until not in (-math.inf, math.inf) for s in server._slots._taken):
+            await asyncio.sleep(0.01)
+        assert len(server.pages._alive) <= ALIVE  # type: ignore[attr-defined]
+        for slot in server._slots._taken:
+            unsent_bytes = slot.drop.__self__.get_write_buffer_size()  # type: ignore[attr-defined]
+            assert unsent_bytes <= 2 * CHUNK_BYTES
+            slot.spared_until = slot.idle_since  # a second later
+        for _ in range(5):
+            assert (await _talk(server, GET.format("/metrics"))).startswith(b"HTTP/1.1 200 ")
+        assert server.dropped["idle"] == 1
+        for sock in socks:
+            sock.close()
+
+    _serve(test, LOOPBACK)
+
+
+def test_a_head_that_does_not_end_and_an_answer_that_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(http, "HEAD_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(http, "WRITE_TIMEOUT_S", 0.05)
+
+    async def test(server: HttpServer, state: _State) -> None:
+        for reader, writer in await _held(server, 3, b"GET /metrics HTTP/1.1\r\n"):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+        for reader, writer in await _held(server, 2):
+            with contextlib.suppress(ConnectionResetError):
+                assert await reader.read() == b""
+            writer.close()
+        assert server.dropped == {"idle": 0, "slow": 5, "full": 0}
+        assert len(server._slots) == 0
+
+    _serve(test, LOOPBACK)
+
+
+def test_pages_have_a_budget_of_cpu() -> None:
+    """Whoever asks in a loop gets the last page again."""
+    metrics = Metrics(node="n")
+    refreshed = []
+    pages = Pages(metrics, lambda: refreshed.append(1))
+
+    async def body() -> None:
+        pages._budget_ms = Pace(50, 1000, lambda: 0.0)  # time stands still
+        seen = [await pages.answer(Page.INTERNAL, Page.EXTERNAL) for _ in range(5)]
+        assert len(set(map(id, seen))) > 1, "while there is a budget each page is fresh"
+        del seen
+        pages._budget_ms.wait_s(2000)
+        last = await pages.answer(Page.INTERNAL, Page.EXTERNAL)
+        made = len(refreshed)
+        for _ in range(100):
+            assert await pages.answer(Page.INTERNAL, Page.EXTERNAL) is last
+        assert len(refreshed) == made
+        assert pages.reused == 100
+        # Another page has never been made: it is, once.
+        other = await pages.answer(Page.INTERNAL)
+        assert other is not last
+        assert await pages.answer(Page.INTERNAL) is other
+
+    asyncio.run(body())
+
+
+def test_stop_does_not_wait() -> None:
+    async def test(server: HttpServer, state: _State) -> None:
+        await _held(server, 5)
 
     _serve(test, LOOPBACK)
 

@@ -111,6 +111,11 @@ class Runtime:
         spec: dict[str, Any] = json.loads(info)["runtimeSpec"]
         return spec
 
+    def is_running(self, container: str) -> bool:
+        request = cri.ContainerStatusRequest(container_id=container)
+        status = self._call("ContainerStatus", request).status
+        return bool(status.state == cri.CONTAINER_RUNNING)
+
     def environment(self, container: str) -> Mapping[str, str]:
         """The variables of a process in the container."""
         lines = self.execute(container, "env").splitlines()

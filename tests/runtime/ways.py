@@ -95,11 +95,11 @@ class Koordlet:
         if not self.process.is_running:
             raise RuntimeError(f"koordlet did not start:\n{self.process.said()}")
 
-    def ask(self, *command: str) -> object:
-        """A command of the CLI, as JSON."""
+    def ask(self, *command: str, good: bool = True) -> object:
+        """A command of the CLI, as JSON. ``good``: raise CalledProcessError for a bad finding."""
         done = subprocess.run(
             [*_KOORDLET, *command, "--socket", str(self.api), "-o", "json"],
-            check=True, capture_output=True, text=True, timeout=60,
+            check=good, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         return json.loads(done.stdout)
 

@@ -149,7 +149,7 @@ class World:
 
     async def configure(self, policy: str = "Ignore", name: str = "koordlet.json") -> None:
         write_config(self.directory, self.hook_socket, policy, name)
-        await self.proxy.hooks.reload()
+        self.proxy.hooks.reload()
 
     async def call(self, method: str, **fields: Any) -> Any:
         request = getattr(cri, f"{method}Request")(**fields)

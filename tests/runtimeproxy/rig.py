@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 
 from koordlet.runtimeproxy.backend import Backend
-from koordlet.runtimeproxy.contract import Interceptor
+from koordlet.runtimeproxy.contract import Call, Interceptor
 from koordlet.runtimeproxy.front import Front
 
 BIG = 17 << 20
@@ -105,8 +105,8 @@ class Nothing:
     def wants(self, path: str) -> bool:
         return False
 
-    def begin(self, path: str, message: bytes) -> None:
-        return None
+    def begin(self, path: str, message: bytes) -> Call:
+        raise AssertionError("not wanted")
 
 
 @dataclass

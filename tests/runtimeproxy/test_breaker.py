@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.runtimeproxy.breaker import MAX_BACK_OFF_S, Breaker
+from koordlet.runtimeproxy.servers.breaker import MAX_BACK_OFF_S, Breaker
 
 
 def test_one_probe_at_a_time_and_longer_pauses() -> None:

@@ -9,9 +9,9 @@ from hpack import Decoder, Encoder, HeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.runtimeproxy import frames
-from koordlet.runtimeproxy.frames import FrameReader, ProtocolError, make
-from koordlet.runtimeproxy.headers import HeaderReader, status_of, trailers
+from koordlet.runtimeproxy.http2 import frames
+from koordlet.runtimeproxy.http2.frames import FrameReader, ProtocolError, make
+from koordlet.runtimeproxy.http2.headers import HeaderReader, status_of, trailers
 
 _BLOCK_KINDS = (frames.HEADERS, frames.PUSH_PROMISE, frames.CONTINUATION)
 plain_frames = st.builds(
@@ -93,12 +93,31 @@ def test_garbage_in_a_header_block(block: bytes) -> None:
         (make(frames.CONTINUATION, 4, 1, b"x"), "without a header block"),
         (make(frames.HEADERS, 0, 1) + make(frames.DATA, 0, 1), "inside a header block"),
         (make(frames.HEADERS, 0, 1) + make(frames.CONTINUATION, 4, 3), "inside a header block"),
-        (make(frames.HEADERS, 0, 1) + make(9, 0, 1, bytes(1 << 20)), "above 1 MiB"),
+        (make(frames.HEADERS, 0, 1) + make(9, 0, 1, bytes(1 << 14)) * 65, "header block above"),
+        (make(frames.HEADERS, 0, 1) + make(9, 0, 1) * 128, "128 frames"),
+        (make(frames.DATA, 0, 1, bytes((1 << 14) + 1)), "above 16384 bytes"),
+        (b"\xff\xff\xff\0\0\0\0\0\1", "above 16384 bytes"),
     ],
 )
-def test_broken_header_blocks(data: bytes, text: str) -> None:
+def test_broken_header_blocks_and_frames(data: bytes, text: str) -> None:
     with pytest.raises(ProtocolError, match=text):
         list(FrameReader(from_client=False).feed(data))
+
+
+def test_headers_of_requests_are_smaller_than_those_of_responses() -> None:
+    """Texts of errors come in the latter."""
+    block = make(frames.HEADERS, 0, 1) + make(9, 0, 1, bytes(1 << 14)) * 4 + make(9, 4, 1, b"x")
+    assert len(list(FrameReader(from_client=False).feed(block))) == 1
+    with pytest.raises(ProtocolError, match="above 65536 bytes"):
+        list(FrameReader(from_client=True).feed(frames.PREFACE + block))
+
+
+def test_a_block_in_many_pieces_is_whole() -> None:
+    pieces = [make(frames.HEADERS, 0, 1, b"x")] + [make(9, 0, 1, b"y" * 500)] * 126
+    reader = FrameReader(from_client=False)
+    assert not [frame for piece in pieces for frame in reader.feed(piece)]
+    (whole,) = reader.feed(make(9, frames.END_HEADERS, 1, b"z"))
+    assert frames.header_block(whole) == b"x" + b"y" * 63_000 + b"z"
 
 
 def test_padding_and_priority_are_not_part_of_the_content() -> None:

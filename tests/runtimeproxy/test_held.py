@@ -4,38 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
-from koordlet.runtimeproxy.contract import Refusal
+from koordlet.runtimeproxy.contract import Answer, Question, Refusal
+from koordlet.runtimeproxy.servers.questions import InTask
 from tests.runtimeproxy.rig import RUNTIME, Seen, in_loop, rig, serve, until
 
 HELD = f"{RUNTIME}CreateContainer"
 FREE = f"{RUNTIME}ExecSync"
-Answer = bytes | Refusal | None
 
 
 @dataclass
 class FakeCall:
-    question: Awaitable[Answer] | None
+    question: Coroutine[Any, Any, Answer] | None
     ends: list[tuple[int | None, bytes | None]]
 
-    def ask(self) -> Awaitable[Answer] | None:
-        return self.question
+    def ask(self) -> Question | None:
+        return None if self.question is None else InTask(self.question)
 
     def ended(self, status: int | None, response: bytes | None) -> None:
         self.ends.append((status, response))
+
+    def close(self) -> None:
+        pass
 
 
 @dataclass
 class Fake:
     """Holds every call of HELD; ``think`` gives the answer, None: at once and unchanged."""
 
-    think: Callable[[bytes], Awaitable[Answer]] | None = None
+    think: Callable[[bytes], Coroutine[Any, Any, Answer]] | None = None
     messages: list[bytes] = field(default_factory=list)
     ends: list[tuple[int | None, bytes | None]] = field(default_factory=list)
 

@@ -12,8 +12,12 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
+from koordlet.decision.answer import Combined, EnvVar
+from koordlet.decision.resource import Resource
+from koordlet.hookserver.server import HookServer as Daemon
 from koordlet.wire.pb import cri_pb2 as cri
 from koordlet.wire.pb import hook_pb2 as hook
+from tests.hookserver.fakes import WHY, FakeAsk, wanted
 from tests.runtimeproxy.hook_rig import World, echo_hook, world, write_config
 from tests.runtimeproxy.rig import in_loop, serve, until
 
@@ -178,6 +182,72 @@ async def test_a_hostile_answer(tmp_path: Path, answer: Any) -> None:
         assert place.counted("CreateContainer") == {"failed": 1, "refused": 1}
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"\x0a\x05\x0a\x03\x0a\x01\xff", "is no RunPodSandboxRequest"),  # a name that is no UTF-8
+        (bytes(cri.RunPodSandboxRequest(runtime_handler="x" * (5 << 20)).SerializeToString()), ""),
+    ],
+    ids=["utf8", "large"],
+)
+@in_loop
+async def test_what_hooks_cannot_see_goes_by_the_policy(
+    tmp_path: Path, body: bytes, why: str
+) -> None:
+    """A runtime may be less strict than the proxy, and run what the proxy cannot read."""
+
+    async def anything(seen: Any, context: Any) -> list[bytes]:
+        return [b""]
+
+    async with world(tmp_path, batch) as place:
+        place.runtime.answer = anything
+        call = place.client.unary_unary("/runtime.v1.RuntimeService/RunPodSandbox")
+        await call(body)
+        assert place.runtime.of("RunPodSandbox")[-1].requests == [body]
+        assert place.counted("RunPodSandbox") == {"failed": 1}
+        await place.configure("Fail")
+        with pytest.raises(grpc.aio.AioRpcError, match=f"hook server err: .*{why}"):
+            await call(body)
+        assert place.counted("RunPodSandbox") == {"failed": 1, "refused": 1}
+        assert place.hooks.asked == [] and place.proxy.hooks.seen_bytes == 0
+
+
+@in_loop
+async def test_a_defect_of_ours_goes_by_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise RuntimeError("a defect")
+
+    async with world(tmp_path, batch) as place:
+        monkeypatch.setattr("koordlet.runtimeproxy.intercept.Interception._merged", broken)
+        await place.run_pod()
+        assert place.counted("RunPodSandbox") == {"failed": 1}
+        await place.configure("Fail")
+        with pytest.raises(grpc.aio.AioRpcError, match="RuntimeError: a defect"):
+            await place.run_pod()
+
+
+@in_loop
+async def test_what_hooks_look_at_at_a_time_is_bounded(tmp_path: Path) -> None:
+    """Decoded, a request takes many times its bytes."""
+    gate = asyncio.Event()
+
+    async def wait(stage: str, request: Any) -> Any:
+        await gate.wait()
+        return await echo_hook(stage, request)
+
+    async with world(tmp_path, wait) as place:
+        place.proxy.hooks.budget_s = 20
+        request = cri.RunPodSandboxRequest(config={"annotations": {"a": "x" * (1 << 20)}})
+        calls = [asyncio.ensure_future(place.send("RunPodSandbox", request)) for _ in range(12)]
+        await until(lambda: any("failed" in m.hooks for m in place.proxy.stats.methods.values()))
+        assert place.proxy.hooks.seen_bytes <= 8 << 20
+        gate.set()
+        await asyncio.gather(*calls)
+        await until(lambda: place.proxy.hooks.seen_bytes == 0)
+
+
 @in_loop
 async def test_a_hook_that_hangs_costs_its_budget_once(tmp_path: Path) -> None:
     async def hang(stage: str, request: Any) -> Any:
@@ -229,7 +299,7 @@ async def test_a_socket_that_answers_nothing_and_one_that_closes(tmp_path: Path)
             path = str(tmp_path / f"bad{number}.sock")
             server = await asyncio.start_unix_server(behave, path)
             write_config(tmp_path, path, "Ignore")
-            await place.proxy.hooks.reload()
+            place.proxy.hooks.reload()
             await place.run_pod()
             await place.run_pod()
             server.close()
@@ -243,7 +313,7 @@ async def test_a_socket_that_answers_nothing_and_one_that_closes(tmp_path: Path)
 async def test_the_hook_server_is_away_and_comes_back(tmp_path: Path) -> None:
     async with world(tmp_path, batch) as place:
         write_config(tmp_path, other := str(tmp_path / "later.sock"), "Ignore")
-        await place.proxy.hooks.reload()
+        place.proxy.hooks.reload()
         with capture_logs() as logs:
             client = place.proxy.hooks.client(other)
             for _ in range(3):
@@ -254,12 +324,45 @@ async def test_the_hook_server_is_away_and_comes_back(tmp_path: Path) -> None:
             for _ in range(2):
                 await place.run_pod()
         assert place.counted("RunPodSandbox") == {"failed": 3, "changed": 2}
-        said = [{k: log.get(k) for k in ("event", "socket", "calls_without_it")} for log in logs]
+        said = [
+            {k: log.get(k) for k in ("event", "socket", "calls_without_it")}
+            for log in logs
+            if log["event"].startswith("hook_server")
+        ]
         assert said == [
             {"event": "hook_server_away", "socket": other, "calls_without_it": None},
             {"event": "hook_server_back", "socket": other, "calls_without_it": 3},
         ]
         await server.stop(None)
+
+
+@in_loop
+async def test_koordlet_itself_is_asked_on_its_own_line(tmp_path: Path) -> None:
+    ask = FakeAsk()
+    ask.answer = Combined(settings=wanted({Resource.CPU_SHARES: 2}), env=(EnvVar("GPU", "0", WHY),))
+    async with world(tmp_path) as place:
+        daemon = Daemon(ask, path := str(tmp_path / "koordlet.sock"))
+        await daemon.start()
+        write_config(tmp_path, path, "Fail")
+        place.proxy.hooks.reload()
+        container = await place.create(await place.run_pod(app="web"))
+        sent = place.last("CreateContainer").config
+        assert (sent.linux.resources.cpu_shares, sent.linux.resources.cpu_quota) == (2, 50_000)
+        assert [(env.key, env.value) for env in sent.envs] == [("A", b"1"), ("GPU", b"0")]
+        assert sent.annotations["container"] == "yes"
+        await place.call("UpdateContainerResources", container_id=container, linux={"cpu_quota": 9})
+        update = place.last("UpdateContainerResources").linux
+        assert (update.cpu_shares, update.cpu_quota) == (2, 9)
+        await place.call("StopContainer", container_id=container)
+        await until(lambda: len(daemon.status().stages) == 4)
+        assert {str(each.stage) for each in daemon.status().stages} == {
+            *("PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources"),
+            "PostStopContainer",
+        }
+        assert place.hooks.asked == []
+        await daemon.stop()
+        with pytest.raises(grpc.aio.AioRpcError, match="hook server err"):
+            await place.run_pod()
 
 
 @in_loop
@@ -270,7 +373,7 @@ async def test_files_come_change_break_and_go(tmp_path: Path) -> None:
         assert place.counted("RunPodSandbox") == {"changed": 1}
 
         (directory / "koordlet.json").write_text('{"remote-endpoint": 5}')
-        await hooks.reload()
+        hooks.reload()
         view = place.proxy.view()
         assert "remote-endpoint" in view.files[0].error
         assert "last good content" in view.files[0].error
@@ -279,20 +382,20 @@ async def test_files_come_change_break_and_go(tmp_path: Path) -> None:
 
         (directory / "a-first.json").write_text("not JSON")
         (directory / "readme.txt").write_text("no configuration")
-        await hooks.reload()
+        hooks.reload()
         assert [file.name for file in place.proxy.view().files] == ["a-first.json", "koordlet.json"]
         await place.run_pod()  # a file that never was good is no hook server
         assert place.counted("RunPodSandbox") == {"changed": 3}
 
         content = {"remote-endpoint": "/nowhere.sock", "runtime-hooks": ["PreRunPodSandbox"]}
         (directory / "a-first.json").write_text(json.dumps(content))
-        await hooks.reload()
+        hooks.reload()
         await place.run_pod()  # the first by name is asked, and only that one
         assert place.counted("RunPodSandbox") == {"changed": 3, "failed": 1}
 
         os.unlink(directory / "a-first.json")
         os.unlink(directory / "koordlet.json")
-        await hooks.reload()
+        hooks.reload()
         assert hooks.clients == {} and place.proxy.view().files == ()
         await place.run_pod()
         assert place.counted("RunPodSandbox") == {"changed": 3, "failed": 1}

@@ -232,3 +232,10 @@ def test_unknown_fields_survive_at_every_level(number: int, content: bytes) -> N
         request.config.envs[2],
     ):
         assert unknown in message.SerializeToString()
+
+
+def test_variables_that_are_no_text_are_not_shown_to_hooks() -> None:
+    config = cri.ContainerConfig()
+    for name, value in (("A", b"\xff"), ("A", b"1"), ("B", b"2"), ("B", b"\xff"), ("C", b"3")):
+        config.envs.add(key=name, value=value)
+    assert facts.envs_of(config.envs) == {"A": "1", "C": "3"}

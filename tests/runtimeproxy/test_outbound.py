@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordlet.runtimeproxy import frames
-from koordlet.runtimeproxy.frames import FrameReader, ProtocolError
-from koordlet.runtimeproxy.outbound import Outbound
+from koordlet.runtimeproxy.http2 import frames
+from koordlet.runtimeproxy.http2.frames import FrameReader, ProtocolError
+from koordlet.runtimeproxy.http2.outbound import Outbound
 
 HELD, FREE = (1, 3, 5), (7, 9, 11)
 

@@ -66,6 +66,8 @@ class FakeRuntime(RuntimeServiceServicer):  # type: ignore[misc]
         self.sandboxes = [sandbox()]
         self.containers = [container()]
         self.statuses: dict[str, Any] = {}
+        self.specs: dict[str, Any] = {}
+        """Container id -> its OCI spec."""
         self.fail: dict[str, grpc.StatusCode] = {}
         self.hang: set[str] = set()
         self.calls: Counter[str] = Counter()
@@ -103,6 +105,13 @@ class FakeRuntime(RuntimeServiceServicer):  # type: ignore[misc]
         await self._enter("PodSandboxStatus", context)
         assert request.verbose
         return self.statuses.get(request.pod_sandbox_id) or status()
+
+    async def ContainerStatus(self, request: Any, context: Any) -> Any:  # noqa: N802
+        await self._enter("ContainerStatus", context)
+        assert request.verbose
+        spec = self.specs.get(request.container_id)
+        info = {"info": json.dumps({"pid": 7, "runtimeSpec": spec})} if spec is not None else {}
+        return pb.ContainerStatusResponse(info=info)
 
     async def GetContainerEvents(  # noqa: N802
         self, request: Any, context: Any

@@ -7,8 +7,13 @@ import pytest
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.slo import CgroupPath, HostApplicationSpec
-from koordlet.state.applications import ApplicationSpec, ApplicationsSource, specs_of_slo
-from koordlet.state.units import check_unit, slice_path
+from koordlet.state.applications import (
+    SEARCH_EVERY_S,
+    ApplicationSpec,
+    ApplicationsSource,
+    specs_of_slo,
+)
+from koordlet.state.units import MAX_SLICES, check_unit, slice_path
 
 from .world import World, make_world
 
@@ -47,9 +52,9 @@ def test_by_cgroup_comes_and_goes(world: World) -> None:
         ("nginx.service", "system.slice/nginx.service"),
         ("nginx.service", "tenant.slice/tenant-a.slice/nginx.service"),
         ("foo@1.service", "system.slice/system-foo.slice/foo@1.service"),
-        ("x.service", "user.slice/user-0.slice/user@0.service/app.slice/x.service"),
-        ("session-3.scope", "user.slice/user-0.slice/session-3.scope"),
         ("tenant-a.slice", "tenant.slice/tenant-a.slice"),
+        ("user-7.slice", "user.slice/user-7.slice"),
+        ("machine-vm.scope", "machine.slice/machine-vm.scope"),
     ],
 )
 def test_by_systemd_unit(world: World, unit: str, place: str) -> None:
@@ -62,6 +67,90 @@ def test_by_systemd_unit(world: World, unit: str, place: str) -> None:
     world.host.remove_cgroup(place)
     world.host.deliver()
     assert not source.applications()[0].present
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "user.slice/user-1000.slice/user@1000.service/app.slice/shop.service",
+        "user.slice/user-1000.slice/shop.service",
+        "user.slice/shop.service",
+        "system.slice/docker.service/system.slice/shop.service",
+        "machine.slice/machine-c.scope/system.slice/shop.service",
+        "lxc.payload.c/system.slice/shop.service",
+        "kubepods.slice/kubepods-besteffort.slice/shop.service",
+        "kubelet.slice/kubelet-kubepods.slice/shop.service",
+        "tenant.slice/evil.slice/shop.service",  # systemd puts evil.slice at the top
+    ],
+)
+def test_a_unit_of_another_manager_is_not_that_of_the_system(world: World, place: str) -> None:
+    """Whoever owns such a subtree can call a cgroup like a service of the system."""
+    world.host.make_cgroup(place)
+    world.host.make_cgroup("system.slice")
+    source = source_of(world, ApplicationSpec("shop", QoSClass.LS, systemd_unit="shop.service"))
+    assert states(source) == {"shop": ("system.slice/shop.service", False)}
+    world.host.make_cgroup("system.slice/shop.service")
+    world.host.deliver()
+    assert states(source) == {"shop": ("system.slice/shop.service", True)}
+    # Asked for by its path it is whoever it is.
+    source.set((ApplicationSpec("shop", QoSClass.LS, cgroup=place),))
+    assert states(source) == {"shop": (place, True)}
+
+
+def count_listings(world: World, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    listed: list[str] = []
+    real = world.host.subdirs
+
+    def subdirs(path: str) -> list[str]:
+        listed.append(path)
+        return real(path)
+
+    monkeypatch.setattr(world.host, "subdirs", subdirs)
+    return listed
+
+
+def test_what_comes_where_nothing_is_searched_starts_no_search(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.host.make_cgroup("user.slice/user-1000.slice/user@1000.service/app.slice")
+    world.host.make_cgroup("system.slice")
+    source = source_of(world, ApplicationSpec("shop", None, systemd_unit="shop.service"))
+    listed = count_listings(world, monkeypatch)
+    for n in range(30):
+        for place in ("user@1000.service", "user@1000.service/app.slice"):
+            world.host.make_cgroup(f"user.slice/user-1000.slice/{place}/n{n}.slice/shop.service")
+        world.host.make_cgroup(f"system.slice/run-{n}.service")
+        world.host.deliver()
+        world.host.machine.now_ns += 1_000_000_000
+        assert states(source) == {"shop": ("system.slice/shop.service", False)}
+    assert listed == []
+
+
+def test_slices_that_come_together_are_searched_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_of(world, ApplicationSpec("shop", None, systemd_unit="shop.service"))
+    world.host.advance(2.0)
+    listed = count_listings(world, monkeypatch)
+    for n in range(50):
+        world.host.make_cgroup(f"n{n}.slice")
+        world.host.deliver()
+    world.host.make_cgroup("n7.slice/shop.service")
+    world.host.deliver()
+    source.applications()
+    assert len(listed) < 20  # one search, of few slices
+    world.host.advance(SEARCH_EVERY_S)
+    assert states(source) == {"shop": ("n7.slice/shop.service", True)}
+    assert len(listed) < 100
+
+
+def test_more_slices_than_are_searched_are_told(world: World) -> None:
+    for n in range(MAX_SLICES + 5):
+        world.host.mkdir(f"{world.layout.reference_root}/n{n}.slice")
+        if world.layout.v1:
+            world.host.mkdir(f"/sys/fs/cgroup/systemd/n{n}.slice")
+    source = source_of(world, ApplicationSpec("shop", None, systemd_unit="shop.service"))
+    assert any("more than 1000 slices" in fault.message for fault in source.faults())
 
 
 def test_a_unit_is_noticed_without_a_rescan(world: World) -> None:

@@ -12,6 +12,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
+from koordlet.decision.given import Given
 from koordlet.state import cri, cri_client
 from koordlet.state.cri import ABSENT_S, AWAITED_S, CriSource
 from koordlet.wire.pb import cri_pb2 as pb
@@ -156,11 +157,14 @@ def test_a_restart_is_survived(tmp_path: Path) -> None:
         (fault,) = source.faults()
         assert fault.subject == "source cri" and fault.path == runtime.socket
         assert source.pods() is before and source.synced
-        runtime.sandboxes[0].labels["new"] = "1"
+        runtime.sandboxes[0].labels["koordinator.sh/priority"] = "1"
         runtime.sandboxes[0].id = "s2"
         await runtime.start()
         await until(lambda: source.error == "")
-        assert source.pods()[0].labels == {"koordinator.sh/qosClass": "BE", "new": "1"}
+        assert source.pods()[0].labels == {
+            "koordinator.sh/qosClass": "BE",
+            "koordinator.sh/priority": "1",
+        }
         assert source.faults() == ()
 
     run(tmp_path, body)
@@ -230,6 +234,28 @@ def test_a_runtime_that_comes_later(tmp_path: Path) -> None:
     run(tmp_path, body, started=False)
 
 
+def test_a_runtime_that_starts_anew_is_asked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after a pause that has grown meanwhile."""
+    monkeypatch.setattr(cri, "FIRST_DELAY_S", 3600.0)
+    monkeypatch.setattr(cri, "MAX_DELAY_S", 3600.0)
+
+    async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
+        await until(lambda: source.state.startswith("no runtime at"))
+        await runtime.start()
+        await until(lambda: source.state.startswith("connected to"))
+        await runtime.stop()
+        await until(lambda: bool(source.error))
+        Path(runtime.socket).unlink(missing_ok=True)
+        runtime.sandboxes.clear()
+        runtime.containers.clear()
+        await runtime.start()
+        await until(lambda: source.state.startswith("connected to") and source.pods() == ())
+
+    run(tmp_path, body, started=False, interval_s=0.05)
+
+
 def test_a_sandbox_the_runtime_cannot_tell_about_is_asked_for_again(tmp_path: Path) -> None:
     async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
         runtime.fail["PodSandboxStatus"] = grpc.StatusCode.NOT_FOUND
@@ -267,10 +293,11 @@ def test_stop_before_and_after_start_and_while_connecting(tmp_path: Path) -> Non
 
 def test_a_large_list(tmp_path: Path) -> None:
     async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
-        big = {"note": "x" * (6 << 20)}
-        runtime.sandboxes = [sandbox(annotations=big)]
+        read = {"koordinator.sh/eviction-priority": "7"}
+        runtime.sandboxes = [sandbox(annotations={"note": "x" * (6 << 20), **read})]
         await until(lambda: source.synced)
-        assert source.pods()[0].annotations == big
+        # What nobody here reads is not kept.
+        assert source.pods()[0].annotations == read
 
     run(tmp_path, body)
 
@@ -287,6 +314,51 @@ def test_log_lines_are_few(tmp_path: Path) -> None:
         run(tmp_path, body)
     lines = [entry for entry in logs if "container runtime" in entry["event"]]
     assert len(lines) == 2
+
+
+def test_what_containers_were_created_with_is_asked_for_once(tmp_path: Path) -> None:
+    async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
+        runtime.specs = {"c1": {"process": {"env": ["LD_PRELOAD=x", "SECRET=y"]}}}
+        await until(lambda: source.synced)
+        # What the runtime had not listed when it was sought is sought again.
+        assert source.look_into(["containerd://c1", "containerd://c2"])
+        await until(lambda: source.pods()[0].containers[1].given is not None)
+        (pod,) = source.pods()
+        assert pod.containers[1].given == Given({"LD_PRELOAD": "x"}, {}, frozenset())
+        assert not source.look_into(["containerd://c1"])
+        assert "SECRET" not in repr(source.pods())
+        runtime.containers.append(container("c2"))
+        world.host.make_cgroup(f"{POD}/c2")
+        assert source.look_into(["c2"])
+        await until(lambda: runtime.calls["ContainerStatus"] >= 2)
+        source.refresh()
+        # Found by the first round that has it in its list.
+        await until(lambda: not source.look_into(["c2"]))
+        assert source.pods()[0].containers[2].given is None, "the runtime does not tell"
+        assert runtime.calls["ContainerStatus"] <= 3
+        runtime.containers.pop()
+        source.refresh()
+        await until(lambda: len(source.pods()[0].containers) == 2)
+        assert source.look_into(["c2"]), "it is forgotten with the container"
+
+    run(tmp_path, body)
+
+
+def test_of_many_containers_some_are_looked_into_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cri, "_LOOKS_INTO", 4)
+
+    async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
+        ids = [f"c{n}" for n in range(10)]
+        runtime.containers = [container(each) for each in ids]
+        runtime.specs = {key: {"process": {"env": []}} for key in ids}
+        await until(lambda: source.synced)
+        source.look_into(ids)
+        await until(lambda: all(c.given for c in source.pods()[0].containers[1:]))
+        assert runtime.calls["ContainerStatus"] == 10
+
+    run(tmp_path, body)
 
 
 def test_states_of_sandboxes_are_what_the_protocol_says() -> None:

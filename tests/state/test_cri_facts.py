@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordlet.state.cri_facts import Details, details_of, pods_of
+from koordlet.decision.given import Given
+from koordlet.state.cri_facts import Details, details_of, given_of, pods_of
 from koordlet.state.runtimes import container_cgroup, pod_cgroup
 from koordlet.wire.pb import cri_pb2 as pb
 
@@ -49,7 +50,7 @@ def test_network() -> None:
 def test_the_newest_ready_sandbox_is_the_pod() -> None:
     boxes = [
         sandbox("old", created_at=1, state=pb.SANDBOX_NOTREADY),
-        sandbox("ready", created_at=2, labels={"l": "ready"}),
+        sandbox("ready", created_at=2, labels={"koordinator.sh/core-sched-group-id": "ready"}),
         sandbox("older-ready", created_at=1),
         sandbox("new", created_at=9, state=pb.SANDBOX_NOTREADY),
     ]
@@ -61,7 +62,11 @@ def test_the_newest_ready_sandbox_is_the_pod() -> None:
             {"ready": 4.0},
             "containerd",
         )
-        assert pod.labels == {"l": "ready"} and pod.phase == "Running" and pod.as_of == 4.0
+        assert (
+            pod.labels == {"koordinator.sh/core-sched-group-id": "ready"}
+            and pod.phase == "Running"
+            and pod.as_of == 4.0
+        )
         assert [c.id for c in pod.containers] == ["containerd://ready", "containerd://c2"]
 
 
@@ -76,12 +81,26 @@ def test_the_order_of_lists_means_nothing() -> None:
 
 def test_a_pod_whose_sandboxes_ended_has_ended() -> None:
     boxes = [
-        sandbox("a", created_at=1, state=pb.SANDBOX_NOTREADY, labels={"l": "a"}),
-        sandbox("b", created_at=2, state=pb.SANDBOX_NOTREADY, labels={"l": "b"}),
+        sandbox(
+            "a",
+            created_at=1,
+            state=pb.SANDBOX_NOTREADY,
+            labels={"koordinator.sh/core-sched-group-id": "a"},
+        ),
+        sandbox(
+            "b",
+            created_at=2,
+            state=pb.SANDBOX_NOTREADY,
+            labels={"koordinator.sh/core-sched-group-id": "b"},
+        ),
     ]
     exited = container("c1", "b", state=pb.CONTAINER_EXITED)
     (pod,) = pods_of(boxes, [exited], {}, {}, "containerd")
-    assert pod.labels == {"l": "b"} and pod.phase == "NotReady" and pod.containers == ()
+    assert (
+        pod.labels == {"koordinator.sh/core-sched-group-id": "b"}
+        and pod.phase == "NotReady"
+        and pod.containers == ()
+    )
 
 
 def test_pods_without_a_uid_are_told_apart_by_their_sandbox() -> None:
@@ -166,3 +185,53 @@ def test_any_items_are_read(first: bytes, second: bytes) -> None:
         return
     (pod,) = pods_of([box], [member], {box.id: Details(POD)}, {}, "containerd")
     assert pod.uid and all(".." not in (c.cgroup or "").split("/") for c in pod.containers)
+
+
+def _verbose(info: object) -> pb.ContainerStatusResponse:
+    text = info if isinstance(info, str) else json.dumps(info)
+    return pb.ContainerStatusResponse(info={"info": text})
+
+
+SPEC = {
+    "process": {"env": ["PATH=/bin", "NVIDIA_VISIBLE_DEVICES=all", "PASSWORD=secret"]},
+    "linux": {
+        "devices": [
+            {"path": "/dev/infiniband/rdma_cm", "type": "c", "major": 10, "minor": 58},
+            {"path": "/dev/fuse", "major": 10, "minor": 229, "fileMode": 438},
+        ]
+    },
+    "mounts": [
+        {"destination": "/proc", "type": "proc", "source": "proc"},
+        {"destination": "/tmp/vgpulock", "type": "bind", "source": "/tmp/vgpulock"},
+    ],
+}
+
+
+def test_what_a_container_was_created_with() -> None:
+    """As containerd and CRI-O have it: the OCI spec beside things of their own."""
+    for more in ({"pid": 7, "config": {"envs": []}}, {"sandboxID": "x", "privileged": False}):
+        assert given_of(_verbose({**more, "runtimeSpec": SPEC})) == Given(
+            {"NVIDIA_VISIBLE_DEVICES": "all"},
+            {"/dev/infiniband/rdma_cm": "10:58"},
+            frozenset({"/tmp/vgpulock"}),
+        )
+    bare = {"runtimeSpec": {"process": {}, "linux": {"devices": None}, "mounts": None}}
+    assert given_of(_verbose(bare)) == Given({}, {}, frozenset())
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {},
+        {"runtimeSpec": {}},
+        {"runtimeSpec": {"process": None}},
+        {"runtimeSpec": {"process": {"env": "all"}}},
+        {"runtimeSpec": {**SPEC, "linux": 5}},
+        "not json",
+        "",
+        json.dumps({"runtimeSpec": SPEC, "x": "y" * (5 << 20)}),
+    ],
+)
+def test_a_runtime_that_does_not_tell_what_a_container_has(info: object) -> None:
+    assert given_of(_verbose(info)) is None
+    assert given_of(pb.ContainerStatusResponse()) is None

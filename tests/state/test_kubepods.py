@@ -8,7 +8,7 @@ import pytest
 
 from koordlet.kernel.kubepods import Driver
 from koordlet.protocol.qos import KubeQoS
-from koordlet.state.kubepods import KubepodsSource
+from koordlet.state.kubepods import MAX_CONTAINERS, KubepodsSource
 
 from .world import World, make_world
 
@@ -205,3 +205,92 @@ def test_stop_ends_the_watch() -> None:
     world.host.make_pod()
     world.host.deliver()
     assert source.pods() == ()
+
+
+def test_a_guests_tree_does_not_count_beside_the_upper_one(world: World) -> None:
+    """Whoever owns lxc/ made three pods, before kubelet had any."""
+    world.host.make_cgroup("kubepods.slice/kubepods-besteffort.slice")
+    for n in range(3):
+        world.host.make_cgroup(f"lxc/kubepods/besteffort/pod{n}")
+    source = started(world)
+    tree = source.tree()
+    assert tree is not None and tree.root == "kubepods.slice"
+    assert source.pods() == ()
+    assert "kubepods.slice counts" in source.problem and "lxc/kubepods" in source.problem
+    assert "sources.kubepods_root" in source.problem
+    world.host.make_pod("systemd", "besteffort", UID)
+    world.host.make_cgroup("lxc/kubepods/besteffort/pod9")
+    world.host.deliver()
+    assert [pod.uid for pod in source.pods()] == [UID]
+    world.host.remove_cgroup("lxc")
+    world.host.deliver()
+    assert source.problem == ""
+
+
+def test_the_upper_tree_wins_when_it_comes(world: World) -> None:
+    world.host.make_cgroup(f"lxc/kubepods/besteffort/pod{UID2}")
+    source = started(world)
+    assert [pod.uid for pod in source.pods()] == [UID2]
+    world.host.make_pod("cgroupfs", "besteffort", UID)
+    world.host.deliver()
+    assert [pod.uid for pod in source.pods()] == [UID]
+    world.host.remove_cgroup("kubepods")
+    world.host.deliver()
+    assert [pod.uid for pod in source.pods()] == [UID2]
+
+
+def test_of_two_at_one_depth_the_one_that_is_in_use_stays(world: World) -> None:
+    world.host.make_cgroup(f"kubelet/kubepods/besteffort/pod{UID}")
+    source = started(world)
+    for n in range(3):
+        world.host.make_cgroup(f"lxc/kubepods/besteffort/pod{n}")
+    world.host.deliver()
+    source.rescan()
+    assert [pod.uid for pod in source.pods()] == [UID]
+    assert "lxc/kubepods" in source.problem
+
+
+def test_the_configuration_names_the_tree(world: World) -> None:
+    world.host.make_pod("cgroupfs", "besteffort", UID)
+    source = KubepodsSource(world.host, world.layout, root="a/b/kubepods")
+    source.start(world.changed)
+    assert source.synced and source.tree() is None and source.pods() == ()
+    world.host.make_cgroup(f"a/b/kubepods/besteffort/pod{UID2}/{HASH}")
+    world.host.make_cgroup("a/x/kubepods/besteffort/pod7")
+    world.host.deliver()
+    assert [(pod.uid, len(pod.containers)) for pod in source.pods()] == [(UID2, 1)]
+    assert source.problem == ""
+    world.host.remove_cgroup("a")
+    world.host.deliver()
+    assert source.pods() == () and source.tree() is None
+
+
+def test_the_old_tree_of_another_driver_is_no_problem_once_it_is_empty(world: World) -> None:
+    world.host.make_cgroup("kubepods.slice")
+    world.host.make_pod("cgroupfs", "burstable", UID)
+    source = started(world)
+    assert source.problem == ""
+    world.host.make_pod("systemd", "burstable", UID2)
+    world.host.deliver()
+    assert "kubepods" in source.problem
+    world.host.remove_cgroup(f"kubepods/burstable/pod{UID}")
+    world.host.deliver()
+    source.rescan()
+    assert [pod.uid for pod in source.pods()] == [UID2] and source.problem == ""
+
+
+def test_a_pod_has_a_bounded_number_of_containers() -> None:
+    """What runs in it may make cgroups beside those of its containers."""
+    world = make_world()
+    pod = world.host.make_pod(containers=[HASH]).pod
+    for n in range(MAX_CONTAINERS + 50):
+        world.host.make_cgroup(f"{pod}/{n:04d}")
+    source = started(world)
+    assert len(source.pods()[0].containers) == MAX_CONTAINERS
+    (fault,) = source.faults()
+    assert "51 more cgroups" in fault.message and fault.path == pod
+    for n in range(100):
+        world.host.remove_cgroup(f"{pod}/{n:04d}")
+    world.host.deliver()
+    source.rescan()
+    assert len(source.pods()[0].containers) == 151 and source.faults() == ()

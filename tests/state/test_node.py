@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ def build(annotations: dict[str, Any] | None = None, **fields: Any) -> Node:
 def test_nothing_said() -> None:
     node = build()
     assert node.capacity_milli == 8000
+    assert node.page_bytes == os.sysconf("SC_PAGE_SIZE")
     assert node.share_pools is None
     assert node.be_share_pools is None
     assert node.cpu_normalization_ratio is None
@@ -101,6 +103,46 @@ def test_the_options_go_before_the_annotations() -> None:
     assert node.kubelet_static_policy
 
 
+def test_what_cannot_be_read_keeps_its_last_good_value() -> None:
+    good = {
+        "node.koordinator.sh/cpu-normalization-ratio": "1.2",
+        "node.koordinator.sh/cpu-shared-pools": '[{"socket":0,"node":1,"cpuset":"2-3"}]',
+        RESERVATION: '{"reservedCPUs":"7"}',
+        SYSTEM: '{"cpuset":"6"}',
+        POLICY: '{"policy":"static"}',
+    }
+    before = NodeOptions("n1", annotations=good)
+    expected = node_of(before, TOPOLOGY, 1 << 30, {}, None)
+    for text in ("x", '{"policy":3,"reservedCPUs":3,"cpuset":3}', '[{"cpuset":"9-1"}]', "-1"):
+        bad = NodeOptions("n1", annotations=dict.fromkeys(good, text), before=before.told)
+        assert node_of(bad, TOPOLOGY, 1 << 30, {}, None) == expected
+        assert {fault.path.partition(" ")[0] for fault in refused(bad)} == set(good)
+        assert all("kept: the value before" in fault.message for fault in refused(bad))
+        # It stays so, whatever comes next, until a good one comes or the annotation goes.
+        again = NodeOptions("n1", annotations=dict.fromkeys(good, "{"), before=bad.told)
+        assert node_of(again, TOPOLOGY, 1 << 30, {}, None) == expected
+    gone = NodeOptions("n1", before=again.told)
+    assert node_of(gone, TOPOLOGY, 1 << 30, {}, None) == build()
+    assert refused(gone) == ()
+    other = NodeOptions("n1", annotations={**good, RESERVATION: "{}"}, before=again.told)
+    assert node_of(other, TOPOLOGY, 1 << 30, {}, None).reserved_cpus == frozenset()
+
+
+def test_what_never_could_be_read_is_named_unless_the_configuration_says_it() -> None:
+    bad = dict.fromkeys((RESERVATION, SYSTEM, POLICY), "x")
+    node = node_of(NodeOptions("n1", annotations=bad), TOPOLOGY, 1 << 30, {}, None)
+    assert node.unread_annotations == set(bad)
+    said = NodeOptions(
+        "n1",
+        annotations=bad,
+        reserved_cpus=frozenset({0}),
+        system_qos_cpus=frozenset({1}),
+        kubelet_static_policy=True,
+    )
+    assert node_of(said, TOPOLOGY, 1 << 30, {}, None).unread_annotations == frozenset()
+    assert len(refused(said)) == 3
+
+
 def test_what_cannot_be_read_is_told_and_counts_as_absent() -> None:
     options = NodeOptions(
         "n1",
@@ -116,6 +158,7 @@ def test_what_cannot_be_read_is_told_and_counts_as_absent() -> None:
         "node.koordinator.sh/cpu-normalization-ratio",
         "node.koordinator.sh/cpu-shared-pools $[0].cpuset",
     ]
+    assert all("no good value before" in fault.message for fault in faults)
     node = node_of(options, TOPOLOGY, 1 << 30, {}, None)
     assert node.share_pools is None
     assert node.cpu_normalization_ratio is None

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.snapshot import Application, Fault, Resources
 from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass
-from koordlet.state.node_state import NodeState
+from koordlet.state.node_state import LABELS_AWAITED_S, NodeState
 
 TREE_POD = PodFacts(
     uid="u1",
@@ -29,8 +29,10 @@ class Fixed:
         pods: tuple[PodFacts, ...] = (),
         applications: tuple[Application, ...] = (),
         synced: bool = True,
+        tells_labels: bool = False,
     ) -> None:
         self.name = name
+        self.tells_labels = tells_labels
         self.synced = synced
         self.known = pods
         self.apps = applications
@@ -161,19 +163,37 @@ def test_bad_values_are_absent_counted_and_touch_nobody_else() -> None:
 
 
 def test_labels_told_last_count_whatever_the_rank() -> None:
-    kubelet = Fixed("kubelet", (labelled(name="web-0", labels={"v": "old"}, as_of=1.0),))
-    nri = Fixed("nri", (labelled(name="other", labels={"v": "new"}, as_of=2.0),))
-    hooks = Fixed("hooks", (labelled(annotations={"a": "1"}), labelled(labels={"v": "?"})))
+    kubelet = Fixed(
+        "kubelet",
+        (labelled(name="web-0", labels={"koordinator.sh/core-sched-group-id": "old"}, as_of=1.0),),
+    )
+    nri = Fixed(
+        "nri",
+        (labelled(name="other", labels={"koordinator.sh/core-sched-group-id": "new"}, as_of=2.0),),
+    )
+    hooks = Fixed(
+        "hooks",
+        (
+            labelled(annotations={"koordinator.sh/eviction-priority": "1"}),
+            labelled(labels={"koordinator.sh/core-sched-group-id": "?"}),
+        ),
+    )
     tree = Fixed("tree", (TREE_POD,))
     state = state_of(kubelet, nri, hooks, tree)
     (pod,) = state.pods()
-    assert (pod.name, pod.labels, pod.annotations) == ("web-0", {"v": "new"}, {"a": "1"})
+    assert (pod.name, pod.labels, pod.annotations) == (
+        "web-0",
+        {"koordinator.sh/core-sched-group-id": "new"},
+        {"koordinator.sh/eviction-priority": "1"},
+    )
     assert pod.origins["name"] == "kubelet" and pod.origins["labels"] == "nri"
     assert pod.origins["annotations"] == "hooks" and "as_of" not in pod.origins
-    kubelet.known = (labelled(labels={"v": "newest"}, as_of=3.0),)
-    assert state.pods()[0].labels == {"v": "newest"}
-    nri.known = (labelled(labels={"v": "equal"}, as_of=3.0),)
-    assert state.pods()[0].labels == {"v": "newest"}, "of two as old the higher rank"
+    kubelet.known = (labelled(labels={"koordinator.sh/core-sched-group-id": "newest"}, as_of=3.0),)
+    assert state.pods()[0].labels == {"koordinator.sh/core-sched-group-id": "newest"}
+    nri.known = (labelled(labels={"koordinator.sh/core-sched-group-id": "equal"}, as_of=3.0),)
+    assert state.pods()[0].labels == {"koordinator.sh/core-sched-group-id": "newest"}, (
+        "of two as old the higher rank"
+    )
 
 
 def test_one_source_alone_and_its_class_by_the_cgroup() -> None:
@@ -204,31 +224,45 @@ def test_who_asks_is_believed_at_once() -> None:
     """A runtime asks before cgroups are there, and with labels newer than any told."""
     before = labelled(
         name="web-0",
-        labels={"v": "old"},
+        labels={"koordinator.sh/core-sched-group-id": "old"},
         as_of=9.0,
         containers=(ContainerFacts("containerd://bbb", name="side"),),
     )
     state = state_of(Fixed("nri", (before,)), Fixed("tree", (TREE_POD,)))
     now = labelled(
-        labels={"v": "new"},
+        labels={"koordinator.sh/core-sched-group-id": "new"},
         containers=(ContainerFacts("new", name="main", cgroup=f"{TREE_POD.cgroup}/new"),),
     )
     pod = state.asked("nri", now)
-    assert pod is not None and pod.labels == {"v": "new"} and pod.name == "web-0"
+    assert (
+        pod is not None
+        and pod.labels == {"koordinator.sh/core-sched-group-id": "new"}
+        and pod.name == "web-0"
+    )
     assert pod.kube_qos is KubeQoS.BEST_EFFORT
     assert {c.id: c.name for c in pod.containers} == {
         "aaa": "",
         "containerd://bbb": "side",
         "new": "main",
     }
-    assert state.pods()[0].labels == {"v": "old"}, "asking tells nobody else"
+    assert state.pods()[0].labels == {"koordinator.sh/core-sched-group-id": "old"}, (
+        "asking tells nobody else"
+    )
 
 
 def test_a_pod_that_only_the_asker_knows() -> None:
     state = state_of(Fixed("tree"))
-    facts = PodFacts(uid="u7", cgroup="kubepods/burstable/podu7", labels={"a": "1"})
+    facts = PodFacts(
+        uid="u7",
+        cgroup="kubepods/burstable/podu7",
+        labels={"koordinator.sh/core-sched-group-id": "1"},
+    )
     pod = state.asked("hooks", facts)
-    assert pod is not None and pod.labels == {"a": "1"} and pod.kube_qos is KubeQoS.BURSTABLE
+    assert (
+        pod is not None
+        and pod.labels == {"koordinator.sh/core-sched-group-id": "1"}
+        and pod.kube_qos is KubeQoS.BURSTABLE
+    )
     assert state.asked("hooks", PodFacts(uid="u7")) is None, "nobody knows its cgroup"
 
 
@@ -277,3 +311,75 @@ def test_lifecycle_goes_to_every_source() -> None:
     state.rescan()
     state.stop()
     assert [(s.started, s.scans, s.stopped) for s in (first, second)] == [(1, 1, 1)] * 2
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _by_cgroup(uid: str, *containers: ContainerFacts) -> PodFacts:
+    return PodFacts(uid, cgroup=f"kubepods/pod{uid}", containers=containers)
+
+
+def test_labels_are_awaited_for_a_while_where_somebody_tells_them() -> None:
+    clock, changes = _Clock(), list[int]()
+    tree = Fixed("tree", (_by_cgroup("u1"),))
+    runtime = Fixed("cri", tells_labels=True)
+    state = NodeState((tree, runtime), lambda: changes.append(1), clock)
+    (pod,) = state.pods()
+    assert pod.awaits_labels and pod.qos is QoSClass.LSR
+    assert state.awaiting == (pod,)
+    assert state.pods()[0] is pod, "unchanged pods keep their objects"
+    clock.now += 5
+    tree.known = (_by_cgroup("u1", ContainerFacts("c", cgroup="kubepods/podu1/c")),)
+    (pod,) = state.pods()
+    assert pod.awaits_labels and pod.containers, "a container that comes begins no new wait"
+    clock.now += LABELS_AWAITED_S - 5.1
+    assert state.pods()[0] is pod
+    assert state.faults() == () and changes == []
+    clock.now += 0.2
+    (pod,) = state.pods()
+    assert not pod.awaits_labels and pod.qos is QoSClass.LSR
+    assert state.awaiting == () and changes == [1]
+    (fault,) = state.faults()
+    assert fault.subject == "pod /u1" and fault.path == "labels"
+    assert "for 10 s: the pod is managed by its kube class, as LSR" in fault.message
+    # They come all the same.
+    runtime.known = (PodFacts("u1", name="web", namespace="shop", labels={}),)
+    (pod,) = state.pods()
+    assert pod.name == "web" and state.faults() == ()
+    # And are lost again: another wait.
+    runtime.known = ()
+    assert state.pods()[0].awaits_labels
+    tree.known = ()
+    assert state.pods() == () and state.awaiting == () and state.faults() == ()
+
+
+def test_labels_that_come_end_the_wait_at_once() -> None:
+    clock = _Clock()
+    tree = Fixed("tree", (_by_cgroup("u1"), _by_cgroup("u2")))
+    runtime = Fixed("cri", (PodFacts("u1", labels={}),), tells_labels=True)
+    state = NodeState((tree, runtime), quiet, clock)
+    assert [pod.awaits_labels for pod in state.pods()] == [False, True]
+    runtime.known = (PodFacts("u1", labels={}), PodFacts("u2", labels={}))
+    assert [pod.awaits_labels for pod in state.pods()] == [False, False]
+    clock.now += 100
+    assert state.faults() == ()
+
+
+def test_where_nobody_tells_labels_nobody_waits_for_them() -> None:
+    clock = _Clock()
+    runtime = Fixed("cri")
+    state = NodeState((Fixed("tree", (_by_cgroup("u1"),)), runtime), quiet, clock)
+    assert not state.pods()[0].awaits_labels
+    runtime.tells_labels = True  # its socket has come
+    clock.now += 1
+    assert state.pods()[0].awaits_labels
+    runtime.tells_labels = False
+    assert not state.pods()[0].awaits_labels
+    clock.now += 100
+    assert state.pods() and state.faults() == ()

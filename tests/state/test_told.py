@@ -26,7 +26,12 @@ def told(world: World, name: str = "nri", *, awaited_s: float = 0.0) -> ToldSour
 
 
 def pod(**fields: object) -> PodFacts:
-    return PodFacts(**({"uid": "1", "cgroup": POD, "labels": {"a": "1"}} | fields))
+    return PodFacts(
+        **(
+            {"uid": "1", "cgroup": POD, "labels": {"koordinator.sh/core-sched-group-id": "1"}}
+            | fields
+        )
+    )
 
 
 def container(**fields: object) -> ContainerFacts:
@@ -48,9 +53,13 @@ def test_what_is_left_open_stays(world: World) -> None:
     asked = {Resource.CPU_SHARES: 7}
     source.upsert(pod(name="web", containers=(container(requested=asked),)))
     source.upsert_container("1", ContainerFacts("aa", is_sandbox=False))
-    source.upsert(pod(labels=None, annotations={"b": "2"}))
+    source.upsert(pod(labels=None, annotations={"koordinator.sh/eviction-priority": "2"}))
     (known,) = source.pods()
-    assert known.name == "web" and known.labels == {"a": "1"} and known.annotations == {"b": "2"}
+    assert (
+        known.name == "web"
+        and known.labels == {"koordinator.sh/core-sched-group-id": "1"}
+        and known.annotations == {"koordinator.sh/eviction-priority": "2"}
+    )
     assert known.containers == (container(requested=asked, is_sandbox=False),)
 
 
@@ -63,7 +72,10 @@ def test_labels_keep_their_time_until_they_change() -> None:
     before = source.pods()
     assert source.upsert(pod()).as_of == first
     assert source.pods() is before and world.changes == ["change"]
-    assert source.upsert(pod(labels={"a": "2"})).as_of == world.host.monotonic()
+    assert (
+        source.upsert(pod(labels={"koordinator.sh/core-sched-group-id": "2"})).as_of
+        == world.host.monotonic()
+    )
     assert source.upsert(pod(as_of=3.5)).as_of == 3.5
 
 
@@ -251,7 +263,7 @@ _pods = st.builds(
     PodFacts,
     uid=st.sampled_from(["1", "2"]),
     cgroup=_places,
-    labels=st.none() | st.just({"a": "1"}),
+    labels=st.none() | st.just({"koordinator.sh/core-sched-group-id": "1"}),
     containers=st.lists(_containers, max_size=2).map(tuple),
 )
 _steps = st.one_of(

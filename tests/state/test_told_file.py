@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,63 @@ def test_a_disk_that_refuses_is_told_and_tried_again(tmp_path: Path) -> None:
     file.save({"a": POD, "b": PodFacts(uid="b")}, ["b"])
     assert file.error == ""
     assert {pod.uid for pod in loaded(directory / "told")} == {"a", "b"}
+
+
+def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "told"
+    states = []
+
+    def look(fd: int, data: bytes, offset: int) -> int:
+        done = real(fd, data, offset)
+        states.append(path.read_bytes())
+        if offset:
+            states.append(path.read_bytes()[:-7])  # in the middle of it
+        return done
+
+    real = os.pwrite
+    file = ToldFile(str(path), "boot", PodFacts)
+    file.load()
+    states.append(path.read_bytes())
+    monkeypatch.setattr(os, "pwrite", look)
+    for number in range(5):
+        file.save({"a": PodFacts(uid="a", name=str(number)), "b": POD}, ["a", "b"])
+    monkeypatch.undo()
+    file.close()
+    for state in states:
+        path.write_bytes(state)
+        again = ToldFile(str(path), "boot", PodFacts)
+        again.load()
+        again.close()
+        assert not again.damage
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda lines: [], "the beginning is missing"),
+        (lambda lines: lines[:-2], "2 lines are missing or damaged"),
+        (lambda lines: [*lines[:2], *lines[3:]], "lines are missing or damaged"),
+        (lambda lines: [lines[0], lines[2], lines[1], *lines[3:]], "2 lines are"),
+        (lambda lines: [*lines, lines[1]], "1 lines are"),
+        (lambda lines: [lines[0], lines[1].replace(b"pod", b"pox"), *lines[2:]], "1 lines are"),
+        (lambda lines: lines[1:], "the beginning is missing"),
+    ],
+)
+def test_a_file_that_was_cut_or_changed_is_told(
+    tmp_path: Path, change: Callable[[list[bytes]], list[bytes]], told: str
+) -> None:
+    path = tmp_path / "told"
+    saved(path, *(PodFacts(uid=each, name=f"pod {each}") for each in "abcd")).close()
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    file = ToldFile(str(path), "boot", PodFacts)
+    file.load()
+    file.close()
+    assert told in file.damage and str(path) in file.damage
+    assert all(pod.name == f"pod {pod.uid}" for pod in loaded(path))
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "told"
+    path.write_bytes(b'{"boot_id":"boot"}\n{"pod":{"uid":"a","name":"n"}}\n{"pod":{"uid":"b')
+    assert [pod.name for pod in loaded(path)] == ["n"]
+    assert [pod.name for pod in loaded(path)] == ["n"], "written anew"

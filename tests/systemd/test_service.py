@@ -76,7 +76,7 @@ def test_it_is_active_and_all_its_parts_work_inside_the_sandbox(service: Contain
     assert shown["Type"] == "notify"
     assert shown["NRestarts"] == "0"
     assert shown["Slice"] == "koordlet.slice"
-    assert shown["StatusText"] == "managing 0 pods and 1 applications"
+    assert shown["StatusText"] == "ok; 0 pods and 1 applications"
     found = status(service)
     assert found["ready"] is True
     assert found["problems"] == []

@@ -94,6 +94,16 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreView.FromString,
                 _registered_method=True)
+        self.Pause = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Pause',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PauseRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PausedView.FromString,
+                _registered_method=True)
+        self.Resume = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Resume',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumeRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumedView.FromString,
+                _registered_method=True)
         self.Reload = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Reload',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ReloadRequest.SerializeToString,
@@ -174,7 +184,20 @@ class AdminServicer:
 
     def Restore(self, request, context):
         """For root only; the group gets PERMISSION_DENIED.
+        Without dry_run it pauses everything.
         """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Pause(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resume(self, request, context):
+        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -247,6 +270,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Restore,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreView.SerializeToString,
+            ),
+            'Pause': grpc.unary_unary_rpc_method_handler(
+                    servicer.Pause,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PauseRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PausedView.SerializeToString,
+            ),
+            'Resume': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resume,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumeRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumedView.SerializeToString,
             ),
             'Reload': grpc.unary_unary_rpc_method_handler(
                     servicer.Reload,
@@ -578,6 +611,60 @@ class Admin:
             '/koordlet.admin.v1.Admin/Restore',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Pause(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Pause',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.PauseRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.PausedView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resume(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Resume',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumeRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.ResumedView.FromString,
             options,
             channel_credentials,
             insecure,

@@ -12,19 +12,31 @@ sees nothing left, nothing is owed either, so it never waits for more than a dir
 
 from __future__ import annotations
 
-from collections import deque
+from dataclasses import dataclass
 
-from koordlet.runtimeproxy import frames
-from koordlet.runtimeproxy.frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
+from koordlet.runtimeproxy.http2 import frames
+from koordlet.runtimeproxy.http2.frames import FLOW_CONTROL_ERROR, MAX_WINDOW_BYTES, ProtocolError
+
+
+@dataclass(slots=True)
+class _Queue:
+    body: bytes | bytearray
+    end: bool
+    sent: int = 0
 
 
 class Outbound:
+    """``waiting_bytes``: of all streams."""
+
     def __init__(self) -> None:
+        self.waiting_bytes = 0
+        self.changed = False
+        """Since the last flush, so that one may find something that fits."""
         self.window = frames.DEFAULT_WINDOW_BYTES
         self.debt = 0
         self._initial = frames.DEFAULT_WINDOW_BYTES
         self._windows: dict[int, int] = {}  # of held streams
-        self._waiting: dict[int, deque[tuple[memoryview, bool]]] = {}
+        self._waiting: dict[int, _Queue] = {}
 
     def hold(self, stream: int) -> None:
         """The proxy will send this stream's DATA."""
@@ -39,7 +51,27 @@ class Outbound:
 
     def put(self, stream: int, payload: bytes | memoryview, *, end: bool) -> None:
         """To be sent when it fits."""
-        self._waiting.setdefault(stream, deque()).append((memoryview(payload), end))
+        self.changed = True
+        self.waiting_bytes += len(payload)
+        queue = self._waiting.get(stream)
+        if queue is None:
+            self._waiting[stream] = _Queue(bytes(payload), end)
+            return
+        if isinstance(queue.body, bytes) or queue.sent > len(queue.body) // 2:
+            queue.body, queue.sent = bytearray(queue.body[queue.sent :]), 0
+        queue.body += payload
+        queue.end = end
+
+    def whole(self, stream: int, payload: bytes) -> bytes | None:
+        """The frame that sends and ends a held stream, where all of it fits now."""
+        size = len(payload)
+        held = self._windows[stream]
+        if size > frames.DATA_BYTES or size > held or size > self.window or self._waiting:
+            return None
+        self.window -= size
+        self._windows[stream] = held - size
+        self.debt += size
+        return frames.make(frames.DATA, frames.END_STREAM, stream, payload)
 
     def waits(self, stream: int) -> bool:
         return stream in self._waiting
@@ -47,8 +79,13 @@ class Outbound:
     def forget(self, stream: int) -> int:
         """The stream has ended: bytes that waited and that the client's view must get back."""
         held = self._windows.pop(stream, None) is not None
-        waiting = self._waiting.pop(stream, ())
-        return 0 if held else sum(len(payload) for payload, _ in waiting)
+        queue = self._waiting.pop(stream, None)
+        if queue is None:
+            return 0
+        self.changed = True
+        waited = len(queue.body) - queue.sent
+        self.waiting_bytes -= waited
+        return 0 if held else waited
 
     def announce(self, initial_bytes: int) -> None:
         """SETTINGS_INITIAL_WINDOW_SIZE moves the windows of open streams too."""
@@ -56,12 +93,14 @@ class Outbound:
             raise ProtocolError(FLOW_CONTROL_ERROR, "initial window above 2^31-1")
         change = initial_bytes - self._initial
         self._initial = initial_bytes
+        self.changed = True
         for stream in self._windows:
             self._windows[stream] += change
 
     def paid(self, increment: int) -> int:
         """The backend's WINDOW_UPDATE of the connection: how much of it the client may get."""
         self.window = _grown(self.window, increment)
+        self.changed = True
         swallowed = min(increment, self.debt)
         self.debt -= swallowed
         return increment - swallowed
@@ -71,33 +110,36 @@ class Outbound:
         if stream not in self._windows:
             return False
         self._windows[stream] = _grown(self._windows[stream], increment)
+        self.changed = True
         return True
 
     def flush(self) -> list[bytes]:
         """Frames that fit now."""
         found: list[bytes] = []
+        self.changed = False
         for stream in tuple(self._waiting):
             queue = self._waiting[stream]
-            while queue:
-                payload, end = queue[0]
-                held = self._windows.get(stream)
+            held = self._windows.get(stream)
+            view = memoryview(queue.body)
+            while True:
+                left = len(view) - queue.sent
                 room = min(self.window, self.window if held is None else held, frames.DATA_BYTES)
-                size = min(len(payload), max(room, 0))
-                if payload and not size:
+                size = min(left, max(room, 0))
+                if left and not size:
                     break
-                last = size == len(payload)
-                flags = frames.END_STREAM if last and end else 0
-                found.append(frames.make(frames.DATA, flags, stream, bytes(payload[:size])))
+                last = size == left
+                flags = frames.END_STREAM if last and queue.end else 0
+                part = view[queue.sent : queue.sent + size]
+                found.append(frames.make(frames.DATA, flags, stream, part))
                 self.window -= size
                 if held is not None:
-                    self._windows[stream] = held - size
+                    held = self._windows[stream] = held - size
                     self.debt += size
+                queue.sent += size
+                self.waiting_bytes -= size
                 if last:
-                    queue.popleft()
-                else:
-                    queue[0] = (payload[size:], end)
-            if not queue:
-                del self._waiting[stream]
+                    del self._waiting[stream]
+                    break
         return found
 
 

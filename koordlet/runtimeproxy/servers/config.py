@@ -50,6 +50,7 @@ class HookConfig:
     files: dict[str, ConfigFile] = field(default_factory=dict)
     error: str = ""
     """Why the directory cannot be read."""
+    _by_stage: dict[Stage, HookServer | None] = field(default_factory=dict)
 
     def make_directory(self) -> None:
         """So that a hook server finds a place to put its file."""
@@ -60,6 +61,11 @@ class HookConfig:
 
     def server_for(self, stage: Stage) -> HookServer | None:
         """Of the first file, by name, that lists the stage."""
+        if stage not in self._by_stage:
+            self._by_stage[stage] = self._first(stage)
+        return self._by_stage[stage]
+
+    def _first(self, stage: Stage) -> HookServer | None:
         for name in sorted(self.files):
             server = self.files[name].server
             if server is not None and stage in server.runtime_hooks:
@@ -89,6 +95,8 @@ class HookConfig:
                 file.signature = signature
                 self._load(name, file)
                 changed = True
+        if changed:
+            self._by_stage.clear()
         return changed
 
     def _signatures(self) -> dict[str, tuple[int, ...]]:

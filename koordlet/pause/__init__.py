@@ -1,0 +1,1 @@
+"""Pauses: what koordlet must not write for now, on disk and in force. Floor 4."""

@@ -1,0 +1,1 @@
+"""The hook servers that the proxy asks: which there are, how each is asked, what waits for it."""
