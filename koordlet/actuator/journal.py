@@ -187,8 +187,8 @@ class Journal:
 
     def close(self) -> None:
         """Idempotent; the lock goes with it."""
-        if self._owed and self._fd >= 0:
-            with contextlib.suppress(OSError):
+        if self._owed and self._lock_fd >= 0:
+            with contextlib.suppress(OSError):  # opened now, where the disk was full at the start
                 self._append(())
                 self._save_mark()
         self._anchor.close()

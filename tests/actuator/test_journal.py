@@ -273,3 +273,18 @@ def test_releases_that_the_disk_owes_are_made_up_for_at_the_end(
     assert load(path, "boot").entries
     journal.close()
     assert not load(path, "boot").entries
+
+
+def test_what_was_released_while_nothing_could_be_opened_is_made_up_for_at_the_end(
+    journal: Journal, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon that was started on a full disk, and stopped when there was room again."""
+    journal.begin([original("a"), original("b")], [intent("a", 2), intent("b", 2)])
+    journal.close()
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", FullDisk(path, 0, in_place=False))
+        again = Journal(path, boot_id="boot")
+        assert again.problem
+        again.release([Key("a", SHARES)])
+    again.close()
+    assert [key.cgroup for key in load(path, "boot").entries] == ["b"]
