@@ -222,6 +222,17 @@ def test_what_cannot_be_journaled_waits_with_its_parent(
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
 
 
+def test_a_restore_does_not_wait_for_a_full_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "pwrite", FullDisk(world.journal_path, room=0))
+        world.actuator.restore_all(now=world.now, time=world.now)
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+    world.want("a", ("be", Resource.CPU_SHARES, 7))
+    assert [key.resource for key in load(world.journal_path, BOOT).entries] == [Resource.CPU_SHARES]
+
+
 def crowd(world: World, count: int, copies: int) -> None:
     """Younger than the list of ``be``; the last ones have a copy of it."""
     for n in range(count):
