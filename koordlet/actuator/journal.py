@@ -195,8 +195,8 @@ class Journal:
 
     def close(self) -> None:
         """Idempotent; the lock goes with it."""
-        if self._owed and self._fd >= 0:
-            with contextlib.suppress(OSError):
+        if self._owed:
+            with contextlib.suppress(OSError):  # it opens the file, where that failed before
                 self._append(())
                 self._save_mark()
         self._anchor.close()

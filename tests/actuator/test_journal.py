@@ -160,14 +160,33 @@ class FullDisk:
         self.path, self.room, self.in_place = path, room, in_place
         self.real = os.pwrite
 
+    @staticmethod
+    def refuse(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     def __call__(self, fd: int, data: bytes, offset: int) -> int:
         if self.in_place and offset + len(data) <= os.path.getsize(self.path):
             return self.real(fd, data, offset)
         if self.room <= 0:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            self.refuse()
         taken = self.real(fd, data[: self.room], offset)
         self.room -= taken
         return taken
+
+
+def test_releases_of_a_journal_that_could_not_be_opened_are_written_at_its_end(
+    journal: Journal, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal.begin([original("a")], [intent("a", 2)])
+    journal.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "ftruncate", FullDisk.refuse)
+        later = Journal(path, boot_id="boot")
+        assert later.problem
+        later.release(list(later.entries))
+    assert load(path, "boot").entries
+    later.close()
+    assert not load(path, "boot").entries and not load(path, "boot").damage
 
 
 @pytest.mark.parametrize("room", [0, 1, 100])

@@ -15,8 +15,9 @@ from pathlib import Path
 from tests.attack import tracer
 from tests.attack.attack import Attack, Trial
 from tests.attack.stage import Stage, difference, kill, stage
-from tests.daemon.child import why_not
+from tests.daemon.child import until, why_not
 
+READY = "event=ready"
 SIZE = "4m"
 ERRORS = ("ENOSPC", "EROFS", "EIO", "EDQUOT")
 CALLS = ("pwrite64", "write", "rename", "ftruncate", "fsync", "openat")
@@ -96,9 +97,12 @@ def _failing(made: Stage, trial: Trial, disk: Disk) -> None:
 
 def _beside(made: Stage, trial: Trial, harm: Callable[[], bool]) -> None:
     """The disk goes bad while the daemon works, and is mended or not before it ends."""
+    starts = made.child.log().count(READY)
     daemon = made.start()
     try:
-        time.sleep(trial.chance.uniform(0.5, 3.0))
+        # Before that a SIGHUP would end it.
+        until(lambda: made.child.log().count(READY) > starts, "it is ready")
+        time.sleep(trial.chance.uniform(0.0, 3.0))
         if not harm():
             trial.counts["disks that stayed well"] += 1
         made.configure(trial.chance)
