@@ -168,7 +168,7 @@ def test_good_documents_of_the_largest_machines_are_read() -> None:
             "cpuset": f"{2 * n}-{2 * n + 1}",
             "managedByKubelet": True,
         }
-        for n in range(150)
+        for n in range(110)
     ]
     text = json.dumps(allocated)
     assert keys.POD_CPU_ALLOCS.read({keys.POD_CPU_ALLOCS.name: text}) is not None
