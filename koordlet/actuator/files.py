@@ -177,7 +177,12 @@ class Files:
         if "cpuset" not in self._knobs.layout.v1 and key.resource not in PER_PROCESS:
             return None
         above = (self.entries.get(Key(cgroup, key.resource)) for cgroup in ancestors(key.cgroup))
-        return next((entry for entry in above if entry is not None), None)
+        return next((entry for entry in above if entry is not None and self._holds(entry)), None)
+
+    def _holds(self, entry: Entry) -> bool:
+        """A batch that a kill tore may have left an original without a value of ours."""
+        state = self._states.get(entry.original.key)
+        return bool(entry.ours or (state is not None and state.holds))
 
     def rename(self, old: Key, new: Key, path: str) -> None:
         """The journal knows the file by its new name already."""

@@ -11,6 +11,7 @@ from koordlet_fakefs import shape
 from koordlet.actuator import heirs
 from koordlet.actuator import journal as journals
 from koordlet.actuator.journal import Intent, load
+from koordlet.actuator.merge import Key
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
@@ -97,6 +98,19 @@ def test_an_original_whose_intent_a_kill_tore_off_hides_no_copy(world: World) ->
     intents = [Intent("be/pod", CPUS, (), "a")]
     world.journal.intend(intents)
     assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_a_copy_below_such_an_original_is_one_of_the_value_above(world: World) -> None:
+    """The kill tore off the intents, and the original of the container."""
+    world.want("a", *((each, CPUS, "0-1") for each in LISTS[:2]))
+    lists = [world.journal.entries[Key(each, CPUS)].original for each in LISTS[:2]]
+    world.journal.release([Key("be/pod", CPUS)])
+    world.journal.begin([lists[1]], [])
+    world.start()
+    world.want("a", *((each, CPUS, "0") for each in LISTS))
+    assert world.journal.entries[Key("be/pod/c", CPUS)].original.value == lists[0].value == "0-3"
+    world.restore()
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
 
 
