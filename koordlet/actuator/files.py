@@ -84,7 +84,8 @@ class Files:
         self._exact = journal.exact
         self._states: dict[Key, State] = {}
         self._listed: dict[str, Mapping[str, int]] = {}
-        knobs.stay_with(self._path)
+        if not observe or self._shown:  # one that only shows what a pause holds back has no file
+            knobs.stay_with(self._path)
 
     def _path(self, cgroup: str, resource: Resource) -> str:
         entry = self.entries.get(Key(cgroup, resource))

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from koordlet_fakefs.faults import Fault, Op
 
-from koordlet.actuator.journal import load
+from koordlet.actuator.actuator import Actuator
+from koordlet.actuator.journal import Contents, load
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
@@ -249,10 +250,16 @@ def test_of_two_files_of_a_resource_the_one_with_our_value_is_used(tmp_path: Pat
     assert world.restore().ok and world.host.look(f"/sys/fs/cgroup/{files[1]}") == "0\n"
 
 
-def test_while_that_one_is_out_of_sight_the_other_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("was_paused", [False, True])
+def test_while_that_one_is_out_of_sight_the_other_is_not_used(
+    tmp_path: Path, was_paused: bool
+) -> None:
+    """Nor after somebody else has only shown what he would write (``Parts.shadow``)."""
     world = World(fake("hybrid"), str(tmp_path))
     world.host.make_cgroup("be")
     world.want("a", ("be", FREEZE, 1))
+    if was_paused:
+        Actuator(world.knobs, Contents({}), observe=True, audit=world.heard.append)
     world.host.faults.hide("/sys/fs/cgroup/freezer/*")
     for _ in range(2):
         world.want("a", ("be", FREEZE, 1))
