@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -79,6 +80,15 @@ class Stage:
             [*before, *KOORDLET, command, "--config", str(self.child.config)],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True,
         )  # fmt: skip
+
+    def restore(self, before: Values, counts: Counter[str]) -> None:
+        """Put everything back; then every file is as it was."""
+        done = self.child.restore()
+        assert done.returncode == 0, done.stdout + done.stderr + self.log()
+        after = self.values()
+        assert not difference(before, after), "\n".join(difference(before, after))
+        counts["restores"] += 1
+        counts["files compared"] += len(before)
 
     def log(self) -> str:
         """The end of it."""
