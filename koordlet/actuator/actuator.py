@@ -156,6 +156,10 @@ class Actuator:
         key = Key(cgroup, resource)
         return key in self._files.entries and self._files.is_ours(key, found)
 
+    def others_want(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        """What comes of what all but ``owner`` want; None where they want nothing."""
+        return self._votes.without(owner, Key(cgroup, resource))
+
     def wanted(self, owner: str) -> int:
         """How many settings the owner wants in force, kept ones included."""
         return self._votes.size(owner)

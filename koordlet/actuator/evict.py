@@ -111,6 +111,8 @@ class Evictor:
         self._ended: tuple[Ended, ...] = ()
         self._frozen: list[Frozen] = []
         self._told: dict[tuple[Victim, str], float] = {}
+        self._unsaved = False
+        """The file does not say what it should."""
         self.problem = ""
 
     @property
@@ -119,22 +121,27 @@ class Evictor:
 
     def resume(self) -> None:
         """Go on with what an earlier run began, where the victim is still the same. What would
-        have ended or been given up by now is left to a new decision: its cause may be gone."""
+        have ended or been given up by now is left to a new decision: its cause may be gone. It
+        counts as ended, so that a restart gives nobody a new budget."""
         try:
             found = evict_journal.load(self._path, self._boot_id)
         except (OSError, ValueError) as error:
             self.problem = str(error)
             return
         self._ended, self._frozen = found.ended, list(found.frozen)
+        now = self._host.monotonic()
         for begun in found.evictions:
-            in_time = self._host.monotonic() < _latest_s(begun)
-            if in_time and self._inode(begun.cgroup) == begun.inode:
+            if now < _latest_s(begun) and self._inode(begun.cgroup) == begun.inode:
                 self._cases[begun.victim] = _Case(begun, ["begun before a restart"])
+            else:
+                self._ended += (Ended(begun.owner, begun.since_s, now),)
+                self._unsaved = True
 
     def forget(self) -> None:
         """From now on nothing may be done (observe mode), but to let go what was frozen to be
         killed. The journal stays for who may."""
         self._cases.clear()
+        self._unsaved = False
         self._thaw()
 
     def abandon(self, is_held: Callable[[Begun], str]) -> None:
@@ -199,7 +206,7 @@ class Evictor:
                 self._advance(case)
             except OSError as error:
                 self._fail(case, f"{error.filename or 'kernel'}: {error.strerror or error}")
-        if self._thaw() or len(self._cases) != before:
+        if self._thaw() or len(self._cases) != before or self._unsaved:
             self._save()
 
     def _thaw(self) -> bool:
@@ -373,7 +380,7 @@ class Evictor:
         try:
             evict_journal.save(self._path, contents)
         except OSError as error:
-            self.problem = str(error)
+            self.problem, self._unsaved = str(error), True
         else:
-            self.problem = ""
-        return not self.problem
+            self.problem, self._unsaved = "", False
+        return not self._unsaved

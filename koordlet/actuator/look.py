@@ -154,8 +154,11 @@ def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: Stat
         return False
     state.refusal, text = None, ""
     if key in turn.files.entries:
-        # Another weight for the same shares is in force too, but it is not ours to take back.
-        if rounded or turn.knobs.made(key.resource, merged.value, found):
+        # Another weight for the same shares is in force too, but it is not ours to take back. And
+        # a cgroup by the old name of a renamed one does not say what is ours in that.
+        is_known = state.holds == (found,) and state.written_for == merged.value
+        is_ours = not is_known and turn.knobs.made(key.resource, merged.value, found)
+        if is_ours and not turn.files.is_made_anew(key):
             state.hold(found, written_for=merged.value)
     elif turn.files.is_inherited(key, found):
         turn.inherited.append(turn.files.original(key, state.path, found, merged.owner, turn.time))

@@ -67,6 +67,13 @@ class Votes:
     def claim(self, owner: str, key: Key) -> Claim:
         return self._wanted[owner][key]
 
+    def without(self, owner: str, key: Key) -> Value | None:
+        """What the others want of a file; None where they want nothing that can be written."""
+        faults = self.faults.get(key, {})
+        ballot = self._ballots.get(key, {})
+        others = [c for each, c in ballot.items() if each != owner and each not in faults]
+        return merge(others, self._ranks).value if others else None
+
     def claims(self) -> Iterator[tuple[str, Key]]:
         """(owner, file) of every claim."""
         return ((owner, key) for owner, wanted in self._wanted.items() for key in wanted)

@@ -153,6 +153,9 @@ class _NothingThere:
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         return None
 
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        return None
+
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         return False
 

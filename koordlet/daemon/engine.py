@@ -151,8 +151,7 @@ class Engine:
         """
         if dry_run:
             return self.parts.would_restore(force=force)
-        time = self.parts.host.time()
-        everything = Pause(Scope(), time, by, reason="koordlet restore")
+        everything = Pause(Scope(), self.parts.host.time(), by, reason="koordlet restore")
         return self.pause((everything,), force=force).report
 
     def set_capabilities(self, found: Sequence[Capability]) -> None:
@@ -226,6 +225,7 @@ class Engine:
             sources_synced=parts.state.synced,
             originals=parts.actuator.original,
             ours=parts.actuator.is_ours,
+            others=parts.actuator.others_want,
         )
 
     def node(self) -> Node:

@@ -308,6 +308,11 @@ class InForce(Protocol):
         """What the file held before koordlet wrote it; where it did not, as ``value``."""
         ...
 
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        """What the file would hold if ``owner`` wanted nothing of it: what other owners want
+        together, else as ``original``."""
+        ...
+
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         """Whether what the file holds may come from koordlet, of an earlier run as well. False
         where it never wrote the file, and where somebody else has written it since."""

@@ -16,6 +16,7 @@ class Reads:
 
     values: dict[_Key, Value | None] = field(default_factory=dict)
     originals: dict[_Key, Value | None] = field(default_factory=dict)
+    withouts: dict[tuple[str, str, Resource], Value | None] = field(default_factory=dict)
     ours: dict[_Key, bool] = field(default_factory=dict)
     children: dict[tuple[str, Resource | None], tuple[str, ...]] = field(default_factory=dict)
 
@@ -24,6 +25,7 @@ class Reads:
         return (
             all(now.value(*key) == found for key, found in self.values.items())
             and all(now.original(*key) == found for key, found in self.originals.items())
+            and all(now.without(*key) == found for key, found in self.withouts.items())
             and all(now.is_ours(*key) == found for key, found in self.ours.items())
             and all(now.children(*key) == found for key, found in self.children.items())
         )
@@ -42,6 +44,11 @@ class Watched:
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._reads.originals[cgroup, resource] = self._in_force.original(cgroup, resource)
+        return found
+
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        found = self._in_force.without(owner, cgroup, resource)
+        self._reads.withouts[owner, cgroup, resource] = found
         return found
 
     def is_ours(self, cgroup: str, resource: Resource) -> bool:

@@ -15,7 +15,7 @@ from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup_table import TABLE, Knob, Row
 from koordlet.kernel.forms import Form
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import Host, read_lines
 from koordlet.kernel.layout import Layout
 from koordlet.kernel.parse import ParseError
 
@@ -286,7 +286,7 @@ class Cgroups:
 
     def _read(self, cgroup: str, path: str, resource: Resource) -> bytes:
         try:
-            return self._host.read(path)
+            return read_lines(self._host, path)
         except FileNotFoundError as error:
             raise self._missing(cgroup, path, resource) or error from error
 

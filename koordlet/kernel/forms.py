@@ -192,6 +192,8 @@ class IdList(Form):
     """CPU or memory node list, canonical text; compared as a set."""
 
     def parse(self, data: bytes) -> str:
+        if not data:
+            raise ValueError("no line: an empty list has one")
         return format_cpulist(parse_cpulist(data.decode(errors="replace")))
 
     def format(self, value: Value) -> bytes:

@@ -8,6 +8,8 @@ Everything koordlet reads, writes or waits for on the host goes through a ``Host
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -18,6 +20,15 @@ from koordlet.kernel.tc_marks import NetFilter
 def temporary(path: str) -> str:
     """Where ``Host.replace`` puts the new content first."""
     return f"{path}.koordlet-new"
+
+
+def read_lines(host: Host, path: str) -> bytes:
+    """A file of the kernel that is read to act on it. Raises OSError as ``Host.read``, and EIO
+    where the last line has no end: cut off, a number is another one, of a value or a process."""
+    data = host.read(path)
+    if data and not data.endswith(b"\n"):
+        raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: the text is cut off", path)
+    return data
 
 
 class File(Protocol):

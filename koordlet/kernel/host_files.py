@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.cgroup import Unsupported
 from koordlet.kernel.forms import INT64_MAX, Form, Number, OwnPart
-from koordlet.kernel.host import Host, temporary
+from koordlet.kernel.host import Host, read_lines, temporary
 from koordlet.kernel.parse import ParseError
 
 TERWAY_DIR = "/var/lib/terway/qos"
@@ -170,11 +170,11 @@ class HostFiles:
 
     def read_raw(self, cgroup: str, resource: Resource) -> bytes:
         path = self.path(cgroup, resource)
+        if not self._rows[resource].ordinary:
+            return read_lines(self._host, path)
         try:
             return self._host.read(path)
         except FileNotFoundError:
-            if not self._rows[resource].ordinary:
-                raise
             return ABSENT.encode()
 
     def write(self, cgroup: str, resource: Resource, value: Value) -> None:
@@ -183,7 +183,7 @@ class HostFiles:
             return
         path, form = self.path(cgroup, resource), self._rows[resource].form
         self.encode(resource, value)
-        for data in form.writes(value, lambda: self._host.read(path)):
+        for data in form.writes(value, lambda: read_lines(self._host, path)):
             self._host.write(path, data)
         # All that can be had is set before that is told.
         if isinstance(form, _Features):
@@ -193,7 +193,7 @@ class HostFiles:
         path = self.path(cgroup, resource)
         row = self._rows[resource]
         if not row.ordinary:
-            for part in row.form.raw_writes(data, lambda: self._host.read(path)):
+            for part in row.form.raw_writes(data, lambda: read_lines(self._host, path)):
                 self._host.write(path, part)
             return
         if data != ABSENT.encode():

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Collection, Iterable, Iterator
 
 from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import Host, read_lines
 
 AT_ONCE = 128
 """Processes signalled in one call: some milliseconds."""
@@ -50,7 +50,7 @@ def is_populated(host: Host, cgroups: Cgroups, cgroup: str) -> bool:
 def _directly_in(host: Host, directory: str) -> Iterable[int]:
     for last in (False, True):
         try:
-            return [int(pid) for pid in host.read(f"{directory}/cgroup.procs").split()]
+            return [int(pid) for pid in read_lines(host, f"{directory}/cgroup.procs").split()]
         except OSError as error:
             if error.errno == errno.EOPNOTSUPP:
                 break  # a threaded cgroup, whose processes its domain lists

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import Host, read_lines
 from koordlet.kernel.members import vanished
 
 LOWEST, HIGHEST = -1000, 1000
@@ -43,7 +43,7 @@ class OomScoreAdj:
         found = {}
         for pid in ids:
             try:
-                found[pid] = self._host.read(self._file(pid)).decode().strip()
+                found[pid] = read_lines(self._host, self._file(pid)).decode().strip()
             except OSError as error:
                 if not vanished(error):
                     raise

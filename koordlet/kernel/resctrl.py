@@ -12,7 +12,7 @@ from typing import NamedTuple
 from koordlet.decision.resctrl import GROUP_PREFIX, STEP_PERCENT
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import Host, read_lines
 from koordlet.kernel.members import vanished
 from koordlet.kernel.parse import ParseError
 
@@ -219,7 +219,7 @@ class ResctrlGroups:
         return self.read_raw(cgroup, resource) == data
 
     def _read(self, path: str) -> dict[tuple[str, int], int]:
-        return parse(self._host.read(path), path)
+        return parse(read_lines(self._host, path), path)
 
     def _explained(self, error: OSError) -> OSError:
         return explained(self._host, self._root, error)
@@ -324,7 +324,7 @@ class ResctrlTasks:
 
     def _read(self, group: str) -> frozenset[int]:
         try:
-            data = self._host.read(f"{self._root}/{group}/tasks")
+            data = read_lines(self._host, f"{self._root}/{group}/tasks")
         except OSError as error:
             if vanished(error):
                 return frozenset()

@@ -25,7 +25,7 @@ from koordlet.qos.cpu_burst_limiter import Bucket
 from koordlet.qos.cpu_burst_node import SharedPool, shared_pool
 from koordlet.qos.cpu_burst_step import step
 
-NAME = "cpu-burst"
+NAME = cpu_burst_base.NAME
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
 _DEFAULT_THRESHOLD_PERCENT = 50
 
@@ -126,9 +126,7 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -
         facts = (Input("quota without bursts", base.base_us, "us"),)
         why = Why("cpu-burst.pod-quota", text, facts)
         settings.append(Setting(pod.cgroup, _QUOTA, target_us, why, raises=base.base_us))
-        held = Held(
-            base.base_us, None, base.original_us, (base.current_us, target_us), snapshot.now
-        )
+        held = Held(base.base_us, None, base.without_us, (base.current_us, target_us), snapshot.now)
     else:
         held = None
     burst_us = min(sum(part.burst_us for part in parts), base.base_us)

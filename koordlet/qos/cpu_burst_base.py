@@ -1,7 +1,7 @@
 """The quota that a burst starts from, and goes back to.
 
-It is what others gave the cgroup (kubelet, a hook, systemd), never a value of ours: what is
-requested where a runtime has told, else what the file held.
+It is what others give the cgroup (kubelet, a hook, systemd), never a value of ours: what is
+requested where a runtime has told, else what the file would hold without us.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from koordlet.decision.cpu_amounts import milli_to_quota_us
 from koordlet.decision.resource import CFS_PERIOD_US, Resource, Value
 from koordlet.decision.snapshot import InForce
 
+NAME = "cpu-burst"
 _QUOTA = Resource.CPU_QUOTA_US
 
 
 class Held(msgspec.Struct, frozen=True):
     """A raised quota as of the last decision: ``base_us`` that it started from, ``told_us`` that
-    was asked for then, ``original_us`` that would go back, ``values_us`` that the file may hold
-    (what it held and what was wanted, which the kernel may have refused), ``stepped_at``:
-    monotonic seconds of the last step."""
+    was asked for then, ``without_us`` that the file would have held without us, ``values_us`` that
+    it may hold (what it held and what was wanted, which the kernel may have refused),
+    ``stepped_at``: monotonic seconds of the last step."""
 
     base_us: int
     told_us: int | None
-    original_us: Value | None
+    without_us: Value | None
     values_us: tuple[int, int]
     stepped_at: float
 
@@ -38,7 +39,7 @@ class Base(msgspec.Struct, frozen=True):
     base_us: int
     current_us: int
     told_us: int | None
-    original_us: Value | None
+    without_us: Value | None
     above: bool = False
 
 
@@ -48,34 +49,35 @@ def find(
     """None: no quota, or none that can be read. ``first``: nothing is remembered yet, so the
     journal alone tells whether the value in the file is ours.
 
-    Another original than at the last decision is a quota that somebody else has set in between
-    and the actuator has written over: from there on it counts.
+    Where the file would hold something else without us than at the last decision, that counts: a
+    hook wants another quota or none, or somebody else has set one in between and the actuator has
+    written over it.
     """
     current = in_force.value(cgroup, _QUOTA)
     if not isinstance(current, int) or current <= 0:
         return None
-    original = in_force.original(cgroup, _QUOTA)
-    known = told_us if told_us is not None else original
+    without = in_force.without(NAME, cgroup, _QUOTA)
+    known = told_us if told_us is not None else without
     if held is not None and current in held.values_us:
-        if original == held.original_us:
+        if without == held.without_us:
             base = held.base_us if told_us == held.told_us else known
-            return _base(base, current, told_us, original)
-        if not isinstance(original, int) or original <= 0:
+            return _base(base, current, told_us, without)
+        if not isinstance(without, int) or without <= 0:
             return None
-        current = original
-    elif first and original != current and in_force.is_ours(cgroup, _QUOTA):
-        return _base(known, current, told_us, original)
+        current = without
+    elif first and without != current and in_force.is_ours(cgroup, _QUOTA):
+        return _base(known, current, told_us, without)
     if told_us is None:
-        return Base(current, current, None, original)
-    return Base(min(current, told_us), current, told_us, original, above=current > told_us)
+        return Base(current, current, None, without)
+    return Base(min(current, told_us), current, told_us, without, above=current > told_us)
 
 
 def _base(
-    base: Value | None, current: int, told_us: int | None, original: Value | None
+    base: Value | None, current: int, told_us: int | None, without_us: Value | None
 ) -> Base | None:
     if not isinstance(base, int) or base <= 0:
         return None
-    return Base(base, current, told_us, original)
+    return Base(base, current, told_us, without_us)
 
 
 def told_us(

@@ -76,7 +76,7 @@ def step(
         after = Held(
             base.base_us,
             base.told_us,
-            base.original_us,
+            base.without_us,
             (base.current_us, target),
             stepped_at,
         )

@@ -17,11 +17,19 @@ Originals = Callable[[str, Resource], Value | None]
 """What a file held before koordlet; None where it never wrote it."""
 
 
+Others = Callable[[str, str, Resource], Value | None]
+"""What all owners but one want of a file together; None where they want nothing."""
+
+
 IsOurs = Callable[[str, Resource, Value], bool]
 """Whether that value in the file may come from koordlet."""
 
 
 def _untouched(cgroup: str, resource: Resource) -> Value | None:
+    return None
+
+
+def _unwanted(owner: str, cgroup: str, resource: Resource) -> Value | None:
     return None
 
 
@@ -85,9 +93,14 @@ class KernelView:
     """``InForce``: the kernel's own values, each file read at most once."""
 
     def __init__(
-        self, knobs: Knobs, originals: Originals = _untouched, ours: IsOurs = _unwritten
+        self,
+        knobs: Knobs,
+        originals: Originals = _untouched,
+        ours: IsOurs = _unwritten,
+        others: Others = _unwanted,
     ) -> None:
         self._knobs = knobs
+        self._others = others
         self._originals = originals
         self._ours = ours
         self._values: dict[tuple[str, Resource], Value | None] = {}
@@ -106,6 +119,10 @@ class KernelView:
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._originals(cgroup, resource)
         return self.value(cgroup, resource) if found is None else found
+
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        wanted = self._others(owner, cgroup, resource)
+        return self.original(cgroup, resource) if wanted is None else wanted
 
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         value = self.value(cgroup, resource)
@@ -135,6 +152,7 @@ def take(
     sources_synced: bool,
     originals: Originals = _untouched,
     ours: IsOurs = _unwritten,
+    others: Others = _unwanted,
 ) -> Snapshot:
     """The snapshot of now. It reads nothing itself: metrics and kernel values are looked up
     when a decision asks."""
@@ -148,7 +166,7 @@ def take(
         applications=applications,
         slo=slo,
         metrics=TsdbView(store, int(time_s * 1000)),
-        in_force=KernelView(knobs, originals, ours),
+        in_force=KernelView(knobs, originals, ours, others),
         collect_interval_s=collect_interval_s,
         sources_synced=sources_synced,
     )

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.actuator.evict import KILL_S, MARGIN_S
 from koordlet.actuator.evict_journal import Begun, Contents, load, save
 from koordlet.decision.plan import Victim, VictimKind
 from koordlet.decision.why import Why
+from tests.actuator.test_evict import GRACE_S, POD, World
 
 
 def contents(cgroup: str) -> Contents:
@@ -44,3 +46,60 @@ def test_a_disk_that_takes_half_leaves_the_file_as_it_was(
         save(path, contents("b"))
     monkeypatch.undo()
     assert load(path, "boot") == contents("a")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_what_the_disk_refused_is_noted_once_it_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: bool
+) -> None:
+    world = World(tmp_path, "v2")
+    if not ended:
+        world.host.deaf |= {process.pid for process in world.members}
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        world.take()
+        world.run(0.5)
+        assert world.evictor.problem
+    world.run(0.05)
+    assert not world.evictor.problem
+    world.restart()
+    world.evictor.resume()
+    assert len(world.evictor.ended() if ended else world.evictor.terminating()) == 1
+
+
+def test_in_observe_mode_nothing_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, "v2")
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        world.take()
+    world.evictor.forget()
+    world.run(0.05)
+    assert not (tmp_path / "evictions").exists()
+
+
+@pytest.mark.parametrize("away", ["gone", "late"])
+def test_one_that_does_not_go_on_after_a_restart_counts_as_ended(tmp_path: Path, away: str) -> None:
+    """Else a restart would give its owner a new budget."""
+    world = World(tmp_path, "v2")
+    world.host.deaf |= {process.pid for process in world.members}
+    world.take()
+    since_s = world.host.monotonic()
+    if away == "gone":
+        world.host.remove_cgroup(POD)
+    else:
+        world.host.advance(GRACE_S + MARGIN_S + KILL_S)
+    for _ in range(2):
+        world.restart()
+        world.evictor.resume()
+        (known,) = world.evictor.ended()
+        assert (known.owner, known.since) == ("memory-evict", since_s)
+        world.run(0.05)
+    assert not load(str(tmp_path / "evictions"), "boot").evictions

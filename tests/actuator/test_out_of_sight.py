@@ -391,6 +391,25 @@ def test_where_the_disk_is_full_a_renamed_one_waits(
     assert {old.value(each, SHARES) for each in ("top/moved", "top/moved/pod")} == {1024}
 
 
+def test_the_namesake_of_a_renamed_one_does_not_say_what_is_ours_there(
+    old: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds by itself what is wanted by then, while the disk takes no record of the move."""
+    old.want("a", ("top/be", IDLE, 1))
+    old.host.rename_cgroup("top/be", "moved")
+    old.host.make_cgroup("top/be")
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        assert Result.IN_FORCE in old.want("a", ("top/be", IDLE, 0))
+    old.apply(Plan("a"))
+    assert (old.value("top/moved", IDLE), old.value("top/moved", SHARES)) == (0, 1024)
+    assert not left(old)
+
+
 def test_many_that_go_at_once_are_looked_for_in_turns(old: World) -> None:
     names = [f"top/pod{n}" for n in range(100)]
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.actuator.merge import Key
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
 from tests.actuator.world import World, plan
@@ -53,6 +54,19 @@ def test_another_wanted_value_does_not_press_either(world: World) -> None:
         results = world.want("be", WANT)
     assert results == [Result.CONFLICT]
     assert world.want("be", ("be", QUOTA, 60_000), after_s=0.5) == [Result.CONFLICT]
+
+
+def test_a_number_that_was_cut_off_is_nobodys_value(world: World) -> None:
+    world.want("be", WANT)
+    world.host.faults.short_read(world.path("be", QUOTA), 1)
+    assert world.want("be", WANT) == [Result.REFUSED]
+    assert not world.actuator.conflicts()
+    assert world.journal.entries[Key("be", QUOTA)].original.value == UNLIMITED
+    world.apply(Plan("be"))
+    assert world.value("be", QUOTA) == UNLIMITED
+    world.host.faults.short_read("*/cpuset.cpus", 0)
+    assert world.want("be", ("be", Resource.CPUSET_CPUS, "0")) == [Result.REFUSED]
+    assert not world.journal.entries
 
 
 def test_it_decays_after_quiet_time(world: World) -> None:

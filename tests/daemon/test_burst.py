@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Wake, WakeKind
 from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.world import CPUS, NO_ALARMS, World
@@ -117,6 +117,34 @@ def test_a_normalized_quota_is_raised_from_where_it_is(make_world: MakeWorld, la
     world.reload(NO_ALARMS)
     world.run(12)
     assert world.value(box, QUOTA) == world.value(pod, QUOTA) == 50_000
+
+
+@pytest.mark.parametrize("layout", ["hybrid", "v2"])
+def test_a_normalized_quota_is_no_base_once_it_is_given_up(
+    make_world: MakeWorld, layout: str
+) -> None:
+    node = '[node.annotations]\n"node.koordinator.sh/cpu-normalization-ratio" = "1.25"\n'
+    world = make_world(burst("cfsQuotaBurstOnly") + NO_ALARMS + node, layout)
+    world.start()
+    pod, box = _pod(world, 50_000, 1.8)
+    world.run(15)
+    assert world.value(box, QUOTA) == 120_000
+    world.reload(burst("cfsQuotaBurstOnly") + NO_ALARMS)
+    world.run(12)
+    assert world.value(box, QUOTA) == world.value(pod, QUOTA) == 150_000  # 300 % of 50 ms
+
+
+def test_nothing_is_raised_where_there_is_no_limit_any_more(make_world: MakeWorld) -> None:
+    """Kubelet takes the limit away under a quota that was normalized."""
+    node = '[node.annotations]\n"node.koordinator.sh/cpu-normalization-ratio" = "1.25"\n'
+    world = make_world(burst("cfsQuotaBurstOnly") + NO_ALARMS + node, "v2")
+    world.start()
+    pod, box = _pod(world, 50_000, 1.2)
+    world.run(2)
+    for cgroup in (pod, box):
+        world.parts.cgroups.write(cgroup, QUOTA, UNLIMITED)
+    world.run(14)
+    assert world.value(box, QUOTA) == world.value(pod, QUOTA) == UNLIMITED
 
 
 def test_a_restart_goes_on_where_it_was(make_world: MakeWorld) -> None:

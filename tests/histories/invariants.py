@@ -15,16 +15,16 @@ from koordlet.actuator.evict_journal import Begun
 from koordlet.actuator.files import State
 from koordlet.actuator.merge import Key
 from koordlet.daemon.traffic import PART as TRAFFIC
-from koordlet.decision.plan import Result, Victim
+from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
 from tests.histories import policies
 from tests.histories.broken import check
+from tests.histories.budget import Budget
 from tests.histories.floors import check_floors
 from tests.histories.machine import APPLICATIONS, settings_of, unhindered
 from tests.histories.network import check_network, is_somebody_elses
-from tests.histories.policies import PER_MINUTE
 
 if TYPE_CHECKING:
     from tests.histories.history import History
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 OVERWRITES = 7
 """Of a second writer's values in one file within a minute: at once, and then after 2, 4, 8, 16 and
 32 s."""
-_Eviction = tuple[Victim, float]
-"""Whom, and since which monotonic second."""
 _DEEDS = frozenset({"memory.reclaim", "cgroup.kill", "cgroup.procs", "tasks", "freezer.state"})
 """Written to do something, not to set it. (A frozen application is a setting too: the look at the
 end sees it.)"""
@@ -47,9 +45,7 @@ class Watch:
         self.history = history
         self.counts: dict[str, int] = {}
         self.overwrites: dict[str, deque[float]] = {}
-        self.evictions: dict[str, dict[_Eviction, int]] = {}
-        """Owner -> its evictions of the last minute, with the start of the daemon they are of."""
-        self._failed: set[_Eviction] = set()
+        self._budget = Budget()
         self.evicting: set[str] = set()
         self.inexact = False
         self.coincided: set[str] = set()
@@ -225,7 +221,7 @@ class Watch:
                 given_up.discard(cgroup)
             elif outcome.result is EvictResult.FAILED:
                 given_up.add(cgroup)
-                self._failed.add((outcome.begun.victim, outcome.begun.since_s))
+                self._budget.failed(outcome.begun)
         history.daemon.evictions.clear()
         for process in self._died:
             self._may_have_died(process)
@@ -233,19 +229,10 @@ class Watch:
         self.evicting -= given_up
 
     def _begun(self, begun: Begun) -> None:
-        """One that goes on after a restart or a while in observe mode is told again; one that
-        failed is not known after a restart."""
+        history = self.history
         self.evicting.add(begun.cgroup)
-        starts, which = self.history.daemon.starts, (begun.victim, begun.since_s)
-        since = begun.since_s - 60
-        times = {
-            each: start
-            for each, start in self.evictions.get(begun.owner, {}).items()
-            if each[1] > since and (start == starts or each not in self._failed)
-        }
-        self.evictions[begun.owner] = {**times, which: starts}
-        times = self.evictions[begun.owner]
-        check(len(times) <= PER_MINUTE, f"{begun.owner}: {len(times)} evictions a minute")
+        full = history.disk.full
+        self._budget.begun(begun, history.daemon.starts, is_disk_full=full)
         self._may_be_evicted(begun.cgroup, begun.feature)
 
     def _may_be_evicted(self, cgroup: str, feature: str) -> None:
@@ -286,6 +273,8 @@ class Watch:
         check(not re.match(r"\w+(Error|Exception): ", problem), f"{TRAFFIC} raised {problem}")
         now = daemon.host.monotonic()
         check(daemon.engine.last_tick == now, f"the last tick was at {daemon.engine.last_tick}")
+        if not self.history.disk.full and not daemon.parts.observing:
+            self._budget.ticked(daemon.starts)
         for owned in daemon.parts.actuator.owned():
             check(owned.owner, f"{owned.path}: without an owner")
         self.count("conflicts", len(daemon.parts.actuator.conflicts()))

@@ -31,11 +31,16 @@ class DictFile:
         self.closed = True
 
 
+def _line(data: bytes) -> bytes:
+    return data + b"\n" if data and not data.endswith(b"\n") else data
+
+
 class DictHost:
-    """Files by absolute path. A write replaces the content and is kept in ``written``."""
+    """Files by absolute path, each line with an end. A write replaces the content and is kept in
+    ``written``."""
 
     def __init__(self, files: dict[str, str], directories: tuple[str, ...] = ()) -> None:
-        self.files = {path: text.encode() for path, text in files.items()}
+        self.files = {path: _line(text.encode()) for path, text in files.items()}
         self.directories = set(directories)
         self.written: list[tuple[str, bytes]] = []
         self.opened: list[DictFile] = []
@@ -43,7 +48,7 @@ class DictHost:
 
     def make_anew(self, path: str, text: str) -> None:
         """As if the cgroup had been removed and made again."""
-        self.files[path] = text.encode()
+        self.files[path] = _line(text.encode())
         self.generation[path] = self.generation.get(path, 0) + 1
 
     def remove(self, path: str) -> None:
@@ -62,7 +67,7 @@ class DictHost:
 
     def write(self, path: str, data: bytes) -> None:
         self.read(path)
-        self.files[path] = data
+        self.files[path] = _line(data)
         self.written.append((path, data))
 
     def listdir(self, path: str) -> list[str]:

@@ -15,7 +15,7 @@ def open_paths(host: DictHost) -> list[str]:
 def test_a_file_is_opened_once_and_read_fresh() -> None:
     host = DictHost({"/a/x": "1"})
     kept = Descriptors(host)
-    assert kept.read("/a/x") == b"1"
+    assert kept.read("/a/x") == b"1\n"
     host.files["/a/x"] = b"2"
     assert kept.read("/a/x") == b"2"
     assert len(host.opened) == 1
@@ -26,7 +26,7 @@ def test_a_cgroup_made_again_is_opened_again() -> None:
     kept = Descriptors(host)
     kept.read("/a/x")
     host.make_anew("/a/x", "new")
-    assert kept.read("/a/x") == b"new"
+    assert kept.read("/a/x") == b"new\n"
     assert len(host.opened) == 2 and len(open_paths(host)) == 1
 
 
@@ -55,5 +55,5 @@ def test_beyond_the_limit_files_are_read_and_closed() -> None:
     host = DictHost({f"/{i}": str(i) for i in range(5)})
     kept = Descriptors(host, limit=2)
     for _ in range(2):
-        assert [kept.read(path) for path in host.files] == [b"0", b"1", b"2", b"3", b"4"]
+        assert [kept.read(path) for path in host.files] == [b"%d\n" % i for i in range(5)]
     assert len(kept) == 2 and open_paths(host) == ["/0", "/1"]

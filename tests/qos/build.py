@@ -63,18 +63,22 @@ class Metrics:
 @dataclass
 class Kernel:
     """A tree of cgroups with their values: an InForce that also takes a plan's settings.
-    ``foreign``: files that somebody else has written since."""
+    ``foreign``: files that somebody else has written since. ``others``: what hooks want."""
 
     values: dict[tuple[str, Resource], Value] = field(default_factory=dict)
     cgroups: set[str] = field(default_factory=set)
     originals: dict[tuple[str, Resource], Value] = field(default_factory=dict)
     foreign: set[tuple[str, Resource]] = field(default_factory=set)
+    others: dict[tuple[str, Resource], Value] = field(default_factory=dict)
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         return self.values.get((cgroup, resource))
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         return self.originals.get((cgroup, resource), self.value(cgroup, resource))
+
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        return self.others.get((cgroup, resource), self.original(cgroup, resource))
 
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
         return (cgroup, resource) in self.originals.keys() - self.foreign
