@@ -66,7 +66,8 @@ def _keeps_what_it_asked_for(history: History, cgroup: str, pod: Pod | None) -> 
     check(found >= limit, f"{where}: memory limit {found}, asked for {limit}")
     high = twin.number(Resource.MEMORY_HIGH)
     request = asked.request_memory_bytes if asked is not None else None
-    if request is not None:
+    # A pod that grows while its files are out of sight has to wait.
+    if request is not None and not history.trouble_on(Resource.MEMORY_HIGH):
         found = real.number(Resource.MEMORY_HIGH)
         check(
             found >= min(high, request) // 4096 * 4096,
