@@ -6,13 +6,16 @@ BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
 VM_ARGS ?=
+ATTACK_SECONDS ?= 3600
+ATTACK_ARGS ?=
 
-.PHONY: demo test test-vm lint format proto bench bench-smoke install-service clean help
+.PHONY: demo test test-vm attack lint format proto bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--guest v2')"
+	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
 	@echo "make lint     ruff, mypy strict, import floors"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
@@ -37,6 +40,10 @@ test: $(VENV)/.dev
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)
+
+attack: $(VENV)/.dev
+	tools/test-setup
+	$(BIN)/python -m tests.attack --seconds $(ATTACK_SECONDS) $(ATTACK_ARGS)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import deque
 from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
@@ -84,7 +85,8 @@ class Files:
         self._exact = journal.exact
         self._states: dict[Key, State] = {}
         self._listed: dict[str, Mapping[str, int]] = {}
-        knobs.stay_with(self._path)
+        if not observe or self._shown:  # one that only shows what a pause holds back has no file
+            knobs.stay_with(self._path)
 
     def _path(self, cgroup: str, resource: Resource) -> str:
         entry = self.entries.get(Key(cgroup, resource))
@@ -177,7 +179,12 @@ class Files:
         if "cpuset" not in self._knobs.layout.v1 and key.resource not in PER_PROCESS:
             return None
         above = (self.entries.get(Key(cgroup, key.resource)) for cgroup in ancestors(key.cgroup))
-        return next((entry for entry in above if entry is not None), None)
+        return next((entry for entry in above if entry is not None and self._holds(entry)), None)
+
+    def _holds(self, entry: Entry) -> bool:
+        """A batch that a kill tore may have left an original without a value of ours."""
+        state = self._states.get(entry.original.key)
+        return bool(entry.ours or (state is not None and state.holds))
 
     def rename(self, old: Key, new: Key, path: str) -> None:
         """The journal knows the file by its new name already."""
@@ -211,13 +218,16 @@ class Files:
 
     def is_made_anew(self, key: Key) -> bool:
         """True when the cgroup is not the one the journal speaks of, but a younger one or that of
-        another hierarchy, where a resource has a file in two. Raises as ``Knobs.id``."""
+        another hierarchy, where a resource has a file in two. Processes are the same in each of
+        them. Raises as ``Knobs.id``, and OSError while that hierarchy is not mounted."""
         original = self.entries[key].original
-        if self._knobs.id(*key) != original.inode:
-            return True
-        roots = self._knobs.layout.roots
-        is_mounted = any(f"{root}/" in original.path for root in roots)
-        return is_mounted and self._knobs.path(*key) != original.path
+        if self._knobs.path(*key) == original.path:
+            return self._knobs.id(*key) != original.inode
+        if key.resource in PER_PROCESS:
+            return False
+        if not any(original.path.startswith(f"{root}/") for root in self._knobs.layout.roots):
+            raise OSError(errno.ENOENT, "its hierarchy is not mounted", original.path)
+        return True
 
     def is_ours(self, key: Key, found: Value) -> bool:
         """Whether koordlet can have put all of ``found`` there (the original counts before the

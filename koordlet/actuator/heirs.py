@@ -25,7 +25,7 @@ that goes back waits for a later one."""
 def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, ...]:
     """``keys``, and before each CPU list that goes back those below it that were copied from it,
     journaled like it. Where they cannot be found or journaled all wait for another turn, unless
-    this one is urgent."""
+    this one is urgent: then those that are found go back without a record."""
     found: dict[Key, None] = {}
     waiting, left = deque(keys), LOOKS
     while waiting:
@@ -68,7 +68,12 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     heirs = dict(filter(None, (_heir(turn, entry, cgroup, inode) for inode, cgroup in now)))
     if heirs:
         intents = [Intent(*heir.key, (found,), heir.owner) for heir, found in heirs.items()]
-        journal.begin(tuple(heirs), intents)
+        try:
+            journal.begin(tuple(heirs), intents)
+        except OSError:
+            if not turn.urgent:
+                raise
+            journal.remember(tuple(heirs), intents)
     is_whole = len(now) == len(young)
     state.looked_until = 0 if is_whole else now[-1][0] if now else until
     rest = len(young) - len(now)

@@ -87,7 +87,7 @@ class Journal:
         self._anchor = AnchorFile(path)
         self._compact_at = _COMPACT_BYTES
         self._torn = False
-        self._owed: list[Released] = []
+        self._owed: list[Change] = []
         self.problem = ""
         """Why the latest record could not be written, else empty."""
         self.damage: tuple[str, ...] = ()
@@ -129,6 +129,14 @@ class Journal:
         self._append(lines)
         os.fsync(self._fd)
         self._took(lines, synced=True)
+
+    def remember(self, originals: Sequence[Original], intents: Sequence[Intent]) -> None:
+        """Count values in that the kernel has copied from ours and that go back at once, although
+        the disk refuses their record. They go before the next lines that it takes; a kill before
+        that leaves them where they are, as doing nothing would."""
+        lines: list[Change] = [*originals, *intents]
+        self._owed += lines
+        self._took(lines)
 
     def intend(self, intents: Sequence[Intent]) -> None:
         """Record further values of files whose original is on disk.

@@ -38,8 +38,9 @@ RESOURCE_STATUS = Limit(24 << 10, 512)
 """A list of every other of 4096 CPUs (10 KiB), 64 NUMA nodes with 5 resources each."""
 DEVICES = Limit(16 << 10, 512)
 """16 GPUs, 16 network cards with 8 virtual functions each."""
-NODE = Limit(32 << 10, 1024)
-"""The node's own annotations, which no pod writes: CPUs of 150 pods, 6 values each."""
+NODE = Limit(24 << 10, 672)
+"""The node's own annotations, which no pod writes: CPUs of 110 pods that have their own (kubelet
+runs no more by default), 6 values each."""
 
 CPU_ID = 4096
 """The reference accepts ids up to this (spec/qos.md 8.5)."""

@@ -11,6 +11,7 @@ from koordlet_fakefs import shape
 from koordlet.actuator import heirs
 from koordlet.actuator import journal as journals
 from koordlet.actuator.journal import Intent, load
+from koordlet.actuator.merge import Key
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
@@ -97,6 +98,19 @@ def test_an_original_whose_intent_a_kill_tore_off_hides_no_copy(world: World) ->
     intents = [Intent("be/pod", CPUS, (), "a")]
     world.journal.intend(intents)
     assert world.restore().ok
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_a_copy_below_such_an_original_is_one_of_the_value_above(world: World) -> None:
+    """The kill tore off the intents, and the original of the container."""
+    world.want("a", *((each, CPUS, "0-1") for each in LISTS[:2]))
+    lists = [world.journal.entries[Key(each, CPUS)].original for each in LISTS[:2]]
+    world.journal.release([Key("be/pod", CPUS)])
+    world.journal.begin([lists[1]], [])
+    world.start()
+    world.want("a", *((each, CPUS, "0") for each in LISTS))
+    assert world.journal.entries[Key("be/pod/c", CPUS)].original.value == lists[0].value == "0-3"
+    world.restore()
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
 
 
@@ -220,6 +234,17 @@ def test_what_cannot_be_journaled_waits_with_its_parent(
         assert world.value("be", CPUS) == "0-1"
     world.apply()
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+
+
+def test_a_restore_does_not_wait_for_a_full_disk(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(journals.os, "pwrite", FullDisk(world.journal_path, room=0))
+        world.actuator.restore_all(now=world.now, time=world.now)
+    assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
+    world.want("a", ("be", Resource.CPU_SHARES, 7))
+    assert [key.resource for key in load(world.journal_path, BOOT).entries] == [Resource.CPU_SHARES]
 
 
 def crowd(world: World, count: int, copies: int) -> None:

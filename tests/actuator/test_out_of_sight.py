@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from koordlet_fakefs.faults import Fault, Op
 
-from koordlet.actuator.journal import load
+from koordlet.actuator.actuator import Actuator
+from koordlet.actuator.journal import Contents, Intent, load
+from koordlet.actuator.merge import Key
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.kernel.cgroup import Cgroups
 from tests.actuator.world import BOOT, World, fake, plan
 
 QUOTA, SHARES, OOM = Resource.CPU_QUOTA_US, Resource.CPU_SHARES, Resource.OOM_SCORE_ADJ
@@ -249,10 +254,16 @@ def test_of_two_files_of_a_resource_the_one_with_our_value_is_used(tmp_path: Pat
     assert world.restore().ok and world.host.look(f"/sys/fs/cgroup/{files[1]}") == "0\n"
 
 
-def test_while_that_one_is_out_of_sight_the_other_is_not_used(tmp_path: Path) -> None:
+@pytest.mark.parametrize("was_paused", [False, True])
+def test_while_that_one_is_out_of_sight_the_other_is_not_used(
+    tmp_path: Path, was_paused: bool
+) -> None:
+    """Nor after somebody else has only shown what he would write (``Parts.shadow``)."""
     world = World(fake("hybrid"), str(tmp_path))
     world.host.make_cgroup("be")
     world.want("a", ("be", FREEZE, 1))
+    if was_paused:
+        Actuator(world.knobs, Contents({}), observe=True, audit=world.heard.append)
     world.host.faults.hide("/sys/fs/cgroup/freezer/*")
     for _ in range(2):
         world.want("a", ("be", FREEZE, 1))
@@ -260,6 +271,38 @@ def test_while_that_one_is_out_of_sight_the_other_is_not_used(tmp_path: Path) ->
     world.host.faults.clear()
     assert world.restore().ok
     assert world.host.look("/sys/fs/cgroup/freezer/be/freezer.state") == "THAWED\n"
+
+
+def test_one_whose_hierarchy_is_not_mounted_at_a_restart_is_waited_for(tmp_path: Path) -> None:
+    world = World(fake("hybrid"), str(tmp_path))
+    world.host.make_cgroup("be")
+    world.want("a", ("be", FREEZE, 1))
+    whole = world.cgroups
+    v1 = {name: root for name, root in whole.layout.v1.items() if name != "freezer"}
+    world.cgroups = Cgroups(world.host, replace(whole.layout, v1=v1))
+    world.start()
+    assert world.want("a", ("be", FREEZE, 1)) == [Result.REFUSED]
+    assert world.host.look("/sys/fs/cgroup/unified/be/cgroup.freeze") == "0\n"
+    world.cgroups = whole
+    world.start()
+    assert world.restore().ok and not left(world)
+    assert world.host.look("/sys/fs/cgroup/freezer/be/freezer.state") == "THAWED\n"
+
+
+def test_processes_are_the_same_in_each_hierarchy(tmp_path: Path) -> None:
+    """They were listed in another one while their cgroup had another name in this one."""
+    host = fake("hybrid")
+    world = World(host, str(tmp_path))
+    host.make_cgroup("be")
+    process = host.spawn("be")
+    world.want("a", ("be", OOM, 500))
+    known = world.journal.entries[Key("be", OOM)]
+    elsewhere = f"{OOM} of {world.cgroups.layout.v2}/be/cgroup.procs"
+    world.journal.release([Key("be", OOM)])
+    moved = msgspec.structs.replace(known.original, path=elsewhere, inode=known.original.inode + 1)
+    world.journal.begin([moved], [Intent("be", OOM, known.ours, "a")])
+    assert world.want("a") == [Result.RESTORED]
+    assert process.oom_score_adj == 0
 
 
 def test_a_lock_moves_before_what_it_locks(old: World) -> None:

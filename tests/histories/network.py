@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from koordlet_fakefs.net import Device, Net
 
 from koordlet.actuator.outcome import Outcome
+from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.snapshot import Capability
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, NET_CLS_MARKS, SHAPING
 from koordlet.kernel.tc import IFB
@@ -124,6 +125,8 @@ def check_divided(history: History) -> None:
     network, traffic = history.machine.network, history.daemon.parts.traffic
     plan, has = traffic.plan, {each.feature for each in network.capabilities if each.supported}
     if plan is None or SHAPING not in has or history.daemon.parts.observing:
+        return
+    if history.daemon.engine.pausing.whole(TRAFFIC) is not None:
         return
     addresses = {ip for member in plan.members for ip in member.ips}
     limited = {each.minor for each in plan.classes}

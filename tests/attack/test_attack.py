@@ -1,0 +1,28 @@
+"""A few cycles of each attack; ``make attack`` plays them for an hour."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.attack.attack import Attack, run
+from tests.attack.attacks import ATTACKS
+
+CYCLES = {"daemons": 8, "writer": 40, "disks": 4, "journals": 2, "pods": 2}
+ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
+SEED = 1
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        pytest.param(each, marks=[pytest.mark.kernel] * (each.name in ON_THE_REAL_MACHINE))
+        for each in ATTACKS.values()
+    ],
+    ids=ATTACKS,
+)
+def test_it_holds(attack: Attack) -> None:
+    if why := attack.lacks():
+        pytest.skip(why)
+    counts = run(attack, SEED, iter(range(CYCLES[attack.name])))
+    print("\n".join(f"{number:9} {what}" for what, number in sorted(counts.items())))
+    assert counts["files compared"]
