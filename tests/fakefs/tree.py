@@ -109,4 +109,3 @@ def resolve(root: Directory, path: str) -> Leaf | Directory:
             raise refuse(errno.ENOENT)
         node = child.target if isinstance(child, Link) else child
     return node
-
