@@ -9,6 +9,7 @@ import time
 
 from tests.attack.attack import for_seconds, run
 from tests.attack.attacks import ATTACKS
+from tests.histories.history import quiet
 
 
 def main() -> int:
@@ -21,6 +22,7 @@ def main() -> int:
     if unknown:
         parser.error(f"no such attack: {', '.join(unknown)}; there are {', '.join(ATTACKS)}")
     chosen = [ATTACKS[name] for name in options.names or ATTACKS]
+    quiet()
     failed = 0
     for attack in chosen:
         if why := attack.lacks():

@@ -18,7 +18,6 @@ from koordlet.report.decisions import Kind, Record
 from tests.attack.attack import Attack, Trial
 from tests.daemon import everything
 from tests.daemon.world import World
-from tests.histories.history import quiet
 from tests.protocol.test_fuzz import HOSTILE
 from tests.protocol.test_limits import shapes
 
@@ -50,7 +49,6 @@ GOOD = (
 
 
 def play(trial: Trial) -> None:
-    quiet()
     for _ in trial.cycles:
         with tempfile.TemporaryDirectory(dir=trial.directory) as directory:
             world = _furnish(Path(directory), core_sched=trial.chance.random() < 0.5)
