@@ -14,7 +14,9 @@ settings.register_profile("koordlet", deadline=None)
 if settings.get_current_profile_name() == "default":
     settings.load_profile("koordlet")
 
-_ON_THE_REAL_MACHINE = ("kernel", "systemd", "runtime")
+_GROUPS = {"kernel": "machine", "systemd": "containers", "runtime": "containers"}
+"""Mark of a test on the real machine -> what it may not run beside. Cgroups of containers, and what
+their runtimes and systemd keep below /run, are their own."""
 
 
 def pytest_configure() -> None:
@@ -30,14 +32,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Tests on the real machine share it with other processes, so a failed one is run once more
     and listed. Tests on the fake kernel never get a second try.
 
-    Beside other pytest workers (``tools/test``) the tests on the real machine stay in one worker:
-    each sees the machine as it would see it alone, and the others use the time that it waits.
+    Beside other pytest workers (``tools/test``) those of a group stay in one worker: each sees the
+    machine as it would see it alone, and the others use the time that it waits.
     ``KOORDLET_ALONE``: "only" the tests marked ``alone``, or all "without" them.
     """
     for item in items:
-        if any(item.get_closest_marker(name) for name in _ON_THE_REAL_MACHINE):
+        groups = (group for mark, group in _GROUPS.items() if item.get_closest_marker(mark))
+        if group := next(groups, ""):
             item.add_marker(pytest.mark.flaky(reruns=1))
-            item.add_marker(pytest.mark.xdist_group("machine"))
+            item.add_marker(pytest.mark.xdist_group(group))
     wanted = os.environ.get("KOORDLET_ALONE")
     if wanted in {"only", "without"}:
         left = [i for i in items if bool(i.get_closest_marker("alone")) != (wanted == "only")]
