@@ -7,7 +7,7 @@ import pytest
 from tests.attack.attack import Attack, run
 from tests.attack.attacks import ATTACKS
 
-CYCLES = {"daemons": 8, "writer": 40, "disks": 4, "journals": 2, "pods": 2}
+CYCLES = {"daemons": 5, "writer": 40, "disks": 4, "journals": 2, "pods": 2}
 ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
 SEED = 1
 

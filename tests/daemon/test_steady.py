@@ -8,13 +8,14 @@ from collections.abc import Callable
 import pytest
 from koordlet_fakefs import shape
 
+from koordlet.daemon.events import RING
 from koordlet.daemon.publish import publish
 from tests.daemon.test_kubepods import BOX
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, NO_ALARMS, World, suppress
 
 MakeWorld = Callable[..., World]
-TICKS = 10_000
-WARM = 5_000
+TICKS = 8_000
+WARM = 4_000
 """Until the ring of events is full."""
 
 
@@ -37,7 +38,7 @@ def _tick(world: World, count: int) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_ticks(make_world: MakeWorld) -> None:
+def test_thousands_of_ticks(make_world: MakeWorld) -> None:
     world = make_world(
         suppress("cfsQuota") + CPU_QOS + NO_ALARMS + APPLICATIONS,
         "hybrid",
@@ -58,7 +59,7 @@ def test_ten_thousand_ticks(make_world: MakeWorld) -> None:
     assert after.tsdb.memory_bytes < 1.1 * before.tsdb.memory_bytes
     # The limit follows usage up and down; a note that came each second would be one a tick.
     assert after.decision_log.records - records < 0.75 * (TICKS - WARM)
-    assert len(world.parts.events.recent()) <= 2000
+    assert len(world.parts.events.recent()) <= RING
     assert after.journal.entries == before.journal.entries
     assert _objects() < 1.05 * objects + 2000
     assert after.problems == ()
