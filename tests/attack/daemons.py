@@ -15,7 +15,7 @@ from tests.daemon.child import until, why_not
 
 LONGEST_S = 4.0
 """After its start the daemon writes for some seconds; then seldom."""
-ENDS_S = 60.0
+ENDS_S = 120.0
 
 
 def play(trial: Trial) -> None:
@@ -40,7 +40,7 @@ def _calls(made: Stage, trial: Trial) -> dict[str, Counter[str]]:
     log = trial.directory / "strace"
     daemon = made.start(*tracer.listing(log))
     try:
-        until(lambda: _limited(made), "best effort is limited")
+        until(lambda: _limited(made), "best effort is limited", ENDS_S)
         time.sleep(1.0)
     finally:
         kill(daemon)

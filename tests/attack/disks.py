@@ -18,6 +18,7 @@ from tests.attack.stage import Stage, kill, stage
 from tests.daemon.child import until, why_not
 
 READY = "event=ready"
+ENDS_S = 120.0
 SIZE = "4m"
 ERRORS = ("ENOSPC", "EROFS", "EIO", "EDQUOT")
 CALLS = ("pwrite64", "write", "rename", "ftruncate", "fsync", "openat")
@@ -96,7 +97,7 @@ def _beside(made: Stage, trial: Trial, harm: Callable[[], bool]) -> None:
     daemon = made.start()
     try:
         # Before that a SIGHUP would end it.
-        until(lambda: made.child.log().count(READY) > starts, "it is ready")
+        until(lambda: made.child.log().count(READY) > starts, "it is ready", ENDS_S)
         time.sleep(trial.chance.uniform(0.0, 3.0))
         if not harm():
             trial.counts["disks that stayed well"] += 1
@@ -106,7 +107,7 @@ def _beside(made: Stage, trial: Trial, harm: Callable[[], bool]) -> None:
         assert daemon.poll() is None, made.log()
         if trial.chance.random() < 0.5:
             daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(30) == 0, made.log()
+            assert daemon.wait(ENDS_S) == 0, made.log()
     finally:
         kill(daemon)
 

@@ -163,9 +163,9 @@ class Child:
         self._log.close()
 
 
-def until(true: Callable[[], object], what: str) -> None:
+def until(true: Callable[[], object], what: str, within_s: float = TIMEOUT_S) -> None:
     """Waits for what another process does."""
-    deadline = time.monotonic() + TIMEOUT_S
+    deadline = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < deadline, f"never happened: {what}"
         time.sleep(0.05)
