@@ -20,7 +20,9 @@ from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from tests.controllers import pass_on, passed_on
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
+"""Against a hang, not a measure: others use this machine."""
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 KOORDLET = (sys.executable, "-m", "koordlet")
 CONFIG = """
 [node]
@@ -74,7 +76,6 @@ class Child:
         self.config = directory / "koordlet.toml"
         self.cgroups = Cgroups(LinuxHost(), detect(LinuxHost()))
         self.process: subprocess.Popen[bytes] | None = None
-        self.ready_s = 0.0
         self._log = (directory / "log").open("ab")
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(directory / "notify"))
@@ -99,14 +100,12 @@ class Child:
         environ = {**os.environ, "NOTIFY_SOCKET": str(self.directory / "notify")}
         if watchdog_us is not None:
             environ["WATCHDOG_USEC"] = str(watchdog_us)
-        began = time.monotonic()
         self.process = subprocess.Popen(
             [*KOORDLET, "run", "--config", str(self.config), *more],
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, env=environ,
         )  # fmt: skip
         while not self.heard().startswith("READY=1"):
             assert self.process.poll() is None, self.log()
-        self.ready_s = time.monotonic() - began
 
     def heard(self) -> str:
         """The next message to the service manager."""
@@ -136,14 +135,19 @@ class Child:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def stop(self, number: int = signal.SIGTERM) -> tuple[int, float]:
-        """Exit code, and seconds from the signal to the end."""
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Exit code."""
         assert self.process is not None
-        began = time.monotonic()
         self.process.send_signal(number)
         code = self.process.wait(TIMEOUT_S)
         self.process = None
-        return code, time.monotonic() - began
+        return code
+
+    def cpu_s(self) -> float:
+        """What the daemon has used so far."""
+        assert self.process is not None
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(stat[11]) + int(stat[12])) / TICKS_PER_S
 
     def rss_mib(self) -> float:
         assert self.process is not None

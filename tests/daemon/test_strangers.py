@@ -24,7 +24,6 @@ pytestmark = [
 ]
 NOBODY = 65534
 LASTS_S = 4.0
-TICKS = os.sysconf("SC_CLK_TCK")
 _number = itertools.count(500)
 
 BE_NOBODY = f"""
@@ -119,24 +118,18 @@ def _get(port: int, path: str) -> bytes:
         return found
 
 
-def _cpu_s(child: Child) -> float:
-    assert child.process is not None
-    fields = Path(f"/proc/{child.process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def _attacked(child: Child, script: str, *arguments: str) -> tuple[int, float]:
     """How much the attacker did, and the cores that it cost the daemon beyond its own work."""
-    before_s, began_s = _cpu_s(child), time.monotonic()
+    before_s, began_s = child.cpu_s(), time.monotonic()
     time.sleep(LASTS_S)
-    own_cores = (_cpu_s(child) - before_s) / (time.monotonic() - began_s)
-    before_s, began_s = _cpu_s(child), time.monotonic()
+    own_cores = (child.cpu_s() - before_s) / (time.monotonic() - began_s)
+    before_s, began_s = child.cpu_s(), time.monotonic()
     done = subprocess.run(
         [sys.executable, "-S", "-c", BE_NOBODY + script, *arguments],
         check=False, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    cores = (_cpu_s(child) - before_s) / (time.monotonic() - began_s) - own_cores
+    cores = (child.cpu_s() - before_s) / (time.monotonic() - began_s) - own_cores
     print(f"{done.stdout.strip()} times, {cores:.3f} cores beside {own_cores:.3f} of its own")
     return int(done.stdout), cores
 
