@@ -240,7 +240,8 @@ class History:
         self.agent = None
         if not self.daemon.alive:
             return
-        for process in self.machine.processes():
+        moved = (each for here, _ in self.machine.moved_apps.values() for each in here)
+        for process in (*self.machine.processes(), *moved):
             process.stuck = False
             self.machine.real.set_demand(process, 0.0)
         for resource in ("cpu", "memory"):
