@@ -9,11 +9,11 @@ import msgspec
 
 from koordlet.config.rules import cgroup_path
 from koordlet.config.schema import Application
-from koordlet.kernel.cgroup import check_path
-from koordlet.kernel.kubepods import Kubepods, host_application
+from koordlet.kernel.kubepods import Kubepods
 from koordlet.protocol.errors import Problem, Refused, join
-from koordlet.protocol.qos import PriorityClass, QoSClass, raw_qos, refused_combination
+from koordlet.protocol.qos import PriorityClass, QoSClass, refused_combination
 from koordlet.protocol.slo import HostApplicationSpec
+from koordlet.state.applications import cgroup_of
 from koordlet.state.units import slice_path
 
 HOSTS = "slo.hostApplications"
@@ -42,21 +42,14 @@ def problems(
         if path in refused:
             continue
         yield from _name(host.name, path, names)
-        place = host.cgroup_path
         try:
-            cgroup = host_application(
-                host.name,
-                raw_qos(host.qos),
-                base=(place.base or "CgroupRoot") if place is not None else None,
-                parent_dir=(place.parent_dir or "") if place is not None else "",
-                relative_path=(place.relative_path or "") if place is not None else "",
-                tree=_SOME_KUBEPODS,
-            )
-            check_path(cgroup)
+            cgroup = cgroup_of(host, _SOME_KUBEPODS)
         except ValueError as error:
             yield Problem(f"{path}.cgroupPath", str(error))
         else:
-            yield from _alone(cgroup, path, "cgroupPath" if place is not None else "", cgroups)
+            yield from _alone(
+                cgroup, path, "cgroupPath" if host.cgroup_path is not None else "", cgroups
+            )
 
 
 def remarks(own: Iterable[Application], hosts: Iterable[HostApplicationSpec]) -> Iterator[Problem]:

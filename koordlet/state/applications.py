@@ -45,6 +45,21 @@ class ApplicationSpec(msgspec.Struct, frozen=True):
     resources: Resources = Resources()
 
 
+def cgroup_of(entry: HostApplicationSpec, tree: Kubepods | None) -> str:
+    """Raises ValueError as ``host_application``, and where the path leaves its base."""
+    place = entry.cgroup_path
+    cgroup = host_application(
+        entry.name,
+        raw_qos(entry.qos),
+        base=(place.base or "CgroupRoot") if place is not None else None,
+        parent_dir=(place.parent_dir or "") if place is not None else "",
+        relative_path=(place.relative_path or "") if place is not None else "",
+        tree=tree,
+    )
+    check_path(cgroup)
+    return cgroup
+
+
 def specs_of_slo(
     wanted: Iterable[HostApplicationSpec], tree: Kubepods | None
 ) -> tuple[tuple[ApplicationSpec, ...], tuple[Fault, ...]]:
@@ -55,17 +70,8 @@ def specs_of_slo(
     """
     specs, faults = [], []
     for index, entry in enumerate(wanted):
-        path = entry.cgroup_path
         try:
-            cgroup = host_application(
-                entry.name,
-                raw_qos(entry.qos),
-                base=(path.base or "CgroupRoot") if path is not None else None,
-                parent_dir=(path.parent_dir or "") if path is not None else "",
-                relative_path=(path.relative_path or "") if path is not None else "",
-                tree=tree,
-            )
-            check_path(cgroup)
+            cgroup = cgroup_of(entry, tree)
         except ValueError as error:
             subject = f"host application {entry.name}"
             faults.append(Fault(subject, f"hostApplications[{index}].cgroupPath", str(error)))
