@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tests.attack.stage import Stage, kill, stage
 from tests.daemon.child import until, why_not
 
 READY = "event=ready"
+REFUSED = "paths.state_dir: directory"
 ENDS_S = 120.0
 SIZE = "4m"
 ERRORS = ("ENOSPC", "EROFS", "EIO", "EDQUOT")
@@ -52,9 +53,8 @@ class Disk:
                 except OSError:
                     continue
 
-    def read_only(self) -> bool:
-        """False while somebody writes to it."""
-        return _mount("-o", "remount,ro", str(self.directory))
+    def read_only(self) -> None:
+        assert _mount("-o", "remount,ro", str(self.directory))
 
     def mend(self) -> None:
         _mount("-o", "remount,rw", str(self.directory))
@@ -62,19 +62,38 @@ class Disk:
 
 
 def _full(made: Stage, trial: Trial, disk: Disk) -> None:
-    _beside(made, trial, lambda: (disk.fill(), True)[1])
+    """It fills up while the daemon works, which takes another policy then, and ends in order or
+    not."""
+    starts = made.child.log().count(READY)
+    daemon = made.start()
+    try:
+        # Before that a SIGHUP would end it.
+        until(lambda: made.child.log().count(READY) > starts, "it is ready", ENDS_S)
+        time.sleep(trial.chance.uniform(0.0, 3.0))
+        disk.fill()
+        made.configure(trial.chance)
+        daemon.send_signal(signal.SIGHUP)
+        time.sleep(trial.chance.uniform(1.0, 3.0))
+        assert daemon.poll() is None, made.log()
+        if trial.chance.random() < 0.5:
+            daemon.send_signal(signal.SIGTERM)
+            assert daemon.wait(ENDS_S) == 0, made.log()
+    finally:
+        kill(daemon)
     trial.counts["full disks"] += 1
 
 
 def _read_only(made: Stage, trial: Trial, disk: Disk) -> None:
-    """A daemon that holds a file open for writing keeps the kernel from it: then before its
-    start."""
-    assert disk.read_only()
+    """A daemon that runs holds files open for writing, which keeps the kernel from it. A start is
+    refused with the key: without a journal nothing could go back."""
+    disk.read_only()
+    refusals = made.child.log().count(REFUSED)
     daemon = made.start()
     try:
-        time.sleep(trial.chance.uniform(0.5, 4.0))
+        assert daemon.wait(ENDS_S) not in (0, -signal.SIGKILL), made.log()
     finally:
         kill(daemon)
+    assert made.child.log().count(REFUSED) > refusals, made.log()
     trial.counts["read-only disks"] += 1
 
 
@@ -89,27 +108,6 @@ def _failing(made: Stage, trial: Trial, disk: Disk) -> None:
     finally:
         kill(daemon)
     trial.counts[f"failing disks, {call}"] += 1
-
-
-def _beside(made: Stage, trial: Trial, harm: Callable[[], bool]) -> None:
-    """The disk goes bad while the daemon works, and is mended or not before it ends."""
-    starts = made.child.log().count(READY)
-    daemon = made.start()
-    try:
-        # Before that a SIGHUP would end it.
-        until(lambda: made.child.log().count(READY) > starts, "it is ready", ENDS_S)
-        time.sleep(trial.chance.uniform(0.0, 3.0))
-        if not harm():
-            trial.counts["disks that stayed well"] += 1
-        made.configure(trial.chance)
-        daemon.send_signal(signal.SIGHUP)
-        time.sleep(trial.chance.uniform(1.0, 3.0))
-        assert daemon.poll() is None, made.log()
-        if trial.chance.random() < 0.5:
-            daemon.send_signal(signal.SIGTERM)
-            assert daemon.wait(ENDS_S) == 0, made.log()
-    finally:
-        kill(daemon)
 
 
 @contextmanager

@@ -23,8 +23,8 @@ from tests.protocol.test_limits import shapes
 
 PODS = 12
 WAVES = 10
-TICK_S = 0.25
-"""Of CPU: ten times what a tick takes with as many pods that are new and at their worst."""
+TICK_S = 0.1
+"""Of CPU, the least of three ticks. Measured: 9 ms beside calm pods, 14 ms beside hostile ones."""
 HOSTILE_UIDS = "00000000-0000-0000-0002"
 LONG = 250 << 10
 GOOD = (
