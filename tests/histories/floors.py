@@ -144,11 +144,11 @@ def _best_effort_minimum(history: History) -> None:
     percent = minimum_percent(history.policy)
     if not percent or history.policy.observe or history.daemon.restored or history.policy.rival:
         return
-    if history.daemon.engine.pausing.pauses.current:
-        return
-    machine = history.machine
+    machine, pauses = history.machine, history.daemon.engine.pausing.pauses.current
     groups = [machine.best_effort, *(a for a in machine.apps if APPLICATIONS[a] == "BE")]
     if any(f"/{group}/" in path for group in groups for path in machine.poked_s):
+        return
+    if any(covering(pauses, "cpu-suppress", group) is not None for group in groups):
         return
     found = 0.0
     for values in (Values(machine.cgroups, group) for group in groups):
