@@ -6,14 +6,16 @@ BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
 VM_ARGS ?=
+HISTORIES ?= 1000
 ATTACK_SECONDS ?= 3600
 ATTACK_ARGS ?=
 
-.PHONY: demo test test-vm attack lint format proto bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm attack lint format proto bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
+	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--guest v2')"
 	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
 	@echo "make lint     ruff, mypy strict, import floors"
@@ -37,6 +39,9 @@ demo: $(VENV)/.runtime
 test: $(VENV)/.dev
 	tools/test-setup
 	PATH="$(CURDIR)/$(BIN):$$PATH" tools/test $(TEST_ARGS)
+
+histories: $(VENV)/.dev
+	KOORDLET_HISTORIES=$(HISTORIES) $(BIN)/pytest tests/histories/test_histories.py
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ from koordlet.actuator.files import State
 from koordlet.actuator.merge import Key
 from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.plan import Result
-from koordlet.decision.resource import Resource, Value
+from koordlet.decision.resource import Resource
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
 from tests.histories import policies
@@ -286,11 +286,12 @@ class Watch:
         contents = history.daemon.journal_on_disk()
         check(not contents.damage, f"a kill or a full disk passes for damage: {contents.damage}")
         self.inexact = self.inexact or not contents.exact
-        originals: dict[str, list[Value]] = {}
+        known: set[str | tuple[str, int, str]] = set()
         for entry in contents.entries.values():
-            originals.setdefault(entry.original.path, []).append(entry.original.value)
+            original = entry.original
+            known |= {original.path, _by_inode(original.path, original.inode)}
             if entry.ours:
-                check(entry.owner, f"{entry.original.path}: journaled without an owner")
+                check(entry.owner, f"{original.path}: journaled without an owner")
         machine = history.machine
         for path in tuple(machine.wrote):
             if path.rpartition("/")[2] in _DEEDS or (
@@ -304,10 +305,17 @@ class Watch:
                 continue
             if real != twin and not self._is_excused(path, real, twin):
                 check(
-                    path in originals,
+                    path in known or self._known_by_an_old_name(path, known),
                     f"{path} holds {real!r}, without koordlet {twin!r}, and the journal does not "
                     "know it",
                 )
+
+    def _known_by_an_old_name(self, path: str, known: Container[object]) -> bool:
+        """A full disk keeps what is known of a renamed cgroup by its old name."""
+        if not path.startswith("/sys/fs/cgroup/"):
+            return False
+        cgroup = self.history.machine.real.group(path.rpartition("/")[0])
+        return _by_inode(path, cgroup.ino) in known
 
     # --- At the end
 
@@ -356,6 +364,12 @@ class Watch:
             online = self.history.machine.real.options.topology.online
             return parse_cpulist(real.strip()) == online
         return False
+
+
+def _by_inode(path: str, inode: int) -> tuple[str, int, str]:
+    """A file of a v1 cgroup, whatever name that has now: hierarchy, inode, name of the file."""
+    parts = path.split("/")
+    return "/".join(parts[:5]), inode, parts[-1]
 
 
 def _files_of(cgroup: str, paths: Iterable[str]) -> list[str]:
