@@ -134,11 +134,15 @@ class Files:
     def is_copy(self, around: Entry, found: Value, inode: int) -> bool:
         """Whether a v1 CPU list below ``around`` was made with what that holds, or lately held, of
         ours. What was there before us is no copy, whatever it holds."""
+        key, ours = around.original.key, self.copied(around, inode)
+        return found in ours or any(found == self.within_parent(key, each) for each in ours)
+
+    def copied(self, around: Entry, inode: int) -> tuple[Value, ...]:
+        """What such a list got when it was made; nothing where it cannot be a copy."""
         key = around.original.key
         if key.resource is not Resource.CPUSET_CPUS or inode <= around.original.newest:
-            return False
-        ours = dict.fromkeys((*(self.state(key).holds or ()), *around.ours))
-        return found in ours or any(found == self.within_parent(key, each) for each in ours)
+            return ()
+        return tuple(dict.fromkeys((*(self.state(key).holds or ()), *around.ours)))
 
     def _newest(self, key: Key) -> int:
         """See ``Original``. Of what goes meanwhile nothing has to be known. What is deep in a crowd

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from koordlet.actuator.journal import Entry, Intent, Journal, Original
 from koordlet.actuator.merge import Key
-from koordlet.actuator.outcome import describe
+from koordlet.actuator.outcome import describe, is_gone
 from koordlet.actuator.turn import FAILURES, Turn
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
@@ -67,7 +67,7 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     now = young if turn.urgent else young[: max(left, 0)]
     heirs = dict(filter(None, (_heir(turn, entry, cgroup, inode) for inode, cgroup in now)))
     if heirs:
-        intents = [Intent(*heir.key, (found,), heir.owner) for heir, found in heirs.items()]
+        intents = [Intent(*heir.key, values, heir.owner) for heir, values in heirs.items()]
         try:
             journal.begin(tuple(heirs), intents)
         except OSError:
@@ -81,9 +81,11 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     return tuple(heir.key for heir in heirs), len(now), "" if is_whole else text
 
 
-def _heir(turn: Turn, entry: Entry, cgroup: str, inode: int) -> tuple[Original, Value] | None:
-    """What goes back into a copy of what ``entry`` holds, and what is there now. A list with a
-    story of its own is no copy."""
+def _heir(
+    turn: Turn, entry: Entry, cgroup: str, inode: int
+) -> tuple[Original, tuple[Value, ...]] | None:
+    """What goes back into a copy of what ``entry`` holds, and what the copy may hold now. A list
+    with a story of its own is no copy."""
     key, original = Key(cgroup, entry.original.resource), entry.original
     known = turn.files.entries.get(key)
     # A batch that a kill tore may have left the original without what it is to hold.
@@ -91,11 +93,11 @@ def _heir(turn: Turn, entry: Entry, cgroup: str, inode: int) -> tuple[Original, 
     if key in turn.targets or is_known:
         return None
     try:
-        found = turn.knobs.read(*key)
-        if found == original.value or not turn.files.is_copy(entry, found, inode):
-            return None
         path = turn.knobs.path(*key)
+        values = _copied(turn, entry, key, inode)
     except FAILURES:
+        return None
+    if not values:
         return None
     heir = Original(
         *key,
@@ -108,4 +110,17 @@ def _heir(turn: Turn, entry: Entry, cgroup: str, inode: int) -> tuple[Original, 
         newest=original.newest,
         doubtful=original.doubtful,
     )
-    return heir, found
+    return heir, values
+
+
+def _copied(turn: Turn, entry: Entry, key: Key, inode: int) -> tuple[Value, ...]:
+    """What a copy of what ``entry`` holds has now; while it cannot be read, all that it may have
+    got when it was made. Empty: it is no copy. Raises where it has gone."""
+    try:
+        found = turn.knobs.read(*key)
+    except FAILURES as error:
+        if is_gone(error):
+            raise
+        return turn.files.copied(entry, inode)
+    differs = found != entry.original.value
+    return (found,) if differs and turn.files.is_copy(entry, found, inode) else ()

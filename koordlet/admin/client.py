@@ -42,6 +42,7 @@ class Fault(StrEnum):
     NOT_FOUND = "not-found"
     INVALID = "invalid"
     INTERNAL = "internal"
+    BUSY = "busy"
 
 
 class RefusedError(Exception):
@@ -69,7 +70,11 @@ class Client:
         self._grpc = grpc
         self._pb = admin_pb2
         # The socket is local: a proxy from the environment is never meant.
-        options = [("grpc.enable_http_proxy", 0), ("grpc.max_receive_message_length", -1)]
+        options = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.max_receive_message_length", -1),
+            ("grpc.use_local_subchannel_pool", 1),  # a connection of its own for each Client
+        ]
         self._channel = grpc.insecure_channel(f"unix:{path}", options=options)
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
@@ -181,6 +186,10 @@ class Client:
             return RefusedError(Fault.NOT_FOUND, text)
         if code is codes.INVALID_ARGUMENT:
             return RefusedError(Fault.INVALID, text)
+        if code is codes.RESOURCE_EXHAUSTED:
+            return RefusedError(
+                Fault.BUSY, f"koordlet is answering too many calls already; try again ({text})"
+            )
         return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} ({code.name})")
 
 

@@ -124,6 +124,39 @@ def test_a_container_made_anew_goes_back(world: World) -> None:
     assert len({world.value(each, CPUS) for each in ("", *LISTS)}) == 1
 
 
+@pytest.mark.parametrize("somebody_else", [False, True])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("offline", [False, True])
+def test_a_copy_that_cannot_be_read_is_not_forgotten(
+    world: World, offline: bool, hidden: bool, known: bool, somebody_else: bool
+) -> None:
+    if known:  # of an older cgroup of this name
+        world.want("a", *((each, CPUS, "0-1") for each in LISTS))
+        world.host.remove_cgroup("be/pod/c")
+        world.host.make_cgroup("be/pod/c")
+    path = world.path("be/pod/c", CPUS)
+    if hidden:
+        world.host.faults.hide(path)
+    else:
+        world.host.faults.add(path, op="read", errno=errno.EIO, times=None)
+    if offline:
+        world.restore()
+    else:
+        world.apply(plan("a"))
+    assert [world.value(each, CPUS) for each in LISTS[:2]] == ["0-3"] * 2
+    world.host.faults.clear()
+    assert world.value("be/pod/c", CPUS) == "0-1"
+    if somebody_else:
+        world.host.write(path, b"1")
+    if offline:
+        assert world.restore().ok
+    else:
+        world.apply(plan("a"), after_s=60)
+    assert world.value("be/pod/c", CPUS) == ("1" if somebody_else else "0-3")
+    assert not load(world.journal_path, BOOT).entries
+
+
 @pytest.mark.parametrize("restarts", [0, 2])
 @pytest.mark.parametrize("offline", [False, True])
 def test_one_of_its_own_from_before_stays_its_own_over_restarts(

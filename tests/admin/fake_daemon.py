@@ -48,6 +48,7 @@ class FakeDaemon:
         self.pause_problem = ""
         self.reloaded = 0
         self.frames = 0
+        self.limits: list[int] = []
         self.pod_list: tuple[m.PodView, ...] = (POD, APPLICATION)
         self.crash: Exception | None = None
         self.reload_answer = m.ReloadView(ok=True, changed=("slo.cpu",), needs_restart=("http",))
@@ -205,6 +206,7 @@ class FakeDaemon:
         )
 
     def explain(self, target: str, limit: int) -> m.ExplainView:
+        self.limits.append(limit)
         if target == "nothing":
             raise NotFoundError("'nothing' is no pod, application, cgroup or owner")
         return m.ExplainView(

@@ -9,6 +9,7 @@ import socket
 import stat
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from koordlet.admin import model
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.server import AdminServer
+from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
 from koordlet.kernel.door import MAX_CONNECTIONS
 from koordlet.kernel.unix_socket import SocketError
 from tests.admin.fake_daemon import FakeDaemon
@@ -49,6 +51,28 @@ def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
     assert whole[:4] == ((), (), None, "")
     # The daemon is told who asked, as the kernel says.
     assert all(str(each[-1]).endswith(f"(pid {os.getpid()})") for each in (part, whole, ended))
+
+
+def test_the_number_of_decisions_asked_for_is_bounded(served: Served) -> None:
+    with Client(served.path) as client:
+        client.explain("node", 1_000_000)
+    assert served.daemon.limits == [MAX_EXPLAIN_LIMIT]
+
+
+def test_calls_at_a_time_are_bounded(served: Served) -> None:
+    with ExitStack() as stack:
+        for _ in range(2):
+            client = stack.enter_context(Client(served.path))
+            for _ in range(MAX_CONCURRENT_CALLS // 2):
+                stream = client.events(since=0.0, follow=True)
+                next(stream)
+                stack.callback(stream.close)  # type: ignore[attr-defined]
+        with Client(served.path) as another:
+            with pytest.raises(RefusedError, match="too many calls") as refused:
+                another.status()
+            assert refused.value.fault is Fault.BUSY
+    with Client(served.path) as another:
+        assert another.status().pid == 4321
 
 
 def test_top_streams_frames_until_the_client_hangs_up(served: Served) -> None:

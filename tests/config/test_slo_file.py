@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.config.load import Loaded, check, fingerprint, load
+from koordlet.config.slo_file import MAX_BYTES
 
 NODE_SLO_YAML = """\
 apiVersion: slo.koordinator.sh/v1alpha1
@@ -169,6 +170,13 @@ def test_unreadable_files(tmp_path: Path, make: str, text: str) -> None:
         (tmp_path / "slo.yaml").mkdir()
     (error,) = check(file).errors
     assert text in error.message
+
+
+def test_a_file_above_the_limit(tmp_path: Path) -> None:
+    file = write(tmp_path, "")
+    (tmp_path / "slo.yaml").write_bytes(b"#" * (MAX_BYTES + 1))
+    (error,) = check(file).errors
+    assert error.message == f"larger than {MAX_BYTES} bytes"
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.model import Mode
 from koordlet.admin.strategies import StrategyState
 from koordlet.admin.undo import PausedView
+from koordlet.daemon import undo
 from koordlet.daemon.asked import Asked
 from koordlet.daemon.publish import publish
 from koordlet.decision.resource import UNLIMITED, Resource
@@ -24,6 +25,7 @@ from koordlet.decision.strategy import Stage
 from koordlet.pause import file as pause_file
 from koordlet.pause.file import load
 from koordlet.pause.model import Pause, Scope
+from koordlet.pause.pauses import MOST
 from koordlet.report import metrics
 from tests.daemon import test_asked, test_evict, test_memory_qos
 from tests.daemon.world import (
@@ -390,6 +392,8 @@ def test_what_nobody_could_mean_is_refused_with_the_nearest_name(make_world: Mak
         pause(world, cgroups=(world.parts.cgroups.layout.roots[0],))
     with pytest.raises(InvalidError, match="above 0 s"):
         pause(world, for_s=-1.0)
+    with pytest.raises(InvalidError, match="at most"):
+        pause(world, for_s=undo.LONGEST_S + 1)
     with pytest.raises(InvalidError, match="500 characters"):
         pause(world, reason="x" * 501)
     assert world.views.status().pauses == ()
@@ -424,6 +428,16 @@ def test_several_at_once_and_one_again(make_world: MakeWorld) -> None:
     assert not untouched(world)
     publish(world.engine, world.views)
     assert world.parts.metrics.scalars[metrics.PAUSED] == {("everything",): 0.0}
+
+
+def test_there_is_a_most_of_them(make_world: MakeWorld) -> None:
+    world = managed(make_world)
+    for number in range(MOST):
+        world.host.make_cgroup(f"one-{number}")
+        pause(world, cgroups=(f"one-{number}",))
+    with pytest.raises(InvalidError, match=f"{MOST} pauses already"):
+        pause(world)
+    assert len(world.views.status().pauses) == MOST
 
 
 def test_evictions_on_their_way_take_no_further_step(make_world: MakeWorld) -> None:

@@ -111,13 +111,18 @@ class Machine:
 
     def poke(self, cgroup: str, resource: Resource, value: Value) -> bool:
         """Somebody else writes a file, the twin's as well if the kernel takes it here. What
-        koordlet has written there itself is no second writer's value: nobody could tell."""
+        koordlet has written there itself, or the kernel has copied there from a value of ours, is
+        no second writer's value: nobody could tell."""
         try:
             path = self.knobs.path(cgroup, resource)
             word = self.knobs.encode(resource, value).split()[:1]
             if set(word) & self.wrote.get(path, set()):
                 return False
             before = self.twin_knobs.read_raw(cgroup, resource)
+            with unhindered(self.real):
+                here = self.knobs.read_raw(cgroup, resource)
+            if here != before and here.split()[:1] == word:
+                return False
             with unhindered(self.twin):
                 self.twin_knobs.write(cgroup, resource, value)
         except (OSError, ValueError, Unsupported):

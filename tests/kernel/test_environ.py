@@ -10,7 +10,7 @@ from koordlet_fakefs import FakeHost
 
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.environ import first_environment
+from koordlet.kernel.environ import MAX_PROCESSES, first_environment
 from koordlet.kernel.layout import detect
 
 
@@ -29,6 +29,24 @@ def test_the_first_process_counts() -> None:
     found = first_environment(host, cgroups, "box")
     assert found is not None
     assert found[:2] == ["A=1", "LD_PRELOAD=x y"]
+
+
+def test_of_many_processes_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost("hybrid")
+    cgroups = Cgroups(host, detect(host))
+    host.make_cgroup("box")
+    for _ in range(MAX_PROCESSES + 10):
+        host.spawn("box").environ = "A=1\0"
+    looks = []
+    read = host.read
+
+    def counted(path: str) -> bytes:
+        looks.append(path)
+        return read(path)
+
+    monkeypatch.setattr(host, "read", counted)
+    assert first_environment(host, cgroups, "box") == ["A=1", ""]
+    assert sum(path.endswith("/stat") for path in looks) == MAX_PROCESSES
 
 
 @pytest.mark.kernel

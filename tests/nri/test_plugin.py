@@ -14,11 +14,12 @@ import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
+from koordlet.nri import session
 from koordlet.nri.errors import NotConnectedError, UnsafeUpdateError
 from koordlet.nri.mask import DEFAULT_MASK
 from koordlet.nri.options import Options
 from koordlet.nri.plugin import Plugin
-from koordlet.nri.status import Generation, Phase
+from koordlet.nri.status import MAX_ERROR, Generation, Phase, Status
 from koordlet.nri.updates import takes_updates
 from koordlet.wire.pb import nri_pb2 as nri
 from tests.nri.fake_runtime import CallError, FakeRuntime, run, until
@@ -159,6 +160,34 @@ def test_synchronize_replaces_what_was_known(tmp_path: Path, chunk: int) -> None
             assert plugin.status.sessions == 2
 
     run(main())
+
+
+def test_more_objects_than_any_node_has_are_refused_and_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        world = World()
+        runtime = FakeRuntime(quick(tmp_path).socket)
+        plugin = Plugin(world, world, quick(tmp_path))
+        await runtime.start()
+        async with running(plugin, runtime):
+            peer = await runtime.admitted()
+            monkeypatch.setattr(session, "MAX_OBJECTS", 7)
+            part = nri.SynchronizeRequest(pods=[sandbox(n) for n in range(1, 6)], more=True)
+            assert (await peer.call("Synchronize", part, nri.SynchronizeResponse)).more
+            with pytest.raises(CallError, match="more than 7 pods and containers"):
+                await peer.call("Synchronize", part, nri.SynchronizeResponse)
+            part.more = False
+            await peer.call("Synchronize", part, nri.SynchronizeResponse)
+            assert len(world.pods) == 5, "the parts before it count no more"
+
+    run(main())
+
+
+def test_a_long_error_is_cut() -> None:
+    status = Status("/run/nri.sock")
+    status.failed("x" * 5000)
+    assert len(status.last_error) == MAX_ERROR
 
 
 def test_messages_larger_than_a_frame(tmp_path: Path) -> None:

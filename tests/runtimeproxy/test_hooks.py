@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from koordlet.decision.answer import Combined, EnvVar
 from koordlet.decision.resource import Resource
 from koordlet.hookserver.server import HookServer as Daemon
+from koordlet.runtimeproxy.servers.config import _MAX_FILE_BYTES
 from koordlet.wire.pb import cri_pb2 as cri
 from koordlet.wire.pb import hook_pb2 as hook
 from tests.hookserver.fakes import WHY, FakeAsk, wanted
@@ -379,6 +380,9 @@ async def test_files_come_change_break_and_go(tmp_path: Path) -> None:
         assert "last good content" in view.files[0].error
         await place.run_pod()  # by the last good one
         assert place.counted("RunPodSandbox") == {"changed": 2}
+        (directory / "koordlet.json").write_text(" " * (_MAX_FILE_BYTES + 1))
+        hooks.reload()
+        assert f"above {_MAX_FILE_BYTES} bytes" in place.proxy.view().files[0].error
 
         (directory / "a-first.json").write_text("not JSON")
         (directory / "readme.txt").write_text("no configuration")
