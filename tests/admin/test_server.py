@@ -18,7 +18,7 @@ from koordlet.admin import model
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.server import AdminServer
 from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
-from koordlet.kernel.door import MAX_CONNECTIONS
+from koordlet.kernel.door import MAX_CONNECTIONS, MAX_USERS
 from koordlet.kernel.unix_socket import SocketError
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served, serving
@@ -73,6 +73,13 @@ def test_calls_at_a_time_are_bounded(served: Served) -> None:
             assert refused.value.fault is Fault.BUSY
     with Client(served.path) as another:
         assert another.status().pid == 4321
+
+
+def test_a_bounded_number_of_users_is_remembered(tmp_path: Path) -> None:
+    door = AdminServer(FakeDaemon(), str(tmp_path / "koordlet.sock"))
+    for uid in range(3 * MAX_USERS):
+        door._user(uid)
+    assert 0 < len(door._users) <= MAX_USERS
 
 
 def test_top_streams_frames_until_the_client_hangs_up(served: Served) -> None:
