@@ -10,6 +10,9 @@ HISTORIES ?= 1000
 ATTACK_SECONDS ?= 3600
 ATTACK_ARGS ?=
 
+# Tests start thousands of processes, and without compiled files each compiles all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test histories test-vm attack lint format proto bench bench-smoke install-service clean help
 
 help:
@@ -73,4 +76,5 @@ install-service:
 	tools/install-service
 
 clean:
+	find . -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build *.egg-info
