@@ -38,30 +38,35 @@ def find(turn: Turn, key: Key, *, at_once: bool = False) -> Key | None:
 
 
 def move(turn: Turn, old: Key, new: Key) -> bool:
-    """The lock of a file goes first: without it, what it locks would count as somebody's choice.
-    False where that cannot be recorded: then it is tried again."""
-    for lock, files in LOCKS.items():
-        if old.resource in files and not _move(turn, old._replace(resource=lock), new.cgroup):
-            return False
-    return _move(turn, old, new.cgroup)
-
-
-def _move(turn: Turn, old: Key, cgroup: str) -> bool:
-    journal, new = turn.files.journal, Key(cgroup, old.resource)
-    if old not in turn.files.entries:
-        return True
-    entry = turn.files.entries[old]
+    """A lock and what it locks go together, in one record: without the lock, what it locks would
+    count as somebody's choice. False where that cannot be recorded: then it is tried again."""
+    journal = turn.files.journal
     assert journal is not None
+    entries = {key: turn.files.entries[key] for key in _tied(old) if key in turn.files.entries}
+    originals, intents = {}, []
     try:
-        path = turn.knobs.path(*new)
-        original = msgspec.structs.replace(entry.original, cgroup=new.cgroup, path=path)
-        journal.begin([original], [Intent(*new, entry.ours, entry.owner)] if entry.ours else [])
+        for key, entry in entries.items():
+            to = key._replace(cgroup=new.cgroup)
+            path = turn.knobs.path(*to)
+            originals[key] = msgspec.structs.replace(entry.original, cgroup=new.cgroup, path=path)
+            if entry.ours:
+                intents.append(Intent(*to, entry.ours, entry.owner))
+        journal.begin(tuple(originals.values()), intents)
     except FAILURES:
         return False
-    turn.files.rename(old, new, path)
-    turn.knobs.adopt([(*new, entry.ours)])
-    turn.moved.append(new)
+    for key, original in originals.items():
+        turn.files.rename(key, original.key, original.path)
+        turn.knobs.adopt([(*original.key, entries[key].ours)])
+        turn.moved.append(original.key)
     return True
+
+
+def _tied(key: Key) -> tuple[Key, ...]:
+    """With the lock of ``key``, or what it locks itself."""
+    for lock, files in LOCKS.items():
+        if key.resource in (lock, *files):
+            return tuple(key._replace(resource=each) for each in (lock, *files))
+    return (key,)
 
 
 def adopt(turn: Turn, key: Key) -> None:

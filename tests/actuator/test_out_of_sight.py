@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -313,6 +314,31 @@ def test_a_lock_moves_before_what_it_locks(old: World) -> None:
     for _ in range(3):
         old.apply(plan("a", keep=[("top/be", IDLE)]))
     old.want("a")
+    assert old.restore().ok
+    assert (old.value("top/moved", IDLE), old.value("top/moved", SHARES)) == (0, 77)
+
+
+@pytest.mark.parametrize("works", range(4))
+def test_a_disk_that_fills_up_does_not_part_a_lock_from_what_it_locks(
+    old: World, monkeypatch: pytest.MonkeyPatch, works: int
+) -> None:
+    """``works``: so often it does, then it is full."""
+    old.cgroups.write("top/be", SHARES, 77)
+    old.want("a", ("top/be", IDLE, 1))
+    old.host.rename_cgroup("top/be", "moved")
+    fsync, left = os.fsync, works
+
+    def filling(fd: int) -> None:
+        nonlocal left
+        if left == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        left -= 1
+        fsync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", filling)
+        old.want("a", ("top/be", IDLE, 1))
+        assert len(old.journal.entries) == (0 if works else 2)
     assert old.restore().ok
     assert (old.value("top/moved", IDLE), old.value("top/moved", SHARES)) == (0, 77)
 
