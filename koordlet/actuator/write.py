@@ -88,8 +88,15 @@ def _record(turn: Turn, journal: Journal, steps: list[Step]) -> None:
         values[Key(step.cgroup, step.resource)] += (step.value,)
     first: dict[Key, list[Original]] = {}
     known: list[Key] = []
-    for key, pending in turn.pending.items():
-        originals = _coupled(turn, key, pending)
+    for key, pending in tuple(turn.pending.items()):
+        try:
+            originals = _coupled(turn, key, pending)
+        except FAILURES as error:
+            del turn.pending[key]
+            locked = ", ".join(LOCKS[key.resource])
+            text = f"not written, because it resets {locked}: {describe(error, pending.path)}"
+            turn.refuse(key, pending, Result.REFUSED, text)
+            continue
         if pending.fresh is not None:
             originals.append(pending.fresh)
         if originals:
@@ -110,26 +117,26 @@ def _record(turn: Turn, journal: Journal, steps: list[Step]) -> None:
 
 
 def _coupled(turn: Turn, key: Key, pending: Pending) -> list[Original]:
-    """Originals of the files that this lock, going on, takes out of our hands."""
+    """Originals of the files that this lock, going on, takes out of our hands. Raises one of
+    FAILURES where such a file cannot be read: it would be reset with nobody knowing from what."""
     if pending.change.new != 1 or pending.merged is None:
         return []
     originals = []
     for resource in LOCKS.get(key.resource, ()):
         file = Key(key.cgroup, resource)
         entry = turn.files.entries.get(file)
-        with contextlib.suppress(*FAILURES):
-            path, found = turn.knobs.path(*file), turn.knobs.read(*file)
-            if entry is not None and turn.files.is_made_anew(file):
-                entry = None  # of another cgroup, which is forgotten at the end of this turn
-                turn.finished = [each for each in turn.finished if each != file]
-            if entry is not None and (
-                turn.files.is_ours(file, found) or turn.files.was_reset(file, found)
-            ):
-                if not entry.original.coupled:
-                    originals.append(msgspec.structs.replace(entry.original, coupled=True))
-                continue
-            original = turn.files.original(file, path, found, pending.merged.owner, turn.time)
-            originals.append(msgspec.structs.replace(original, coupled=True))
+        path, found = turn.knobs.path(*file), turn.knobs.read(*file)
+        if entry is not None and turn.files.is_made_anew(file):
+            entry = None  # of another cgroup, which is forgotten at the end of this turn
+            turn.finished = [each for each in turn.finished if each != file]
+        if entry is not None and (
+            turn.files.is_ours(file, found) or turn.files.was_reset(file, found)
+        ):
+            if not entry.original.coupled:
+                originals.append(msgspec.structs.replace(entry.original, coupled=True))
+            continue
+        original = turn.files.original(file, path, found, pending.merged.owner, turn.time)
+        originals.append(msgspec.structs.replace(original, coupled=True))
     return originals
 
 

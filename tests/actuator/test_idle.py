@@ -3,8 +3,11 @@ his, what the kernel left there is nobody's."""
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from tests.actuator.world import World, plan
 
@@ -41,6 +44,29 @@ def test_at_the_end_his_value_stays_and_that_of_the_kernel_goes(
         world.apply(plan("hook"))
     check(world, left)
     assert not world.actuator.owned() or restarts
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("hidden", [False, True])
+def test_idle_is_not_set_while_the_shares_that_it_resets_cannot_be_read(
+    world: World, before: bool, hidden: bool
+) -> None:
+    """``before``: it was set once, so that the journal still has the shares of then."""
+    path = world.path("be", SHARES)
+    if before:
+        is_idle_of_ours(world)
+        clear(world)
+    world.cgroups.write("be", SHARES, FOREIGN)
+    if hidden:
+        world.host.faults.hide(path)
+    else:
+        world.host.faults.add(path, op="read", errno=errno.EIO, times=None)
+    assert set(world.want("hook", ("be", IDLE, 1))) == {Result.REFUSED}
+    assert world.value("be", IDLE) == 0
+    world.host.faults.clear()
+    assert Result.WRITTEN in world.want("hook", ("be", IDLE, 1), after_s=60)
+    world.want("hook")
+    check(world, FOREIGN)
 
 
 @pytest.mark.parametrize(("written", "left"), [(FOREIGN, FOREIGN), (None, ORIGINAL)])
