@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -12,7 +13,7 @@ from koordlet_fakefs import Process
 
 from koordlet.actuator.evict import EvictResult
 from koordlet.actuator.evict_journal import Begun
-from koordlet.actuator.files import State
+from koordlet.actuator.files import LONGEST_RETRY_S, State
 from koordlet.actuator.merge import Key
 from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.plan import Result
@@ -53,6 +54,8 @@ class Watch:
         it is."""
         self._written_before: dict[str, dict[str, set[bytes]]] = {}
         """Cgroup -> ``Machine.wrote`` of its files, before it got another name."""
+        self._hindered: dict[tuple[str, str], float] = {}
+        """Path and text of what was refused -> when, by the clock of the daemon."""
         self._seen = 0
         self._pokes: dict[str, float] = {}
         self.trace: Callable[[str], None] = lambda text: None
@@ -187,14 +190,23 @@ class Watch:
             if outcome.result is Result.IN_FORCE and outcome.path in self.history.machine.poked_s:
                 self.coincided.add(outcome.path)
             if outcome.result is Result.REFUSED:
+                same = outcome.path, outcome.text
+                if was_troubled:
+                    self._hindered[same] = self.history.machine.real.monotonic()
                 check(
-                    was_troubled
+                    self._waits_since_then(same)
                     or self._was_poked_near(outcome.cgroup)
                     or is_somebody_elses(self.history, outcome),
                     f"refused without a cause: {outcome.cgroup} {outcome.resource} wanted "
                     f"{outcome.wanted!r} found {outcome.found!r}: {outcome.text}",
                 )
         daemon.outcomes.clear()
+
+    def _waits_since_then(self, same: tuple[str, str]) -> bool:
+        """Whether something hindered it when it was tried: what waits for another try may be told
+        again."""
+        now = self.history.machine.real.monotonic()
+        return now - self._hindered.get(same, -math.inf) <= LONGEST_RETRY_S
 
     def _was_poked_near(self, cgroup: str) -> bool:
         """Somebody else has changed this cgroup, one above it or one below it: what the kernel

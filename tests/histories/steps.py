@@ -252,6 +252,7 @@ def _network(history: History, chance: random.Random) -> None:
         )
     )
     work()
+    network.worked_s = history.machine.real.monotonic()
 
 
 def _alarm(history: History, chance: random.Random) -> None:
