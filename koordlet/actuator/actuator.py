@@ -209,7 +209,7 @@ class Actuator:
     ) -> tuple[Outcome, ...]:
         """See to ``files``. ``others``: of which there is something to tell besides."""
         targets = self._votes.targets
-        self._files.begin_turn()
+        self._files.begin_turn(now)
         turn = Turn(self._knobs, self._files, targets, now, time, urgent=urgent, force=force)
         if self._files.journal is not None:
             files = with_heirs(turn, files, self._files.journal)

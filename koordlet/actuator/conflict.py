@@ -4,6 +4,7 @@ First time: our value is written again at once, since a single change may be a c
 that repeats its own specification. Each further change doubles the wait before the next attempt,
 2 s up to 5 min, and a change that arrives during the wait starts it anew: while the other writer
 is active we do not press. Once nothing happened for ``QUIET_S`` beyond the wait, all is forgotten.
+An owner that gives the file up and wants it again does not start anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Conflict(msgspec.Struct, frozen=True):
     """``expected`` is what we had written, ``found`` what stood there instead.
 
     ``first_time``, ``last_time``: unix seconds of the first and the latest foreign value.
+    ``inode`` of the cgroup: another one by that name has no second writer yet.
     ``next_try``: monotonic seconds; before it our value is not written again.
     ``waiting``: the foreign value is in the file now.
     """
@@ -28,6 +30,7 @@ class Conflict(msgspec.Struct, frozen=True):
     cgroup: str
     resource: Resource
     path: str
+    inode: int
     expected: Value
     found: Value
     first_time: float
@@ -44,6 +47,7 @@ def notice(
     cgroup: str,
     resource: Resource,
     path: str,
+    inode: int,
     expected: Value,
     found: Value,
     now: float,
@@ -52,7 +56,17 @@ def notice(
     """The state after a look at the file that showed ``found``, a value that is not ours."""
     if before is None or is_over(before, now):
         return Conflict(
-            cgroup, resource, path, expected, found, time, time, changes=1, wait_s=0.0, next_try=now
+            cgroup,
+            resource,
+            path,
+            inode,
+            expected,
+            found,
+            time,
+            time,
+            changes=1,
+            wait_s=0.0,
+            next_try=now,
         )
     if before.waiting and found == before.found:
         return before
@@ -80,4 +94,9 @@ def may_write(conflict: Conflict, now: float) -> bool:
 
 def is_over(conflict: Conflict, now: float) -> bool:
     """True when the other writer has been quiet long enough after our latest attempt."""
-    return not conflict.waiting and now >= conflict.next_try + QUIET_S
+    return not conflict.waiting and is_long_ago(conflict, now)
+
+
+def is_long_ago(conflict: Conflict, now: float) -> bool:
+    """True when nothing was noticed for so long that a file nobody wants may forget it."""
+    return now >= conflict.next_try + QUIET_S

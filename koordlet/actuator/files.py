@@ -8,7 +8,7 @@ from collections.abc import Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from koordlet.actuator.conflict import Conflict
+from koordlet.actuator.conflict import Conflict, is_long_ago
 from koordlet.actuator.journal import Contents, Entry, Journal, Original
 from koordlet.actuator.merge import Key, ancestors
 from koordlet.actuator.order import RESET_TO_V1, RESET_TO_V2
@@ -84,6 +84,8 @@ class Files:
         self._shown = dict(journal.entries)
         self._exact = journal.exact
         self._states: dict[Key, State] = {}
+        self._given_up: dict[Key, Conflict] = {}
+        """Second writers of files that are no longer ours."""
         self._listed: dict[str, Mapping[str, int]] = {}
         if not observe or self._shown:  # one that only shows what a pause holds back has no file
             knobs.stay_with(self._path)
@@ -158,9 +160,16 @@ class Files:
             newest = max(newest, *below.values(), 0)
         return newest
 
-    def begin_turn(self) -> None:
+    def begin_turn(self, now: float) -> None:
         """What was listed in the turn before is no longer true."""
         self._listed.clear()
+        for key in [key for key, each in self._given_up.items() if is_long_ago(each, now)]:
+            del self._given_up[key]
+
+    def conflict_given_up(self, key: Key, inode: int) -> Conflict | None:
+        """Who wrote this file too when it was ours last."""
+        found = self._given_up.get(key)
+        return found if found is not None and found.inode == inode else None
 
     def child_ids(self, cgroup: str) -> Mapping[str, int]:
         """The cgroups directly in one, with the inodes of their CPU lists' directories, as of this
@@ -211,14 +220,19 @@ class Files:
         keys = tuple(keys)
         self.release(keys)
         for key in keys:
-            self._states.pop(key, None)
+            self._drop_state(key)
 
     def drop_idle_states(self, keys: Iterable[Key], wanted: Container[Key]) -> None:
         """Forget how attempts went for those of ``keys`` that nobody wants and that hold nothing
         of ours."""
         for key in keys:
             if key not in wanted and key not in self.entries:
-                self._states.pop(key, None)
+                self._drop_state(key)
+
+    def _drop_state(self, key: Key) -> None:
+        state = self._states.pop(key, None)
+        if state is not None and state.conflict is not None:
+            self._given_up[key] = state.conflict
 
     def is_made_anew(self, key: Key) -> bool:
         """True when the cgroup is not the one the journal speaks of, but a younger one or that of

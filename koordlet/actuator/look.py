@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum, auto
 
 from koordlet.actuator import moved
-from koordlet.actuator.conflict import answered, is_over, may_write, notice
+from koordlet.actuator.conflict import Conflict, answered, is_over, may_write, notice
 from koordlet.actuator.files import State, restored_by_value
 from koordlet.actuator.journal import Original
 from koordlet.actuator.merge import Key, Merged
@@ -83,6 +83,8 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
         entry = turn.files.entries.get(key)
         if entry is None:
             fresh = turn.files.original(key, path, found, merged.owner, turn.time)
+            if _is_given_up_to_another(turn, key, path, found, fresh.inode):
+                return
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if not _answer_conflict(turn, key, path, merged, found, state):
                 return
@@ -118,6 +120,8 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             return
         opening = lock is _Lock.OPENING
         if not opening and is_original(turn, key, original, found):
+            if state.holds is not None and not _is_explained(turn, key, found):
+                _notice(turn, key, original.path, found, state)
             turn.finished.append(key)
             turn.tell(key, original.path, Result.RESTORED, found, text="already as found")
             return
@@ -134,6 +138,7 @@ def _look_at_released(turn: Turn, key: Key) -> None:
         )
         turn.tell(key, original.path, Result.DOUBTFUL, found, text=text)
     elif not kept:
+        _notice(turn, key, original.path, found, state)
         turn.finished.append(key)
         text = f"somebody else has written {found} since: left as it is"
         turn.tell(key, original.path, Result.CONFLICT, found, text=text)
@@ -141,6 +146,11 @@ def _look_at_released(turn: Turn, key: Key) -> None:
         change = Change(*key, found, original.value)
         text = "from a damaged journal, which may lack a later original" * original.doubtful
         turn.pending[key] = Pending(change, original.path, None, text=text)
+
+
+def _is_explained(turn: Turn, key: Key, found: Value) -> bool:
+    """Whether ``found`` may stand there without a second writer."""
+    return turn.files.has_ours(key, found) or turn.files.was_reset(key, found)
 
 
 def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: State) -> bool:
@@ -241,6 +251,11 @@ def _answer_conflict(
     turn: Turn, key: Key, path: str, merged: Merged, found: Value, state: State
 ) -> bool:
     """Note the foreign value; True when ours may be written over it now."""
+    conflict = _notice(turn, key, path, found, state)
+    return not _must_back_off(turn, key, path, found, conflict)
+
+
+def _notice(turn: Turn, key: Key, path: str, found: Value, state: State) -> Conflict:
     entry = turn.files.entries[key]
     holds = state.holds or entry.ours or (entry.original.value,)
     state.conflict = notice(
@@ -248,19 +263,32 @@ def _answer_conflict(
         cgroup=key.cgroup,
         resource=key.resource,
         path=path,
+        inode=entry.original.inode,
         expected=holds[-1],
         found=found,
         now=turn.now,
         time=turn.time,
     )
-    if may_write(state.conflict, turn.now):
-        return True
+    return state.conflict
+
+
+def _is_given_up_to_another(turn: Turn, key: Key, path: str, found: Value, inode: int) -> bool:
+    """Whether it must wait because somebody else wrote this file too when it was ours last. An
+    owner that comes and goes would fight each time as if it were the first."""
+    state = turn.files.state(key)
+    state.conflict = state.conflict or turn.files.conflict_given_up(key, inode)
+    return state.conflict is not None and _must_back_off(turn, key, path, found, state.conflict)
+
+
+def _must_back_off(turn: Turn, key: Key, path: str, found: Value, conflict: Conflict) -> bool:
+    if may_write(conflict, turn.now):
+        return False
     text = (
-        f"somebody else writes {shown(path)}: expected {holds[-1]}, found {found}, "
-        f"{state.conflict.changes} times; waiting {state.conflict.wait_s:g} s"
+        f"somebody else writes {shown(path)}: expected {conflict.expected}, found {found}, "
+        f"{conflict.changes} times; waiting {conflict.wait_s:g} s"
     )
     turn.tell(key, path, Result.CONFLICT, found, text=text)
-    return False
+    return True
 
 
 def _must_wait(turn: Turn, key: Key, path: str, wanted: Value, found: Value, state: State) -> bool:

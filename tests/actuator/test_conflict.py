@@ -20,6 +20,7 @@ def see(before: Conflict | None, found: int, now: float) -> Conflict:
         cgroup="be",
         resource=Resource.CPU_SHARES,
         path="/p",
+        inode=7,
         expected=2,
         found=found,
         now=now,

@@ -38,6 +38,30 @@ def test_it_backs_off_instead_of_fighting_and_tells_once_per_wait(world: World) 
     assert conflict.changes == writes + 1 and conflict.waiting
 
 
+def test_an_owner_that_comes_and_goes_backs_off_as_well(world: World) -> None:
+    writes = 0
+    for turn in range(600):
+        world.cgroups.write("be", QUOTA, 70_000 + turn)
+        writes += world.want("be", WANT).count(Result.WRITTEN)
+        world.cgroups.write("be", QUOTA, 70_001 + turn)
+        world.apply(Plan("be"))
+    assert writes == 1 + 8 + 3  # as if it had stayed: 20 minutes are 510 s and thrice 300 s
+    world.apply(Plan("be"), after_s=400)
+    assert world.want("be", WANT) == [Result.WRITTEN]
+
+
+def test_a_cgroup_made_anew_has_no_second_writer_yet(world: World) -> None:
+    for _ in range(2):
+        world.want("be", WANT)
+        world.cgroups.write("be", QUOTA, 70_000)
+        world.apply(Plan("be"))
+    assert world.want("be", WANT) == [Result.CONFLICT]
+    world.apply(Plan("be"))
+    world.host.remove_cgroup("be")
+    world.host.make_cgroup("be")
+    assert world.want("be", WANT) == [Result.WRITTEN]
+
+
 def test_no_press_while_the_other_is_active(world: World) -> None:
     world.want("be", WANT)
     world.cgroups.write("be", QUOTA, 70_000)
