@@ -234,8 +234,8 @@ class Machine:
         self.gone.add(pod.uid)
         self.gone_pods[pod.groups.pod] = pod
 
-    def restart_container(self, pod: Pod, chance: random.Random) -> None:
-        """The runtime makes a container's cgroup anew, under the same name."""
+    def restart_container(self, pod: Pod, chance: random.Random) -> str:
+        """The runtime makes a container's cgroup anew, under the same name, which is returned."""
         cgroup = chance.choice(pod.groups.containers)
         for process in pod.processes:
             process.stuck = False
@@ -243,6 +243,7 @@ class Machine:
         self.both(lambda host: host.make_cgroup(cgroup))
         self._ask(pod, pod.facts.resources or Resources())
         self._spawn(pod.processes, pod.twins, cgroup, chance)
+        return cgroup
 
     # --- Applications
 

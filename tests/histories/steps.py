@@ -43,13 +43,14 @@ def _pod_goes(history: History, chance: random.Random) -> None:
 def _container_restarts(history: History, chance: random.Random) -> None:
     if history.machine.pods:
         pod = chance.choice(list(history.machine.pods.values()))
-        history.machine.restart_container(pod, chance)
+        history.watch.gone(history.machine.restart_container(pod, chance))
 
 
 def _application(history: History, chance: random.Random) -> None:
     name = chance.choice(list(APPLICATIONS))
     if name in history.machine.apps:
         history.machine.remove_app(name)
+        history.watch.gone(name)
     else:
         history.machine.add_app(name, chance)
     history.changed()
