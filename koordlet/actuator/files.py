@@ -167,7 +167,8 @@ class Files:
             del self._given_up[key]
 
     def conflict_given_up(self, key: Key, inode: int) -> Conflict | None:
-        """Who wrote this file too when it was ours last."""
+        """Who wrote this file too when it was ours last. An owner that comes and goes would fight
+        each time as if it were the first."""
         found = self._given_up.get(key)
         return found if found is not None and found.inode == inode else None
 

@@ -83,7 +83,9 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
         entry = turn.files.entries.get(key)
         if entry is None:
             fresh = turn.files.original(key, path, found, merged.owner, turn.time)
-            if _is_given_up_to_another(turn, key, path, found, fresh.inode):
+            state.conflict = state.conflict or turn.files.conflict_given_up(key, fresh.inode)
+            conflict = state.conflict
+            if conflict is not None and _must_back_off(turn, key, path, found, conflict):
                 return
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if not _answer_conflict(turn, key, path, merged, found, state):
@@ -270,14 +272,6 @@ def _notice(turn: Turn, key: Key, path: str, found: Value, state: State) -> Conf
         time=turn.time,
     )
     return state.conflict
-
-
-def _is_given_up_to_another(turn: Turn, key: Key, path: str, found: Value, inode: int) -> bool:
-    """Whether it must wait because somebody else wrote this file too when it was ours last. An
-    owner that comes and goes would fight each time as if it were the first."""
-    state = turn.files.state(key)
-    state.conflict = state.conflict or turn.files.conflict_given_up(key, inode)
-    return state.conflict is not None and _must_back_off(turn, key, path, found, state.conflict)
 
 
 def _must_back_off(turn: Turn, key: Key, path: str, found: Value, conflict: Conflict) -> bool:

@@ -90,25 +90,16 @@ def _protection(history: History) -> None:
         for cgroup in sorted(machine.known_cgroups()):
             value = Values(machine.cgroups, cgroup).number(resource, 0)
             own = Values(machine.twin_cgroups, cgroup).number(resource, 0)
-            if _is_below_poked(history, cgroup, resource):
-                continue  # no more than that is protected, whatever it says itself
-            if value and value != own and not any(cgroup.startswith(f"{t}/") for t in tops):
+            if not value or value == own or any(cgroup.startswith(f"{t}/") for t in tops):
+                continue
+            # What is somebody else's above bounds what is protected, whatever it says itself.
+            if not machine.is_below_poked(machine.knobs.path(cgroup, resource)):
                 tops.add(cgroup)
                 total += value
         check(
             total <= MEMORY_BYTES,
             f"{resource}: {total / (1 << 20):.0f} MiB promised, {sorted(tops)}",
         )
-
-
-def _is_below_poked(history: History, cgroup: str, resource: Resource) -> bool:
-    """Whether somebody else has set the file of a cgroup above."""
-    machine, above = history.machine, cgroup
-    while above := above.rpartition("/")[0]:
-        with suppress(OSError, Unsupported):
-            if machine.knobs.path(above, resource) in machine.poked_s:
-                return True
-    return False
 
 
 def _cpusets(history: History) -> None:

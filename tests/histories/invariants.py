@@ -351,20 +351,13 @@ class Watch:
         left = journal.entries  # a full disk owes a living daemon its releases
         check(not left, f"still in the journal: {[tuple(key) for key in left]}")
 
-    def _is_below_poked(self, path: str) -> bool:
-        above = path.removesuffix("/cpuset.cpus")
-        while above := above.rpartition("/")[0]:
-            if f"{above}/cpuset.cpus" in self.history.machine.poked_s:
-                return True
-        return False
-
     def _is_excused(self, path: str, real: str | None, twin: str | None) -> bool:
         """Differences that are documented."""
         if self.inexact and path in self.history.machine.poked_s:
             return True  # a full disk: then every value counts as ours
         if path in self.coincided:
             return True
-        if path.endswith("cpuset.cpus") and self._is_below_poked(path):
+        if path.endswith("cpuset.cpus") and self.history.machine.is_below_poked(path):
             return True  # a copy of ours below a list that is somebody else's now
         if (
             path.endswith("cpuset.cpus")

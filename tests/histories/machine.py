@@ -109,6 +109,14 @@ class Machine:
             with unhindered(host):
                 touch(host)
 
+    def is_below_poked(self, path: str) -> bool:
+        """Whether somebody else has set the file of this name of a cgroup above."""
+        above, _, name = path.rpartition("/")
+        while above := above.rpartition("/")[0]:
+            if f"{above}/{name}" in self.poked_s:
+                return True
+        return False
+
     def poke(self, cgroup: str, resource: Resource, value: Value) -> bool:
         """Somebody else writes a file, the twin's as well if the kernel takes it here. What
         koordlet has written there itself, or the kernel has copied there from a value of ours, is
