@@ -23,8 +23,8 @@ from bench.figures import Figure, NotMeasuredError, quantile
 from bench.load import start, tell
 from bench.tree import enter, scratch_root
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.report.decisions import DecisionLog, Kind
 

@@ -26,12 +26,12 @@ from koordlet.collectors.runner import Runner
 from koordlet.collectors.standard import INTERVALS_S, collectors
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Pod
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import File
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.proc import memory
+from koordlet.kernel.proc.files import memory
 from koordlet.kernel.topology import read_topology
 from koordlet.state.alarms import Alarms
 from koordlet.state.kubepods import KubepodsSource

@@ -15,8 +15,8 @@ from bench.child import Daemon, daemon
 from bench.figures import Figure
 from bench.tree import enter, make_pods, scratch_root
 from koordlet.demo.process import die_with_parent
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 MIB = 1 << 20

@@ -21,10 +21,10 @@ from koordlet_fakefs import FakeHost, Process, shape
 
 from bench.figures import Figure
 from koordlet.config.load import load
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, Parts, build
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Wake, WakeKind
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, Parts, build
 
 CPUS = 8
 HOUR_S = 3600

@@ -16,12 +16,12 @@ import msgspec
 
 from bench.figures import Figure, quantile
 from bench.hooks_node import Node
-from koordlet.daemon.asked import Asked
-from koordlet.daemon.updates import Updates
 from koordlet.decision.answer import Combined
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Snapshot, Wake, WakeKind
 from koordlet.decision.strategy import Level, Stage
+from koordlet.engine.answers import Asked
+from koordlet.engine.updates import Updates
 from koordlet.hooks.reconcile import reconcile
 from koordlet.hooks.reconcile import run as reconcile_after
 from koordlet.protocol import keys

@@ -15,11 +15,11 @@ from pathlib import Path
 from koordlet_fakefs import FakeHost, shape
 
 from koordlet.config.load import load
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, Parts, build
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Resources
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, Parts, build
 from koordlet.hooks import hooks as every
 from koordlet.protocol import keys
 from koordlet.protocol.cpuset import format_cpulist

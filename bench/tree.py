@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 
 _V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory")
 _EMPTY_TIMEOUT_S = 5.0

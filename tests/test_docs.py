@@ -156,7 +156,7 @@ def test_every_command_is_described() -> None:
 
 
 def test_the_design_names_every_room_and_its_floor() -> None:
-    rows = re.findall(r"^\| (\d) \| (.*?) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| (\d+) \| (.*?) \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
     assert {room: int(f) for f, cell in rows for room in re.findall(r"`(\w+)/`", cell)} == FLOOR
 
 

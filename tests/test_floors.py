@@ -15,6 +15,7 @@ FLOOR = {
     "wire": 0,
     "decision": 1,
     "kernel": 2,
+    "serving": 2,
     "tsdb": 2,
     "state": 3,
     "actuator": 3,
@@ -28,9 +29,11 @@ FLOOR = {
     "report": 5,
     "admin": 5,
     "config": 5,
-    "daemon": 6,
-    "demo": 7,
-    "cli": 8,
+    "engine": 6,
+    "views": 7,
+    "daemon": 8,
+    "demo": 9,
+    "cli": 10,
 }
 PURE = {"protocol", "decision", "qos", "hooks"}
 IMPURE_MODULES = {"os", "io", "time", "socket", "subprocess", "asyncio", "threading", "pathlib"}
@@ -75,8 +78,21 @@ def test_every_room_has_a_floor() -> None:
     assert rooms == set(FLOOR)
 
 
+@pytest.mark.parametrize("root", [PACKAGE, PACKAGE.parent / "tests"], ids=lambda p: p.name)
+def test_no_room_is_crowded(root: Path) -> None:
+    """A room of more than 25 files is divided into rooms of its own."""
+    rooms = {path.parent for path in root.rglob("*.py")}
+    counts = {str(room.relative_to(root)): len(list(room.glob("*.py"))) for room in rooms}
+    assert {room: count for room, count in counts.items() if count > 26} == {}  # with __init__.py
+
+
 def test_every_package_is_installed() -> None:
     pyproject = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())
-    packages = {str(p.parent.relative_to(PACKAGE.parent)) for p in PACKAGE.rglob("__init__.py")}
-    installed = set(pyproject["tool"]["setuptools"]["packages"])
-    assert {package.replace("/", ".") for package in packages} | {"koordlet_fakefs"} == installed
+    setuptools = pyproject["tool"]["setuptools"]
+    packages = {
+        ".".join((name, *path.parent.relative_to(root).parts))
+        for name, directory in setuptools["package-dir"].items()
+        for root in (PACKAGE.parent / directory,)
+        for path in root.rglob("__init__.py")
+    }
+    assert packages == set(setuptools["packages"])

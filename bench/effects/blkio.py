@@ -23,7 +23,7 @@ from bench.effects.blkio_load import FLOOD_FILE_BYTES, LOG_BYTES, fill
 from bench.effects.stage import Running, Stage, in_turn, managed, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 
 CONFIG = """
 [slo.resourceQOSStrategy.beClass.blkioQOS]

@@ -25,7 +25,7 @@ from bench.effects.memory_load import MIB, PAGE_BYTES
 from bench.effects.stage import Running, Stage, in_turn, managed, median, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 
 MACHINE_MIB = 160
 LS_FILE_MIB, LS_OWN_MIB = 64, 32

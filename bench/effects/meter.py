@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from koordlet.decision.resource import Resource
 from koordlet.demo.sampling import Periods
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.parse import cpu_stat, proc_stat
 
 _PROC_STAT = "/proc/stat"

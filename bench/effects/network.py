@@ -37,10 +37,10 @@ from bench.figures import Figure, NotMeasuredError, quantile
 from bench.tree import enter, scratch_root
 from koordlet.decision.traffic import HOST_SOCKETS, SHAPING
 from koordlet.demo.process import die_with_parent
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.tc_probe import probe_traffic
+from koordlet.kernel.probe.net import probe_traffic
 
 CONFIG = """
 [sources]

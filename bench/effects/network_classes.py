@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 from bench.effects.network_pair import NODE_IPS, PEER_IP, Flow, Pair, rates_bps, udp
 from bench.figures import Figure
-from koordlet.actuator.devices import Devices
-from koordlet.actuator.traffic import Wanted, apply, restore
+from koordlet.actuator.traffic.devices import Devices
+from koordlet.actuator.traffic.writer import Wanted, apply, restore
 from koordlet.decision.traffic import Member, Rate, Share, TrafficClass, TrafficPlan
-from koordlet.kernel.tc import TrafficControl
-from koordlet.kernel.tc_marks import NetFilter
+from koordlet.kernel.net.marks import NetFilter
+from koordlet.kernel.net.tc import TrafficControl
 
 MBIT = 1_000_000
 SYSTEM, LS, BE, POD = 2, 3, 4, 16

@@ -28,8 +28,8 @@ from bench.tree import remove_tree, scratch_root
 from koordlet.decision.cpu_amounts import milli_to_shares
 from koordlet.decision.resource import Resource
 from koordlet.demo.process import die_with_parent
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.qos import STRATEGIES
 

@@ -20,8 +20,8 @@ from koordlet.actuator.claims import adopt
 from koordlet.actuator.conflict import Conflict
 from koordlet.actuator.execute import Histogram
 from koordlet.actuator.files import Files
-from koordlet.actuator.heirs import with_heirs
-from koordlet.actuator.journal import Contents, Journal
+from koordlet.actuator.inherited_cpusets import with_heirs
+from koordlet.actuator.journal.journal import Contents, Journal
 from koordlet.actuator.look import look, show
 from koordlet.actuator.merge import RULES, Claim, Key
 from koordlet.actuator.order import LOCKS
@@ -31,9 +31,9 @@ from koordlet.actuator.votes import Votes
 from koordlet.actuator.write import write
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.members import NOBODY
+from koordlet.kernel.proc.members import NOBODY
 
 GRACE_S = 60.0
 """How long what an earlier daemon wrote stays in force while its owner has not spoken."""

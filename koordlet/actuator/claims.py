@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from koordlet.actuator.journal import Entry
+from koordlet.actuator.journal.journal import Entry
 from koordlet.actuator.merge import Claim, Key
 from koordlet.decision.cgroups import inside
 from koordlet.decision.plan import Plan, Setting

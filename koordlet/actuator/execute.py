@@ -12,7 +12,7 @@ from koordlet.actuator.order import Step
 from koordlet.actuator.turn import FAILURES
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.knobs import Knobs
 
 Error = Unsupported | OSError | ValueError

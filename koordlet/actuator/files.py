@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from koordlet.actuator.conflict import Conflict, is_long_ago
-from koordlet.actuator.journal import Contents, Entry, Journal, Original
+from koordlet.actuator.journal.journal import Contents, Entry, Journal, Original
 from koordlet.actuator.merge import Key, ancestors
 from koordlet.actuator.order import RESET_TO_V1, RESET_TO_V2
 from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.members import PER_PROCESS, parts
+from koordlet.kernel.proc.members import PER_PROCESS, parts
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 
 FIRST_RETRY_S = 2.0

@@ -8,7 +8,7 @@ from enum import Enum, auto
 from koordlet.actuator import moved
 from koordlet.actuator.conflict import Conflict, answered, is_over, may_write, notice
 from koordlet.actuator.files import State, restored_by_value
-from koordlet.actuator.journal import Original
+from koordlet.actuator.journal.journal import Original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Change
 from koordlet.actuator.outcome import describe, is_gone
@@ -16,8 +16,8 @@ from koordlet.actuator.turn import FAILURES, Pending, Turn
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value
-from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.members import PER_PROCESS
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.proc.members import PER_PROCESS
 
 _LOCKED_BY = {file: lock for lock, files in LOCKS.items() for file in files}
 

@@ -15,7 +15,7 @@ from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.why import Why
-from koordlet.kernel.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 
 

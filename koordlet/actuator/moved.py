@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import msgspec
 
-from koordlet.actuator.journal import Intent
+from koordlet.actuator.journal.journal import Intent
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import LOCKS
 from koordlet.actuator.turn import FAILURES, Turn

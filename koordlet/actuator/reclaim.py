@@ -15,8 +15,8 @@ import msgspec
 
 from koordlet.actuator.outcome import describe, is_gone
 from koordlet.decision.plan import Reclaim
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 from koordlet.kernel.reclaim import reclaim
 
 SLICE_BYTES = 4 << 20

@@ -9,20 +9,20 @@ from enum import StrEnum
 
 import msgspec
 
-from koordlet.actuator import evict_journal
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import Contents, Journal, load
-from koordlet.actuator.journal_lines import Lost
+from koordlet.actuator.evict import journal as evict_journal
+from koordlet.actuator.journal.journal import Contents, Journal, load
+from koordlet.actuator.journal.lines import Lost
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome, is_gone
 from koordlet.actuator.thaw import thaw
 from koordlet.actuator.turn import FAILURES
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import Layout
-from koordlet.kernel.scratch import leftovers, remove_leftovers
+from koordlet.kernel.probe.scratch import leftovers, remove_leftovers
 
 
 class Status(StrEnum):
@@ -176,7 +176,7 @@ def damage_of(journal: Journal | Contents) -> str:
 
 
 def together(first: RestoreReport, outcomes: Sequence[Outcome]) -> RestoreReport:
-    """With what became of network devices (``actuator.traffic.restore``)."""
+    """With what became of network devices (``actuator.traffic.writer.restore``)."""
     return msgspec.structs.replace(first, items=(*first.items, *map(_item, outcomes)))
 
 

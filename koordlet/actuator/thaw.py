@@ -1,6 +1,6 @@
 """Cgroups that a kill may have left frozen: on v1 the freezer holds processes while they are killed
-(``kernel.kill``), and whoever is killed himself in between, or cannot reach the file any more, does
-not let them go. Which they are is noted beside the evictions before the first of them is frozen."""
+(``kernel.proc.kill``). A daemon that is killed in between, or can no longer reach the file, leaves
+them frozen. The cgroups are noted beside the evictions before the first of them is frozen."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import suppress
 
 import msgspec
 
-from koordlet.actuator import evict_journal
-from koordlet.actuator.evict_journal import Begun, Frozen
+from koordlet.actuator.evict import journal as evict_journal
+from koordlet.actuator.evict.journal import Begun, Frozen
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
 from koordlet.decision.why import Why
-from koordlet.kernel import kill
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
+from koordlet.kernel.proc import kill
 
 _WHY = Why("evict.thaw", "it was frozen while its processes were killed")
 

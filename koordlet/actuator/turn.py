@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from koordlet.actuator.files import Files
-from koordlet.actuator.journal import Original
+from koordlet.actuator.journal.journal import Original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import Change
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.why import Why
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.knobs import Knobs
 
 RELEASED = Why("actuator.released", "no owner wants it any more")

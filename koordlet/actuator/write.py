@@ -12,7 +12,7 @@ import msgspec
 from koordlet.actuator.conflict import answered
 from koordlet.actuator.execute import Done, Failed, Histogram, run
 from koordlet.actuator.files import restored_by_value
-from koordlet.actuator.journal import Intent, Journal, Original
+from koordlet.actuator.journal.journal import Intent, Journal, Original
 from koordlet.actuator.look import is_original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Step, depth, is_related, lineages, order
@@ -20,8 +20,8 @@ from koordlet.actuator.outcome import describe, is_gone
 from koordlet.actuator.turn import FAILURES, Pending, Turn
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.members import PER_PROCESS
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.proc.members import PER_PROCESS
 
 
 def write(

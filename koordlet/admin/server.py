@@ -6,8 +6,8 @@ import asyncio
 import importlib
 
 from koordlet.admin.daemon import Daemon
-from koordlet.kernel.door import Backend, Door
-from koordlet.kernel.unix_socket import API_DIR, Access
+from koordlet.serving.door import Backend, Door
+from koordlet.serving.unix_socket import API_DIR, Access
 
 
 class AdminServer(Door):

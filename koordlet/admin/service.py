@@ -15,8 +15,8 @@ from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
 from koordlet.decision.names import encodable
-from koordlet.kernel.caller import Caller, title
-from koordlet.kernel.unix_socket import Access
+from koordlet.serving.caller import Caller, title
+from koordlet.serving.unix_socket import Access
 
 DEFAULT_EXPLAIN_LIMIT = 20
 MAX_EXPLAIN_LIMIT = 1000

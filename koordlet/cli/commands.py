@@ -26,7 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "run",
         "run the daemon in the foreground",
-        "koordlet.cli.lean:main",
+        "koordlet.cli.process.lean:main",
         (
             CONFIG,
             argument(
@@ -87,19 +87,19 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "status",
         "state of the daemon and all its parts",
-        "koordlet.cli.status:main",
+        "koordlet.cli.show.status:main",
         (OUTPUT, SOCKET),
     ),
     Command(
         "pods",
         "pods and applications with their usage",
-        "koordlet.cli.pods:main",
+        "koordlet.cli.show.pods:main",
         (OUTPUT, SOCKET),
     ),
     Command(
         "top",
         "live view: node, classes, pods, pressure, last decisions",
-        "koordlet.cli.top:main",
+        "koordlet.cli.show.top:main",
         (
             argument("--once", action="store_true", help="print one frame and end"),
             argument(
@@ -116,7 +116,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "explain",
         "why: the last decisions about something, with what they looked at",
-        "koordlet.cli.explain:main",
+        "koordlet.cli.show.explain:main",
         (
             argument(
                 "target",
@@ -136,7 +136,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "events",
         "what happened, oldest first",
-        "koordlet.cli.events:main",
+        "koordlet.cli.show.events:main",
         (
             argument("-f", "--follow", action="store_true", help="go on with new events"),
             argument(
@@ -151,7 +151,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "query",
         "one number per series out of the local time-series store",
-        "koordlet.cli.query:main",
+        "koordlet.cli.show.query:main",
         (
             argument(
                 "kind",
@@ -175,7 +175,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "hooks",
         "what each hook would do to a pod, when, and what it needs of the kernel",
-        "koordlet.cli.hooks:main",
+        "koordlet.cli.show.hooks:main",
         (
             argument(
                 "target",
@@ -204,14 +204,14 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "strategies",
         "what each strategy does at present, or why it does nothing and what would change that",
-        "koordlet.cli.strategies:main",
+        "koordlet.cli.show.strategies:main",
         (
             argument(
                 "name",
                 nargs="?",
                 default="",
                 metavar="NAME",
-                words="koordlet.daemon.strategy_table:NAMES",
+                words="koordlet.views.strategy_table:NAMES",
                 help="one strategy at length, with its arguments; without: all",
             ),
             OUTPUT,
@@ -221,7 +221,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "runtime-proxy",
         "run the CRI proxy, in front of a container runtime without NRI",
-        "koordlet.cli.proxy:run",
+        "koordlet.cli.process.proxy:run",
         (
             argument(
                 "--koord-runtimeproxy-endpoint",
@@ -281,7 +281,7 @@ COMMANDS: tuple[Command, ...] = (
             Command(
                 "status",
                 "calls, changes, failures and added latency of the CRI proxy, per method",
-                "koordlet.cli.proxy:status",
+                "koordlet.cli.process.proxy:status",
                 (OUTPUT, PROXY_STATUS),
             ),
         ),
@@ -293,7 +293,7 @@ COMMANDS: tuple[Command, ...] = (
             Command(
                 "status",
                 "connection, events, errors and latency of the NRI plugin in the daemon",
-                "koordlet.cli.nri:status",
+                "koordlet.cli.show.nri:status",
                 (OUTPUT, SOCKET),
             ),
         ),

@@ -15,7 +15,7 @@ _NAMES = argument(
     "names",
     nargs="*",
     metavar="NAME",
-    words="koordlet.daemon.undo:OWNERS",
+    words="koordlet.views.undo:OWNERS",
     help="strategy or hook; without NAME and --cgroup: everything",
 )
 _CGROUPS = argument(

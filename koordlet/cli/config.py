@@ -25,9 +25,9 @@ class Checked(msgspec.Struct, frozen=True):
 
 def check(args: argparse.Namespace) -> int:
     from koordlet.config.load import load
-    from koordlet.daemon.absent import warnings
-    from koordlet.daemon.armed import arms
+    from koordlet.engine.absent import warnings
     from koordlet.kernel.linux import LinuxHost
+    from koordlet.views.armed import arms
 
     host = None if args.file_only else LinuxHost()
     try:

@@ -16,7 +16,6 @@ from koordlet.cli import output
 from koordlet.cli.main import Exit, complain, warn
 from koordlet.decision.why import Input
 from koordlet.demo.arms import Progress
-from koordlet.demo.cast import ArmFailedError
 from koordlet.demo.html import render_report
 from koordlet.demo.model import ArmResult, ArmSpec, DemoResult, Goal, Moment, Settings
 from koordlet.demo.plan import Wish, problem
@@ -32,6 +31,7 @@ from koordlet.demo.table import (
     time_text,
 )
 from koordlet.demo.workdir import BusyError
+from koordlet.demo.workloads import ArmFailedError
 
 _NOT_ROOT = (
     "the demo makes cgroups and changes their limits, which needs root: run it with sudo, or "

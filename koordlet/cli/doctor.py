@@ -18,8 +18,8 @@ from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_SOCKET
 from koordlet.cli.main import Exit
 from koordlet.cli.settings import Settings, find
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 UNIT = "koordlet.service"
@@ -201,7 +201,7 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
             remedy="run doctor as root",
         )
         return
-    from koordlet.kernel.probe import probe
+    from koordlet.kernel.probe.probe import probe
 
     found = asyncio.run(probe(host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root))
     yield from checks.of_capabilities(found)
@@ -210,7 +210,7 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
 def applications(host: Host, settings: Settings) -> Iterable[CheckView]:
     """Those of the configuration that are not there."""
     from koordlet.config.load import load
-    from koordlet.daemon.absent import COST, REMEDY, warnings
+    from koordlet.engine.absent import COST, REMEDY, warnings
 
     if settings.error or settings.is_default:
         return

@@ -110,7 +110,7 @@ def _state(settings: Settings) -> Pauses:
 
 
 def _views(pauses: Pauses) -> tuple[PauseView, ...]:
-    from koordlet.daemon.undo import views
+    from koordlet.views.undo import views
 
     return views(pauses)
 
@@ -118,8 +118,8 @@ def _views(pauses: Pauses) -> tuple[PauseView, ...]:
 def _pause(settings: Settings, args: argparse.Namespace) -> PausedView:
     """On disk, so that the next start comes up paused; then back, as ``koordlet restore``. Raises
     OSError, NotFoundError and InvalidError."""
-    from koordlet.actuator.journal import JournalBusyError
-    from koordlet.daemon import undo
+    from koordlet.actuator.journal.journal import JournalBusyError
+    from koordlet.views import undo
 
     paths = [_path(settings, each) for each in args.cgroups]
     known = {each.cgroup for each in settings.config.applications}
@@ -154,11 +154,11 @@ def _pause(settings: Settings, args: argparse.Namespace) -> PausedView:
 def _put_back(settings: Settings, pauses: Pauses) -> tuple[RestoreView, tuple[str, ...]]:
     """What the pauses cover. Raises OSError, and JournalBusyError while a daemon lives."""
     from koordlet.actuator.actuator import Actuator
-    from koordlet.actuator.journal import Journal
+    from koordlet.actuator.journal.journal import Journal
     from koordlet.actuator.restore import let_go, report, together
-    from koordlet.daemon.pausing import release
-    from koordlet.daemon.record import restore_view
-    from koordlet.daemon.traffic import PART, devices_path, restore_devices
+    from koordlet.engine.pausing import release
+    from koordlet.engine.record import restore_view
+    from koordlet.engine.traffic import PART, devices_path, restore_devices
     from koordlet.pause.model import ScopeKind, whole
 
     host, knobs, boot = restore.machine(settings)
@@ -179,7 +179,7 @@ def _put_back(settings: Settings, pauses: Pauses) -> tuple[RestoreView, tuple[st
 
 def _resume(settings: Settings, args: argparse.Namespace) -> ResumedView:
     """A daemon that runs but cannot be asked reads the file. Raises NotFoundError."""
-    from koordlet.daemon import undo
+    from koordlet.views import undo
 
     pauses = _state(settings)
     paths = [_path(settings, each) for each in args.cgroups]
@@ -195,7 +195,7 @@ def _resume(settings: Settings, args: argparse.Namespace) -> ResumedView:
 
 def _path(settings: Settings, name: str) -> str:
     """The cgroup of an application of the configuration, or a path."""
-    from koordlet.kernel.cgroup import check_path
+    from koordlet.kernel.cgroup.cgroups import check_path
 
     known = {each.name: each.cgroup for each in settings.config.applications}
     path = known.get(name) or name.removeprefix(settings.config.paths.cgroup_root)
@@ -230,7 +230,7 @@ def _check_there(settings: Settings, path: str) -> None:
 
 
 def _myself() -> str:
-    from koordlet.kernel.caller import Caller, title
+    from koordlet.serving.caller import Caller, title
 
     sudo_user = os.environ.get("SUDO_USER", "")
     return title(Caller(os.getuid(), os.getpid()), sudo_user=sudo_user)

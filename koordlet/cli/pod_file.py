@@ -10,7 +10,7 @@ from koordlet.decision.cpu_amounts import milli_to_quota_us, milli_to_shares
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Application, Fault, Pod, Resources
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.pod_spec import ContainerSpec, PodManifest, parse_manifest
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY

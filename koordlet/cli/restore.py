@@ -6,8 +6,8 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from koordlet.actuator.journal import JournalBusyError
-from koordlet.actuator.journal_anchor import SUFFIX as ANCHOR
+from koordlet.actuator.journal.anchor import SUFFIX as ANCHOR
+from koordlet.actuator.journal.journal import JournalBusyError
 from koordlet.admin.client import Client, NoAccessError, NotReachableError
 from koordlet.admin.undo import RestoreView
 from koordlet.cli import output
@@ -65,10 +65,11 @@ def _ask_daemon(socket: str, *, dry_run: bool, force: bool) -> RestoreView | Non
 
 def machine(settings: Settings) -> tuple[LinuxHost, Knobs, str]:
     """(host, knobs, boot id) for the work of a daemon that does not run. Raises OSError."""
-    from koordlet.kernel import layout, proc
-    from koordlet.kernel.cgroup import Cgroups
+    from koordlet.kernel.cgroup import layout
+    from koordlet.kernel.cgroup.cgroups import Cgroups
     from koordlet.kernel.knobs import Knobs
     from koordlet.kernel.linux import LinuxHost
+    from koordlet.kernel.proc import files as proc
 
     host, paths = LinuxHost(), settings.config.paths
     found = layout.detect(host, cgroup_root=paths.cgroup_root, proc_root=paths.proc_root)
@@ -79,8 +80,8 @@ def machine(settings: Settings) -> tuple[LinuxHost, Knobs, str]:
 def from_journal(settings: Settings, *, dry_run: bool, force: bool = False) -> RestoreView:
     """Raises OSError where the journal cannot be read, JournalBusyError while a daemon has it."""
     from koordlet.actuator.restore import RestoreReport, restore, sweep, together
-    from koordlet.daemon.record import restore_view
-    from koordlet.daemon.traffic import devices_path, restore_devices
+    from koordlet.engine.record import restore_view
+    from koordlet.engine.traffic import devices_path, restore_devices
 
     paths = settings.config.paths
     is_there = _is_there(settings.journal) or _is_there(settings.journal + ANCHOR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from koordlet.actuator.journal import FILE_NAME
+from koordlet.actuator.journal.journal import FILE_NAME
 from koordlet.cli.arguments import DEFAULT_CONFIG
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import load

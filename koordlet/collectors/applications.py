@@ -8,7 +8,7 @@ from koordlet.collectors.base import Round, SeriesStore
 from koordlet.collectors.usage import GroupUsage, Kinds, Wanted
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Application, Pod
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 

@@ -14,11 +14,11 @@ from koordlet.collectors.base import Round
 from koordlet.decision import metrics
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
-from koordlet.kernel.kill import is_populated
 from koordlet.kernel.parse import cpu_usage_ns
+from koordlet.kernel.proc.kill import is_populated
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
 from koordlet.protocol.qos import QoSClass
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from koordlet.collectors.base import Round
 from koordlet.decision import metrics
-from koordlet.kernel.conversions import USER_HZ
+from koordlet.kernel.cgroup.conversions import USER_HZ
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import CpuTicks, meminfo, proc_stat

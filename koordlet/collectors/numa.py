@@ -8,7 +8,7 @@ from koordlet.collectors.applications import disjoint
 from koordlet.collectors.base import Round
 from koordlet.decision import metrics
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import meminfo, numa_stat

@@ -15,7 +15,7 @@ from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.parse import Pressure, pressure
 from koordlet.kernel.parse_hot import pressure_avg10

@@ -14,7 +14,7 @@ from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.kernel.host import Host
-from koordlet.kernel.proc import resident_bytes
+from koordlet.kernel.proc.files import resident_bytes
 
 log = structlog.get_logger()
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from koordlet.collectors.base import Round
 from koordlet.decision import metrics
-from koordlet.kernel.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 

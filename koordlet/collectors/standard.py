@@ -15,7 +15,7 @@ from koordlet.collectors.resctrl import ResctrlCollector
 from koordlet.collectors.self_usage import SelfUsageCollector
 from koordlet.collectors.system import SystemCollector
 from koordlet.collectors.throttled import ThrottledCollector
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 

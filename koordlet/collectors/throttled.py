@@ -17,7 +17,7 @@ from koordlet.decision.metrics import (
 )
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.parse import cpu_stat
 from koordlet.kernel.parse_hot import cfs_periods

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from koordlet.collectors.base import Round, SeriesStore, series_of
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import cpu_usage_ns, integer

@@ -9,7 +9,7 @@ import msgspec
 
 from koordlet.config.rules import cgroup_path
 from koordlet.config.schema import Application
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.protocol.errors import Problem, Refused, join
 from koordlet.protocol.qos import PriorityClass, QoSClass, refused_combination
 from koordlet.protocol.slo import HostApplicationSpec

@@ -8,14 +8,14 @@ import stat
 from collections.abc import Iterator
 
 from koordlet.config.schema import Config
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import detect
 from koordlet.kernel.parse import ParseError
-from koordlet.kernel.proc import boot_id
+from koordlet.kernel.proc.files import boot_id
 from koordlet.kernel.topology import read_topology
-from koordlet.kernel.unix_socket import SocketError, group_id
 from koordlet.protocol.cpuset import format_cpulist
 from koordlet.protocol.errors import Problem, join
+from koordlet.serving.unix_socket import SocketError, group_id
 
 
 def problems(config: Config, host: Host) -> Iterator[Problem]:

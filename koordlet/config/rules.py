@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator
 
 from koordlet.config.schema import CollectorsTable, Config
-from koordlet.kernel.unix_socket import API_DIR, HOOKS_DIR, MAX_PATH_BYTES, longest_path
 from koordlet.protocol import keys
 from koordlet.protocol.decode import nearest
 from koordlet.protocol.errors import NOTHING, AnnotationError, Problem, Refused, join
 from koordlet.protocol.quantity import NANO, Quantity
 from koordlet.protocol.resources import CPU
+from koordlet.serving.unix_socket import API_DIR, HOOKS_DIR, MAX_PATH_BYTES, longest_path
 
 _NODE_ANNOTATIONS = {
     key.name: key for key in keys.KEYS.values() if key.kind is keys.Kind.NODE_ANNOTATION

@@ -1,1 +1,1 @@
-"""Composition and lifecycle of the daemon. Floor 6."""
+"""The daemon as a process: lifecycle, servers, reload. Floor 8."""

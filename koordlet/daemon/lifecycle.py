@@ -9,28 +9,28 @@ from collections.abc import Callable, Coroutine
 import structlog
 
 from koordlet import __version__
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import restore_all, together
 from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
-from koordlet.daemon.engine import Engine
 from koordlet.daemon.guard import Guard
-from koordlet.daemon.news import log_restored
-from koordlet.daemon.parts import Callbacks, CannotStartError, build
 from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
 from koordlet.daemon.servers import Servers
-from koordlet.daemon.views import Views
 from koordlet.daemon.wakes import Wakes
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.decision.why import Why
+from koordlet.engine.changes import log_restored
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, CannotStartError, build
 from koordlet.kernel.host import Host
-from koordlet.kernel.notify import Notifier
-from koordlet.kernel.probe import grounds, probe
-from koordlet.kernel.unix_socket import SocketError
+from koordlet.kernel.probe.probe import grounds, probe
 from koordlet.report.decisions import Kind, Record
 from koordlet.report.health import Health
+from koordlet.serving.notify import Notifier
+from koordlet.serving.unix_socket import SocketError
+from koordlet.views.views import Views
 
 log = structlog.get_logger()
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 import structlog
 
 from koordlet.config.schema import Config
-from koordlet.daemon.asked import Asked
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import told_file
-from koordlet.daemon.updates import Updates
 from koordlet.decision.answer import Combined
+from koordlet.engine.answers import Asked
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import told_file
+from koordlet.engine.updates import Updates
 from koordlet.hookserver.config_file import (
     FILE_NAME,
     advertised,

@@ -9,14 +9,14 @@ import structlog
 
 from koordlet.admin.server import AdminServer
 from koordlet.config.schema import Config
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.publish import publish
-from koordlet.daemon.views import Views
-from koordlet.kernel.unix_socket import SocketError
+from koordlet.engine.engine import Engine
 from koordlet.report import metrics as r
 from koordlet.report.health import HEALTH_PATHS, Health, routes
 from koordlet.report.http import HttpServer, ListenError, parse_address
 from koordlet.report.pages import Pages
+from koordlet.serving.unix_socket import SocketError
+from koordlet.views.publish import publish
+from koordlet.views.views import Views
 
 log = structlog.get_logger()
 

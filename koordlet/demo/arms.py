@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from koordlet.demo import best_effort, stage
-from koordlet.demo.cast import Cast
 from koordlet.demo.figures import Observation, arm_result
 from koordlet.demo.managed import Daemon
 from koordlet.demo.model import ArmResult, ArmSpec, Moment, Request, Settings
 from koordlet.demo.moments import read_moments
 from koordlet.demo.sampling import Probe
 from koordlet.demo.stage import Stage
+from koordlet.demo.workloads import Cast
 
 SAMPLE_S = 0.25
 # Burners and thrasher fault in their memory, workers and load start: not what is measured.

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from koordlet.demo import stage
-from koordlet.demo.cast import ArmFailedError, ending
 from koordlet.demo.process import die_with_parent
+from koordlet.demo.workloads import ArmFailedError, ending
 
 # Ready within 2 s is the daemon's promise; a loaded machine gets some more.
 READY_TIMEOUT_S = 10.0

@@ -16,10 +16,10 @@ from koordlet.demo.process import interruptible
 from koordlet.demo.sampling import Probe
 from koordlet.demo.stage import Stage
 from koordlet.demo.workdir import DIRECTORY, Workdir
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.scratch import scratch
+from koordlet.kernel.probe.scratch import scratch
 
 Announce = Callable[[str], None]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from koordlet.decision.resource import Resource
 from koordlet.demo import stage
 from koordlet.demo.model import Sample
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import cpu_stat, proc_stat
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import structlog
 from koordlet_fakefs import FakeHost, shape
-from koordlet_fakefs.scheduler import WAKE_DELAY_S
+from koordlet_fakefs.resources.scheduler import WAKE_DELAY_S
 
 from koordlet.demo import stage
 from koordlet.demo.arms import SAMPLE_S, WARM_UP_S, Progress
@@ -26,8 +26,8 @@ from koordlet.demo.queue_model import Service
 from koordlet.demo.sampling import Probe
 from koordlet.demo.simulated_daemon import SimulatedDaemon
 from koordlet.demo.stage import Stage
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 
 CPUS = 4
 # Shorter than a request, so that the model sees bursts.

@@ -7,16 +7,16 @@ from pathlib import Path
 
 from koordlet_fakefs import FakeHost
 
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal.journal import Journal
 from koordlet.config.load import load
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, build
 from koordlet.daemon.wakes import ALARM_GAP_S
 from koordlet.decision.snapshot import Capability, Wake, WakeKind
 from koordlet.demo.managed import write_config
 from koordlet.demo.model import Moment
 from koordlet.demo.moments import moments_of
-from koordlet.kernel.probe import probe
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, build
+from koordlet.kernel.probe.probe import probe
 
 _PUMP_S = 0.001
 # Named in the configuration, never opened: a short path, since those of sockets are limited.

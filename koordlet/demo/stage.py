@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from koordlet.decision.cpu_amounts import milli_to_shares
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 
 PARENT = "koordlet-demo"
 LS = f"{PARENT}/ls"

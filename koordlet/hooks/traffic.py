@@ -1,7 +1,7 @@
 """Traffic classes of our own, for netQOSPolicy ``tc`` (spec/hooks.md 2.11).
 
 ``traffic`` says how the link shall be divided, and the daemon hands that to
-``actuator/traffic.py``. Pods and applications get the class of what they send into their
+``actuator/traffic/writer.py``. Pods and applications get the class of what they send into their
 ``net_cls.classid`` where the host has it.
 """
 

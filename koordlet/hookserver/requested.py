@@ -13,7 +13,7 @@ import msgspec
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.strategy import Stage
-from koordlet.state.told_file import ToldFile
+from koordlet.state.reported_file import ToldFile
 
 _Values = Mapping[Resource, Value]
 

@@ -13,8 +13,8 @@ import msgspec
 from koordlet.decision.answer import Ask
 from koordlet.hookserver.calls import HookServerStatus
 from koordlet.hookserver.requested import Requested
-from koordlet.kernel.door import Backend, Door, Own
-from koordlet.kernel.unix_socket import HOOKS_DIR, Access
+from koordlet.serving.door import Backend, Door, Own
+from koordlet.serving.unix_socket import HOOKS_DIR, Access
 from koordlet.wire import hook_line
 
 if TYPE_CHECKING:

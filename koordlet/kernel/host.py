@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from koordlet.kernel.tc import TrafficControl
-from koordlet.kernel.tc_marks import NetFilter
+from koordlet.kernel.net.marks import NetFilter
+from koordlet.kernel.net.tc import TrafficControl
 
 
 def temporary(path: str) -> str:

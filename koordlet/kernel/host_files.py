@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from koordlet.decision.resource import ABSENT, Resource, Value
-from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.forms import INT64_MAX, Form, Number, OwnPart
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.cgroup.forms import INT64_MAX, Form, Number, OwnPart
 from koordlet.kernel.host import Host, read_lines, temporary
 from koordlet.kernel.parse import ParseError
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequenc
 from typing import Protocol
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel import kill
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.cgroup_table import TABLE
-from koordlet.kernel.core_sched import CoreSched
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.cgroup.table import TABLE
 from koordlet.kernel.host import Host
 from koordlet.kernel.host_files import TERWAY_DIR, HostFiles
-from koordlet.kernel.layout import Layout
-from koordlet.kernel.members import Members
-from koordlet.kernel.oom_score import OomScoreAdj
+from koordlet.kernel.proc import kill
+from koordlet.kernel.proc.core_sched import CoreSched
+from koordlet.kernel.proc.members import Members
+from koordlet.kernel.proc.oom_score import OomScoreAdj
 from koordlet.kernel.resctrl import ResctrlGroups, ResctrlTasks
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 
 from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
+from koordlet.kernel.net.marks import NetFilter
+from koordlet.kernel.net.tc import TrafficControl
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal
-from koordlet.kernel.tc import TrafficControl
-from koordlet.kernel.tc_marks import NetFilter
 
 _FIRST_READ_BYTES = 4096
 _NEXT_READ_BYTES = 65536

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from koordlet.decision.names import shown
-from koordlet.kernel.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 
 
 class ParseError(ValueError):

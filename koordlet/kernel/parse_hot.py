@@ -6,7 +6,7 @@ raises ParseError and nothing else.
 
 from __future__ import annotations
 
-from koordlet.kernel.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.parse import ParseError, flat_keyed, integer, line_at, memory_stat
 
 

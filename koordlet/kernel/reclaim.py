@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import errno
 
-from koordlet.kernel.cgroup import check_path
+from koordlet.kernel.cgroup.cgroups import check_path
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 
 FILE = "memory.reclaim"
 NEEDS_V2 = f"{FILE} is a file of cgroup v2, and the memory controller is not there"

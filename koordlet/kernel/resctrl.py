@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from koordlet.decision.resctrl import GROUP_PREFIX, STEP_PERCENT
 from koordlet.decision.resource import ABSENT, Resource, Value
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.host import Host, read_lines
-from koordlet.kernel.members import vanished
 from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc.members import vanished
 
 SEEN_S = 0.05
 """How long what a ``tasks`` file said is used again. Nobody but us moves tasks between groups that

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from koordlet.decision.snapshot import Cpu, Topology
-from koordlet.kernel.forms import parse_int
+from koordlet.kernel.cgroup.forms import parse_int
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist

@@ -9,7 +9,7 @@ from koordlet.decision import given
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.kubepods import classify
+from koordlet.kernel.cgroup.kubepods import classify
 
 UID_LABEL = "io.kubernetes.pod.uid"
 _SCHEMES = frozenset({"containerd", "cri-o"})

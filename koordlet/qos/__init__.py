@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from koordlet.decision.strategy import Strategy
-from koordlet.qos import (
-    blkio_qos,
-    cpu_burst,
-    cpu_evict,
-    cpu_suppress,
-    memory_evict,
-    memory_qos,
-    resctrl_qos,
-    system_knobs,
-)
+from koordlet.qos import resctrl_qos, system_knobs
+from koordlet.qos.blkio import strategy as blkio_qos
+from koordlet.qos.cpu_burst import strategy as cpu_burst
+from koordlet.qos.cpu_suppress import strategy as cpu_suppress
+from koordlet.qos.evict import cpu_evict, memory_evict
+from koordlet.qos.memory_qos import strategy as memory_qos
 
 STRATEGIES: dict[str, Strategy] = {
     strategy.name: strategy

@@ -19,7 +19,7 @@ from koordlet.protocol import keys
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import SLO_SECTION_OF_QOS, QoSClass
 from koordlet.protocol.slo import ResctrlQOS, ResourceQOSStrategy
-from koordlet.qos.cpu_targets import crowd, walk
+from koordlet.qos.cpu_suppress.targets import crowd, walk
 
 NAME = "resctrl-qos"
 L3 = "resctrl.l3"

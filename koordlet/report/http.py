@@ -19,8 +19,8 @@ from http import HTTPStatus
 
 import structlog
 
-from koordlet.kernel.listener import Listener, Pace, Slot, Slots
-from koordlet.kernel.unix_socket import make_run_dir
+from koordlet.serving.listener import Listener, Pace, Slot, Slots
+from koordlet.serving.unix_socket import make_run_dir
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 32

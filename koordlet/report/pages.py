@@ -12,11 +12,11 @@ import time
 import weakref
 from collections.abc import Callable
 
-from koordlet.kernel.listener import Pace
 from koordlet.report import page
 from koordlet.report.http import Response
 from koordlet.report.metrics import Page
 from koordlet.report.registry import Metrics
+from koordlet.serving.listener import Pace
 
 LINES_AT_ONCE = 500
 """Some 3 ms; a page of 600 containers is 60 ms long, and alarms must not wait for it."""

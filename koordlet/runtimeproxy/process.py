@@ -16,7 +16,6 @@ import msgspec
 import structlog
 
 from koordlet import __version__
-from koordlet.kernel.notify import Notifier
 from koordlet.runtimeproxy import listen, status_server, view
 from koordlet.runtimeproxy.backend import Backend
 from koordlet.runtimeproxy.front import Front
@@ -25,6 +24,7 @@ from koordlet.runtimeproxy.recover import Recovery
 from koordlet.runtimeproxy.servers.config import HookConfig
 from koordlet.runtimeproxy.stats import Stats
 from koordlet.runtimeproxy.store import Store
+from koordlet.serving.notify import Notifier
 
 DEFAULT_ENDPOINT: Final = "/var/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_BACKEND: Final = "/var/run/containerd/containerd.sock"

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from koordlet.decision.snapshot import Application
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 from koordlet.state.units import slices, unit_root
 
 SEARCHED = 500

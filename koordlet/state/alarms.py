@@ -21,7 +21,7 @@ import structlog
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import WHOLE_NODE, Application, Pod, Wake, WakeKind
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host, Watch
 from koordlet.kernel.parse import flat_keyed

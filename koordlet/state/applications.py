@@ -14,9 +14,9 @@ import msgspec
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Application, Fault, Resources
-from koordlet.kernel.cgroup import Cgroups, check_path
+from koordlet.kernel.cgroup.cgroups import Cgroups, check_path
+from koordlet.kernel.cgroup.kubepods import Kubepods, host_application
 from koordlet.kernel.host import Host
-from koordlet.kernel.kubepods import Kubepods, host_application
 from koordlet.protocol.qos import PriorityClass, QoSClass, raw_qos
 from koordlet.protocol.slo import HostApplicationSpec
 from koordlet.state.units import (

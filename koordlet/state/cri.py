@@ -19,12 +19,12 @@ import structlog
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.given import Given
 from koordlet.decision.snapshot import Application, Fault
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 from koordlet.kernel.socket_watch import SocketWatch, identity
 from koordlet.state.cri_facts import READY, Details, pods_of
-from koordlet.state.known import Known
 from koordlet.state.merge import bare_id
+from koordlet.state.pod_facts import Known
 
 if TYPE_CHECKING:
     from koordlet.state.cri_client import Client

@@ -17,8 +17,7 @@ import structlog
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Application, Fault
-from koordlet.kernel.host import Host
-from koordlet.kernel.kubepods import (
+from koordlet.kernel.cgroup.kubepods import (
     Kubepods,
     choose,
     classify,
@@ -27,7 +26,8 @@ from koordlet.kernel.kubepods import (
     is_root_name,
     pod_uid_of,
 )
-from koordlet.kernel.layout import Layout
+from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.host import Host
 from koordlet.state.watching import Watching
 
 log = structlog.get_logger()
@@ -109,7 +109,7 @@ class KubepodsSource:
         return (*self._watch.faults(), *crowded)
 
     def tree(self) -> Kubepods | None:
-        """kubelet's, see ``kernel.kubepods.choose``."""
+        """kubelet's, see ``kernel.cgroup.kubepods.choose``."""
         return Kubepods(self._chosen) if self._chosen else None
 
     @property

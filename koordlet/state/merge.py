@@ -15,7 +15,7 @@ import msgspec
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.snapshot import Container, Resources
-from koordlet.kernel.kubepods import classify
+from koordlet.kernel.cgroup.kubepods import classify
 
 _T = TypeVar("_T", PodFacts, ContainerFacts)
 

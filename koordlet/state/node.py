@@ -16,10 +16,10 @@ from koordlet.decision.snapshot import (
     Topology,
 )
 from koordlet.kernel.block import read_block_devices
-from koordlet.kernel.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.host import Host
-from koordlet.kernel.kubepods import Kubepods
-from koordlet.kernel.proc import cpu_vendor, memory
+from koordlet.kernel.proc.files import cpu_vendor, memory
 from koordlet.kernel.resctrl import Divisible, read_resctrl
 from koordlet.kernel.verbs import read_verbs
 from koordlet.protocol import keys

@@ -11,9 +11,9 @@ import structlog
 
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Application, Fault, Pod
-from koordlet.state.known import told_again
 from koordlet.state.labels import bounded, read_labels
 from koordlet.state.merge import container_key, containers_of, merge_pod
+from koordlet.state.pod_facts import told_again
 from koordlet.state.source import Source
 
 log = structlog.get_logger()

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 
 from koordlet.decision.snapshot import Fault
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout
 from koordlet.state.watching import Watching
 
 
@@ -15,7 +15,7 @@ class Presence:
     """Follows cgroups in one hierarchy (``Layout.reference_root``).
 
     ``on_move`` gets those that came or went, outside of any call made here. Paths are such as
-    ``kernel.cgroup.check_path`` accepts.
+    ``kernel.cgroup.cgroups.check_path`` accepts.
     """
 
     def __init__(

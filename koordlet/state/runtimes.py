@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from koordlet.kernel.cgroup import check_path
-from koordlet.kernel.kubepods import Driver, container_dir
+from koordlet.kernel.cgroup.cgroups import check_path
+from koordlet.kernel.cgroup.kubepods import Driver, container_dir
 from koordlet.state.units import slice_path
 
 _MAX_NAME = 255  # NAME_MAX

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Application, Node, Pod, Snapshot, Wake
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
 from koordlet.protocol.slo import NodeSLOSpec

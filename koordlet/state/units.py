@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from koordlet.kernel.cgroup.kubepods import is_root_name
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-from koordlet.kernel.kubepods import is_root_name
-from koordlet.kernel.layout import Layout
 
 MAX_SLICES = 1000
 _USERS = "user.slice"

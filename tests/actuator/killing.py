@@ -14,17 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import RestoreReport, Status, restore
 from koordlet.decision.plan import Plan, Setting
 from koordlet.decision.resource import ABSENT, UNLIMITED, Resource, Value
 from koordlet.decision.why import Why
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from tests.controllers import pass_on, passed_on
-from tests.kernel.test_oom_score import child
+from tests.kernel.proc.test_oom_score import child
 
 BOOT = "this-boot"
 WHY = Why("test.rule", "the test wants it")

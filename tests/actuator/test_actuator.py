@@ -9,7 +9,7 @@ import pytest
 from koordlet_fakefs.topology import shape
 
 from koordlet.actuator.actuator import GRACE_S, Actuator
-from koordlet.actuator.journal import Contents, load
+from koordlet.actuator.journal.journal import Contents, load
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordlet_fakefs.topology import shape
 
-from koordlet.actuator.journal import load
+from koordlet.actuator.journal.journal import load
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import order
 from koordlet.decision.plan import Plan, Result

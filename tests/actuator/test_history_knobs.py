@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from koordlet_fakefs.machine import Process
 
-from koordlet.actuator.journal import load
+from koordlet.actuator.journal.journal import load
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import ABSENT, Resource, Value
-from koordlet.kernel.core_sched import try_cookie
+from koordlet.kernel.proc.core_sched import try_cookie
 from tests.actuator.test_history import KilledError, kill
 from tests.actuator.world import BOOT, World, fake, plan
 

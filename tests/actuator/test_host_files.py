@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordlet.actuator import journal as journals
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal import journal as journals
+from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.order import Change, order
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result

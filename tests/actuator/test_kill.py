@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from tests.actuator import killing
 
 KILLS = 40 if "KOORDLET_GUEST" in os.environ else 100

@@ -14,8 +14,8 @@ from koordlet.actuator.order import Change, Step, is_related, lineages, order
 from koordlet.decision.cgroups import inside
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import UNLIMITED, Resource
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.protocol.cpuset import parse_cpulist
 from tests.actuator.trees import CPUS, PATHS, Tree, trees
 from tests.actuator.world import World, fake

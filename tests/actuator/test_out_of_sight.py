@@ -13,12 +13,12 @@ import pytest
 from koordlet_fakefs.faults import Fault, Op
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import Contents, Intent, load
+from koordlet.actuator.journal.journal import Contents, Intent, load
 from koordlet.actuator.merge import Key
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import UNLIMITED, Resource
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
 from tests.actuator.world import BOOT, World, fake, plan
 
 QUOTA, SHARES, OOM = Resource.CPU_QUOTA_US, Resource.CPU_SHARES, Resource.OOM_SCORE_ADJ

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from koordlet_fakefs.machine import Process
 
-from koordlet.actuator.journal import Intent
+from koordlet.actuator.journal.journal import Intent
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
-from koordlet.kernel.members import NOBODY
+from koordlet.kernel.proc.members import NOBODY
 from tests.actuator.world import World, fake, plan
 
 SCORE, COOKIE = Resource.OOM_SCORE_ADJ, Resource.CORE_SCHED_GROUP

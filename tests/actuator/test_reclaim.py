@@ -11,7 +11,7 @@ from koordlet_fakefs import FakeHost
 from koordlet.actuator.reclaim import SLICE_BYTES, TIME_S, Reclaimer
 from koordlet.decision.plan import Reclaim
 from koordlet.decision.why import Why
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.reclaim import reclaim
 
 MIB = 1 << 20

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.actuator import journal as journals
-from koordlet.actuator.journal import JournalBusyError, load
+from koordlet.actuator.journal import journal as journals
+from koordlet.actuator.journal.journal import JournalBusyError, load
 from koordlet.actuator.restore import Status, restore
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import UNLIMITED, Resource
-from tests.actuator.test_journal import FullDisk
+from tests.actuator.journal.test_journal import FullDisk
 from tests.actuator.world import BOOT, World, fake
 
 QUOTA, SHARES, CPUS = Resource.CPU_QUOTA_US, Resource.CPU_SHARES, Resource.CPUSET_CPUS

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from koordlet_fakefs.host import FakeHost
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import Contents, Journal, load
+from koordlet.actuator.journal.journal import Contents, Journal, load
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, restore
 from koordlet.decision.plan import Plan, Result, Setting
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.why import Why
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 WHY = Why("test.rule", "the test wants it")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.kernel.unix_socket import Access, access_of
+from koordlet.serving.unix_socket import Access, access_of
 from tests.admin.harness import serving
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")

@@ -18,8 +18,8 @@ from koordlet.admin import model
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.server import AdminServer
 from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
-from koordlet.kernel.door import MAX_CONNECTIONS, MAX_USERS
-from koordlet.kernel.unix_socket import SocketError
+from koordlet.serving.door import MAX_CONNECTIONS, MAX_USERS
+from koordlet.serving.unix_socket import SocketError
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served, serving
 from tests.admin.samples import START

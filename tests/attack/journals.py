@@ -6,7 +6,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from tests.actuator.test_journal_damage import MUTATIONS_OF, Story, judge
+from tests.actuator.journal.test_damage import MUTATIONS_OF, Story, judge
 from tests.attack.attack import Attack, Trial
 
 MUTATIONS = 60

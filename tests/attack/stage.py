@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.cgroup_table import TABLE
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.cgroup.table import TABLE
 from tests.daemon.child import KOORDLET, Child, children, fill_cpuset, remove
 
 SETTINGS = tuple(row.resource for row in TABLE.values() if not row.read_only)

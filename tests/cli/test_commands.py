@@ -19,10 +19,10 @@ from koordlet.admin.model import ReloadView
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.main import Exit, build_parser, main
-from koordlet.cli.top import frame
-from koordlet.daemon.strategy_table import NAMES
+from koordlet.cli.show.top import frame
 from koordlet.decision.metrics import CATALOGUE
 from koordlet.decision.snapshot import Fault
+from koordlet.views.strategy_table import NAMES
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 

@@ -50,7 +50,7 @@ def test_capabilities() -> None:
 
 
 def test_every_remedy_is_for_a_feature_that_is_probed() -> None:
-    from koordlet.kernel.probe import FEATURES
+    from koordlet.kernel.probe.probe import FEATURES
 
     assert set(checks.REMEDIES) | set(checks.ESSENTIAL) <= {str(f.name) for f in FEATURES}
 

@@ -9,18 +9,18 @@ import msgspec
 import pytest
 
 from koordlet.admin.runtime import NriView
-from koordlet.cli import nri
 from koordlet.cli.main import Exit, main
 from koordlet.cli.pod_file import read_pod
+from koordlet.cli.show import nri
 from koordlet.config.errors import ConfigErrors
-from koordlet.daemon.nri_view import nri_view, percentile_ms, publish_nri
 from koordlet.decision.resource import Resource
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.report.metrics import Page
 from koordlet.report.page import encode, lines
 from koordlet.report.registry import Metrics
+from koordlet.views.nri_view import nri_view, percentile_ms, publish_nri
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 

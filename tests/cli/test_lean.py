@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from koordlet.cli.lean import UNUSED, unavailable
+from koordlet.cli.process.lean import UNUSED, unavailable
 
 _PROBE = """
 import sys

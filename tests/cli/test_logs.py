@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from koordlet.cli import logs
+from koordlet.cli.process import logs
 
 
 @pytest.fixture(autouse=True)

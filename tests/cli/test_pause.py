@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import FILE_NAME, Journal
+from koordlet.actuator.journal.journal import FILE_NAME, Journal
 from koordlet.cli.main import Exit, main
 from koordlet.decision.plan import Plan, Setting
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.why import Why
-from koordlet.kernel import proc
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc import files as proc
 from tests.admin.harness import Served
 from tests.cli.test_without_daemon import WriteConfig, cgroup, write_config
 
@@ -139,7 +139,7 @@ def test_only_what_is_named_goes_back(
         before = cgroups.read(cgroup, SHARES)
     except OSError as error:
         pytest.skip(f"no CPU controller here: {error}")
-    monkeypatch.setattr("koordlet.daemon.undo.OWNERS", ("test", "other"))
+    monkeypatch.setattr("koordlet.views.undo.OWNERS", ("test", "other"))
     (tmp_path / "state").mkdir()
     path = str(tmp_path / "state" / FILE_NAME)
     journal = Journal(path, boot_id=proc.boot_id(host))

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import FILE_NAME, Journal, Original
+from koordlet.actuator.journal.journal import FILE_NAME, Journal, Original
 from koordlet.admin.client import NoAccessError
 from koordlet.cli import restore
 from koordlet.cli.main import Exit, main
 from koordlet.decision.plan import Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.why import Why
-from koordlet.kernel import proc
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc import files as proc
 from tests.admin.harness import Served
 from tests.controllers import passed_on
 

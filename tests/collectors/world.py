@@ -8,9 +8,9 @@ from koordlet.collectors.base import Collector, Round
 from koordlet.collectors.runner import Runner
 from koordlet.collectors.standard import collectors
 from koordlet.decision.snapshot import Application, Container, Node, Pod
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.kubepods import Kubepods
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.kubepods import Kubepods
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.node import NodeOptions, node_of

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from koordlet_fakefs import FakeHost, Process, shape
 
+from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.host import Host
-from koordlet.kernel.layout import Layout, detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import numa_nodes
 from tests.conformance.runner import Site

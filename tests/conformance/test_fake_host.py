@@ -9,9 +9,9 @@ from typing import Literal
 import pytest
 from koordlet_fakefs import FakeHost, Faults, FaultyFiles, shape
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.kubepods import find
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.kubepods import find
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import KubeQoS
 

@@ -7,8 +7,8 @@ from math import inf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from koordlet_fakefs.placement import place
-from koordlet_fakefs.waterfill import Branch, Leaf, allocate, mask_sets
+from koordlet_fakefs.resources.placement import place
+from koordlet_fakefs.resources.waterfill import Branch, Leaf, allocate, mask_sets
 
 _DROP = 0.0005
 

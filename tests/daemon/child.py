@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from tests.controllers import pass_on, passed_on
 

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from koordlet_fakefs import shape
 
-from koordlet.daemon import options, traffic
-from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Resources
 from koordlet.decision.strategy import Hook, Strategy
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.engine import options, traffic
+from koordlet.engine.traffic import PART as TRAFFIC
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from tests.daemon.world import NO_ALARMS, World
 
 MakeWorld = Callable[..., World]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from koordlet.config.load import load
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, build
-from koordlet.kernel.layout import detect
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, build
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from tests.controllers import pass_on, passed_on
 from tests.daemon.child import fill_cpuset, why_not

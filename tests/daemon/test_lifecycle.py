@@ -14,13 +14,13 @@ import pytest
 from koordlet_fakefs import FakeHost, resctrl, shape
 from koordlet_fakefs.tree import Directory, resolve
 
-from koordlet.actuator.journal import Journal
-from koordlet.actuator.journal import load as load_journal
+from koordlet.actuator.journal.journal import Journal
+from koordlet.actuator.journal.journal import load as load_journal
 from koordlet.config.load import load
 from koordlet.daemon import lifecycle
 from koordlet.daemon.lifecycle import CONFIG_LOOK_S, Daemon
 from koordlet.decision.resource import UNLIMITED, Resource
-from koordlet.kernel.notify import Notifier
+from koordlet.serving.notify import Notifier
 from tests.daemon.virtual import run_virtually
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, suppress, write_config
 

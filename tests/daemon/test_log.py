@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from koordlet.daemon.news import BURST, EVERY_S, SUBJECT_S, Limiter
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.resource import Resource
+from koordlet.engine.changes import BURST, EVERY_S, SUBJECT_S, Limiter
 from koordlet.protocol.qos import KubeQoS
 from koordlet.state.node_state import NodeState
-from tests.daemon.test_kubepods import BOX, UIDS
 from tests.daemon.test_lifecycle import BODY as STAGE_BODY
 from tests.daemon.test_lifecycle import Stage, stage
-from tests.daemon.test_shown import STATUS, Kubelet, annotated
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, NO_ALARMS, World, suppress, write_config
+from tests.engine.test_kubepods import BOX, UIDS
+from tests.views.test_shown import STATUS, Kubelet, annotated
 
 __all__ = ["stage"]
 

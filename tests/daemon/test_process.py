@@ -17,7 +17,7 @@ import pytest
 
 from koordlet.decision.names import shown
 from koordlet.decision.resource import UNLIMITED, Resource
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from tests.daemon.child import (
     KOORDLET,
     Child,

@@ -8,16 +8,16 @@ from typing import Any
 
 from koordlet_fakefs import FakeHost, Process, shape
 
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal.journal import Journal
 from koordlet.admin.model import PodView
 from koordlet.config.load import load
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, Parts, build
 from koordlet.daemon.reload import until_restart
-from koordlet.daemon.views import Views
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Capability, Wake, WakeKind
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, Parts, build
 from koordlet.protocol.cpuset import parse_cpulist
+from koordlet.views.views import Views
 
 CPUS = 4
 LAYOUTS = ("v1", "hybrid", "comount", "v2")

@@ -10,10 +10,10 @@ import pytest
 
 import koordlet.cli.demo as command
 from koordlet.cli.main import main
-from koordlet.demo.cast import ArmFailedError
 from koordlet.demo.model import DemoResult
 from koordlet.demo.run import NotRootError
 from koordlet.demo.workdir import BusyError
+from koordlet.demo.workloads import ArmFailedError
 from tests.demo.build import demo, moment, result
 
 _RUN = demo(

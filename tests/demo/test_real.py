@@ -15,7 +15,7 @@ import pytest
 
 from koordlet.demo.stage import LS, PARENT
 from koordlet.demo.workdir import DIRECTORY, BusyError, Workdir
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]

@@ -11,8 +11,8 @@ from koordlet_fakefs import FakeHost
 from koordlet.decision.resource import Resource
 from koordlet.demo import stage
 from koordlet.demo.stage import BE, GROUPS, LS, PARENT, Stage
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import Layout, detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import Layout, detect
 
 LAYOUTS = ("v1", "comount", "hybrid", "v2")
 _ROOT = "/sys/fs/cgroup"

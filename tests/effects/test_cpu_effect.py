@@ -16,7 +16,7 @@ from bench.effects.meter import Meter, Used, used
 from bench.effects.stage import Stage, managed, stage
 from bench.tree import enter
 from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource, Value
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 
 pytestmark = [
     pytest.mark.kernel,

@@ -1,7 +1,7 @@
 """What traffic classes do for applications, in namespaces of the test's own.
 
 At the rates of a link that this machine can fill, emulated or not. More of the classes by
-themselves, at fixed rates: tests/actuator/test_traffic_effect.py.
+themselves, at fixed rates: tests/actuator/traffic/test_effect.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from bench.effects import network
 from bench.effects.network_classes import class_figures
 from bench.figures import NotMeasuredError
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, SHAPING
-from tests.kernel.traffic_net import Pair, features, pair
+from tests.kernel.net.pairs import Pair, features, pair
 
 pytestmark = [
     pytest.mark.kernel,

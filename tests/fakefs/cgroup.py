@@ -13,13 +13,13 @@ from koordlet_fakefs.parse import number_in, refuse, strip
 from koordlet_fakefs.tree import MAX_NAME_BYTES, Directory, Leaf
 
 if TYPE_CHECKING:
-    from koordlet_fakefs.account import Account
-    from koordlet_fakefs.cpu import CpuState
-    from koordlet_fakefs.cpuset import CpusetState
-    from koordlet_fakefs.io import IoState
-    from koordlet_fakefs.limits import NetClsState, PidsState
-    from koordlet_fakefs.memory import MemoryState
-    from koordlet_fakefs.psi import Pressure
+    from koordlet_fakefs.resources.account import Account
+    from koordlet_fakefs.resources.cpu import CpuState
+    from koordlet_fakefs.resources.cpuset import CpusetState
+    from koordlet_fakefs.resources.io import IoState
+    from koordlet_fakefs.resources.limits import NetClsState, PidsState
+    from koordlet_fakefs.resources.memory import MemoryState
+    from koordlet_fakefs.resources.psi import Pressure
 
 INT_MAX = (1 << 31) - 1
 

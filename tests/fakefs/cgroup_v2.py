@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 
-from koordlet_fakefs.account import attach_account
 from koordlet_fakefs.cgroup import INT_MAX, Cgroup, Spec, lines, processes_in, written_pid
-from koordlet_fakefs.cpu import stat_v2
-from koordlet_fakefs.limits import is_frozen
 from koordlet_fakefs.parse import boolean, number_in, refuse, strip
-from koordlet_fakefs.psi import RESOURCES, attach_pressure, pressure_specs, write_switch
+from koordlet_fakefs.resources.account import attach_account
+from koordlet_fakefs.resources.cpu import stat_v2
+from koordlet_fakefs.resources.limits import is_frozen
+from koordlet_fakefs.resources.psi import RESOURCES, attach_pressure, pressure_specs, write_switch
 
 
 def on_create(group: Cgroup) -> None:

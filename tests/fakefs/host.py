@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
-from koordlet_fakefs import cookies, kubepods, memory, resctrl, sysfs
+from koordlet_fakefs import cookies, kubepods, resctrl, sysfs
 from koordlet_fakefs.cgroup import SELF_PID, Cgroup
 from koordlet_fakefs.faults import Faults
 from koordlet_fakefs.files import FilesDirectory
@@ -17,8 +17,9 @@ from koordlet_fakefs.layouts import Layout, mount
 from koordlet_fakefs.machine import NS, Machine, Options, Process
 from koordlet_fakefs.parse import PAGE_BYTES, c_string, named, refuse
 from koordlet_fakefs.proc import Proc
-from koordlet_fakefs.psi import Pressure, arm, parse_trigger
-from koordlet_fakefs.scheduler import Scheduler
+from koordlet_fakefs.resources import memory
+from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
+from koordlet_fakefs.resources.scheduler import Scheduler
 from koordlet_fakefs.tree import Directory, Leaf, add_directory, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 from typing import Literal
 
-from koordlet_fakefs.account import CPUACCT
 from koordlet_fakefs.cgroup import Controller, Hierarchy
 from koordlet_fakefs.cgroup_v1 import CORE_V1
 from koordlet_fakefs.cgroup_v2 import CORE_V2, on_create
-from koordlet_fakefs.cpu import CPU
-from koordlet_fakefs.cpuset import CPUSET
-from koordlet_fakefs.io import BLKIO, IO
-from koordlet_fakefs.limits import DEVICES, FREEZER, HUGETLB, NET_CLS, NET_PRIO, PIDS
 from koordlet_fakefs.machine import Machine
-from koordlet_fakefs.memory_files import MEMORY
+from koordlet_fakefs.resources.account import CPUACCT
+from koordlet_fakefs.resources.cpu import CPU
+from koordlet_fakefs.resources.cpuset import CPUSET
+from koordlet_fakefs.resources.io import BLKIO, IO
+from koordlet_fakefs.resources.limits import DEVICES, FREEZER, HUGETLB, NET_CLS, NET_PRIO, PIDS
+from koordlet_fakefs.resources.memory_files import MEMORY
 from koordlet_fakefs.tree import Directory, Link
 
 Layout = Literal["v1", "hybrid", "v2", "comount"]

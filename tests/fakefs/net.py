@@ -1,6 +1,6 @@
 """Traffic control and packet marks of a network namespace, behind the calls of
-``koordlet.kernel.tc.TrafficControl`` and ``koordlet.kernel.tc_marks.NetFilter``: what is refused
-and what goes with what, as net/sched has it (sch_api.c, cls_api.c, sch_htb.c, cls_u32.c)."""
+``kernel.net.tc.TrafficControl`` and ``kernel.net.marks.NetFilter``: what is refused and what goes
+with what, as net/sched has it (sch_api.c, cls_api.c, sch_htb.c, cls_u32.c)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from koordlet.kernel.tc import HtbClass, Link, Qdisc, Tree
-from koordlet.kernel.tc_filters import GONE, HANDLE, Match
-from koordlet.kernel.tc_marks import Marks
+from koordlet.kernel.net.filters import GONE, HANDLE, Match
+from koordlet.kernel.net.marks import Marks
+from koordlet.kernel.net.tc import HtbClass, Link, Qdisc, Tree
 
 _INGRESS_HANDLE = 0xFFFF0000
 _FIRST_FILTER = 0x800_00800

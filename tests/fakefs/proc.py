@@ -6,13 +6,13 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from koordlet_fakefs.account import USER_HZ, split_ns
 from koordlet_fakefs.cgroup import SELF_PID, Cgroup, Hierarchy
 from koordlet_fakefs.machine import NS, Machine, Process
-from koordlet_fakefs.memory import anon_bytes, file_bytes, rss_bytes
 from koordlet_fakefs.parse import PAGE_BYTES, number_in, refuse, strip
-from koordlet_fakefs.psi import RESOURCES, Pressure, parse_trigger
-from koordlet_fakefs.scheduler import Scheduler
+from koordlet_fakefs.resources.account import USER_HZ, split_ns
+from koordlet_fakefs.resources.memory import anon_bytes, file_bytes, rss_bytes
+from koordlet_fakefs.resources.psi import RESOURCES, Pressure, parse_trigger
+from koordlet_fakefs.resources.scheduler import Scheduler
 from koordlet_fakefs.tree import Directory, Leaf, Link, ProcDirectory, add_directory, number_leaf
 
 BOOT_ID = "6a1f0d3e-9d7c-4f0a-8a55-000000000001"

@@ -6,8 +6,8 @@ import errno
 from collections.abc import Callable, Iterable
 
 from koordlet_fakefs.machine import Machine
-from koordlet_fakefs.memory import node_bytes, states_below
 from koordlet_fakefs.parse import print_ids
+from koordlet_fakefs.resources.memory import node_bytes, states_below
 from koordlet_fakefs.topology import FakeCpu, FakeTopology
 from koordlet_fakefs.tree import Directory, Leaf, Link, add_directory, number_leaf
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from koordlet_fakefs.cgroup import Cgroup
 from koordlet_fakefs.parse import named, refuse
-from koordlet_fakefs.psi import Pressure
+from koordlet_fakefs.resources.psi import Pressure
 from koordlet_fakefs.tree import Directory, resolve
 
 if TYPE_CHECKING:

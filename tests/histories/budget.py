@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.actuator.evict_journal import Begun
+from koordlet.actuator.evict.journal import Begun
 from koordlet.decision.plan import Victim
 from tests.histories.broken import check
 from tests.histories.policies import PER_MINUTE

@@ -16,27 +16,27 @@ from unittest import mock
 
 from koordlet_fakefs import FakeHost
 
-from koordlet.actuator import journal as journals
-from koordlet.actuator.evict import EvictOutcome
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.evict.executor import EvictOutcome
+from koordlet.actuator.journal import journal as journals
+from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, restore, together
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
-from koordlet.daemon import options
-from koordlet.daemon.engine import Engine
-from koordlet.daemon.parts import Callbacks, build, journal_path
 from koordlet.daemon.reload import until_restart
-from koordlet.daemon.traffic import devices_path, restore_devices
-from koordlet.daemon.views import Views
 from koordlet.decision.snapshot import Capability, Wake
 from koordlet.decision.strategy import Strategy
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.engine import options
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Callbacks, build, journal_path
+from koordlet.engine.traffic import devices_path, restore_devices
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
-from koordlet.kernel.probe import probe
-from koordlet.kernel.proc import boot_id
+from koordlet.kernel.probe.probe import probe
+from koordlet.kernel.proc.files import boot_id
 from koordlet.report.decisions import Record
+from koordlet.views.views import Views
 from tests.daemon.world import World
 from tests.histories import rival
 from tests.histories.machine import Machine

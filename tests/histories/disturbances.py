@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from koordlet_fakefs.faults import Fault
 
-from koordlet.daemon.parts import CannotStartError
 from koordlet.decision.resource import Resource
+from koordlet.engine.parts import CannotStartError
 from koordlet.hooks import hooks
 from koordlet.pause.model import Pause, Scope, ScopeKind
 from tests.histories.machine import unhindered

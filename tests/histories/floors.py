@@ -5,9 +5,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from koordlet.daemon.engine import HOOKS_EVERY_S
 from koordlet.decision.resource import UNLIMITED, Resource, Value
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.engine.engine import HOOKS_EVERY_S
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.pause.model import covering
 from koordlet.protocol.cpuset import parse_cpulist
 from tests.histories.broken import check

@@ -14,8 +14,8 @@ import structlog
 from koordlet_fakefs.faults import Fault, Op
 
 from koordlet.actuator.restore import Status
-from koordlet.daemon.parts import CannotStartError
 from koordlet.decision.resource import Resource, Value
+from koordlet.engine.parts import CannotStartError
 from tests.histories import policies
 from tests.histories.broken import check
 from tests.histories.daemon import Daemon, Disk, KilledError

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from koordlet_fakefs import Process
 
-from koordlet.actuator.evict import EvictResult
-from koordlet.actuator.evict_journal import Begun
+from koordlet.actuator.evict.executor import EvictResult
+from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.files import LONGEST_RETRY_S, State
 from koordlet.actuator.merge import Key
-from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
+from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.report.decisions import Kind
 from tests.histories import policies

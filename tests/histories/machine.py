@@ -20,9 +20,9 @@ from koordlet_fakefs.tree import Directory, Leaf
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.snapshot import Resources
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.layout import detect
 from tests.histories.network import Network
 from tests.histories.pods import MIB, Pod, annotations_of, labels_of, priority_of, resources_of
 

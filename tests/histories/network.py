@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from koordlet_fakefs.net import Device, Net
 
 from koordlet.actuator.outcome import Outcome
-from koordlet.daemon.traffic import PART as TRAFFIC
 from koordlet.decision.snapshot import Capability
 from koordlet.decision.traffic import HOST_SOCKETS, INGRESS, MARKS, NET_CLS_MARKS, SHAPING
-from koordlet.kernel.tc import IFB
-from koordlet.kernel.tc_filters import HANDLE
+from koordlet.engine.traffic import PART as TRAFFIC
+from koordlet.kernel.net.filters import HANDLE
+from koordlet.kernel.net.tc import IFB
 from tests.histories.broken import check
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from koordlet.daemon.parts import Parts
 from koordlet.decision.plan import Plan
 from koordlet.decision.resource import UNLIMITED, Resource, Value
+from koordlet.engine.parts import Parts
 from koordlet.hooks import hooks
-from koordlet.kernel.cgroup import Unsupported
-from koordlet.kernel.members import PER_PROCESS
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.proc.members import PER_PROCESS
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 from koordlet.qos import STRATEGIES
 from tests.histories.broken import check

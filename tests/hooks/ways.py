@@ -12,7 +12,7 @@ from koordlet_fakefs.host import FakeHost
 from koordlet_fakefs.topology import shape
 
 from koordlet.actuator.actuator import Actuator
-from koordlet.actuator.journal import Journal
+from koordlet.actuator.journal.journal import Journal
 from koordlet.decision.answer import Combined
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.plan import Plan, Result
@@ -23,10 +23,10 @@ from koordlet.hooks import delivery
 from koordlet.hooks.combine import combine
 from koordlet.hooks.reconcile import reconcile
 from koordlet.hookserver.answers import Answers
-from koordlet.kernel.cgroup import Cgroups
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.kubepods import Kubepods
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.kubepods import Kubepods
-from koordlet.kernel.layout import detect
 from koordlet.kernel.topology import read_topology
 from koordlet.nri import changes
 from koordlet.nri import fields as nri_fields

@@ -15,7 +15,7 @@ from koordlet.decision.strategy import Device, EnvVar, Mount, Stage
 from koordlet.hookserver import requested
 from koordlet.hookserver.answers import Answers
 from koordlet.hookserver.facts import InvalidRequestError
-from koordlet.state.told_file import ToldFile
+from koordlet.state.reported_file import ToldFile
 from koordlet.wire.pb import hook_pb2 as pb
 
 from .fakes import (

@@ -22,8 +22,8 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
 from koordlet.hookserver.server import HookServer
 from koordlet.hookserver.service import METHODS, SERVICE
-from koordlet.kernel.door import MAX_CONNECTIONS
-from koordlet.kernel.unix_socket import SocketError
+from koordlet.serving.door import MAX_CONNECTIONS
+from koordlet.serving.unix_socket import SocketError
 from koordlet.wire.pb import hook_pb2 as pb
 from koordlet.wire.pb.hook_pb2_grpc import RuntimeHookServiceStub
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import Layout, detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.linux import LinuxHost
 from tests.controllers import passed_on
 

@@ -8,14 +8,14 @@ import pytest
 from koordlet_fakefs import FakeHost
 
 from koordlet.decision.resource import ABSENT, Resource
-from koordlet.kernel.attempts import expeller
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import temporary
 from koordlet.kernel.host_files import HostFiles
-from koordlet.kernel.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
-from koordlet.kernel.scratch import Scratch
+from koordlet.kernel.probe.attempts import expeller
+from koordlet.kernel.probe.scratch import Scratch
 
 PODS = Resource.TERWAY_PODS
 

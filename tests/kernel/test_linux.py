@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup import Cgroups, Unsupported
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.inotify import decode
-from koordlet.kernel.layout import Layout
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_stat, cpu_usage_ns, memory_stat, numa_stat
 from tests.controllers import passed_on

@@ -11,9 +11,9 @@ from koordlet_fakefs.tree import Leaf
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
-from koordlet.kernel.probe import probe
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.probe.probe import probe
 
 R = Resource
 Mounted = Literal["v1", "hybrid", "v2", "comount"]

@@ -15,11 +15,11 @@ import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.layout import Layout
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.probe import FEATURES, probe
-from koordlet.kernel.proc import start_ticks
-from koordlet.kernel.scratch import leftovers, remove_leftovers
+from koordlet.kernel.probe.probe import FEATURES, probe
+from koordlet.kernel.probe.scratch import leftovers, remove_leftovers
+from koordlet.kernel.proc.files import start_ticks
 from tests.kernel.dict_host import DictHost
 
 ROOT = "/sys/fs/cgroup"
@@ -143,10 +143,10 @@ def test_a_killed_probe_leaves_what_the_next_one_and_restore_remove(
 ) -> None:
     program = (
         "import sys, time\n"
-        "from koordlet.kernel.cgroup import Cgroups\n"
-        "from koordlet.kernel.layout import detect\n"
+        "from koordlet.kernel.cgroup.cgroups import Cgroups\n"
+        "from koordlet.kernel.cgroup.layout import detect\n"
         "from koordlet.kernel.linux import LinuxHost\n"
-        "from koordlet.kernel.scratch import scratch\n"
+        "from koordlet.kernel.probe.scratch import scratch\n"
         "host = LinuxHost()\n"
         "with scratch(host, Cgroups(host, detect(host))) as made:\n"
         "    print(made.name, flush=True)\n"

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import Layout
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.linux import LinuxHost
-from koordlet.kernel.probe import probe
+from koordlet.kernel.probe.probe import probe
 from koordlet.kernel.reclaim import FILE, reclaim
 
 MIB = 1 << 20

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from koordlet_fakefs import FakeHost, Resctrl, shape
 
 from koordlet.decision.resource import ABSENT, Resource
-from koordlet.kernel.cgroup import Unsupported
+from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.parse import ParseError
-from koordlet.kernel.proc import cpu_vendor
+from koordlet.kernel.proc.files import cpu_vendor
 from koordlet.kernel.resctrl import (
     MADE,
     Divisible,

@@ -17,9 +17,9 @@ from koordlet.protocol.slo import (
     ResourceQOS,
     ResourceQOSStrategy,
 )
-from koordlet.qos.blkio_devices import cost_lines, limit_lines, over
-from koordlet.qos.blkio_flat import LOOK_S, Memory
-from koordlet.qos.blkio_qos import decide
+from koordlet.qos.blkio.devices import cost_lines, limit_lines, over
+from koordlet.qos.blkio.flat import LOOK_S, Memory
+from koordlet.qos.blkio.strategy import decide
 from tests.qos.build import BE_DIR, app, be_pod, kernel, node, pod, snapshot
 
 R = Resource

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.kernel.listener import Pace
 from koordlet.report import http
 from koordlet.report import metrics as table
 from koordlet.report.health import HEALTH_PATHS, Health, routes
@@ -32,6 +31,7 @@ from koordlet.report.http import (
 from koordlet.report.metrics import Page
 from koordlet.report.pages import ALIVE, Pages
 from koordlet.report.registry import Metrics
+from koordlet.serving.listener import Pace
 
 GET = "GET {} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 GET_KEPT = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -17,7 +17,7 @@ from uuid import uuid4
 import grpc
 
 from koordlet.decision.resource import Resource
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import KubeQoS
 from koordlet.wire.pb import cri_pb2 as cri

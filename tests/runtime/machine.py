@@ -20,9 +20,9 @@ from contextlib import contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.kubepods import is_root_name
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.kubepods import is_root_name
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 NAME = os.environ.get("KOORDLET_TEST_RUNTIME", "koordlet-test-runtime")

@@ -15,8 +15,8 @@ from koordlet.decision.answer import Combined
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
 from koordlet.hookserver.server import HookServer as Daemon
-from koordlet.kernel.door import Own
 from koordlet.runtimeproxy.servers.client import AwayError, HookClient, HookError
+from koordlet.serving.door import Own
 from koordlet.wire import hook_line
 from koordlet.wire.pb import hook_pb2 as hook
 from tests.hookserver.fakes import FakeAsk, container_request, failing, wanted

@@ -169,7 +169,7 @@ def test_sockets_that_cannot_be_bound(tmp_path: Path) -> None:
 
 def test_the_process_loads_grpc_only_when_it_needs_it(tmp_path: Path) -> None:
     probe = (
-        "import sys\nfrom koordlet.cli.lean import UNUSED, unavailable\n"
+        "import sys\nfrom koordlet.cli.process.lean import UNUSED, unavailable\n"
         "with unavailable(*UNUSED):\n    import koordlet.runtimeproxy.process\n"
         "print(*(name for name in ('grpc', 'ssl', 'rich', 'yaml') if name in sys.modules))"
     )

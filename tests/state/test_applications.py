@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.slo import CgroupPath, HostApplicationSpec
 from koordlet.state.applications import (

@@ -6,7 +6,7 @@ import errno
 
 import pytest
 
-from koordlet.kernel.kubepods import Driver
+from koordlet.kernel.cgroup.kubepods import Driver
 from koordlet.protocol.qos import KubeQoS
 from koordlet.state.kubepods import MAX_CONTAINERS, KubepodsSource
 

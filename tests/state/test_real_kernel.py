@@ -17,8 +17,8 @@ from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
 from koordlet.collectors.standard import INTERVALS_S, collectors
 from koordlet.decision.snapshot import Application, Wake, WakeKind
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import KubeQoS, QoSClass

@@ -10,7 +10,7 @@ from koordlet.decision import metrics
 from koordlet.decision.metrics import Aggregate
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
-from koordlet.kernel.kubepods import Kubepods
+from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.topology import read_topology
 from koordlet.state.node import NodeOptions, memory_bytes, node_of
 from koordlet.state.snapshot import KernelView, TsdbView, take

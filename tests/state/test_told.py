@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.kernel.host import DirectoryWatch
-from koordlet.state.told import GRACE_S, ToldSource
+from koordlet.state.reported import GRACE_S, ToldSource
 
 from .world import World, make_world
 

@@ -14,7 +14,7 @@ from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.qos import KubeQoS
-from koordlet.state.told_file import ToldFile
+from koordlet.state.reported_file import ToldFile
 
 POD = PodFacts(
     uid="a",

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 
 from koordlet_fakefs import FakeHost
 
-from koordlet.kernel.cgroup import Cgroups
-from koordlet.kernel.layout import Layout, detect
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import Layout, detect
 
 
 @dataclass

@@ -14,7 +14,7 @@ import sysconfig
 import time
 from pathlib import Path
 
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 SYSTEMD = "/lib/systemd/systemd"

@@ -22,8 +22,8 @@ import pytest
 
 from koordlet.admin.strategies import StrategyState
 from koordlet.decision.resource import Resource
-from koordlet.kernel.cgroup import Cgroups, Unsupported
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 
 pytestmark = [

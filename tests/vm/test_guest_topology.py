@@ -9,7 +9,7 @@ import pytest
 from koordlet.decision.snapshot import Node
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import numa_nodes, read_topology
-from koordlet.qos.cpu_pick import choose, pools
+from koordlet.qos.cpu_suppress.pick import choose, pools
 
 pytestmark = [
     pytest.mark.kernel,

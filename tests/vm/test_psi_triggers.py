@@ -18,8 +18,8 @@ import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Wake, WakeKind
-from koordlet.kernel.cgroup import Cgroups, Unsupported
-from koordlet.kernel.layout import detect
+from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import QoSClass
 from koordlet.state.alarms import Alarms, Mechanism

@@ -1,0 +1,1 @@
+"""Evictions carried out."""

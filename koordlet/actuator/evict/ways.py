@@ -1,0 +1,83 @@
+"""Ways to end a victim: what each is, and those that need nobody's answer; the others are the
+daemon's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from koordlet.actuator.evict.journal import Begun
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.host import Host
+from koordlet.kernel.proc import kill
+
+NO_CLUSTER = "no cluster configured"
+
+
+class Attempt(Protocol):
+    """One way, under way. ``error`` counts once it is ``done``; empty: the victim has ended or
+    will within its grace."""
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def final(self) -> bool:
+        """Whether success means that the victim has ended, whatever runs in its cgroup by then:
+        kubelet may start the pod anew."""
+        ...
+
+    @property
+    def kills(self) -> bool:
+        """Whether who works on it kills at the end of the grace by himself."""
+        ...
+
+
+class Way(Protocol):
+    """``begin``: an attempt, or the reason why there can be none. Never waits."""
+
+    @property
+    def name(self) -> str: ...
+
+    def begin(self, begun: Begun) -> Attempt | str: ...
+
+
+@dataclass
+class Progress:
+    """An attempt that somebody works on, or that the cgroup alone tells the end of."""
+
+    done: bool = False
+    error: str = ""
+    final: bool = False
+    kills: bool = True
+
+
+class EvictionApi:
+    """Asks the cluster to evict a pod."""
+
+    name = "Kubernetes eviction API"
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        return NO_CLUSTER
+
+
+class Terminate:
+    """SIGTERM to every process, for what neither a runtime nor systemd manages."""
+
+    name = "SIGTERM"
+
+    def __init__(self, host: Host, cgroups: Cgroups, proc_root: str = "/proc") -> None:
+        self._host = host
+        self._cgroups = cgroups
+        self._proc_root = proc_root
+
+    def begin(self, begun: Begun) -> Attempt | str:
+        """Raises OSError."""
+        pids = kill.processes(self._host, self._cgroups, begun.cgroup)
+        if why := kill.guarded(self._host, pids, self._proc_root):
+            return why
+        kill.terminate(self._host, self._cgroups, begun.cgroup)
+        return Progress(kills=False)

@@ -1,0 +1,1 @@
+"""Traffic plans to qdiscs, classes, filters and packet marks."""

@@ -1,0 +1,1 @@
+"""Commands that become a long-running process: the daemon and the CRI proxy."""

@@ -1,0 +1,64 @@
+"""``koordlet run`` in little memory: 8 MiB less by what its libraries load on suspicion, 2 MiB
+less by what malloc keeps.
+
+asyncio imports ``ssl`` (4 MiB) and structlog imports ``rich`` (4 MiB) if they are there; both do
+without. The daemon serves plain HTTP and a unix socket, and logs ``key=value``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+UNUSED = ("ssl", "rich")
+
+# mallopt(3), <malloc.h>
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
+_KEPT_BYTES = 128 << 10
+_REUSED_BYTES = 512 << 10
+_KEPT_FOR_READS_BYTES = 2 << 20
+
+
+def main(args: argparse.Namespace) -> int:
+    _keep_little()
+    with unavailable(*UNUSED):
+        from koordlet.cli.process import run
+    return run.main(args)
+
+
+def _keep_little() -> None:
+    """One arena instead of one for each thread of grpc, and free memory back to the kernel: the
+    threads hardly allocate at the same time."""
+    _set({_M_ARENA_MAX: 1, _M_TRIM_THRESHOLD: _KEPT_BYTES})
+
+
+def reuse_buffers() -> None:
+    """asyncio reads into 256 KiB at a time. By default malloc asks the kernel for them and gives
+    them back with each read, which costs the CRI proxy as much as a tenth of a call."""
+    _set({_M_MMAP_THRESHOLD: _REUSED_BYTES, _M_TRIM_THRESHOLD: _KEPT_FOR_READS_BYTES})
+
+
+def _set(knobs: Mapping[int, int]) -> None:
+    """Other C libraries than glibc have no such knobs."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for name, value in knobs.items():
+            mallopt(name, value)
+
+
+@contextmanager
+def unavailable(*modules: str) -> Iterator[None]:
+    """Inside the block these raise ImportError, unless they are loaded already."""
+    hidden = [name for name in modules if name not in sys.modules]
+    # None in sys.modules is Python's own mark for a module that cannot be imported.
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        for name in hidden:
+            del sys.modules[name]

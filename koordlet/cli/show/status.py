@@ -1,0 +1,193 @@
+"""``koordlet status``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable
+
+from koordlet.admin.client import Client
+from koordlet.admin.model import StatusView
+from koordlet.cli import output, pause
+from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
+from koordlet.cli.main import Exit
+from koordlet.cli.show import nri
+
+Row = tuple[str, ...]
+
+
+def main(args: argparse.Namespace) -> int:
+    with Client(args.socket) as client:
+        status = client.status()
+    output.emit(status, args.output, lambda: lines(status))
+    return Exit.OK
+
+
+def lines(status: StatusView) -> list[str]:
+    """The head, then a table for each part that has something to say; its last column wraps."""
+    terminal = output.terminal_width()
+    width = None if terminal is None else terminal - len(output.INDENT)
+    found = _head(status)
+    for title, header, rows_of in _TABLES:
+        rows = list(rows_of(status))
+        if rows:
+            found += output.section(title, output.columns(header, rows, width))
+    return found
+
+
+def _head(status: StatusView) -> list[str]:
+    config, own, tsdb, journal = status.config, status.own, status.tsdb, status.journal
+    log = status.decision_log
+    found = output.wrap(output.clean(status.verdict.line))
+    working = sum(capability.supported for capability in status.capabilities)
+    tried = len(status.capabilities)
+    facts = [
+        *_armed(status),
+        ("koordlet", f"{status.version}, pid {status.pid}, up {output.span(status.uptime_s)}"),
+        ("node", f"{status.node}, cgroups {status.cgroup_layout}"),
+        ("mode", status.mode.value),
+        ("ready", "yes" if status.ready else "no: " + "; ".join(status.not_ready)),
+        ("config", f"{config.file}, in force since {output.date(config.in_force_since)}"),
+        *([("", f"newer file kept out: {config.error}")] if config.error else []),
+        (
+            "kernel",
+            f"{working} of {tried} features work"
+            + ("" if working == tried else "; `koordlet doctor` says what the others cost"),
+        ),
+        (
+            "own usage",
+            (
+                f"CPU {_of(output.cores(own.cpu_cores), output.cores(own.cpu_budget_cores))} cores"
+                f", memory {_of(output.size(own.rss_bytes), output.size(own.memory_budget_bytes))}"
+                f", {own.open_files} open files"
+            ),
+        ),
+        (
+            "store",
+            f"{tsdb.series} series, {output.size(tsdb.memory_bytes)} in memory, "
+            f"{output.size(tsdb.disk_bytes)} in {tsdb.segments} segments on disk"
+            + (f", {tsdb.damaged_segments} damaged" if tsdb.damaged_segments else ""),
+        ),
+        *([("", f"in memory only: {tsdb.error}")] if tsdb.error else []),
+        (
+            "decisions",
+            f"{log.records} records, {output.size(log.disk_bytes)} in {log.path}"
+            + (f", {log.dropped} dropped" if log.dropped else ""),
+        ),
+        *([("", f"not recorded: {log.error}")] if log.error else []),
+        ("nri", nri.connection(status.nri)),
+        *_proxy(),
+        ("journal", f"{journal.entries} changed values in {journal.path}"),
+        *([] if journal.healthy else [("", f"nothing is written: {journal.why}")]),
+        *([("", "damaged, see the problems below")] if journal.damage else []),
+    ]
+    found += [
+        line
+        for name, text in facts
+        for line in output.wrap(output.clean(text), f"{name:<10} ", " " * 11)
+    ]
+    return found
+
+
+def _armed(status: StatusView) -> Iterable[tuple[str, str]]:
+    """What may end or freeze work."""
+    if not status.armed:
+        yield "armed", "nothing: no eviction is switched on"
+    for number, each in enumerate(status.armed):
+        name = f"{each.owner}, {each.name}" if each.owner else each.name
+        yield "" if number else "armed", f"{name}: {each.does} when {each.when}; by {each.by}"
+
+
+def _proxy() -> Iterable[tuple[str, str]]:
+    """The CRI proxy is a process of its own; most nodes have none."""
+    if not os.path.exists(DEFAULT_PROXY_STATUS_SOCKET):
+        return
+    from koordlet.cli.process.proxy import ask
+
+    try:
+        found = ask(DEFAULT_PROXY_STATUS_SOCKET)
+    except (OSError, ValueError) as error:
+        yield "proxy", f"does not answer: {error}"
+        return
+    calls = sum(method.calls for method in found.methods)
+    changed = sum(method.changed for method in found.methods)
+    runtime = found.backend_error or "runtime answers"
+    yield "proxy", f"{calls} calls, {changed} changed, {runtime}; `koordlet proxy status` has more"
+
+
+def _of(used: str, budget: str) -> str:
+    return used if budget == output.NOTHING else f"{used} of {budget}"
+
+
+def _sources(status: StatusView) -> Iterable[Row]:
+    for s in status.sources:
+        yield s.name, output.yes(s.synced), str(s.pods), str(s.applications), s.error
+
+
+def _collectors(status: StatusView) -> Iterable[Row]:
+    for c in status.collectors:
+        yield (
+            c.name,
+            output.span(c.interval_s),
+            "shed" if c.shed else "ok" if c.success else "failing",
+            output.span(c.last_duration_s),
+            "never" if c.staleness_s is None else f"{output.span(c.staleness_s)} ago",
+            str(c.samples),
+            c.error,
+        )
+
+
+def _strategies(status: StatusView) -> Iterable[Row]:
+    for s in status.strategies:
+        yield s.name, s.kind, output.yes(s.enabled), output.clock(s.last_run), s.result
+
+
+def _alarms(status: StatusView) -> Iterable[Row]:
+    for a in status.alarms:
+        yield a.name, a.mechanism, str(a.count), output.clock(a.last_time), a.why
+
+
+def _endpoints(status: StatusView) -> Iterable[Row]:
+    for e in status.endpoints:
+        yield e.name, e.address, output.yes(e.listening), e.error
+
+
+def _conflicts(status: StatusView) -> Iterable[Row]:
+    for c in status.conflicts:
+        until = output.clock(c.backing_off_until)
+        yield c.expected, c.found, str(c.count), until, c.path
+
+
+def _refused(status: StatusView) -> Iterable[Row]:
+    for r in status.refused_inputs:
+        yield r.subject, str(r.count), f"{r.path}: {r.message}"
+
+
+def _problems(status: StatusView) -> Iterable[Row]:
+    for p in status.problems:
+        yield p.part, p.why
+
+
+def _pauses(status: StatusView) -> Iterable[Row]:
+    return pause.rows(status.pauses)
+
+
+_TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
+    ("Paused", pause.HEADER, _pauses),
+    ("Sources", ("NAME", "SYNCED", ">PODS", ">APPLICATIONS", "ERROR"), _sources),
+    (
+        "Collectors",
+        ("NAME", ">EVERY", "STATE", ">TOOK", ">LAST SUCCESS", ">SAMPLES", "ERROR"),
+        _collectors,
+    ),
+    ("Strategies and hooks", ("NAME", "KIND", "ENABLED", "LAST RUN", "RESULT"), _strategies),
+    ("Alarms", ("NAME", "MECHANISM", ">COUNT", "LAST", "WHY"), _alarms),
+    ("Listening", ("NAME", "ADDRESS", "LISTENING", "ERROR"), _endpoints),
+    (
+        "Conflicts with other writers",
+        ("EXPECTED", "FOUND", ">TIMES", "HANDS OFF UNTIL", "FILE"),
+        _conflicts,
+    ),
+    ("Refused inputs", ("SUBJECT", ">TIMES", "WHAT"), _refused),
+    ("Problems", ("PART", "WHY"), _problems),
+)

@@ -1,0 +1,1 @@
+"""The loop without its clock: snapshot, decisions, plans, and what became of them. Floor 6."""

@@ -1,0 +1,1 @@
+"""Traffic control and packet marks, by netlink."""

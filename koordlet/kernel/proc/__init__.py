@@ -1,0 +1,1 @@
+"""Processes: procfs, and what is set for each process of a cgroup."""

@@ -1,0 +1,1 @@
+"""Block I/O QoS: limits, weights and the cost model of disks."""

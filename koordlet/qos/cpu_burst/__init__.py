@@ -1,0 +1,1 @@
+"""CPU burst: throttled work gets more than its limit for a while."""

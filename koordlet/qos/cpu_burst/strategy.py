@@ -1,0 +1,165 @@
+"""CPU burst: what is throttled although the machine has CPU left gets more (spec/qos.md 3).
+
+Two means. The burst budget of the kernel lets a cgroup save up quota that it did not use. And a
+quota that still throttles is raised, by what was missing, while the CPUs that pods share are not
+busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Gauge, Plan, Setting
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import ALARMS, Pod, Snapshot, WakeKind
+from koordlet.decision.strategy import Strategy
+from koordlet.decision.why import Input, Why
+from koordlet.protocol.slo import CPUBurstStrategy
+from koordlet.qos.cpu_burst import base as cpu_burst_base
+from koordlet.qos.cpu_burst.base import Held
+from koordlet.qos.cpu_burst.config import NOT_FOR, Config, of_node, of_pod
+from koordlet.qos.cpu_burst.group import Group, Result, of_application, of_container
+from koordlet.qos.cpu_burst.limiter import Bucket
+from koordlet.qos.cpu_burst.node import SharedPool, shared_pool
+from koordlet.qos.cpu_burst.step import step
+
+NAME = cpu_burst_base.NAME
+_QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
+_DEFAULT_THRESHOLD_PERCENT = 50
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """``held``: by cgroup, those with a raised quota. ``buckets``: by cgroup."""
+
+    started: bool = False
+    held: dict[str, Held] = {}
+    buckets: dict[str, Bucket] = {}
+
+
+def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+    """The complete plan of bursts. Where nothing is raised nothing is listed, so that the actuator
+    puts back what was there."""
+    strategy = snapshot.slo.cpu_burst_strategy if snapshot.slo is not None else None
+    if strategy is None or strategy.policy is None:
+        return _keep(memory, "cpu-burst.no-slo", "no NodeSLO says whether pods may burst")
+    if not snapshot.sources_synced:
+        text = "not all pods are known yet, so the class of one may be unknown"
+        return _keep(memory, "cpu-burst.not-synced", text)
+    lonely, pods = _members(snapshot, strategy)
+    everyone = [*lonely, *(group for _, groups in pods for group in groups)]
+    pool = SharedPool()
+    if any(group.config.quota_percent is not None for group in everyone):
+        threshold = strategy.share_pool_threshold_percent
+        pool = shared_pool(snapshot, _DEFAULT_THRESHOLD_PERCENT if threshold is None else threshold)
+    results = [_step(snapshot, group, pool, memory) for group in lonely]
+    for pod, groups in pods:
+        found = [_step(snapshot, group, pool, memory) for group in groups]
+        results += [*found, _of_pod(snapshot, pod, found, memory)]
+    settings = tuple(setting for result in results for setting in result.settings)
+    notes = [note for result in results for note in result.notes]
+    capability = snapshot.node.capabilities.get(_BURST)
+    if capability is not None and not capability.supported:
+        if any(setting.resource is _BURST for setting in settings):
+            notes.append(Why("cpu-burst.no-burst", f"no burst budgets: {capability.why}"))
+        settings = tuple(setting for setting in settings if setting.resource is not _BURST)
+    after = Memory(
+        started=True,
+        held={r.cgroup: r.held for r in results if r.held is not None},
+        buckets={r.cgroup: r.bucket for r in results if r.bucket is not None},
+    )
+    keep = tuple((r.cgroup, resource) for r in results if r.unread for resource in (_QUOTA, _BURST))
+    labels = {group.cgroup: group.labels for group in everyone if group.labels}
+    return Decision(Plan(NAME, settings, keep), after, tuple(notes), _gauges(settings, labels))
+
+
+def _members(
+    snapshot: Snapshot, strategy: CPUBurstStrategy
+) -> tuple[list[Group], list[tuple[Pod, list[Group]]]]:
+    """Applications, and the containers of each pod, that may burst."""
+    node = of_node(strategy)
+    apps = [
+        of_application(app, node, snapshot.in_force)
+        for app in snapshot.applications
+        if app.present and app.cgroup and app.qos not in NOT_FOR and not node.is_off
+    ]
+    pods = []
+    for pod in snapshot.pods:
+        config = of_pod(pod, strategy)
+        if config is not None and not config.is_off:
+            pods.append((pod, list(_containers(snapshot, pod, config))))
+    return apps, pods
+
+
+def _containers(snapshot: Snapshot, pod: Pod, config: Config) -> Iterator[Group]:
+    for container in pod.containers:
+        if container.is_sandbox is not True:
+            yield of_container(pod, container, config, snapshot.in_force)
+
+
+def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) -> Result:
+    held = memory.held.get(group.cgroup)
+    base = cpu_burst_base.find(
+        snapshot.in_force, group.cgroup, group.told_us, held, first=not memory.started
+    )
+    if base is None:
+        unread = snapshot.in_force.value(group.cgroup, _QUOTA) is None
+        return Result(group.cgroup, held=held if unread else None, unread=unread)
+    return step(snapshot, group, base, pool, held, memory.buckets.get(group.cgroup))
+
+
+def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -> Result:
+    """What the pod needs so that its containers can have theirs: as much more as they have."""
+    held = memory.held.get(pod.cgroup)
+    base = cpu_burst_base.find(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
+    if base is None:
+        unread = snapshot.in_force.value(pod.cgroup, _QUOTA) is None
+        return Result(pod.cgroup, held=held if unread else None, unread=unread)
+    if any(part.unread for part in parts):
+        return Result(pod.cgroup, held=held, unread=True)
+    settings = []
+    raised_us = sum(part.target_us - part.base_us for part in parts)
+    if raised_us > 0:
+        target_us = max(base.base_us + raised_us, *(part.target_us for part in parts))
+        text = f"{pod.title}: its containers together have {raised_us} us more than their limits"
+        facts = (Input("quota without bursts", base.base_us, "us"),)
+        why = Why("cpu-burst.pod-quota", text, facts)
+        settings.append(Setting(pod.cgroup, _QUOTA, target_us, why, raises=base.base_us))
+        held = Held(base.base_us, None, base.without_us, (base.current_us, target_us), snapshot.now)
+    else:
+        held = None
+    burst_us = min(sum(part.burst_us for part in parts), base.base_us)
+    if burst_us > 0:
+        text = f"{pod.title}: the budgets of its containers together, at most its quota"
+        facts = (Input("quota without bursts", base.base_us, "us"),)
+        why = Why("cpu-burst.pod-burst", text, facts)
+        settings.append(Setting(pod.cgroup, _BURST, burst_us, why))
+    return Result(pod.cgroup, held=held, settings=tuple(settings))
+
+
+def _gauges(
+    settings: tuple[Setting, ...], labels: dict[str, tuple[tuple[str, str], ...]]
+) -> tuple[Gauge, ...]:
+    names = {_BURST: "container_scaled_cfs_burst_us", _QUOTA: "container_scaled_cfs_quota_us"}
+    return tuple(
+        Gauge(names[setting.resource], float(setting.value), labels[setting.cgroup])
+        for setting in settings
+        if setting.cgroup in labels
+    )
+
+
+def _keep(memory: Memory, rule: str, text: str) -> Decision:
+    """No judgement possible."""
+    why = Why(rule, f"{text}; what bursts have set stays as it is")
+    return Decision(Plan(NAME, keep_all=True), memory, (why,))
+
+
+STRATEGY = Strategy(
+    name=NAME,
+    decide=decide,
+    initial=Memory(),
+    # Each makes the actuator look at quotas: what somebody else has set there is the new base, and
+    # must be known before it is written over.
+    wakes_on=ALARMS | {WakeKind.CHANGE},
+)

@@ -1,0 +1,1 @@
+"""CPU suppress: best-effort work gets what latency-sensitive work leaves."""

@@ -1,0 +1,262 @@
+"""Policy ``cfsQuota``: best-effort cgroups get a CPU quota (spec/qos.md 2.6)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import msgspec
+
+from koordlet.decision.cgroups import inside, parent
+from koordlet.decision.names import shown
+from koordlet.decision.plan import Setting
+from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, UNLIMITED, Resource
+from koordlet.decision.snapshot import InForce, Snapshot
+from koordlet.decision.why import Input, Why
+from koordlet.qos.cpu_suppress.limit import (
+    GROWTH_PER_S,
+    RISE_WAIT_S,
+    SMALL_RISE,
+    Applied,
+    Limit,
+    ramp,
+    settle,
+)
+from koordlet.qos.cpu_suppress.split import Share, demand, split
+from koordlet.qos.cpu_suppress.targets import Target, target_usage, walk
+from koordlet.qos.cpu_usage import usage_by_subject
+
+LEAST_US = 2_000
+"""What each target keeps. Quotas here are reckoned for ``CFS_PERIOD_US`` and converted to the
+period in force when they are set."""
+BAND = 0.01
+"""A change smaller than this share of the node is not worth a write."""
+
+
+class Current(msgspec.Struct, frozen=True):
+    """What a target's cgroup holds. ``quota_us`` is per ``CFS_PERIOD_US``, None = unlimited;
+    ``ceiling_us`` is the tightest quota above it (v1 refuses a child with more)."""
+
+    target: Target
+    raw_us: int
+    period_us: int
+    quota_us: int | None
+    ceiling_us: int | None
+
+
+def apply(
+    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, shares: dict[str, Share]
+) -> tuple[Applied, dict[str, Share]]:
+    """Settings of the quota policy, and what each target was given, for next time."""
+    found: list[Current] = []
+    keep: list[tuple[str, Resource]] = []
+    notes: list[Why] = []
+    for target in targets:
+        current = _read(snapshot.in_force, target)
+        if current is not None:
+            found.append(current)
+            continue
+        keep.append((target.cgroup, Resource.CPU_QUOTA_US))
+        text = (
+            f"{target.name}: no CPU quota can be read in cgroup {shown(target.cgroup)}; left as "
+            "it is (on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
+        )
+        notes.append(Why("cpu-suppress.no-quota", text))
+    if not found:
+        return Applied(None, keep=tuple(keep), notes=tuple(notes)), shares
+
+    node_us = math.ceil(snapshot.node.capacity_milli / 1000) * CFS_PERIOD_US
+    step_us = node_us * GROWTH_PER_S
+    wanted_us = max(limit.milli * CFS_PERIOD_US // 1000, LEAST_US * len(found))
+    start_us = _start(limit, found)
+    held_us = start_us if limit.level is not None or _all_ours(snapshot.in_force, found) else None
+    goal_us, rise = settle(held_us, wanted_us, node_us * SMALL_RISE, limit.now, limit.rise)
+    promised_us = limit.promised_milli * CFS_PERIOD_US // 1000
+    floor_us = min(promised_us, wanted_us)
+    goal_us = max(goal_us, floor_us)
+    level = max(ramp(start_us, goal_us, step_us, limit.growth_s), floor_us)
+    total_us = max(int(level), LEAST_US * len(found))
+    exact, demands = _divide(snapshot, found, shares, total_us, step_us, limit.elapsed_s)
+    least_us = min(promised_us, sum(exact))
+    values = _spare_writes(found, exact, least_us, total_us + node_us * BAND, node_us * BAND)
+
+    given = {
+        current.target.cgroup: Share(value, want)
+        for current, value, want in zip(found, values, demands, strict=True)
+    }
+    settings = tuple(
+        _setting(current, value, total_us, wanted_us, goal_us, limit)
+        for current, value in zip(found, values, strict=True)
+    )
+    if snapshot.node.quotas_nest:
+        for current, value in zip(found, values, strict=True):
+            settings += _lifted(snapshot, current.target, value)
+    cores = sum(values) / CFS_PERIOD_US
+    return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given
+
+
+def _read(in_force: InForce, target: Target) -> Current | None:
+    raw = in_force.value(target.cgroup, Resource.CPU_QUOTA_US)
+    if not isinstance(raw, int):
+        return None
+    ceilings = []
+    above = parent(target.cgroup)
+    while above:
+        quota = in_force.value(above, Resource.CPU_QUOTA_US)
+        if isinstance(quota, int) and quota > 0:
+            ceilings.append(quota * CFS_PERIOD_US // _period_us(in_force, above))
+        above = parent(above)
+    period_us = _period_us(in_force, target.cgroup)
+    return Current(
+        target,
+        raw_us=raw,
+        period_us=period_us,
+        quota_us=raw * CFS_PERIOD_US // period_us if raw > 0 else None,
+        ceiling_us=min(ceilings, default=None),
+    )
+
+
+def _period_us(in_force: InForce, cgroup: str) -> int:
+    period = in_force.value(cgroup, Resource.CPU_PERIOD_US)
+    return period if isinstance(period, int) and period > 0 else CFS_PERIOD_US
+
+
+def _start(limit: Limit, found: list[Current]) -> float | None:
+    """Where growth starts from. From unlimited there is no step (the limit comes at once)."""
+    if limit.level is not None:
+        return limit.level
+    quotas = [current.quota_us for current in found]
+    return sum(q for q in quotas if q is not None) if None not in quotas else None
+
+
+def _all_ours(in_force: InForce, found: list[Current]) -> bool:
+    """Whether an earlier run of koordlet left these quotas: they are taken over as they are."""
+    return all(
+        in_force.original(each.target.cgroup, Resource.CPU_QUOTA_US) != each.raw_us
+        for each in found
+    )
+
+
+def _divide(
+    snapshot: Snapshot,
+    found: list[Current],
+    shares: dict[str, Share],
+    total_us: int,
+    step_us: float,
+    elapsed_s: float,
+) -> tuple[list[int], list[float]]:
+    """Quota and demand of each target. A lone one gets everything."""
+    subjects = usage_by_subject(snapshot) if len(found) > 1 else ()
+    demands: list[float] = []
+    caps: list[int] = []
+    for current in found:
+        last = shares.get(current.target.cgroup)
+        held_us = last.quota_us if last is not None else current.quota_us
+        used = None if len(found) == 1 else target_usage(subjects, current.target)
+        used_us = None if used is None else used.cores * CFS_PERIOD_US
+        demands.append(demand(used_us, held_us, last, total_us, elapsed_s))
+        grown = total_us if held_us is None or len(found) == 1 else held_us + step_us * elapsed_s
+        ceiling_us = total_us if current.ceiling_us is None else current.ceiling_us
+        caps.append(max(int(min(grown, total_us, ceiling_us)), LEAST_US))
+    values = split(total_us, demands, caps, LEAST_US)
+    return [
+        value if current.ceiling_us is None else min(value, current.ceiling_us)
+        for current, value in zip(found, values, strict=True)
+    ], demands
+
+
+def _spare_writes(
+    found: list[Current], exact: list[int], least_us: int, most_us: float, band_us: float
+) -> list[int]:
+    """What the kernel holds already, where that is close enough and the sum stays within reach.
+
+    The minimum of a target is always set exactly (2.6).
+    """
+    close = [
+        current.quota_us
+        if current.quota_us is not None
+        and current.quota_us >= LEAST_US
+        and abs(value - current.quota_us) < band_us
+        and value != LEAST_US
+        else value
+        for current, value in zip(found, exact, strict=True)
+    ]
+    return close if least_us <= sum(close) < most_us else exact
+
+
+def quota_for(snapshot: Snapshot, target: Target, cpus: int, why: Why) -> tuple[Setting, ...]:
+    """A quota of so many CPUs for a target that is limited by CPU lists otherwise."""
+    current = _read(snapshot.in_force, target)
+    if current is None:
+        return ()
+    value = cpus * CFS_PERIOD_US
+    raw = cpus * current.period_us
+    lifted = _lifted(snapshot, target, value) if snapshot.node.quotas_nest else ()
+    return (Setting(target.cgroup, Resource.CPU_QUOTA_US, raw, why), *lifted)
+
+
+def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ...]:
+    """Cgroups inside that have a larger quota of their own: v1 refuses the target's below it.
+
+    None of them could use its own, so lifting it changes nothing, and need not follow the
+    target's as a copy of it would. It goes back once the target has as much.
+    """
+    in_force, found = snapshot.in_force, []
+    for cgroup in _within(snapshot, target):
+        own = in_force.original(cgroup, Resource.CPU_QUOTA_US)
+        if not isinstance(own, int) or own <= 0:
+            continue
+        if own * CFS_PERIOD_US > value * (period_us := _period_us(in_force, cgroup)):
+            text = (
+                f"its quota of {own / period_us:.2f} cores cannot be reached inside {target.name}, "
+                f"which gets {value / CFS_PERIOD_US:.2f}, and cgroup v1 refuses a quota below one "
+                "inside: lifted until there is room for it"
+            )
+            why = Why("cpu-suppress.lifted", text)
+            found.append(Setting(cgroup, Resource.CPU_QUOTA_US, UNLIMITED, why))
+    return tuple(found)
+
+
+def _within(snapshot: Snapshot, target: Target) -> Iterator[str]:
+    """Below an application whatever there is, in the best-effort directory pods and containers:
+    there may be hundreds, and listing directories costs more than all the rest."""
+    if not target.is_kube:
+        yield from (cgroup for cgroup, level in walk(snapshot.in_force, target.cgroup) if level)
+        return
+    for pod in snapshot.pods:
+        if inside(pod.cgroup, target.cgroup):
+            yield pod.cgroup
+            yield from (container.cgroup for container in pod.containers)
+    for app in snapshot.applications:
+        if app.present and app.cgroup != target.cgroup and inside(app.cgroup, target.cgroup):
+            yield from (cgroup for cgroup, _ in walk(snapshot.in_force, app.cgroup))
+
+
+def _setting(
+    current: Current, value: int, total_us: int, wanted_us: int, goal_us: float, limit: Limit
+) -> Setting:
+    target = current.target
+    text = f"{limit.text}; {target.name} gets {value / CFS_PERIOD_US:.2f} cores"
+    if goal_us < wanted_us:
+        text += (
+            f" (the limit is at {total_us / CFS_PERIOD_US:.2f}; a rise below {SMALL_RISE:.0%} of "
+            f"the node waits {RISE_WAIT_S:g} s)"
+        )
+    elif total_us < wanted_us:
+        text += (
+            f" (the limit is at {total_us / CFS_PERIOD_US:.2f} and grows by at most "
+            f"{GROWTH_PER_S:.0%} of the node each second)"
+        )
+    if current.quota_us == value:
+        raw_us = current.raw_us
+    else:
+        raw_us = max(value * current.period_us // CFS_PERIOD_US, MIN_QUOTA_US)
+    before = UNLIMITED if current.quota_us is None else current.raw_us
+    facts = (
+        *limit.inputs,
+        Input("limit of all BE", total_us, "us per 100 ms"),
+        Input("quota before", before, "us"),
+    )
+    return Setting(
+        target.cgroup, Resource.CPU_QUOTA_US, raw_us, Why("cpu-suppress.quota", text, facts)
+    )

@@ -1,0 +1,143 @@
+"""CPU suppress: best-effort work gets what latency-sensitive work leaves (spec/qos.md 2)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Gauge, Plan
+from koordlet.decision.resource import CFS_PERIOD_US
+from koordlet.decision.snapshot import Snapshot, WakeKind
+from koordlet.decision.strategy import Strategy
+from koordlet.decision.why import Why
+from koordlet.qos.cpu_suppress import cpuset as cpu_cpuset
+from koordlet.qos.cpu_suppress import quota as cpu_quota
+from koordlet.qos.cpu_suppress.allowance import Allowance, allowance, inputs, sentence
+from koordlet.qos.cpu_suppress.below import Below
+from koordlet.qos.cpu_suppress.cpuset import minimum_cpus
+from koordlet.qos.cpu_suppress.limit import Limit, Rise
+from koordlet.qos.cpu_suppress.pressure import Pressure, advance
+from koordlet.qos.cpu_suppress.split import Share
+from koordlet.qos.cpu_suppress.targets import targets
+
+NAME = "cpu-suppress"
+QUOTA_POLICY = "cfsQuota"
+CPUSET_POLICY = "cpuset"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
+    us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``cores``: what that
+    came to. ``shares`` and ``rise`` belong to cfsQuota."""
+
+    policy: str = ""
+    at: float | None = None
+    level: float | None = None
+    cores: float | None = None
+    pressure: Pressure = Pressure()
+    shares: dict[str, Share] = {}
+    rise: Rise | None = None
+    below: Below = Below()
+
+
+def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+    """The complete plan of suppression.
+
+    With an input missing everything stays as it is. Switched off, everything goes back to what
+    was found first.
+    """
+    slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
+    if slo is None or slo.enable is None:
+        text = "no NodeSLO says whether BE is suppressed; BE limits stay as they are"
+        return _keep(snapshot, memory, Why("cpu-suppress.no-slo", text))
+    if not slo.enable:
+        return Decision(Plan(NAME), Memory(at=snapshot.now))
+    policy = QUOTA_POLICY if slo.cpu_suppress_policy == QUOTA_POLICY else CPUSET_POLICY
+    if policy == CPUSET_POLICY and not snapshot.sources_synced:
+        text = "not all pods are known yet, so no CPU list can be told from those of LSE pods"
+        return _keep(snapshot, memory, Why("cpu-suppress.not-synced", text))
+    terms = allowance(snapshot, slo)
+    if isinstance(terms, Why):
+        return _keep(snapshot, memory, terms)
+    return _suppress(snapshot, memory, policy, terms)
+
+
+def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance) -> Decision:
+    if memory.policy != policy:
+        memory = Memory(policy, memory.at, pressure=memory.pressure)
+    found, refused = targets(snapshot)
+    notes = [Why("cpu-suppress.refused", text) for text in refused]
+    elapsed_s = _elapsed_s(snapshot, memory)
+    pressure, alarm = advance(
+        memory.pressure, snapshot, terms, found, _minimum_milli(snapshot, policy, terms), elapsed_s
+    )
+    if alarm is not None:
+        notes.append(alarm)
+    pressure_milli = pressure.milli(terms)
+    limit = Limit(
+        milli=terms.less(pressure_milli),
+        level=memory.level,
+        growth_s=0.0 if pressure.holds(snapshot.now) else elapsed_s,
+        elapsed_s=elapsed_s,
+        text=sentence(terms, pressure_milli),
+        inputs=inputs(terms, pressure_milli),
+        promised_milli=terms.floor_milli or 0,
+        now=snapshot.now,
+        rise=memory.rise,
+    )
+    shares, below = memory.shares, memory.below
+    if policy == QUOTA_POLICY:
+        applied, shares = cpu_quota.apply(snapshot, found, limit, shares)
+    else:
+        applied, below = cpu_cpuset.apply(snapshot, found, limit, below)
+    if not found:
+        text = "no best-effort cgroup on this node: nothing to suppress"
+        notes.append(Why("cpu-suppress.no-target", text))
+    unjudged = bool(found) and applied.level is None
+    limited = applied.cores if applied.settings else None
+    plan = Plan(
+        NAME,
+        settings=applied.settings,
+        keep=applied.keep,
+        keep_all=unjudged,
+    )
+    cores = memory.cores if unjudged else limited
+    after = Memory(
+        policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below
+    )
+    used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
+    return Decision(plan, after, (*notes, *applied.notes), (used, *_limit_gauge(after)))
+
+
+def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
+    """Time since the last decision. The first one counts as one interval."""
+    if memory.at is None:
+        return snapshot.collect_interval_s
+    return max(snapshot.now - memory.at, 0.0)
+
+
+def _minimum_milli(snapshot: Snapshot, policy: str, terms: Allowance) -> int:
+    """What the policy never goes under."""
+    quota_milli = cpu_quota.LEAST_US * 1000 // CFS_PERIOD_US
+    least = quota_milli if policy == QUOTA_POLICY else minimum_cpus(snapshot.node) * 1000
+    return max(least, terms.floor_milli or 0)
+
+
+def _keep(snapshot: Snapshot, memory: Memory, why: Why) -> Decision:
+    """No judgement possible. Time that passes like this earns no growth."""
+    after = msgspec.structs.replace(memory, at=snapshot.now)
+    return Decision(Plan(NAME, keep_all=True), after, (why,), _limit_gauge(after))
+
+
+def _limit_gauge(memory: Memory) -> tuple[Gauge, ...]:
+    """There as long as the limit is, also while nothing can be judged."""
+    if memory.cores is None:
+        return ()
+    return (Gauge("be_suppress_cpu_cores", memory.cores, (("type", memory.policy),)),)
+
+
+STRATEGY = Strategy(
+    name=NAME,
+    decide=decide,
+    initial=Memory(),
+    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
+)

@@ -1,0 +1,1 @@
+"""Eviction by CPU and by memory."""

@@ -1,0 +1,76 @@
+"""Memory evict: best-effort and lower-priority work goes before the node runs out of memory
+(spec/qos.md 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from koordlet.decision.plan import Decision
+from koordlet.decision.snapshot import Snapshot, WakeKind
+from koordlet.decision.strategy import Strategy
+from koordlet.protocol.resources import BATCH_MEMORY, MEMORY, MID_MEMORY
+from koordlet.protocol.slo import ResourceThresholdStrategy
+from koordlet.qos.evict import round as evict_round
+from koordlet.qos.evict.account import Amounts, Target
+from koordlet.qos.evict.config import Feature, allocatable, usage
+from koordlet.qos.evict.release import allocatable_release, memory_release
+from koordlet.qos.evict.round import Everybody, Found, Limits, Memory, refused, task
+from koordlet.qos.evict.victims import Candidate, requested
+
+NAME = "memory-evict"
+LIMITS = Limits(cool_down_s=4.0, per_minute=30, max_grace_s=1.0)
+_TIERS = (BATCH_MEMORY, MID_MEMORY)
+
+
+def strategy(limits: Limits = LIMITS) -> Strategy:
+    """It runs at an alarm too: a leak does not have until the next tick besides its grace."""
+    wakes_on = frozenset({WakeKind.MEMORY})
+    return Strategy(NAME, partial(decide, limits), Memory(), wakes_on)
+
+
+def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:
+    return evict_round.decide(NAME, limits, _tasks, snapshot, memory)[0]
+
+
+def _tasks(
+    snapshot: Snapshot, slo: ResourceThresholdStrategy, everybody: Everybody
+) -> Iterator[Found]:
+    """In the order of the reference."""
+    yield from _usage(Feature.BE_MEMORY, snapshot, slo, everybody)
+    rules = allocatable(Feature.MEMORY_ALLOCATABLE, slo)
+    if isinstance(rules, str):
+        yield refused(NAME, Feature.MEMORY_ALLOCATABLE, rules)
+    elif rules is not None:
+        release = allocatable_release(snapshot, rules, requested(everybody(), rules, _TIERS))
+        yield task(
+            NAME,
+            Feature.MEMORY_ALLOCATABLE,
+            Target.REQUESTED,
+            release,
+            rules,
+            everybody,
+            lambda each: {name: each.requests.get(name, 0) for name in _TIERS},
+        )
+    yield from _usage(Feature.MEMORY, snapshot, slo, everybody)
+
+
+def _usage(
+    feature: Feature,
+    snapshot: Snapshot,
+    slo: ResourceThresholdStrategy,
+    everybody: Everybody,
+) -> Iterator[Found]:
+    rules = usage(feature, slo)
+    if isinstance(rules, str):
+        yield refused(NAME, feature, rules)
+    elif rules is not None:
+        release = memory_release(snapshot, rules)
+        yield task(NAME, feature, Target.USED, release, rules, everybody, _used)
+
+
+def _used(each: Candidate) -> Amounts:
+    return {MEMORY: each.memory_bytes or 0}
+
+
+STRATEGY = strategy()

@@ -1,0 +1,211 @@
+"""What CPU evict and memory evict have in common: when a round may be, and what comes out of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Eviction, Plan, Victim, VictimKind
+from koordlet.decision.snapshot import EvictPolicy, Snapshot
+from koordlet.decision.why import Input, Why
+from koordlet.protocol.slo import ResourceThresholdStrategy
+from koordlet.qos.evict.account import Amounts, Choice, Chosen, Target, Task, choose
+from koordlet.qos.evict.config import Feature, Watermark, asked_for
+from koordlet.qos.evict.release import Release, last_s
+from koordlet.qos.evict.victims import Candidate, candidate, candidates, eligible, may_evict
+
+MINUTE_S = 60.0
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """``cool_down_s``: between an eviction and the next round. ``per_minute``: the most evictions
+    in any minute. ``max_grace_s``: the longest that a victim is waited for."""
+
+    cool_down_s: float
+    per_minute: int
+    max_grace_s: float
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """When this strategy evicted whom in the last minute, or since the cool-down began; None: an
+    earlier run did. ``observed``: perhaps only said whom it would evict."""
+
+    evicted: tuple[tuple[float, Victim | None], ...] = ()
+    observed: bool = False
+
+
+Found = tuple[Feature, Task | Why | None]
+"""One feature: what it has to release; why it is left out; None: nothing to do."""
+Everybody = Callable[[], tuple[Candidate, ...]]
+"""Asked for only where something has to be released: most of the time nothing has."""
+Build = Callable[[Snapshot, ResourceThresholdStrategy, Everybody], Iterable[Found]]
+
+
+def decide(
+    owner: str, limits: Limits, build: Build, snapshot: Snapshot, memory: Memory
+) -> tuple[Decision, Chosen]:
+    """One round. ``build`` gives the features in their fixed order.
+
+    Nobody is chosen while pods or their labels may still be missing: one that forbids its
+    eviction looks like any other until its annotations are known.
+    """
+    memory = _recent(owner, limits, snapshot, memory)
+    slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
+    if slo is None or not slo.enable:
+        return _nothing(owner, memory)
+    if not snapshot.sources_synced:
+        text = "not all pods and their labels are known yet"
+        return _nothing(owner, memory, Why(f"{owner}.not-synced", text))
+    tasks, notes = [], []
+    for _, each in build(snapshot, slo, cache(partial(candidates, snapshot))):
+        if isinstance(each, Task):
+            tasks.append(each)
+        elif each is not None:
+            notes.append(each)
+    if not tasks:
+        return _nothing(owner, memory, *notes)
+    evicting = snapshot.evicting
+    done = (at for at, victim in memory.evicted if victim not in evicting.failed)
+    last = max(done, default=-math.inf)
+    if snapshot.now - last < limits.cool_down_s:
+        what = "eviction that would have been" if evicting.observing else "eviction"
+        text = f"more would have to go, but the last {what} is not {limits.cool_down_s:g} s ago"
+        return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
+    ended = max((each.ended for each in evicting.ended), default=-math.inf)
+    if snapshot.now - ended < last_s(snapshot):
+        # Rates and figures of pods still hold what it used; and it no longer counts as on its way.
+        text = "more would have to go, but what the last eviction has freed is not measured yet"
+        return _nothing(owner, memory, *notes, Why(f"{owner}.settling", text))
+    budget = limits.per_minute - sum(snapshot.now - at < MINUTE_S for at, _ in memory.evicted)
+    chosen = choose(
+        tasks, terminating=evicting.terminating, failed=evicting.failed, budget=max(budget, 0)
+    )
+    notes += _left_over(owner, limits, chosen)
+    notes += (
+        Why(f"{owner}.failed-before", f"{victim.kind} {victim.name} is left alone: {why}")
+        for victim, why in evicting.failed.items()
+    )
+    evictions = tuple(_eviction(owner, limits, choice) for choice in chosen.choices)
+    begun = ((snapshot.now, each.victim) for each in evictions)
+    after = Memory((*memory.evicted, *begun), memory.observed)
+    return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
+
+
+def objection(snapshot: Snapshot, victim: Victim, feature: str) -> str | None:
+    """Why an eviction that was begun for ``feature`` must not go on, by what is configured and what
+    the victim says of itself now. Empty: it may; None: that cannot be told yet.
+
+    Whether anything still has to be released does not count: once its processes were told to end,
+    the victim is of no use half ended.
+    """
+    slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
+    if slo is None or not slo.enable:
+        return "resourceUsedThresholdWithBE.enable is not true any more"
+    try:
+        name = Feature(feature)
+    except ValueError:
+        return f"{feature!r} is no feature of this version"
+    asked = asked_for(name, slo)
+    if asked is None or isinstance(asked, str):
+        return f"{feature} is switched off" if asked is None else f"{feature} is left out: {asked}"
+    if victim.kind is VictimKind.APPLICATION:
+        policy = snapshot.evicting.policies.get(victim.name, EvictPolicy.NEVER)
+        if policy is not EvictPolicy.STOP:
+            return f"evict of application {victim.name} is {policy}"
+    elif not is_known(snapshot, victim):
+        return None
+    found = candidate(snapshot, victim)
+    highest = asked.priority if isinstance(asked, Watermark) else None
+    if found is not None and not may_evict(name, highest, found):
+        return f"{found.title} may not be evicted by {feature} any more"
+    return ""
+
+
+def is_known(snapshot: Snapshot, victim: Victim) -> bool:
+    """Whether all that the pod says of itself has been told."""
+    awaited = any(pod.awaits_labels for pod in snapshot.pods if pod.uid == victim.name)
+    return snapshot.sources_synced and not awaited
+
+
+def task(
+    owner: str,
+    feature: Feature,
+    target: Target,
+    release: Release | str,
+    rules: Watermark | None,
+    everybody: Everybody,
+    gain: Callable[[Candidate], Amounts],
+) -> Found:
+    if isinstance(release, str):
+        return feature, Why(f"{owner}.missing-input", f"{feature}: {release}")
+    if not release.amounts:
+        return feature, None
+    found = everybody()
+    return feature, Task(
+        feature,
+        target,
+        release.amounts,
+        eligible(feature, rules, found),
+        {each.victim: gain(each) for each in found},
+        release.text,
+        release.inputs,
+    )
+
+
+def refused(owner: str, feature: Feature, why: str) -> Found:
+    return feature, Why(f"{owner}.bad-config", f"{feature} is left out: {why}")
+
+
+def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> Memory:
+    """Also those that an earlier run of the daemon began, and none that was only observed once
+    evictions are real. Unlike in the reference the start itself does not count as an eviction."""
+    evicting = snapshot.evicting
+    begun = [(each.owner, each.since) for each in evicting.terminating.values()]
+    begun += [(each.owner, each.since) for each in evicting.ended]
+    before = sorted((since, None) for who, since in begun if who == owner)
+    own = () if memory.observed and not evicting.observing else memory.evicted
+    oldest = snapshot.now - max(MINUTE_S, limits.cool_down_s)
+    known = tuple(each for each in own or before if each[0] > oldest)
+    return Memory(known, evicting.observing)
+
+
+def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:
+    candidate, why = choice.candidate, choice.task
+    gains = tuple(choice.gains)
+    said = ", ".join(f"{amount} {name}" for name, amount in gains)
+    order = [
+        Input("priority", candidate.priority),
+        Input("eviction-priority", candidate.evict_priority),
+        Input("sub-priority", candidate.sub_priority),
+        Input("candidates", len(why.victims)),
+    ]
+    order += [Input(name, amount) for name, amount in gains]
+    text = f"trigger by koordlet feature {why.feature}: {why.text}; {candidate.title} gives {said}"
+    return Eviction(
+        candidate.victim,
+        why.feature,
+        Why(f"{owner}.{why.feature}", text, (*why.inputs, *order)),
+        gains,
+        limits.max_grace_s,
+    )
+
+
+def _left_over(owner: str, limits: Limits, chosen: Chosen) -> Iterator[Why]:
+    if chosen.over_budget:
+        text = f"more would have to go, but {limits.per_minute} evictions a minute are the limit"
+        yield Why(f"{owner}.budget", text)
+        return
+    for each, left in chosen.lacking:
+        said = ", ".join(f"{amount} of {name}" for name, amount in left.items())
+        yield Why(
+            f"{owner}.no-victim",
+            f"{each.feature}: {each.text}; nobody is left who may be evicted for {said}",
+            each.inputs,
+        )
+
+
+def _nothing(owner: str, memory: Memory, *notes: Why) -> tuple[Decision, Chosen]:
+    return Decision(Plan(owner), memory, notes), Chosen(())

@@ -1,0 +1,1 @@
+"""Memory QoS: floors, limits and reclaim by class."""

@@ -1,0 +1,115 @@
+"""The watch over ``memory.high``: a cgroup that cannot get below it is given room.
+
+Where nothing can be reclaimed (anonymous memory without swap), the kernel slows every allocation
+above ``memory.high`` down, by up to 2 s each: the work neither goes on nor is killed. Whether it
+is so is told by its usage, which sits at the limit, and by its memory pressure, which stays.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.decision.snapshot import InForce
+from koordlet.qos.memory_qos.readings import stall_us, stalled_share, usage_bytes
+
+PINNED_SHARE = 0.98
+"""At the limit is who uses this part of it."""
+STUCK_SHARE = 0.4
+"""Waiting for memory this part of the time, at the limit, is no progress."""
+CALM_SHARE = 0.05
+STUCK_S = 5.0
+"""For so long before it gets more."""
+CALM_S = 60.0
+"""For so long before some of that is taken back."""
+STEP_PERCENT = 10
+"""So much more than it had or uses, and so much of what the QoS asks for back each time."""
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """One cgroup with a ``memory.high`` of ours. ``raised_bytes``: above what the QoS asks for.
+    ``stall_us`` None: not looked at. ``since``: when it got stuck, or calm (``is_stuck`` tells
+    which); None: neither."""
+
+    at: float
+    stall_us: int | None
+    raised_bytes: int = 0
+    since: float | None = None
+    is_stuck: bool = False
+
+
+class Watch(msgspec.Struct, frozen=True):
+    """``limit_bytes``: the ``memory.high`` to set, UNLIMITED for none. ``news``: a sentence where
+    it has just changed."""
+
+    limit_bytes: int
+    watched: Watched
+    news: str = ""
+
+
+def watch(
+    in_force: InForce,
+    cgroup: str,
+    wanted_bytes: int,
+    now: float,
+    before: Watched | None,
+    page_bytes: int,
+) -> Watch:
+    """``wanted_bytes``: what the QoS asks for; above what is there, nothing is limited."""
+    used = usage_bytes(in_force, cgroup)
+    if before is not None:
+        raised = before.raised_bytes
+    else:
+        raised = _raised_before(in_force, cgroup, wanted_bytes, used or 0, page_bytes)
+    limit = wanted_bytes + raised
+    pinned = used is not None and used >= limit * PINNED_SHARE
+    if not (pinned or raised):
+        return Watch(limit, Watched(now, None))  # as most are, and not worth another file
+    stall = stall_us(in_force, cgroup)
+    if before is None:
+        return Watch(limit, Watched(now, stall, raised))
+    share = stalled_share(before.stall_us, stall, now - before.at)
+    stuck = pinned and share is not None and share >= STUCK_SHARE
+    calm = raised > 0 and share is not None and share < CALM_SHARE
+    same = before.since is not None and before.is_stuck == stuck and (stuck or calm)
+    since = (before.since if same else now) if stuck or calm else None
+    after = Watched(now, stall, raised, since, stuck)
+    lasted_s = now - since if since is not None else 0.0
+    if stuck and lasted_s >= STUCK_S:
+        # What it still uses cannot be taken from it, however far above the limit that is.
+        least = max(limit, (used or 0) // page_bytes * page_bytes)
+        raised = least + _step(least, page_bytes) - wanted_bytes
+        news = (
+            f"it waited for memory {share or 0:.0%} of the time and used all it may without "
+            f"being throttled, {STUCK_S:g} s long"
+        )
+    elif calm and lasted_s >= CALM_S:
+        raised = max(raised - _step(wanted_bytes, page_bytes), 0)
+        news = f"no pressure for {CALM_S:g} s"
+    else:
+        return Watch(limit, after)
+    after = msgspec.structs.replace(after, raised_bytes=raised, since=None)
+    return Watch(wanted_bytes + raised, after, news)
+
+
+def _raised_before(
+    in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int, page_bytes: int
+) -> int:
+    """What an earlier run of the daemon gave it, where it would be stuck again without."""
+    held = in_force.value(cgroup, Resource.MEMORY_HIGH)
+    if used_bytes < wanted_bytes * PINNED_SHARE or not isinstance(held, int):
+        return 0
+    if not in_force.is_ours(cgroup, Resource.MEMORY_HIGH):
+        return 0
+    if held == UNLIMITED:
+        held = used_bytes // page_bytes * page_bytes + _step(used_bytes, page_bytes)
+    return max(held - wanted_bytes, 0)
+
+
+def _step(of_bytes: int, page_bytes: int) -> int:
+    return max(of_bytes * STEP_PERCENT // 100 // page_bytes, 1) * page_bytes
+
+
+def within(limit_bytes: int, ceiling_bytes: int) -> int:
+    """No ``memory.high`` at or above what the cgroup can have anyway."""
+    return UNLIMITED if limit_bytes >= ceiling_bytes > 0 else limit_bytes

@@ -1,0 +1,170 @@
+"""The cgroups that memory QoS is about, with what each of them asks for (spec/qos.md 5.1, 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from koordlet.decision.resource import Resource, Value
+from koordlet.decision.snapshot import Application, Container, InForce, Pod, Resources, Snapshot
+from koordlet.decision.strategy import Level
+from koordlet.protocol.qos import KubeQoS, QoSClass
+from koordlet.protocol.slo import ResourceQOSStrategy
+from koordlet.qos.memory_qos.config import Config, of_application, of_pod
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A pod, one of its containers, or an application, which is both at once.
+
+    ``request_bytes`` None: nobody has told it, and nothing lets it be estimated. ``estimated``: it
+    is at least that much. ``limit_bytes`` 0: no limit.
+    """
+
+    cgroup: str
+    title: str
+    level: Level
+    config: Config
+    request_bytes: int | None
+    limit_bytes: int
+    is_best_effort: bool
+    estimated: bool = False
+
+
+class Request(NamedTuple):
+    """See ``Part``."""
+
+    size_bytes: int | None
+    estimated: bool = False
+
+
+def parts(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Iterator[Part]:
+    """Those with a memory QoS, outer ones first. What is there twice, as an application inside
+    a pod may be, is told by the later, which a person declared."""
+    in_force, node_bytes = snapshot.in_force, snapshot.node.memory_bytes
+    for pod in snapshot.pods:
+        config = of_pod(pod, strategy) if pod.is_active and pod.cgroup else None
+        if config is not None:
+            own = {
+                each.id: _container_request(pod, each, in_force, node_bytes)
+                for each in pod.containers
+                if not each.is_sandbox
+            }
+            yield _pod(pod, config, in_force, own)
+            yield from _containers(pod, config, in_force, own)
+    for application in snapshot.applications:
+        if not (application.present and application.cgroup):
+            continue
+        config = of_application(application, strategy)
+        if config is not None:
+            yield _application(application, config, in_force)
+
+
+Requests = Mapping[str, Request]
+"""Id of a container -> what it asks for; without sandboxes."""
+
+
+def _pod(pod: Pod, config: Config, in_force: InForce, own: Requests) -> Part:
+    batch = pod.raw_qos is QoSClass.BE
+    limit = _limit(pod.resources, None, pod.cgroup, in_force, batch=batch)
+    request = _pod_request(pod, own, batch=batch)
+    if request.size_bytes is None and pod.kube_qos is KubeQoS.GUARANTEED:
+        request = Request(limit or None)
+    return Part(
+        pod.cgroup, pod.title, Level.POD, config, request.size_bytes, limit, pod.is_best_effort,
+        request.estimated,
+    )  # fmt: skip
+
+
+def _pod_request(pod: Pod, own: Requests, *, batch: bool) -> Request:
+    """What is told of the pod, else the sum of what its containers ask for."""
+    known = pod.resources
+    told = known.request_batch_memory_bytes if batch else known.request_memory_bytes
+    if told is not None:
+        return Request(told)
+    sizes = [each.size_bytes for each in own.values()]
+    if None in sizes or not (batch or pod.containers or pod.kube_qos is KubeQoS.BEST_EFFORT):
+        return Request(None)
+    return Request(sum(filter(None, sizes)), any(each.estimated for each in own.values()))
+
+
+def _containers(pod: Pod, config: Config, in_force: InForce, own: Requests) -> Iterator[Part]:
+    batch = pod.raw_qos is QoSClass.BE
+    for container in pod.containers:
+        if container.is_sandbox or not container.cgroup:
+            continue
+        request = own[container.id]
+        limit = _limit(container.resources, container, container.cgroup, in_force, batch=batch)
+        title = f"container {container.name or container.id} of {pod.title}"
+        yield Part(
+            container.cgroup, title, Level.CONTAINER, config, request.size_bytes, limit,
+            pod.is_best_effort, request.estimated,
+        )  # fmt: skip
+
+
+def _application(application: Application, config: Config, in_force: InForce) -> Part:
+    known, cgroup = application.resources, application.cgroup
+    return Part(
+        cgroup,
+        f"application {application.name}",
+        Level.APPLICATION,
+        config,
+        known.request_memory_bytes or 0,
+        _limit(known, None, cgroup, in_force, batch=False),
+        application.is_best_effort,
+    )
+
+
+def _container_request(
+    pod: Pod, container: Container, in_force: InForce, node_bytes: int
+) -> Request:
+    """A runtime is told limits alone: of a Guaranteed pod they are the requests too."""
+    if pod.raw_qos is QoSClass.BE:
+        return Request(container.resources.request_batch_memory_bytes or 0)
+    told = container.resources.request_memory_bytes
+    if told is not None:
+        return Request(told)
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        return Request(0)
+    if pod.kube_qos is KubeQoS.GUARANTEED:
+        limit = _limit(container.resources, container, container.cgroup, in_force, batch=False)
+        return Request(limit or None)
+    score = container.requested.get(Resource.OOM_SCORE_ADJ)
+    if score is None and container.cgroup:
+        score = in_force.original(container.cgroup, Resource.OOM_SCORE_ADJ)
+    found = estimate_bytes(score, node_bytes)
+    return Request(found, estimated=found is not None)
+
+
+def estimate_bytes(score: Value | None, node_bytes: int) -> int | None:
+    """The least that a container of a Burstable pod asks for, by the ``oom_score_adj`` that
+    kubelet gives it: 1000 - 1000 * request / capacity, rounded, within 2..999
+    (``GetContainerOOMScoreAdjust``, kubelet's ``pkg/kubelet/qos/policy.go``).
+
+    Of different scores in one container the lowest counts: a process may raise its own. None for
+    a score that kubelet gives to no container of such a pod, but a critical one's.
+    """
+    scores = [int(each) for each in str(score).split(",") if each.removeprefix("-").isdecimal()]
+    lowest = min(scores, default=0)
+    if not 2 <= lowest <= 999:
+        return None
+    # 999 stands for nothing as well.
+    return 0 if lowest == 999 else (1000 - lowest) * node_bytes // 1000
+
+
+def _limit(
+    known: Resources,
+    container: Container | None,
+    cgroup: str,
+    in_force: InForce,
+    *,
+    batch: bool,
+) -> int:
+    """What is told, else what kubelet asked the runtime for, else what the file holds."""
+    told = known.limit_batch_memory_bytes if batch else known.limit_memory_bytes
+    asked = container.requested.get(Resource.MEMORY_LIMIT) if container is not None else None
+    for value in (told, asked, in_force.value(cgroup, Resource.MEMORY_LIMIT)):
+        if isinstance(value, int) and value:
+            return max(value, 0)
+    return 0

@@ -1,0 +1,162 @@
+"""Memory QoS: floors, throttling, out-of-memory order and reclaim by class (spec/qos.md 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from koordlet.decision.plan import Decision, Plan, Setting
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Application, Capability, Pod, Snapshot, WakeKind
+from koordlet.decision.strategy import Level, Strategy
+from koordlet.decision.why import Input, Why
+from koordlet.protocol.slo import NodeSLOSpec, ResourceQOSStrategy
+from koordlet.qos.memory_qos import high as memory_qos_high
+from koordlet.qos.memory_qos import reclaim as memory_qos_reclaim
+from koordlet.qos.memory_qos.high import Watched
+from koordlet.qos.memory_qos.parts import Part
+from koordlet.qos.memory_qos.reclaim import Candidate, Taken, Tracks
+from koordlet.qos.memory_qos.standing import RECLAIM, Standing, stand
+from koordlet.qos.memory_qos.values import floors
+
+NAME = "memory-qos"
+LOOK_S = 10.0
+"""How often limits in the files, and what others have set there, are looked at without a change
+of pods, applications or the NodeSLO."""
+
+
+class Basis(msgspec.Struct, frozen=True):
+    """What ``standing`` was made of, ``at`` that time."""
+
+    at: float
+    pods: tuple[Pod, ...]
+    applications: tuple[Application, ...]
+    slo: NodeSLOSpec | None
+    capabilities: Mapping[str, Capability]
+    standing: Standing
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """``watched``: cgroups with a ``memory.high`` of ours. ``tracks``: those reclaimed from."""
+
+    basis: Basis | None = None
+    watched: dict[str, Watched] = {}
+    tracks: Tracks = {}
+
+
+def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+    """The complete plan. Pods that nobody has listed yet could have floors in the sums, so until
+    then everything stays as it is."""
+    strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
+    if strategy is None:
+        return _keep(memory, "no-slo", "no NodeSLO has a resourceQOSStrategy")
+    if not snapshot.sources_synced:
+        return _keep(memory, "not-synced", "not all pods are known yet")
+    if not snapshot.node.capabilities:
+        return _keep(memory, "not-probed", "what this kernel can do is not known yet")
+    basis = _basis(snapshot, strategy, memory.basis)
+    standing = basis.standing
+    notes = list(standing.notes)
+    highs: dict[str, Setting] = {}
+    watched: dict[str, Watched] = {}
+    for part, wanted_bytes in standing.throttled:
+        watch = memory_qos_high.watch(
+            snapshot.in_force,
+            part.cgroup,
+            wanted_bytes,
+            snapshot.now,
+            memory.watched.get(part.cgroup),
+            snapshot.node.page_bytes,
+        )
+        watched[part.cgroup] = watch.watched
+        setting = highs[part.cgroup] = _high(snapshot, part, watch)
+        if watch.news:
+            text = f"memory.high is now {setting.value} instead of {wanted_bytes}: {watch.news}"
+            notes.append(Why("memory-qos.high-moved", f"{part.title}: {text}"))
+    if snapshot.wake.kind is WakeKind.TICK:
+        candidates = _candidates(snapshot, standing, highs)
+        taken = memory_qos_reclaim.decide(snapshot, candidates, memory.tracks)
+    else:
+        # What was asked for a moment ago is still on its way: nothing can be told from it yet.
+        taken = Taken((), memory.tracks, ())
+    return Decision(
+        Plan(NAME, (*standing.settings, *highs.values())),
+        Memory(basis, watched, taken.tracks),
+        (*notes, *taken.notes),
+        reclaims=taken.reclaims,
+    )
+
+
+def _basis(snapshot: Snapshot, strategy: ResourceQOSStrategy, before: Basis | None) -> Basis:
+    """The one before while nothing that it was made of is another object."""
+    if (
+        before is not None
+        and before.pods is snapshot.pods
+        and before.applications is snapshot.applications
+        and before.slo is snapshot.slo
+        and before.capabilities is snapshot.node.capabilities
+        and snapshot.now - before.at < LOOK_S
+        and snapshot.wake.kind is not WakeKind.CHANGE
+    ):
+        return before
+    return Basis(
+        snapshot.now,
+        snapshot.pods,
+        snapshot.applications,
+        snapshot.slo,
+        snapshot.node.capabilities,
+        stand(snapshot, strategy),
+    )
+
+
+def _high(snapshot: Snapshot, part: Part, watch: memory_qos_high.Watch) -> Setting:
+    ceiling = part.limit_bytes or snapshot.node.memory_bytes
+    value = memory_qos_high.within(watch.limit_bytes, ceiling)
+    percent, raised = part.config.qos.throttling_percent, watch.watched.raised_bytes
+    text = f"{part.title}: {percent} % of the way from request to limit"
+    if raised:
+        text += f", and {raised} bytes more because it made no progress there"
+    facts = (
+        Input("throttlingPercent", percent, "%"),
+        Input("request", part.request_bytes, "bytes"),
+        Input("limit", ceiling, "bytes"),
+        Input("raised", raised, "bytes"),
+    )
+    why = Why("memory-qos.high", text, facts)
+    return Setting(part.cgroup, Resource.MEMORY_HIGH, value, why)
+
+
+def _candidates(
+    snapshot: Snapshot, standing: Standing, highs: Mapping[str, Setting]
+) -> Iterator[Candidate]:
+    """Who is reclaimed from where the kernel has no watermarks of its own."""
+    node = snapshot.node
+    if node.has(Resource.MEMORY_WMARK_RATIO) or not node.has(RECLAIM):
+        return
+    for part in standing.parts:
+        qos, high = part.config.qos, highs.get(part.cgroup)
+        bounds = (part.limit_bytes, int(high.value) if high is not None else 0)
+        bound = min((each for each in bounds if each > 0), default=0) if qos.wmark_ratio else 0
+        # A container is part of its pod.
+        gives_way = 0 if part.level is Level.CONTAINER else max(qos.wmark_min_adj or 0, 0)
+        if bound or gives_way:
+            yield Candidate(
+                part.cgroup,
+                part.title,
+                bound,
+                max(floors(qos, part.request_bytes or 0)),
+                qos.wmark_ratio or 0,
+                qos.wmark_scale_permill or 0,
+                gives_way,
+            )
+
+
+def _keep(memory: Memory, rule: str, text: str) -> Decision:
+    why = Why(f"memory-qos.{rule}", f"{text}; memory settings stay as they are")
+    return Decision(Plan(NAME, keep_all=True), memory, (why,))
+
+
+STRATEGY = Strategy(
+    name=NAME, decide=decide, initial=Memory(), wakes_on=frozenset({WakeKind.CHANGE})
+)

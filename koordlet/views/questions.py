@@ -1,0 +1,241 @@
+"""What callers look up: explain, hooks, query, events. Every argument comes from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import AsyncIterator, Iterator, Mapping
+from itertools import islice
+
+import msgspec
+
+from koordlet.admin import model as m
+from koordlet.admin.daemon import InvalidError, NotFoundError
+from koordlet.admin.runtime import HooksView
+from koordlet.decision.cgroups import parent
+from koordlet.decision.metrics import CATALOGUE, Aggregate
+from koordlet.decision.names import encodable, meant, shown
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Container, Pod, Snapshot, Wake, WakeKind
+from koordlet.engine.absent import PART
+from koordlet.engine.engine import Engine
+from koordlet.engine.parts import Parts
+from koordlet.engine.record import decision_view, event_view
+from koordlet.hooks import describe, hooks, missed
+from koordlet.hooks.combine import in_guest
+from koordlet.hooks.describe import Action
+from koordlet.protocol.decode import nearest
+from koordlet.state.node_state import LABELS_AWAITED_S
+from koordlet.tsdb.aggregates import summarise, without_gaps
+
+KNOWN_SHOWN = 8
+LONGEST_WINDOW_S = 366 * 86400.0
+SEARCHED = 500
+"""Names that a mistyped one is compared with."""
+RECORDS_AT_ONCE = 200
+"""Some 2 ms; the log may hold fifty thousand, and alarms must not wait for them."""
+
+
+def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
+    """The latest decisions about a pod, application, container or cgroup, of an owner or a rule;
+    ``node``: about everything. Raises NotFoundError, InvalidError."""
+    parts = engine.parts
+    limit = max(1, limit)
+    if not target.strip("/ "):
+        raise InvalidError("say what to explain: a pod, application, cgroup, owner or node")
+    if target == "node":
+        records = parts.decisions.explain(None, limit)
+        return m.ExplainView(
+            target=target,
+            matched="everything on this node",
+            decisions=tuple(map(decision_view, records)),
+        )
+    meanings = _meanings(parts)
+    kind, sought = meanings.get(target, ("", target.strip("/")))
+    found = parts.decisions.explain(encodable(sought), limit)
+    if not found and not kind:  # a name as a shell completes it, and not as koordlet shows it
+        found = parts.decisions.explain(shown(sought), limit)
+    there = _exists(parts, meant(sought)) or _exists(parts, sought)
+    if not found and not kind and not there:
+        owners, known = ", ".join(engine.runs), ", ".join(sorted(meanings)[:KNOWN_SHOWN])
+        raise NotFoundError(
+            f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
+            f"decision; owners: {owners or 'none'}; known: {known or 'no pods and applications'}"
+        )
+    matched = f"{kind} in cgroup {sought}" if kind else sought
+    if why := parts.problems.get(f"{PART}{target}", ""):
+        matched += f"; {why}"
+    return m.ExplainView(
+        target=target,
+        matched=matched,
+        decisions=tuple(map(decision_view, found)),
+    )
+
+
+def hooks_view(engine: Engine, target: str) -> HooksView:
+    """All hooks, and what those that are enabled would do to a pod (uid or namespace/name) or an
+    application. Raises NotFoundError."""
+    rows = describe.table(hooks(), engine.node(), engine.hooks)
+    if not target:
+        return HooksView(hooks=rows)
+    parts = engine.parts
+    pods = {pod.uid: pod for pod in parts.state.pods()}
+    named = {f"{pod.namespace}/{pod.name}": pod for pod in pods.values() if pod.name}
+    applications = {application.name for application in parts.state.applications()}
+    pod = pods.get(target) or named.get(target)
+    if pod is not None:
+        wanted, matched = describe.of_pod(pod.uid), f"{pod.qos} pod in cgroup {shown(pod.cgroup)}"
+        matched = "; ".join(filter(None, (matched, in_guest(pod), _labels_awaited(pod))))
+    elif target in applications:
+        wanted, matched = describe.of_application(target), "application"
+    else:
+        known = ", ".join(sorted({*(named or pods), *applications})[:KNOWN_SHOWN])
+        raise NotFoundError(
+            f"{target!r} is no pod (uid or namespace/name) and no application; known: "
+            f"{known or 'none'}"
+        )
+    snapshot = engine.snapshot(Wake(WakeKind.TICK))
+    containers = {each.cgroup: each for each in (pod.containers if pod is not None else ())}
+    return HooksView(
+        target=target,
+        matched=matched,
+        hooks=rows,
+        actions=tuple(
+            _beside(engine, action, containers, snapshot)
+            for action in describe.actions(engine.hooks, snapshot, wanted)
+        ),
+        faults=pod.faults if pod is not None else (),
+    )
+
+
+def _beside(
+    engine: Engine, action: Action, containers: Mapping[str, Container], snapshot: Snapshot
+) -> Action:
+    """With what the cgroup or the container has now."""
+    if action.kind == "setting":
+        value = snapshot.in_force.value(action.cgroup, Resource(action.name))
+        return msgspec.structs.replace(action, has=str(value) if value is not None else None)
+    container = containers.get(action.cgroup)
+    given = engine.missed.given(container) if container is not None else None
+    if container is None or given is None or action.kind not in ("env", "device", "mount"):
+        return action
+    return msgspec.structs.replace(
+        action,
+        has=missed.has(action.kind, action.name, given),
+        missed=engine.missed.missed(container, action.kind, action.name),
+    )
+
+
+def _labels_awaited(pod: Pod) -> str:
+    if not pod.awaits_labels:
+        return ""
+    return f"its labels are not known yet: nothing is set for it for up to {LABELS_AWAITED_S:g} s"
+
+
+def cgroup_of(parts: Parts, name: str) -> str:
+    """The cgroup of a pod or application, or the one with this path; what a path begins with may
+    be the mount point. Raises NotFoundError for one that is not there, InvalidError for the
+    root."""
+    known = _meanings(parts)
+    if name in known:
+        return known[name][1]
+    path = name
+    for root in sorted(parts.cgroups.layout.roots, key=len, reverse=True):
+        if path == root or path.startswith(f"{root}/"):
+            path = path[len(root) :]
+            break
+    path = path.strip("/")
+    if not path:
+        raise InvalidError(f"{name!r} is the root cgroup, that is everything: name nothing for it")
+    if _exists(parts, path):
+        return path
+    likely = nearest(path, _paths(parts, path))
+    meant = f'; did you mean "{likely}"?' if likely else ""
+    raise NotFoundError(f"{name!r} is no cgroup, pod or application{meant}")
+
+
+def _paths(parts: Parts, path: str) -> Iterator[str]:
+    """What somebody may have meant by a path: names, and the cgroups beside it."""
+    for name, (_, cgroup) in islice(_meanings(parts).items(), SEARCHED):
+        yield from (name, cgroup)
+    above = parent(path)
+    with contextlib.suppress(OSError, ValueError):
+        yield from islice(parts.knobs.children(above), SEARCHED)
+
+
+def _meanings(parts: Parts) -> dict[str, tuple[str, str]]:
+    """Name -> what it is and its cgroup. An application wins over a pod of the same name."""
+    found: dict[str, tuple[str, str]] = {}
+    for pod in parts.state.pods():
+        cgroup = shown(pod.cgroup)
+        found[pod.uid] = ("pod", cgroup)
+        if pod.name:
+            found[f"{pod.namespace}/{pod.name}"] = ("pod", cgroup)
+        for container in pod.containers:
+            inside = shown(container.cgroup)
+            found[container.id] = ("container", inside)
+            found[container.id.rpartition("://")[2]] = ("container", inside)
+    return found | {a.name: ("application", shown(a.cgroup)) for a in parts.state.applications()}
+
+
+def _exists(parts: Parts, cgroup: str) -> bool:
+    try:
+        return parts.cgroups.exists(cgroup)
+    except (OSError, ValueError):
+        return False
+
+
+def query(
+    parts: Parts, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+) -> m.QueryView:
+    """One number per series. Raises InvalidError."""
+    metric = CATALOGUE.get(kind)
+    if metric is None:
+        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(CATALOGUE))}")
+    unknown = sorted(set(match) - set(metric.labels))
+    if unknown:
+        raise InvalidError(
+            f"{kind} has no label {unknown[0]!r}; it has: {', '.join(metric.labels) or 'none'}"
+        )
+    try:
+        how = Aggregate(aggregate)
+    except ValueError:
+        raise InvalidError(
+            f"no aggregate {aggregate!r}; there are: {', '.join(Aggregate)}"
+        ) from None
+    if not 0 < window_s <= LONGEST_WINDOW_S:
+        raise InvalidError(
+            f"the window must be longer than 0 s and at most {LONGEST_WINDOW_S:g} s, "
+            f"not {window_s:g} s"
+        )
+    now_ms = math.ceil(parts.host.time() * 1000)
+    found = parts.store.history(kind, match, now_ms - int(window_s * 1000), now_ms)
+    series = []
+    for labels, points in sorted(found.items()):
+        times, values = without_gaps(points.times, points.values)
+        value = summarise(values, how)
+        if value is not None and times:
+            age_s = max(0.0, (now_ms - times[-1]) / 1000)
+            series.append(
+                m.SeriesView(labels=dict(labels), value=value, age_s=age_s, count=len(values))
+            )
+    return m.QueryView(
+        kind=kind, unit=metric.unit, aggregate=how, window_s=window_s, series=tuple(series)
+    )
+
+
+async def events(parts: Parts, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
+    """The events of this run since a unix time. Before the oldest of them the decision log tells,
+    also of earlier runs; such events have the sequence number 0. With ``since`` 0 the log is left
+    alone."""
+    if since > 0:
+        until = parts.events.oldest
+        for number, record in enumerate(parts.decisions.read(newest_first=False, since=since)):
+            if until is not None and record.time >= until:
+                break
+            yield event_view(record)
+            if number % RECORDS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+    async for event in parts.events.stream(since=since, follow=follow):
+        yield event

@@ -1,0 +1,202 @@
+"""In which state each strategy is, and since when: `koordlet strategies`, and a metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from koordlet.admin.daemon import NotFoundError
+from koordlet.admin.strategies import (
+    Lack,
+    LastDecision,
+    StrategiesView,
+    StrategyArgument,
+    StrategyRow,
+    StrategyState,
+)
+from koordlet.config.origins import structure
+from koordlet.config.show import Shown, meaning, show
+from koordlet.config.strategies import HooksTable, StrategiesTable
+from koordlet.decision.snapshot import Capability
+from koordlet.engine.record import decided
+from koordlet.engine.runs import Runs
+from koordlet.engine.traffic import PART as TRAFFIC
+from koordlet.views.strategy_table import (
+    HOOKS,
+    NAMES,
+    NEEDS,
+    TABLE,
+    About,
+    matches,
+    switched_off,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from koordlet.config.load import Loaded
+    from koordlet.engine.engine import Engine
+
+_ABOUT = {
+    field.encode_name: meaning(field.type)
+    for table in (StrategiesTable, HooksTable)
+    for field in structure(table).fields
+}
+_EXPLAINED = 20
+"""So many records are looked through for the last decision of an earlier run."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``since``: unix seconds, None until a tick has seen it."""
+
+    state: StrategyState
+    why: str
+    remedy: str = ""
+    since: float | None = None
+
+
+class Standings:
+    """``follow`` is called at each tick."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Standing] = {}
+        self._shown: tuple[Loaded, Mapping[str, Shown], Mapping[str, tuple[str, str]]] | None = None
+
+    def follow(self, engine: Engine, time: float) -> None:
+        for about in TABLE:
+            now = self._standing(engine, about)
+            before = self._found.get(about.name)
+            same = before is not None and before.state is now.state
+            since = before.since if before is not None and same else time
+            self._found[about.name] = Standing(now.state, now.why, now.remedy, since)
+
+    def states(self) -> Mapping[str, StrategyState]:
+        return {name: each.state for name, each in self._found.items()}
+
+    def view(self, engine: Engine, name: str) -> StrategiesView:
+        """All, or one at length. Raises NotFoundError."""
+        asked = [about for about in TABLE if name in ("", about.name)]
+        if not asked:
+            raise NotFoundError(f"{name!r} is no strategy; there are: {', '.join(NAMES)}")
+        owned = [each.owner for each in engine.parts.actuator.owned()]
+        return StrategiesView(
+            strategies=tuple(
+                self._row(engine, about, owned.count(about.name), at_length=bool(name))
+                for about in asked
+            )
+        )
+
+    def _row(self, engine: Engine, about: About, changed: int, *, at_length: bool) -> StrategyRow:
+        name = about.name
+        runs = engine.runs.get(name) or Runs(name, "hook" if name in HOOKS else "strategy")
+        found = self._standing(engine, about)
+        before = self._found.get(name)
+        shown, _ = self._config(engine.loaded)
+        return StrategyRow(
+            name=name,
+            kind=runs.kind,
+            about=_ABOUT[name],
+            state=found.state,
+            why=found.why,
+            remedy=found.remedy,
+            since=before.since if before is not None and before.state is found.state else None,
+            settings=_settings(engine, name),
+            changed=changed,
+            runs=runs.count,
+            failures=runs.failures,
+            last_run=runs.last_run,
+            last_decision=_last(engine, name, at_length=at_length),
+            lacks=tuple(_lacks(engine, about)),
+            arguments=tuple(
+                StrategyArgument(
+                    key=each.key, value=each.value, origin=each.origin, meaning=each.meaning
+                )
+                for each in shown.values()
+                if at_length and matches(about, each.key)
+            ),
+            notes=tuple(sorted(text for _, text in runs.noted)) if at_length else (),
+        )
+
+    def _standing(self, engine: Engine, about: About) -> Standing:
+        """The first that is true."""
+        name, runs, parts = about.name, engine.runs.get(about.name), engine.parts
+        shown, off = self._config(engine.loaded)
+        if runs is None:
+            key = f"{table_of(name)}.enable"
+            return Standing(
+                StrategyState.OFF, f"{key} is false ({shown[key].origin})", f"set {key} = true"
+            )
+        if runs.error:
+            why = f"{runs.error}; what it had set stays as it is"
+            remedy = "this is a defect of koordlet; its log says where"
+            return Standing(StrategyState.FAILED, why, remedy)
+        if name == TRAFFIC and TRAFFIC in parts.problems:
+            remedy = "`koordlet doctor` says what the kernel lacks"
+            return Standing(StrategyState.FAILED, parts.problems[TRAFFIC], remedy)
+        wants = _settings(engine, name) or name in engine.evictions.owners()
+        off_why, off_remedy = off[name]
+        missing = [each for need in NEEDS.get(name, ()) if (each := _capability(engine, need))]
+        if missing and not any(each.supported for each in missing) and (wants or not off_why):
+            why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
+            remedy = "; ".join(dict.fromkeys(each.remedy for each in missing if each.remedy))
+            return Standing(StrategyState.UNSUPPORTED, why, remedy or "another kernel")
+        pause = engine.pausing.whole(name)
+        if pause is not None and (wants or not off_why):
+            why = f"{pause.text}; it would: {runs.result}" if runs.result else pause.text
+            return Standing(StrategyState.PAUSED, why, f"`{pause.scope.resume}`")
+        if wants:
+            if parts.observing:
+                remedy = 'set daemon.mode = "enforce"'
+                return Standing(StrategyState.OBSERVING, runs.result, remedy)
+            return Standing(StrategyState.ACTIVE, runs.result)
+        if off_why:
+            return Standing(StrategyState.OFF, off_why, off_remedy)
+        if name == TRAFFIC and parts.traffic.undivided:
+            return Standing(StrategyState.IDLE, parts.traffic.undivided)
+        if runs.last_run is None:
+            return Standing(StrategyState.WAITING, "the kernel's features are still being probed")
+        if runs.waits:
+            return Standing(StrategyState.WAITING, runs.result)
+        return Standing(StrategyState.IDLE, runs.result)
+
+    def _config(self, loaded: Loaded) -> tuple[Mapping[str, Shown], Mapping[str, tuple[str, str]]]:
+        """(what is in force by key, name -> why the NodeSLO does not ask for it)."""
+        if self._shown is None or self._shown[0] is not loaded:
+            shown = {each.key: each for each in show(loaded)}
+            values = {key: each.value for key, each in shown.items()}
+            off = {each.name: switched_off(each, values, loaded.origins) for each in TABLE}
+            self._shown = loaded, shown, off
+        return self._shown[1], self._shown[2]
+
+
+def _settings(engine: Engine, name: str) -> int:
+    """What it wants in force: of cgroups, of devices and groups, and classes of traffic."""
+    wanted = engine.pausing.wanted(name)
+    traffic = engine.parts.traffic
+    plan = traffic.plan if name == TRAFFIC and not traffic.undivided else None
+    return wanted + (len(plan.classes) if plan is not None else 0)
+
+
+def _capability(engine: Engine, feature: str) -> Capability | None:
+    """None: not tried yet."""
+    of_traffic = (each for each in engine.parts.traffic.capabilities if each.feature == feature)
+    return engine.parts.capabilities.get(feature) or next(of_traffic, None)
+
+
+def _lacks(engine: Engine, about: About) -> list[Lack]:
+    found = [_capability(engine, each) for each in (*NEEDS.get(about.name, ()), *about.uses)]
+    return [
+        Lack(feature=each.feature, why=each.why, cost=each.cost, remedy=each.remedy)
+        for each in found
+        if each is not None and not each.supported
+    ]
+
+
+def _last(engine: Engine, name: str, *, at_length: bool) -> LastDecision | None:
+    """Of this run; where one strategy is asked for also of earlier ones."""
+    found = engine.parts.events.last_decision(name)
+    if found is None and at_length:
+        records = engine.parts.decisions.explain(name, _EXPLAINED)
+        found = next((decided(each) for each in records if each.owner == name), None)
+    return found

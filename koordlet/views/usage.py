@@ -1,0 +1,218 @@
+"""Who uses what now: one reading of the store for `status`, `pods`, `top` and the metrics page."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from koordlet.admin import model as m
+from koordlet.collectors.throttled import ThrottledCollector
+from koordlet.decision import metrics as k
+from koordlet.decision.metrics import Aggregate, Metric
+from koordlet.decision.names import shown
+from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.decision.snapshot import Application, Pod
+from koordlet.engine.engine import Engine
+from koordlet.kernel.proc.files import self_usage
+from koordlet.protocol.qos import QoSClass
+from koordlet.state.snapshot import KernelView
+
+RECENT_DECISIONS = 8
+_SLOW_S = 25.0
+"""Pressure is collected every 10 s by default; two missed rounds still show the last one."""
+_PSI_FIELDS = {
+    ("cpu", "some"): "cpu_some",
+    ("cpu", "full"): "cpu_full",
+    ("mem", "some"): "memory_some",
+    ("mem", "full"): "memory_full",
+    ("io", "some"): "io_some",
+    ("io", "full"): "io_full",
+}
+
+
+class _Throttled(TypedDict):
+    throttled_ratio: float | None
+    throttled_why: str
+
+
+class Usage:
+    """As of its making; ask it at once and throw it away."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._parts = engine.parts
+        self._now_ms = int(engine.parts.host.time() * 1000)
+        tick_s = engine.loaded.config.daemon.tick_seconds
+        self._fresh_ms = int(3 * max(1.0, tick_s) * 1000)
+        self._answers: dict[str, dict[tuple[str, ...], float]] = {}
+
+    def own(self) -> m.OwnUsageView:
+        daemon = self._engine.loaded.config.daemon
+        try:
+            rss = self_usage(self._parts.host, self._engine.loaded.config.paths.proc_root)
+            memory, files = rss.rss_bytes, rss.open_files
+        except (OSError, ValueError):
+            memory, files = 0, 0
+        return m.OwnUsageView(
+            cpu_cores=self.latest(k.KOORDLET_CPU_USAGE, slow=True).get((), 0.0),
+            rss_bytes=memory,
+            open_files=files,
+            cpu_budget_cores=daemon.cpu_budget_percent / 100 or None,
+            memory_budget_bytes=daemon.memory_budget_bytes or None,
+        )
+
+    def pods(self) -> tuple[m.PodView, ...]:
+        state = self._parts.state
+        return (
+            *(self._application(a) for a in state.applications()),
+            *(self._pod(pod) for pod in state.pods()),
+        )
+
+    def top(self) -> m.TopView:
+        parts, node = self._parts, self._engine.node()
+        used = self.latest(k.NODE_CPU_USAGE).get(())
+        memory = self.latest(k.NODE_MEMORY_USAGE).get(())
+        ls, be = self.classes()
+        return m.TopView(
+            time=self._now_ms / 1000,
+            node=node.name,
+            cpu_capacity_cores=node.capacity_milli / 1000,
+            memory_capacity_bytes=node.memory_bytes,
+            cpu_used_cores=used,
+            cpu_ls_cores=ls,
+            cpu_be_cores=be,
+            cpu_system_cores=self.latest(k.SYS_CPU_USAGE).get(()),
+            be_limit_cores=self._be_limit_cores(),
+            memory_used_bytes=int(memory) if memory is not None else None,
+            pressure=_pressure(self.latest(k.NODE_PSI, slow=True), ()),
+            pods=self.pods(),
+            decisions=parts.events.recent_decisions(RECENT_DECISIONS),
+        )
+
+    def classes(self) -> tuple[float | None, float | None]:
+        """CPU of what is not best-effort, and of what is; None before the first samples."""
+        state = self._parts.state
+        ls = be = 0.0
+        known = False
+        for pod in state.pods():
+            cores = self.latest(k.POD_CPU_USAGE).get((pod.uid,))
+            if cores is not None:
+                known = True
+                ls, be = (ls, be + cores) if pod.is_best_effort else (ls + cores, be)
+        for application in state.applications():
+            cores = self.latest(k.HOST_APPLICATION_CPU_USAGE).get((application.name,))
+            if cores is not None:
+                known = True
+                is_be = application.qos is QoSClass.BE
+                ls, be = (ls, be + cores) if is_be else (ls + cores, be)
+        return (ls, be) if known else (None, None)
+
+    def _pod(self, pod: Pod) -> m.PodView:
+        return m.PodView(
+            kind=m.PodKind.POD,
+            uid=pod.uid,
+            name=pod.name,
+            namespace=pod.namespace,
+            qos=pod.qos,
+            kube_qos=pod.kube_qos,
+            cgroup=shown(pod.cgroup),
+            priority=pod.priority,
+            cpu_cores=self.latest(k.POD_CPU_USAGE).get((pod.uid,)),
+            memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
+            **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
+            pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
+            containers=tuple(
+                m.ContainerView(
+                    id=container.id,
+                    name=container.name,
+                    cgroup=shown(container.cgroup),
+                    cpu_cores=self.latest(k.CONTAINER_CPU_USAGE).get((container.id,)),
+                    memory_bytes=_whole(self.latest(k.CONTAINER_MEMORY_USAGE).get((container.id,))),
+                    **self._throttled(k.CONTAINER_CPU_THROTTLED, container.id),
+                )
+                for container in pod.containers
+            ),
+            origins=pod.origins,
+            faults=pod.faults,
+        )
+
+    def _application(self, application: Application) -> m.PodView:
+        name = (application.name,)
+        return m.PodView(
+            kind=m.PodKind.APPLICATION,
+            uid="",
+            name=application.name,
+            namespace="",
+            qos=application.qos or "",
+            kube_qos="",
+            cgroup=shown(application.cgroup),
+            present=application.present,
+            priority=application.priority,
+            cpu_cores=self.latest(k.HOST_APPLICATION_CPU_USAGE).get(name),
+            memory_bytes=_whole(self.latest(k.HOST_APPLICATION_MEMORY_USAGE).get(name)),
+            **self._throttled(
+                k.HOST_APPLICATION_CPU_THROTTLED, application.name, present=application.present
+            ),
+            pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
+            origins={"name": application.origin},
+        )
+
+    def _throttled(self, metric: Metric, label: str, *, present: bool = True) -> _Throttled:
+        """The share of its periods, or why it is not known."""
+        ratio = self.latest(metric).get((label,))
+        why = self._why_none(metric, label) if ratio is None and present else ""
+        return {"throttled_ratio": ratio, "throttled_why": why}
+
+    def _why_none(self, metric: Metric, label: str) -> str:
+        for collector in self._parts.runner.collectors:
+            if isinstance(collector, ThrottledCollector):
+                return collector.why_none(metric, label)
+        return "not measured: collectors.throttled is off"
+
+    def _be_limit_cores(self) -> float | None:
+        """What the kernel grants best-effort now: the quotas of its roots, else its CPUs."""
+        node = self._engine.node()
+        view = KernelView(self._parts.knobs)
+        roots = [node.besteffort] if node.besteffort else []
+        roots += [
+            a.cgroup for a in self._parts.state.applications() if a.present and a.qos is QoSClass.BE
+        ]
+        quotas = []
+        for cgroup in roots:
+            quota = view.value(cgroup, Resource.CPU_QUOTA_US)
+            period = view.value(cgroup, Resource.CPU_PERIOD_US)
+            if isinstance(quota, int) and isinstance(period, int) and quota != UNLIMITED and period:
+                quotas.append(quota / period)
+        if quotas:
+            return sum(quotas)
+        limit = self.latest(k.NODE_BE).get(("cpu", "real-limit"))
+        return limit / 1000 if limit is not None else None
+
+    def latest(self, metric: Metric, *, slow: bool = False) -> dict[tuple[str, ...], float]:
+        """Label values -> newest sample, of every series of `metric` that has a fresh one."""
+        if metric.kind in self._answers:
+            return self._answers[metric.kind]
+        store = self._parts.store
+        since = self._now_ms - (int(_SLOW_S * 1000) if slow else self._fresh_ms)
+        ids = store.select(metric.kind, {})
+        values = store.aggregate_each(ids, since, self._now_ms, Aggregate.LAST)
+        found = self._answers[metric.kind] = {}
+        for series, value in zip(ids, values, strict=True):
+            if value is not None:
+                labels = dict(store.describe(series)[1])
+                found[tuple(labels[name] for name in metric.labels)] = value
+        return found
+
+
+def _whole(value: float | None) -> int | None:
+    return int(value) if value is not None else None
+
+
+def _pressure(
+    found: dict[tuple[str, ...], float], subject: tuple[str, ...]
+) -> m.PressureView | None:
+    fields = {
+        field: found[key]
+        for (resource, degree), field in _PSI_FIELDS.items()
+        if (key := (*subject, resource, "10", degree)) in found
+    }
+    return m.PressureView(**fields) if fields else None

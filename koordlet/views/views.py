@@ -1,0 +1,341 @@
+"""The daemon as the local API shows it. Reads only; what it cannot know is None."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from koordlet import __version__
+from koordlet.actuator.journal.journal import Journal
+from koordlet.actuator.restore import damage_of
+from koordlet.admin import checks
+from koordlet.admin import model as m
+from koordlet.admin.missed import missed_checks
+from koordlet.admin.runtime import HooksView, NriView
+from koordlet.admin.strategies import StrategiesView
+from koordlet.admin.undo import PausedView, RestoreView, ResumedView
+from koordlet.admin.verdict import verdict
+from koordlet.config.errors import ConfigErrors
+from koordlet.config.load import Loaded
+from koordlet.config.show import Changes, show
+from koordlet.decision.names import shown
+from koordlet.decision.snapshot import Fault
+from koordlet.engine import absent
+from koordlet.engine.engine import Engine
+from koordlet.engine.missed import missed_views
+from koordlet.engine.parts import (
+    decisions_path,
+    journal_path,
+    node_name,
+    tsdb_path,
+)
+from koordlet.engine.record import text_of
+from koordlet.hooks import hooks
+from koordlet.nri.status import Status
+from koordlet.qos import STRATEGIES
+from koordlet.state.cri import CriSource
+from koordlet.views import undo
+from koordlet.views.armed import arms
+from koordlet.views.nri_view import nri_view
+from koordlet.views.questions import events, explain, hooks_view, query
+from koordlet.views.standings import Standings
+from koordlet.views.usage import Usage
+
+VERDICT_S = 10.0
+"""The status line of systemd is at most this old where nothing else tells of a change."""
+VERDICT_LENGTH = 300
+"""Characters of it that systemd is told."""
+
+
+class Views:
+    """``reload`` reads the configuration again; its outcome is in ``config_state`` afterwards.
+
+    ``nri_status``: of the NRI plugin, where it is switched on."""
+
+    def __init__(self, engine: Engine, reload: Callable[[], None]) -> None:
+        self._engine = engine
+        self._reload = reload
+        self._started = engine.parts.host.time()
+        self._started_s = engine.parts.host.monotonic()
+        self._endpoints: dict[str, m.EndpointView] = {}
+        self._reload_view = m.ReloadView(ok=True)
+        self._about: tuple[object, ...] = ()
+        self._judged_s = -math.inf
+        self._verdict = ""
+        self.refused_connections: Counter[str] = Counter()
+        self.nri_status: Status | None = None
+        self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
+        self.standings = Standings()
+        engine.after_turn.append(lambda time: self.standings.follow(engine, time))
+
+    # What the daemon tells
+
+    def listening(
+        self, name: str, address: str, error: str = "", refused: Counter[str] | None = None
+    ) -> None:
+        self._endpoints[name] = m.EndpointView(
+            name=name, address=address, listening=not error, error=error
+        )
+        if refused is not None:
+            self.refused_connections = refused
+
+    def keep_out(self, errors: ConfigErrors) -> None:
+        text = "; ".join(str(error) for error in errors.errors)
+        self.config_state = m.ConfigState(
+            file=self.config_state.file,
+            in_force_since=self.config_state.in_force_since,
+            error=text,
+        )
+        self._reload_view = m.ReloadView(
+            ok=False,
+            errors=tuple(
+                Fault(f"{e.file}:{e.line}" if e.line else e.file, e.path, e.message)
+                for e in errors.errors
+            ),
+        )
+
+    def took(self, loaded: Loaded, found: Changes) -> None:
+        now = self._engine.parts.host.time()
+        since = now if found.changed else self.config_state.in_force_since
+        self.config_state = m.ConfigState(file=loaded.file, in_force_since=since)
+        self._reload_view = m.ReloadView(
+            ok=True, changed=found.changed, needs_restart=found.needs_restart
+        )
+
+    def not_ready(self) -> tuple[str, ...]:
+        engine = self._engine
+        reasons = []
+        if engine.last_tick is None:
+            reasons.append("no tick has ended yet")
+        if not engine.probed:
+            reasons.append("the kernel's features are still being probed")
+        reasons += [
+            f"source {source.name} has not listed yet"
+            for source in engine.parts.sources
+            if not source.synced
+        ]
+        return tuple(reasons)
+
+    def summary(self) -> str:
+        """One line, for `systemctl status`. The verdict takes some milliseconds, so it is made anew
+        when something that counts has changed, and each ``VERDICT_S``."""
+        engine, parts = self._engine, self._engine.parts
+        now, applications = parts.host.monotonic(), parts.state.applications()
+        about = (
+            engine.pausing.pauses.current,
+            tuple(parts.problems.items()),
+            self.config_state,
+            engine.observing,
+            engine.probed,
+            engine.last_tick is None,
+        )
+        if about != self._about or now - self._judged_s >= VERDICT_S:
+            self._about, self._judged_s = about, now
+            self._verdict = self.status().verdict.line[:VERDICT_LENGTH]
+        pods, present = len(parts.state.pods()), sum(each.present for each in applications)
+        return f"{self._verdict}; {pods} pods and {present} applications"
+
+    # What callers ask (admin.daemon.Daemon)
+
+    def status(self) -> m.StatusView:
+        engine, parts, config = self._engine, self._engine.parts, self._engine.loaded.config
+        now = parts.host.time()
+        store = parts.store.status()
+        usage = Usage(engine)
+        healthy, why = self._journal_health()
+        found = m.StatusView(
+            version=__version__,
+            pid=os.getpid(),
+            node=node_name(config),
+            started=self._started,
+            uptime_s=parts.host.monotonic() - self._started_s,
+            mode=m.Mode.OBSERVE if engine.observing else m.Mode.ENFORCE,
+            ready=not self.not_ready(),
+            not_ready=self.not_ready(),
+            config=self.config_state,
+            cgroup_layout=parts.cgroups.layout.kind,
+            own=usage.own(),
+            tsdb=m.TsdbView(
+                series=store.series,
+                memory_bytes=store.bytes_in_memory,
+                disk_bytes=store.bytes_on_disk,
+                segments=store.segments,
+                damaged_segments=store.damage_count,
+                directory=tsdb_path(config),
+                error=store.why,
+            ),
+            decision_log=m.DecisionLogView(
+                path=decisions_path(config),
+                records=parts.decisions.records,
+                disk_bytes=parts.decisions.disk_bytes,
+                dropped=parts.decisions.dropped,
+                error=parts.decisions.error,
+            ),
+            journal=m.JournalView(
+                path=journal_path(config),
+                entries=len(parts.journal.entries),
+                healthy=healthy,
+                why=why,
+                damage=damage_of(parts.journal),
+            ),
+            nri=self.nri(),
+            endpoints=tuple(self._endpoints.values()),
+            capabilities=(*parts.capabilities.values(), *parts.traffic.capabilities),
+            sources=tuple(
+                m.SourceView(
+                    name=source.name,
+                    synced=source.synced,
+                    pods=len(source.pods()),
+                    applications=len(source.applications()),
+                    error=source.error if isinstance(source, CriSource) else "",
+                )
+                for source in parts.sources
+            ),
+            collectors=tuple(self._collectors()),
+            strategies=tuple(self._strategies()),
+            alarms=tuple(self._alarms()),
+            conflicts=tuple(
+                m.ConflictView(
+                    cgroup=shown(c.cgroup),
+                    resource=c.resource,
+                    path=shown(c.path),
+                    expected=text_of(c.expected),
+                    found=text_of(c.found),
+                    count=c.changes,
+                    backing_off_until=now + max(0.0, c.next_try - parts.host.monotonic()),
+                )
+                for c in parts.actuator.conflicts()
+            ),
+            refused_inputs=tuple(
+                m.RefusedInputView(subject=f.subject, path=f.path, message=f.message)
+                for f in engine.faults()
+            ),
+            problems=tuple(_problem(*each) for each in sorted(parts.problems.items())),
+            pauses=undo.views(engine.pausing.pauses),
+            armed=arms(engine.loaded),
+        )
+        return msgspec.structs.replace(found, verdict=verdict(found))
+
+    def pods(self) -> tuple[m.PodView, ...]:
+        return Usage(self._engine).pods()
+
+    def top(self) -> m.TopView:
+        return Usage(self._engine).top()
+
+    def explain(self, target: str, limit: int) -> m.ExplainView:
+        return explain(self._engine, target, limit)
+
+    def events(self, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
+        return events(self._engine.parts, since=since, follow=follow)
+
+    def query(
+        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+    ) -> m.QueryView:
+        return query(self._engine.parts, kind, match, window_s, aggregate)
+
+    def doctor(self) -> m.DoctorView:
+        parts, paths = self._engine.parts, self._engine.loaded.config.paths
+        managers = checks.other_managers(parts.host, paths.proc_root)
+        missed = missed_checks(missed_views(self._engine.missed))
+        return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *managers))
+
+    def hooks(self, target: str) -> HooksView:
+        return hooks_view(self._engine, target)
+
+    def strategies(self, name: str) -> StrategiesView:
+        return self.standings.view(self._engine, name)
+
+    def nri(self) -> NriView:
+        if self.nri_status is None:
+            return NriView(enabled=False, socket=self._engine.loaded.config.nri.socket)
+        parts = self._engine.parts
+        has_tree = parts.kubepods is not None and parts.kubepods.tree() is not None
+        return nri_view(self.nri_status, parts.host.time(), awaited=has_tree)
+
+    def restore(self, *, dry_run: bool, force: bool = False, by: str = "somebody") -> RestoreView:
+        return undo.restore(self._engine, dry_run=dry_run, force=force, by=by)
+
+    def pause(
+        self,
+        owners: Sequence[str],
+        cgroups: Sequence[str],
+        *,
+        for_s: float | None,
+        reason: str,
+        by: str,
+    ) -> PausedView:
+        return undo.pause(self._engine, owners, cgroups, for_s=for_s, reason=reason, by=by)
+
+    def resume(self, owners: Sequence[str], cgroups: Sequence[str], *, by: str) -> ResumedView:
+        return undo.resume(self._engine, owners, cgroups, by=by)
+
+    def config(self) -> m.ConfigView:
+        loaded = self._engine.loaded
+        return m.ConfigView(
+            file=loaded.file,
+            values=tuple(
+                m.ConfigValueView(key=s.key, value=s.value, origin=s.origin) for s in show(loaded)
+            ),
+        )
+
+    def reload(self) -> m.ReloadView:
+        self._reload()
+        return self._reload_view
+
+    # Pieces
+
+    def _journal_health(self) -> tuple[bool, str]:
+        journal = self._engine.parts.journal
+        if isinstance(journal, Journal):
+            return not journal.problem, journal.problem
+        return True, "observe mode: the journal is only looked at"
+
+    def _strategies(self) -> Iterator[m.StrategyView]:
+        every = dict.fromkeys(STRATEGIES, "strategy") | {h.name: "hook" for h in hooks()}
+        for name, kind in every.items():
+            runs = self._engine.runs.get(name)
+            yield m.StrategyView(
+                name=name,
+                kind=kind,
+                enabled=runs is not None,
+                last_run=runs.last_run if runs is not None else None,
+                result=runs.result if runs is not None else "",
+            )
+
+    def _collectors(self) -> Iterator[m.CollectorView]:
+        runner = self._engine.parts.runner
+        for collector, health in zip(runner.collectors, runner.health(), strict=True):
+            error = health.error
+            if not error and health.skipped:
+                error = f"{health.skipped} files left out, such as {health.skipped_example}"
+            yield m.CollectorView(
+                name=health.name,
+                interval_s=collector.interval_s,
+                success=health.success,
+                last_duration_s=health.duration_s,
+                staleness_s=health.staleness_s if health.staleness_s != math.inf else None,
+                samples=health.samples,
+                shed=health.shed,
+                error=error,
+            )
+
+    def _alarms(self) -> Iterator[m.AlarmView]:
+        for armed in self._engine.parts.alarms.describe():
+            heard = self._engine.alarms_heard.get((armed.kind, armed.source))
+            yield m.AlarmView(
+                name=f"{armed.kind} {shown(armed.source)}",
+                mechanism=armed.mechanism,
+                why=armed.reason,
+                count=heard.count if heard is not None else 0,
+                last_time=heard.last_time if heard is not None else None,
+            )
+
+
+def _problem(part: str, why: str) -> m.ProblemView:
+    if part.startswith(absent.PART):
+        return m.ProblemView(part=part, why=why, cost=absent.COST, remedy=absent.REMEDY)
+    return m.ProblemView(part=part, why=why)

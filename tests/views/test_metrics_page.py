@@ -1,0 +1,164 @@
+"""The whole metrics page of a fixed scene, as a golden file and for the client library's parser."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from koordlet.report import metrics as table
+from koordlet.report.metrics import Page
+from koordlet.report.page import encode, lines
+from koordlet.views.publish import publish
+from tests.daemon.everything import furnish, start
+from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, World, suppress
+from tests.engine.test_kubepods import UIDS
+
+MakeWorld = Callable[..., World]
+GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
+NOT_IN_THE_SCENE = {
+    "container_core_sched_cookie",
+    "core_sched_cookie_manage_status",
+    "container_scaled_cfs_burst_us",
+    "container_scaled_cfs_quota_us",
+    "eviction_duration_seconds",
+    "application_eviction",
+    "pod_eviction_detail",
+    "pod_eviction",
+    "reclaimed_bytes",
+    "strategy_failing",
+    "container_resource_limits",
+    "container_resource_requests",
+    "node_resource_allocatable",
+    "strategy_failures",
+    "resctrl_llc_occupancy",
+    "resctrl_memory_bandwidth",
+    "admin_refused_connections",
+    "metrics_dropped_connections",
+    "metrics_pages_reused",
+    "missed_adjustments",
+    "missed_adjustments_found",
+    "runtime_hook_invoked_duration_milliseconds",
+    "container_oom_score_adj",
+    "nri_connected",
+    "nri_events",
+    "nri_handler_duration_milliseconds",
+    "nri_errors",
+    "nri_reconnects",
+}
+REAL = {
+    "own_cpu_cores": "0.01",
+    "resource_update_duration_milliseconds_sum": "0",
+    "tsdb_memory_bytes": "100000",
+}
+"""What the fake clock does not hold still: the process's own CPU time, the duration of a write,
+the store's memory, which depends on the build of Python."""
+
+
+def _scene(make_world: MakeWorld) -> World:
+    world = make_world(suppress("cfsQuota") + CPU_QOS + APPLICATIONS)
+    world.application("shop", 1.0)
+    world.application("batch", CPUS)
+    for qos, uid in UIDS.items():
+        pod = world.host.make_pod("cgroupfs", qos, uid, [uid[:8] * 8])
+        world.host.spawn(pod.containers[0], demand_cores=0.2, memory_bytes=64 << 20)
+    world.start()
+    world.run(22)
+    world.engine.answered(0.004)
+    publish(world.engine, world.views)
+    return world
+
+
+def _page(world: World) -> str:
+    return encode(list(lines(world.parts.metrics, Page.INTERNAL, Page.EXTERNAL))).decode()
+
+
+def _held_still(page: str) -> str:
+    lines = []
+    for line in page.splitlines():
+        name = line.partition(" ")[0].partition("{")[0].removeprefix("koordlet_")
+        if name == "resource_update_duration_milliseconds_bucket" and "+Inf" not in line:
+            line = f"{line.rpartition(' ')[0]} 0"
+        elif name in REAL:
+            line = f"{line.rpartition(' ')[0]} {REAL[name]}"
+        lines.append(line)
+    return "\n".join([*lines, ""])
+
+
+def test_the_whole_page_is_the_golden_file(make_world: MakeWorld) -> None:
+    """KOORDLET_UPDATE_GOLDEN=1 rewrites it; look at the difference before committing."""
+    found = _held_still(_page(_scene(make_world)))
+    if os.environ.get("KOORDLET_UPDATE_GOLDEN"):
+        GOLDEN.parent.mkdir(exist_ok=True)
+        GOLDEN.write_text(found)
+    assert found == GOLDEN.read_text()
+
+
+def test_a_parser_reads_it_and_finds_every_family(make_world: MakeWorld) -> None:
+    world = _scene(make_world)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+    wanted = {f"koordlet_{name}" for name in table.FAMILIES if name not in NOT_IN_THE_SCENE}
+    assert set(families) == wanted
+    used = {
+        sample.labels["host_application_name"]: sample.value
+        for sample in families["koordlet_host_application_resource_usage"].samples
+        if sample.labels["resource"] == "cpu"
+    }
+    assert used["shop"] == pytest.approx(1.0, abs=0.1)
+    (limit,) = families["koordlet_be_suppress_cpu_cores"].samples
+    assert limit.labels == {"node": "node-1", "type": "cfsQuota"}
+    batch, pods = (world.limit_cores(c) for c in ("batch", "kubepods/besteffort"))
+    assert limit.value == pytest.approx(batch + pods, abs=0.05)
+    assert {s.labels["pod_uid"] for s in families["koordlet_pod_psi"].samples} == set(UIDS.values())
+
+
+def test_what_is_gone_is_off_the_page(make_world: MakeWorld) -> None:
+    world = _scene(make_world)
+    world.host.remove_cgroup(f"kubepods/burstable/pod{UIDS['burstable']}")
+    world.host.remove_cgroup("shop")
+    world.run(5)
+    world.reload("[strategies.cpu-suppress]\nenable = false\n")
+    publish(world.engine, world.views)
+    page = _page(world)
+    assert UIDS["burstable"] not in page
+    assert UIDS["guaranteed"] in page
+    assert 'host_application_name="shop"' not in page
+    assert "be_suppress_cpu_cores" not in page
+
+
+def test_what_pods_of_the_tiers_ask_for_and_which_cpus_are_shared(make_world: MakeWorld) -> None:
+    world = furnish(make_world)
+    node = "[node]\n" + '[node.allocatable]\n"kubernetes.io/batch-cpu" = "4000"\n'
+    world.file.write_text(world.file.read_text() + node.removeprefix("[node]\n"))
+    start(world)
+    world.run(3)
+    publish(world.engine, world.views)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+
+    def samples(name: str, *labels: str) -> dict[tuple[str, ...], float]:
+        found = families[f"koordlet_{name}"].samples
+        return {tuple(each.labels[label] for label in labels): each.value for each in found}
+
+    offered = samples("node_resource_allocatable", "resource", "unit")
+    assert offered["kubernetes.io/batch-cpu", "integer"] == 4000
+    assert offered["kubernetes.io/mid-memory", "byte"] == 0
+    of_pod = ("pod_name", "resource", "unit")
+    asked = samples("container_resource_requests", *of_pod)
+    assert asked["pod0", "kubernetes.io/batch-cpu", "integer"] == 500
+    limits = samples("container_resource_limits", *of_pod)
+    assert limits["pod0", "kubernetes.io/batch-memory", "byte"] == 64 << 20
+    assert {name for name, *_ in limits} == {"pod0"}
+    shared = samples("cpuset_share_pool_info", "cpu")
+    assert set(shared) == {("1",), ("2",), ("3",)}
+    assert samples("cpuset_share_pool_cpu_cores", "node") == {("node-1",): len(shared)}
+    writes = families["koordlet_resource_update_duration_milliseconds"].samples
+    counts = {
+        (each.labels["type"], each.labels["status"]): each.value
+        for each in writes
+        if each.name.endswith("_count")
+    }
+    assert counts["resctrl-schema", "success"] >= 2
+    assert counts["cgroup", "success"] > 2
