@@ -17,13 +17,17 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from koordlet.collectors import COLLECTORS, collectors
+from koordlet.collectors.base import CollectorPart, Machine
 from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
-from koordlet.collectors.standard import INTERVALS_S, collectors
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -40,7 +44,6 @@ from koordlet.state.node_state import NodeState
 from koordlet.state.pressure import AlarmOptions
 from koordlet.tsdb.store import Store
 
-Intervals = Mapping[str, float]
 Plan = list[list[str]]
 
 # Memory is read in turns of 2 and 10 rounds: after ten all is as it was.
@@ -104,12 +107,23 @@ def measure(rounds: int, step: Callable[[], object]) -> Cost:
     return Cost(statistics.median(costs))
 
 
-def recorded(cgroups: Cgroups, pods: tuple[Pod, ...], node: Node, kinds: Intervals) -> Plan:
+Kinds = tuple[CollectorPart[Any], ...]
+
+
+def always(parts: Iterable[CollectorPart[Any]]) -> Kinds:
+    """Due in every round."""
+    due = {"interval_seconds": 0.0}
+    return tuple(part.with_options(msgspec.structs.replace(part.options, **due)) for part in parts)
+
+
+def recorded(cgroups: Cgroups, pods: tuple[Pod, ...], node: Node, kinds: Kinds) -> Plan:
     """The files that each of the next ``CYCLE`` rounds of these collectors reads."""
     host = RecordingHost()
     store = Store(None)
     mine = Cgroups(host, cgroups.layout)
-    runner = Runner(collectors(host, mine, store, kinds), store, host, UNBOUNDED)
+    runner = Runner(
+        collectors(kinds, Machine(host, mine, Descriptors(host), store)), store, host, UNBOUNDED
+    )
     runner.run(node, pods, ())
     plan = []
     for _ in range(CYCLE):
@@ -204,12 +218,14 @@ def compare(
     cgroups: Cgroups,
     pods: tuple[Pod, ...],
     node: Node,
-    kinds: Intervals,
+    kinds: Kinds,
     rounds: int,
 ) -> Cost:
     plan = recorded(cgroups, pods, node, kinds)
     store = Store(None)
-    runner = Runner(collectors(host, cgroups, store, kinds), store, host, UNBOUNDED)
+    runner = Runner(
+        collectors(kinds, Machine(host, cgroups, Descriptors(host), store)), store, host, UNBOUNDED
+    )
     runner.run(node, pods, ())
     samples = statistics.mean(len(runner.run(node, pods, ()).ids) for _ in range(CYCLE))
     files = statistics.mean(len(reads) for reads in plan)
@@ -234,8 +250,8 @@ def compare(
 def bench_rounds(
     host: LinuxHost, cgroups: Cgroups, pods: tuple[Pod, ...], node: Node, rounds: int
 ) -> None:
-    fast = {name: 0.0 for name, interval_s in INTERVALS_S.items() if interval_s <= 1}
-    slow = {name: 0.0 for name in INTERVALS_S if name not in fast}
+    fast = always(part for part in COLLECTORS.values() if part.options.interval_seconds <= 1)
+    slow = always(part for part in COLLECTORS.values() if part.options.interval_seconds > 1)
     each = compare("every second", host, cgroups, pods, node, fast, rounds)
     tenth = compare(
         "every ten seconds (pressure, NUMA memory)", host, cgroups, pods, node, slow, rounds

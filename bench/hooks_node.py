@@ -20,7 +20,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Resources
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, Parts, build
-from koordlet.hooks import hooks as every
+from koordlet.hooks import HOOKS
 from koordlet.protocol import keys
 from koordlet.protocol.cpuset import format_cpulist
 from koordlet.qos import STRATEGIES
@@ -76,7 +76,7 @@ class Node:
         text = _CONFIG.format(directory)
         others = STRATEGIES.keys() - {"cpu-suppress"}
         text += "".join(f"[strategies.{name}]\nenable = false\n" for name in sorted(others))
-        text += "".join(f"[hooks.{each.name}]\nenable = {str(hooks).lower()}\n" for each in every())
+        text += "".join(f"[hooks.{each}]\nenable = {str(hooks).lower()}\n" for each in HOOKS)
         file.write_text(text)
         loaded = load(str(file))
         self.parts: Parts = build(

@@ -211,7 +211,7 @@ COMMANDS: tuple[Command, ...] = (
                 nargs="?",
                 default="",
                 metavar="NAME",
-                words="koordlet.views.strategy_table:NAMES",
+                words="koordlet.views.standings:NAMES",
                 help="one strategy at length, with its arguments; without: all",
             ),
             OUTPUT,

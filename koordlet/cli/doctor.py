@@ -21,6 +21,7 @@ from koordlet.cli.settings import Settings, find
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import Host
 from koordlet.kernel.linux import LinuxHost
+from koordlet.views import plugin_checks
 
 UNIT = "koordlet.service"
 UNIT_DIRS = ("/etc/systemd/system", "/usr/local/lib/systemd/system", "/usr/lib/systemd/system")
@@ -191,6 +192,8 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
         name="cgroups", state=CheckState.OK, why=f"{layout.kind}: {', '.join(layout.roots)}"
     )
     yield from applications(host, settings)
+    yield from plugin_checks.missing(settings.config.plugins)
+    yield from plugin_checks.offered(settings.config.plugins)
     yield from checks.other_managers(host, paths.proc_root)
     if os.geteuid() != 0:
         yield CheckView(

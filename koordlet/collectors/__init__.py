@@ -1,1 +1,33 @@
-"""One file per collector: kernel to tsdb. Floor 4."""
+"""Collectors: each reads one thing of the kernel and adds samples to the store. Floor 4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from koordlet.collectors.base import Collector, CollectorPart, Machine
+from koordlet.decision.part import declared
+
+MODULES = (
+    "node",
+    "pods",
+    "containers",
+    "applications",
+    "be",
+    "throttled",
+    "resctrl",
+    "numa",
+    "psi",
+    "self_usage",
+    "system",
+)
+"""In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
+shed from the end: pressure, NUMA memory, resctrl, containers. The system's share comes last, being
+what the others leave."""
+
+COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
+
+
+def collectors(parts: Iterable[CollectorPart[Any]], machine: Machine) -> list[Collector]:
+    """Those that ``parts`` declare, with their options."""
+    return [part.make(machine, part.options) for part in parts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from koordlet.collectors.base import Round, SeriesStore
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round, SeriesStore
 from koordlet.collectors.usage import GroupUsage, Kinds, Wanted
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Application, Pod
@@ -84,3 +84,18 @@ class ApplicationsCollector:
                 if app.present
             )
             self._seen = (applications, pods)
+
+
+COLLECTOR = CollectorPart(
+    name=ApplicationsCollector.name,
+    help="CPU and memory of host applications.",
+    options=CollectorOptions(),
+    make=lambda machine, options: ApplicationsCollector(
+        machine.host, machine.cgroups, machine.files, machine.store, options.interval_seconds
+    ),
+    metrics=(
+        metrics.HOST_APPLICATION_CPU_USAGE,
+        metrics.HOST_APPLICATION_MEMORY_USAGE,
+        metrics.HOST_APPLICATION_MEMORY_USAGE_WITH_PAGE_CACHE,
+    ),
+)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, TypeVar, runtime_checkable
+
+from msgspec import Meta
 
 from koordlet.decision.metrics import Metric
+from koordlet.decision.options import Options, about
+from koordlet.decision.part import Part
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.host import Host
+
+C = TypeVar("C", bound="CollectorOptions")
+Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
 
 
 class SeriesStore(Protocol):
@@ -130,6 +141,35 @@ class Collector(Protocol):
     def close(self) -> None:
         """Closes descriptors and forgets counters; a later ``collect`` starts afresh."""
         ...
+
+
+class CollectorOptions(Options, frozen=True):
+    enable: Annotated[bool, about("Whether it runs.")] = True
+    interval_seconds: Interval = 1.0
+
+
+class SlowCollectorOptions(CollectorOptions, frozen=True):
+    interval_seconds: Interval = 10.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a collector is made with."""
+
+    host: Host
+    cgroups: Cgroups
+    files: Descriptors
+    store: SeriesStore
+    proc_root: str = "/proc"
+    sys_root: str = "/sys"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectorPart(Part[C]):
+    """``metrics``: every series that it may write."""
+
+    make: Callable[[Machine, C], Collector]
+    metrics: tuple[Metric, ...]
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from koordlet.collectors.applications import disjoint
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round
 from koordlet.decision import metrics
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
@@ -204,3 +204,14 @@ class BestEffortCollector:
             else:
                 total += (usage_ns - last[0]) / (now_s - last[1]) / 1e9
         return total if complete and self._usage else None
+
+
+COLLECTOR = CollectorPart(
+    name=BestEffortCollector.name,
+    help="Request, limit and use of the best-effort tier.",
+    options=CollectorOptions(),
+    make=lambda machine, options: BestEffortCollector(
+        machine.host, machine.cgroups, machine.files, options.interval_seconds
+    ),
+    metrics=(metrics.NODE_BE,),
+)

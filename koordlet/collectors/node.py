@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round
 from koordlet.decision import metrics
 from koordlet.kernel.cgroup.conversions import USER_HZ
 from koordlet.kernel.descriptors import Descriptors
@@ -92,3 +92,19 @@ def by_numa(
         if before is not None and ticks >= before and cpu in numa_of:
             used[numa_of[cpu]] += (ticks - before) / ticks_per_core
     return dict(used)
+
+
+COLLECTOR = CollectorPart(
+    name=NodeCollector.name,
+    help="CPU and memory of the node.",
+    options=CollectorOptions(),
+    make=lambda machine, options: NodeCollector(
+        machine.host, machine.files, options.interval_seconds, machine.proc_root
+    ),
+    metrics=(
+        metrics.NODE_CPU_USAGE,
+        metrics.NODE_MEMORY_USAGE,
+        metrics.NODE_MEMORY_USAGE_WITH_PAGE_CACHE,
+        metrics.NODE_NUMA_CPU_USAGE,
+    ),
+)

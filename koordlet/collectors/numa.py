@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from koordlet.collectors.applications import disjoint
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorPart, Round, SlowCollectorOptions
 from koordlet.decision import metrics
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
@@ -83,3 +83,14 @@ class NumaCollector:
             self._files.forget(path)
         self._opened = opened
         return dict(used)
+
+
+COLLECTOR = CollectorPart(
+    name=NumaCollector.name,
+    help="Memory by NUMA node.",
+    options=SlowCollectorOptions(),
+    make=lambda machine, options: NumaCollector(
+        machine.host, machine.cgroups, machine.files, options.interval_seconds, machine.sys_root
+    ),
+    metrics=(metrics.NODE_NUMA_MEMORY_USAGE,),
+)

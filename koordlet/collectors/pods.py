@@ -1,10 +1,10 @@
-"""CPU and memory of pods, and of containers (spec/metrics.md 2.6, 2.13)."""
+"""CPU and memory of pods (spec/metrics.md 2.6, 2.13)."""
 
 from __future__ import annotations
 
 import math
 
-from koordlet.collectors.base import Round, SeriesStore
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round, SeriesStore
 from koordlet.collectors.usage import GroupUsage, Kinds, Wanted
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Application, Pod
@@ -15,16 +15,9 @@ from koordlet.kernel.host import Host
 _POD_KINDS = Kinds(
     metrics.POD_CPU_USAGE, metrics.POD_MEMORY_USAGE, metrics.POD_MEMORY_USAGE_WITH_PAGE_CACHE
 )
-_CONTAINER_KINDS = Kinds(
-    metrics.CONTAINER_CPU_USAGE,
-    metrics.CONTAINER_MEMORY_USAGE,
-    metrics.CONTAINER_MEMORY_USAGE_WITH_PAGE_CACHE,
-)
 
-# Who asks for a pod's newest memory accepts two seconds (spec/qos.md 1.6); nobody acts on that of
-# a container within seconds.
+# Who asks for a pod's newest memory accepts two seconds (spec/qos.md 1.6).
 _POD_MEMORY_ROUNDS = 2
-_CONTAINER_MEMORY_ROUNDS = 10
 
 
 class PodsCollector:
@@ -71,36 +64,16 @@ class PodsCollector:
             self._pods = pods
 
 
-class ContainersCollector:
-    """Apart from the pods, because it is two thirds of the work and may be shed."""
-
-    name = "containers"
-    optional = True
-
-    def __init__(
-        self,
-        host: Host,
-        cgroups: Cgroups,
-        files: Descriptors,
-        store: SeriesStore,
-        interval_s: float = 1.0,
-    ) -> None:
-        self.interval_s = interval_s
-        self._groups = GroupUsage(
-            host, cgroups, files, store, _CONTAINER_KINDS, memory_rounds=_CONTAINER_MEMORY_ROUNDS
-        )
-        self._pods: tuple[Pod, ...] | None = None
-
-    def collect(self, round_: Round) -> None:
-        if round_.pods is not self._pods:
-            self._groups.keep(
-                Wanted(container.id, container.cgroup, counted=False)
-                for pod in round_.pods
-                for container in pod.containers
-            )
-            self._pods = round_.pods
-        self._groups.read(round_)
-
-    def close(self) -> None:
-        self._groups.close()
-        self._pods = None
+COLLECTOR = CollectorPart(
+    name=PodsCollector.name,
+    help="CPU and memory of pods.",
+    options=CollectorOptions(),
+    make=lambda machine, options: PodsCollector(
+        machine.host, machine.cgroups, machine.files, machine.store, options.interval_seconds
+    ),
+    metrics=(
+        metrics.POD_CPU_USAGE,
+        metrics.POD_MEMORY_USAGE,
+        metrics.POD_MEMORY_USAGE_WITH_PAGE_CACHE,
+    ),
+)

@@ -10,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.base import (
+    CollectorPart,
+    Round,
+    SeriesStore,
+    SlowCollectorOptions,
+    series_of,
+)
 from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
@@ -183,3 +189,21 @@ class PsiCollector:
         if subject.full_supported is not None:
             ids.append(series_of(self._store, subject.full_supported, subject.labels))
         return tuple(ids)
+
+
+COLLECTOR = CollectorPart(
+    name=PsiCollector.name,
+    help="Pressure stall information of node and cgroups.",
+    options=SlowCollectorOptions(),
+    make=lambda machine, options: PsiCollector(
+        machine.cgroups, machine.files, machine.store, options.interval_seconds, machine.proc_root
+    ),
+    metrics=(
+        metrics.NODE_PSI,
+        metrics.POD_PSI,
+        metrics.POD_PSI_CPU_FULL_SUPPORTED,
+        metrics.CONTAINER_PSI,
+        metrics.CONTAINER_PSI_CPU_FULL_SUPPORTED,
+        metrics.HOST_APPLICATION_PSI,
+    ),
+)

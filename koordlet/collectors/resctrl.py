@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorPart, Round, SlowCollectorOptions
 from koordlet.decision import metrics
 from koordlet.decision.resctrl import GROUP_PREFIX
 from koordlet.kernel.host import Host
@@ -43,3 +43,17 @@ class ResctrlCollector:
 
     def close(self) -> None:
         """Nothing is kept open."""
+
+
+COLLECTOR = CollectorPart(
+    name=ResctrlCollector.name,
+    help="L3 cache and memory traffic of classes, where resctrl counts.",
+    options=SlowCollectorOptions(),
+    make=lambda machine, options: ResctrlCollector(
+        machine.host, options.interval_seconds, machine.sys_root
+    ),
+    metrics=(
+        metrics.RESCTRL_LLC,
+        metrics.RESCTRL_MB,
+    ),
+)

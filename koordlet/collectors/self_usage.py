@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round
 from koordlet.decision import metrics
 from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.descriptors import Descriptors
@@ -54,3 +54,18 @@ class SelfUsageCollector:
     def close(self) -> None:
         self._files.forget(self._statm)
         self._last = None
+
+
+COLLECTOR = CollectorPart(
+    name=SelfUsageCollector.name,
+    help="What koordlet itself uses.",
+    options=CollectorOptions(),
+    make=lambda machine, options: SelfUsageCollector(
+        machine.host, machine.files, options.interval_seconds, machine.proc_root
+    ),
+    metrics=(
+        metrics.KOORDLET_CPU_USAGE,
+        metrics.KOORDLET_MEMORY_RSS,
+        metrics.KOORDLET_OPEN_FILES,
+    ),
+)

@@ -6,7 +6,7 @@ pods' figures of this very round it gives nothing.
 
 from __future__ import annotations
 
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round
 from koordlet.decision import metrics
 
 
@@ -49,3 +49,17 @@ class SystemCollector:
 
     def close(self) -> None:
         """Keeps nothing."""
+
+
+COLLECTOR = CollectorPart(
+    name=SystemCollector.name,
+    help="What belongs to no pod and no application.",
+    options=CollectorOptions(),
+    make=lambda _, options: SystemCollector(options.interval_seconds),
+    metrics=(
+        metrics.SYS_CPU_USAGE,
+        metrics.SYS_MEMORY_USAGE,
+        metrics.SYS_NUMA_CPU_USAGE,
+        metrics.SYS_NUMA_MEMORY_USAGE,
+    ),
+)

@@ -6,7 +6,7 @@ others are looked at in turns.
 
 from __future__ import annotations
 
-from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.base import CollectorOptions, CollectorPart, Round, SeriesStore, series_of
 from koordlet.decision.metrics import (
     CONTAINER_CPU_THROTTLED,
     CONTAINER_CPU_THROTTLED_TIME,
@@ -187,3 +187,20 @@ _METRIC_OF = {
     metric.kind: metric
     for metric in (POD_CPU_THROTTLED, CONTAINER_CPU_THROTTLED, HOST_APPLICATION_CPU_THROTTLED)
 }
+
+
+COLLECTOR = CollectorPart(
+    name=ThrottledCollector.name,
+    help="CPU throttling of pods, containers and applications.",
+    options=CollectorOptions(),
+    make=lambda machine, options: ThrottledCollector(
+        machine.cgroups, machine.files, machine.store, options.interval_seconds
+    ),
+    metrics=(
+        POD_CPU_THROTTLED,
+        CONTAINER_CPU_THROTTLED,
+        CONTAINER_CPU_THROTTLED_TIME,
+        HOST_APPLICATION_CPU_THROTTLED,
+        HOST_APPLICATION_CPU_THROTTLED_TIME,
+    ),
+)

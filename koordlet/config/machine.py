@@ -7,7 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 
+from koordlet.config.part_tables import options_in
 from koordlet.config.schema import Config
+from koordlet.hooks import traffic
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
@@ -55,7 +57,7 @@ def remarks(config: Config, host: Host) -> Iterator[Problem]:
     if config.node.kubelet_reserved_cpu_milli >= 1000 * len(online):
         text = f"as much as this machine has: {len(online)} CPUs"
         yield Problem("node.kubelet_reserved_cpu", text)
-    for index, device in enumerate(config.hooks.network_qos.devices):
+    for index, device in enumerate(options_in(config.hooks, traffic.HOOK).devices):
         if not host.exists(f"{config.paths.sys_root}/class/net/{device}"):
             path = join("hooks.network-qos.devices", index)
             yield Problem(path, f"this machine has no network device {device!r}")

@@ -59,7 +59,11 @@ def leaves(value: msgspec.Struct, path: str = "") -> Iterator[Leaf]:
         elif isinstance(child, tuple) and child and isinstance(child[0], msgspec.Struct):
             for index, item in enumerate(child):
                 yield from leaves(item, join(where, index))
-        else:
+        elif child and isinstance(child, dict) and all(isinstance(v, dict) for v in child.values()):
+            for name, table in child.items():
+                for key, text in table.items():
+                    yield Leaf(join(join(where, name), key), text, mi.AnyType())
+        elif not isinstance(value, Config) or child:
             yield Leaf(where, child, field.type)
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 
 import ipaddress
 import os
-import re
 from collections.abc import Iterator
 
-from koordlet.config.schema import CollectorsTable, Config
+import msgspec
+
+from koordlet.collectors import COLLECTORS
+from koordlet.config import plugins
+from koordlet.config.part_tables import configured, options_in
+from koordlet.config.schema import Config
+from koordlet.decision.options import absolute
 from koordlet.protocol import keys
 from koordlet.protocol.decode import nearest
 from koordlet.protocol.errors import NOTHING, AnnotationError, Problem, Refused, join
@@ -19,21 +24,18 @@ from koordlet.serving.unix_socket import API_DIR, HOOKS_DIR, MAX_PATH_BYTES, lon
 _NODE_ANNOTATIONS = {
     key.name: key for key in keys.KEYS.values() if key.kind is keys.Kind.NODE_ANNOTATION
 }
-# The kernel's dev_valid_name (net/core/dev.c): 15 bytes, neither slash nor colon nor space.
-_DEVICE = re.compile(r"(?!\.{1,2}$)[^/:\s\0]{1,15}")
 
 
 def problems(config: Config, refused: Refused = NOTHING) -> Iterator[Problem]:
     """Every broken rule, by dotted key. ``refused``: keys that hold their default because what
     the file says could not be read."""
     for key in config.paths.__struct_fields__:
-        yield from _absolute(getattr(config.paths, key), f"paths.{key}")
+        yield from absolute(getattr(config.paths, key), f"paths.{key}")
     if config.tsdb.path:
-        yield from _absolute(config.tsdb.path, "tsdb.path")
-    yield from _absolute(config.hook_server.config_dir, "hook-server.config_dir")
+        yield from absolute(config.tsdb.path, "tsdb.path")
+    yield from absolute(config.hook_server.config_dir, "hook-server.config_dir")
     if config.sources.kubepods_root:
         yield from cgroup_path(config.sources.kubepods_root, "sources.kubepods_root")
-    yield from _absolute(config.hooks.gpu_env.hami_library, "hooks.gpu-env.hami_library")
     yield from _sockets(config, refused)
     yield from _listen(config.metrics.listen, "metrics.listen")
     if "tsdb.hot_window" not in refused:
@@ -50,14 +52,15 @@ def problems(config: Config, refused: Refused = NOTHING) -> Iterator[Problem]:
         yield from _annotation(name, text)
     for name, amount in config.node.allocatable.items():
         yield from _offered(name, amount)
-    for index, device in enumerate(config.hooks.network_qos.devices):
-        path = join("hooks.network-qos.devices", index)
-        if isinstance(device, str) and not _DEVICE.fullmatch(device):
-            yield Problem(path, f"{device[:64]!r} cannot be the name of a network device")
+    yield from plugins.load(config.plugins).faults
+    for table, part in configured(config):
+        for each in part.problems():
+            yield msgspec.structs.replace(each, path=f"{table}.{each.path}")
 
 
 def remarks(config: Config) -> Iterator[Problem]:
     """What is accepted and probably not meant, by dotted key."""
+    yield from plugins.load(config.plugins).missing
     for name in config.node.annotations:
         if name not in _NODE_ANNOTATIONS and _is_of_koordinator(name):
             yield Problem(
@@ -65,10 +68,10 @@ def remarks(config: Config) -> Iterator[Problem]:
                 "koordlet does not read this annotation",
                 nearest(name, _NODE_ANNOTATIONS),
             )
-    tick_s, usual = config.daemon.tick_seconds, CollectorsTable()
-    for name in config.collectors.__struct_fields__:
-        interval_s = getattr(config.collectors, name).interval_seconds
-        if interval_s < tick_s and interval_s != getattr(usual, name).interval_seconds:
+    tick_s = config.daemon.tick_seconds
+    for name, usual in COLLECTORS.items():
+        interval_s = options_in(config.collectors, usual).interval_seconds
+        if interval_s < tick_s and interval_s != usual.options.interval_seconds:
             yield Problem(
                 f"collectors.{name}.interval_seconds",
                 f"is {interval_s:g}, but nothing is measured between two ticks of {tick_s:g} s "
@@ -104,13 +107,6 @@ def _offered(name: str, amount: Quantity) -> Iterator[Problem]:
         )
 
 
-def _absolute(value: str, path: str) -> Iterator[Problem]:
-    if not value.startswith("/"):
-        yield Problem(path, f"must be an absolute path, is {value!r}")
-    elif "\0" in value or ".." in value.split("/"):
-        yield Problem(path, f"must not hold '..' or a zero byte, is {value!r}")
-
-
 def _sockets(config: Config, refused: Refused) -> Iterator[Problem]:
     """Each at a place of its own, with a path that the kernel can hold."""
     yield from _socket(config.nri.socket, "nri.socket")
@@ -136,7 +132,7 @@ def _sockets(config: Config, refused: Refused) -> Iterator[Problem]:
 
 def _socket(value: str, path: str, private: str = "") -> Iterator[Problem]:
     """``private``: of a socket that is served, the directory beside it for what is behind it."""
-    yield from _absolute(value, path)
+    yield from absolute(value, path)
     longest = longest_path(value, private) if private else value
     if len(longest.encode(errors="surrogateescape")) > MAX_PATH_BYTES:
         beside = f" ({longest} is beside it)" if longest != value else ""

@@ -5,13 +5,13 @@ The decoder, the annotated sample, docs/configuration.md and ``config show`` all
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from koordlet.config.fields import Bytes, MilliCores, Seconds, Table, about
-from koordlet.config.strategies import FailurePolicy, HooksTable, StrategiesTable
+from koordlet.config import part_tables
+from koordlet.decision.options import Bytes, MilliCores, Seconds, Table, about
 from koordlet.protocol.annotation_types import CPUList, ResourceList
 from koordlet.protocol.slo import Int32
 
@@ -116,48 +116,6 @@ class MetricsTable(Table, frozen=True):
     ] = "127.0.0.1:9316"
 
 
-_Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
-_Enable = Annotated[bool, about("Whether it runs.")]
-
-
-class CollectorTable(Table, frozen=True):
-    enable: _Enable = True
-    interval_seconds: _Interval = 1.0
-
-
-class SlowCollectorTable(Table, frozen=True):
-    enable: _Enable = True
-    interval_seconds: _Interval = 10.0
-
-
-class CollectorsTable(Table, frozen=True):
-    """What is measured."""
-
-    node: Annotated[CollectorTable, about("CPU and memory of the node.")] = CollectorTable()
-    pods: Annotated[CollectorTable, about("CPU and memory of pods.")] = CollectorTable()
-    containers: Annotated[CollectorTable, about("CPU and memory of containers.")] = CollectorTable()
-    applications: Annotated[CollectorTable, about("CPU and memory of host applications.")] = (
-        CollectorTable()
-    )
-    be: Annotated[CollectorTable, about("Request, limit and use of the best-effort tier.")] = (
-        CollectorTable()
-    )
-    system: Annotated[CollectorTable, about("What belongs to no pod and no application.")] = (
-        CollectorTable()
-    )
-    throttled: Annotated[
-        CollectorTable, about("CPU throttling of pods, containers and applications.")
-    ] = CollectorTable()
-    psi: Annotated[SlowCollectorTable, about("Pressure stall information of node and cgroups.")] = (
-        SlowCollectorTable()
-    )
-    numa: Annotated[SlowCollectorTable, about("Memory by NUMA node.")] = SlowCollectorTable()
-    resctrl: Annotated[
-        SlowCollectorTable, about("L3 cache and memory traffic of classes, where resctrl counts.")
-    ] = SlowCollectorTable()
-    self: Annotated[CollectorTable, about("What koordlet itself uses.")] = CollectorTable()
-
-
 class TsdbTable(Table, frozen=True):
     """The local time-series store."""
 
@@ -252,6 +210,9 @@ class NriTable(Table, frozen=True):
     ] = "00"
 
 
+FailurePolicy = Literal["Ignore", "Fail"]
+
+
 class HookServerTable(Table, frozen=True):
     """A CRI proxy asks koordlet when kubelet creates pods (`koordlet runtime-proxy`)."""
 
@@ -314,6 +275,30 @@ class Application(Table, frozen=True, kw_only=True):
     )
 
 
+class _Hooks(Table, frozen=True):
+    failure_policy: Annotated[
+        FailurePolicy,
+        about(
+            "A hook that fails while a runtime asks: left out, or the runtime's operation fails "
+            "with it."
+        ),
+    ] = "Ignore"
+
+
+if TYPE_CHECKING:
+    CollectorsTable: TypeAlias = Table
+    StrategiesTable: TypeAlias = Table
+    HooksTable: TypeAlias = _Hooks
+else:
+    CollectorsTable = part_tables.table("collectors", Table, "What is measured.")
+    StrategiesTable = part_tables.table("strategies", Table, "What decides at each tick.")
+    HooksTable = part_tables.table(
+        "hooks",
+        _Hooks,
+        "What each pod, container and application gets by its class, labels and annotations.",
+    )
+
+
 class Config(Table, frozen=True):
     """The whole file. Durations are seconds, sizes bytes, CPU milli-cores."""
 
@@ -332,6 +317,7 @@ class Config(Table, frozen=True):
     nri: NriTable = NriTable()
     hook_server: HookServerTable = msgspec.field(default=HookServerTable(), name="hook-server")
     slo: SloTable = SloTable()
+    plugins: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     applications: tuple[Application, ...] = ()
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from koordlet.decision.part import O, Part
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import (
@@ -21,18 +22,27 @@ from koordlet.decision.snapshot import (
 )
 from koordlet.decision.why import Why
 
+M = TypeVar("M")
+"""The memory of a strategy."""
 
-@dataclass(frozen=True)
-class Strategy:
-    """``decide(snapshot, memory) -> Decision``: pure. ``initial`` is the first memory.
+
+@dataclass(frozen=True, kw_only=True)
+class Strategy(Part[O], Generic[O, M]):
+    """``function(snapshot, memory, options) -> Decision``: pure. ``initial`` is the first memory;
+    what the function must remember is in the memory of its decision.
 
     ``wakes_on``: alarms that run it at once, besides the tick.
     """
 
-    name: str
-    decide: Callable[[Snapshot, Any], Decision]
-    initial: Any = None
+    function: Callable[[Snapshot, M, O], Decision]
+    initial: M
     wakes_on: frozenset[WakeKind] = field(default_factory=frozenset)
+
+    def decide(self, snapshot: Snapshot, memory: M) -> Decision:
+        return self.function(snapshot, memory, self.options)
+
+
+AnyStrategy = Strategy[Any, Any]
 
 
 class Level(StrEnum):
@@ -126,27 +136,34 @@ def nothing(_snapshot: Snapshot) -> object:
     return None
 
 
-@dataclass(frozen=True)
-class Hook:
-    """``evaluate(subject, snapshot) -> Adjustment``: pure; it may raise AnnotationError.
+@dataclass(frozen=True, kw_only=True)
+class Hook(Part[O]):
+    """``function(subject, snapshot, options) -> Adjustment``: pure; it may raise AnnotationError.
 
     ``stages``: when a runtime's question is passed to it; besides, every subject of its
-    ``levels`` is reconciled. ``needs``: capabilities of which at least one must be there; without
-    any, the hook does nothing and says so once (``without`` is what that means for the user).
-    ``writes``: every resource it may set, at any of its levels; two hooks may share one only
-    where the later declares in ``overrides`` that its value counts.
+    ``levels`` is reconciled. ``without``: what it means for the user where nothing that the hook
+    needs is there. ``writes``: every resource it may set, at any of its levels; two hooks may
+    share one only where the later declares in ``overrides`` that its value counts.
+
+    ``tried_on_demand``: the kernel is asked for what the hook needs only when the hook wants
+    something, so it is evaluated before that is known.
 
     ``shared``: what its answers about pods and containers depend on besides the pod, the node, the
     NodeSLO and values in force: of other pods, for instance. While this stays equal, an answer
     about an unchanged pod holds.
     """
 
-    name: str
     levels: tuple[Level, ...]
-    evaluate: Callable[[Subject, Snapshot], Adjustment]
-    needs: tuple[str, ...] = ()
+    function: Callable[[Subject, Snapshot, O], Adjustment]
     writes: tuple[Resource, ...] = ()
     stages: tuple[Stage, ...] = ()
     overrides: tuple[str, ...] = ()
     without: str = ""
+    tried_on_demand: bool = False
     shared: Callable[[Snapshot], object] = nothing
+
+    def evaluate(self, subject: Subject, snapshot: Snapshot) -> Adjustment:
+        return self.function(subject, snapshot, self.options)
+
+
+AnyHook = Hook[Any]

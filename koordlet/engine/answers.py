@@ -15,7 +15,7 @@ from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Wake, WakeKind
-from koordlet.decision.strategy import Hook, Level, Stage, Subject
+from koordlet.decision.strategy import AnyHook, Level, Stage, Subject
 from koordlet.engine.engine import Engine
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import combine
@@ -98,8 +98,8 @@ class Asked:
             )
             started = ended
 
-        answering: list[Hook] = []
-        showing: list[Hook] = []
+        answering: list[AnyHook] = []
+        showing: list[AnyHook] = []
         for hook in engine.hooks:
             is_shown = engine.only_shows(hook.name, subject.cgroup)
             (showing if is_shown else answering).append(hook)

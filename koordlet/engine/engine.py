@@ -16,6 +16,7 @@ import structlog
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.reclaim import Reclaimer
 from koordlet.actuator.restore import RestoreReport
+from koordlet.config import plugins
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.snapshot import (
@@ -27,7 +28,7 @@ from koordlet.decision.snapshot import (
     WakeKind,
     with_planned,
 )
-from koordlet.decision.strategy import Hook, Strategy
+from koordlet.decision.strategy import AnyHook, AnyStrategy
 from koordlet.decision.why import Why
 from koordlet.engine import cookies, options, unlabelled
 from koordlet.engine.alarms import Heard, hear
@@ -56,6 +57,9 @@ URGENT = frozenset({"node", "pods", "applications", "be", "system", "throttled"}
 HOOKS_EVERY_S = 10.0
 """The reference reconciles hooks every 10 s; a change of the node does so at once."""
 
+PLUGIN = "plugins."
+"""How the problems of parts of other packages begin."""
+
 
 class Engine:
     """``parts`` and a configuration that may be replaced while it runs."""
@@ -64,8 +68,8 @@ class Engine:
         self.parts = parts
         self.loaded = loaded
         self.alarms_heard: dict[tuple[str, str], Heard] = {}
-        self.strategies: tuple[Strategy, ...] = ()
-        self.hooks: tuple[Hook, ...] = ()
+        self.strategies: tuple[AnyStrategy, ...] = ()
+        self.hooks: tuple[AnyHook, ...] = ()
         self.runs: dict[str, Runs] = {}
         self.after_turn: list[Callable[[float], None]] = []
         """Called with the wall time (s) when a turn has ended, before ``last_tick`` is set."""
@@ -104,6 +108,10 @@ class Engine:
         self._told = options.node_options(config, node_name(config), self._told.told)
         if observed != self.observing:
             self._news.mode(loaded)
+        for part in [each for each in self.parts.problems if each.startswith(PLUGIN)]:
+            del self.parts.problems[part]
+        for problem in plugins.load(config.plugins).missing:
+            self.parts.problems[problem.path] = problem.message
         self.strategies = options.enabled_strategies(config)
         self.hooks = options.enabled_hooks(config)
         wanted = {s.name: "strategy" for s in self.strategies}

@@ -17,6 +17,7 @@ from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.evict.ways import Attempt, EvictionApi, Progress, Terminate
 from koordlet.collectors.pods import PodsCollector
 from koordlet.config.load import Loaded
+from koordlet.config.part_tables import options_in
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
 from koordlet.decision.snapshot import Application, Evicting, EvictPolicy, Pod, Snapshot
@@ -29,6 +30,7 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.proc import kill
 from koordlet.kernel.proc.files import boot_id
 from koordlet.pause.pauses import Pauses
+from koordlet.qos.evict.memory_evict import STRATEGY as MEMORY_EVICT
 from koordlet.qos.evict.round import objection
 from koordlet.report import metrics
 from koordlet.report.decisions import Kind, Record
@@ -94,7 +96,10 @@ class Evictions:
             if isinstance(collector, PodsCollector):
                 share = math.inf if percent is None else (percent - NEAR_PERCENT) / 100
                 collector.fresh_memory_from = share
-        total, is_on = self._parts.memory_bytes, loaded.config.strategies.memory_evict.enable
+        total, is_on = (
+            self._parts.memory_bytes,
+            options_in(loaded.config.strategies, MEMORY_EVICT).enable,
+        )
         limit = None if percent is None or not is_on else total - -(-total * percent // 100)
         self._parts.alarms.watch_memory(limit)
 

@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from koordlet.admin.missed import MissedView
+from koordlet.config.part_tables import options_in
 from koordlet.config.schema import Config
 from koordlet.decision import given
 from koordlet.decision.given import Given
@@ -50,7 +51,7 @@ _Key = tuple[str, str, str]
 
 def objection(config: Config, snapshot: Snapshot, victim: Victim) -> str | None:
     """As ``evict_round.objection``, of an eviction for FEATURE."""
-    table = config.hooks.gpu_env
+    table = options_in(config.hooks, gpu.HOOK)
     if not table.enable or table.on_missing != "evict":
         return "on_missing of the hook gpu-env is not evict any more"
     if not is_known(snapshot, victim):
@@ -183,7 +184,7 @@ class MissedAdjustments:
         self._ended &= uids
         self._spared = {uid: why for uid, why in self._spared.items() if uid in uids}
         found = list(plans)
-        if config.hooks.gpu_env.on_missing != "evict":
+        if options_in(config.hooks, gpu.HOOK).on_missing != "evict":
             return found
         for place, plan in enumerate(found):
             if plan.owner == gpu.NAME and (eviction := self._next(snapshot)) is not None:

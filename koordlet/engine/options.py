@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from koordlet.collectors import COLLECTORS, applications, node, pods
+from koordlet.collectors.base import CollectorPart
+from koordlet.config import plugins
+from koordlet.config.part_tables import enabled, options_in
 from koordlet.config.schema import AlarmsTable, Application, Config
-from koordlet.config.strategies import EvictTable
 from koordlet.decision.snapshot import EvictPolicy, Resources
-from koordlet.decision.strategy import Hook, Strategy
-from koordlet.hooks import HookOptions, hooks
-from koordlet.hooks.cpu_qos import CpuQosOptions
-from koordlet.hooks.cpuset import CpusetOptions
-from koordlet.hooks.gpu import GpuEnvOptions
+from koordlet.decision.strategy import AnyHook, AnyStrategy
+from koordlet.hooks import HOOKS
 from koordlet.protocol.annotations import NodeKeys
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.resources import CPU
 from koordlet.qos import STRATEGIES
-from koordlet.qos.evict import cpu_evict, memory_evict
-from koordlet.qos.evict.round import Limits
 from koordlet.state.applications import ApplicationSpec
 from koordlet.state.node import NodeOptions
 from koordlet.state.pressure import AlarmOptions
+
+_MEASURING = (node.COLLECTOR, pods.COLLECTOR, applications.COLLECTOR)
+"""What most decisions need."""
 
 
 def application_specs(config: Config) -> tuple[ApplicationSpec, ...]:
@@ -69,37 +72,23 @@ def alarm_options(alarms: AlarmsTable) -> AlarmOptions:
     )
 
 
-def collector_intervals(config: Config) -> dict[str, float]:
-    """Name -> seconds, of every collector that is switched on."""
-    tables = {
-        name: getattr(config.collectors, name) for name in config.collectors.__struct_fields__
-    }
-    return {name: table.interval_seconds for name, table in tables.items() if table.enable}
+def enabled_collectors(config: Config) -> tuple[CollectorPart[Any], ...]:
+    """Ours, then those of other packages."""
+    theirs = cast(tuple[CollectorPart[Any], ...], plugins.load(config.plugins).of("collectors"))
+    return (*enabled(config.collectors, COLLECTORS), *theirs)
 
 
 def collect_interval_s(config: Config) -> float:
     """How often what a decision needs is measured: samples may be twice as old (spec/qos.md
     1.6)."""
-    found = collector_intervals(config)
-    needed = (found.get(name, 0.0) for name in ("node", "pods", "applications"))
-    return max(config.daemon.tick_seconds, *needed)
+    needed = (options_in(config.collectors, part) for part in _MEASURING)
+    intervals = (each.interval_seconds for each in needed if each.enable)
+    return max((config.daemon.tick_seconds, *intervals))
 
 
-def enabled_strategies(config: Config) -> tuple[Strategy, ...]:
-    tables = config.strategies
-    own = {
-        cpu_evict.NAME: cpu_evict.strategy(evict_limits(tables.cpu_evict)),
-        memory_evict.NAME: memory_evict.strategy(evict_limits(tables.memory_evict)),
-    }
-    return tuple(
-        own.get(name, strategy)
-        for name, strategy in STRATEGIES.items()
-        if getattr(tables, name.replace("-", "_")).enable
-    )
-
-
-def evict_limits(table: EvictTable) -> Limits:
-    return Limits(table.cool_down_seconds, table.max_per_minute, table.max_grace_seconds)
+def enabled_strategies(config: Config) -> tuple[AnyStrategy, ...]:
+    theirs = cast(tuple[AnyStrategy, ...], plugins.load(config.plugins).of("strategies"))
+    return (*enabled(config.strategies, STRATEGIES), *theirs)
 
 
 def evict_policies(config: Config) -> dict[str, EvictPolicy]:
@@ -119,17 +108,6 @@ def allocatable(config: Config) -> dict[str, int] | None:
     return {name: each.milli if name == CPU else each.value for name, each in amounts.items()}
 
 
-def enabled_hooks(config: Config) -> tuple[Hook, ...]:
-    tables = config.hooks
-    options = HookOptions(
-        cpu_qos=CpuQosOptions(
-            bvt=tables.cpu_qos.bvt, idle=tables.cpu_qos.idle, weight=tables.cpu_qos.weight
-        ),
-        cpuset=CpusetOptions(
-            unset_quota=tables.cpuset.unset_quota, be_pools=tables.cpuset.be_pools
-        ),
-        gpu_env=GpuEnvOptions(hami_library=tables.gpu_env.hami_library),
-    )
-    return tuple(
-        hook for hook in hooks(options) if getattr(tables, hook.name.replace("-", "_")).enable
-    )
+def enabled_hooks(config: Config) -> tuple[AnyHook, ...]:
+    theirs = cast(tuple[AnyHook, ...], plugins.load(config.plugins).of("hooks"))
+    return (*enabled(config.hooks, HOOKS), *theirs)

@@ -18,19 +18,21 @@ from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, damage_of, restore, together
+from koordlet.collectors import collectors
+from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
-from koordlet.collectors.standard import collectors
 from koordlet.config.schema import Config
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Capability, Topology, Wake
 from koordlet.engine.events import Events
 from koordlet.engine.machine import read_machine
-from koordlet.engine.options import alarm_options, collector_intervals
+from koordlet.engine.options import alarm_options, enabled_collectors
 from koordlet.engine.traffic import Traffic
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
+from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.parse import ParseError
@@ -340,14 +342,8 @@ def _measuring(config: Config) -> tuple[object, ...]:
 
 def _runner(host: Host, cgroups: Cgroups, store: Store, config: Config) -> Runner:
     paths, percent = config.paths, config.daemon.cpu_budget_percent
-    found = collectors(
-        host,
-        cgroups,
-        store,
-        collector_intervals(config),
-        proc_root=paths.proc_root,
-        sys_root=paths.sys_root,
-    )
+    machine = Machine(host, cgroups, Descriptors(host), store, paths.proc_root, paths.sys_root)
+    found = collectors(enabled_collectors(config), machine)
     budget = BudgetOptions(
         cores=percent / 100 if percent else math.inf,
         memory_bytes=config.daemon.memory_budget_bytes or math.inf,
@@ -376,7 +372,7 @@ def _actuator(
         knobs,
         journal,
         observe=observing,
-        ranks=(*STRATEGIES, *(hook.name for hook in hooks())),
+        ranks=(*STRATEGIES, *HOOKS),
         audit=audit,
         memory_bytes=memory_bytes or None,
     )

@@ -15,12 +15,13 @@ import structlog
 from koordlet.actuator.outcome import Outcome, is_news, signature
 from koordlet.actuator.traffic.devices import FILE_NAME, Devices
 from koordlet.actuator.traffic.writer import Wanted, apply, restore
+from koordlet.config.part_tables import options_in
 from koordlet.config.schema import Config
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Snapshot
 from koordlet.decision.traffic import TrafficPlan
-from koordlet.hooks.traffic import traffic
+from koordlet.hooks.traffic import HOOK, traffic
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.probe.net import probe_traffic
@@ -199,7 +200,7 @@ def _undivided(outcomes: Sequence[Outcome]) -> str:
 
 def want_of(snapshot: Snapshot, config: Config, *, observe: bool) -> Want:
     """What the hook network-qos asks for."""
-    table = config.hooks.network_qos
+    table = options_in(config.hooks, HOOK)
     return Want(
         traffic(snapshot) if table.enable else None,
         table.devices,

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from koordlet.decision import slo_keys
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.traffic import Rate, Share
 from koordlet.protocol import keys
@@ -19,6 +20,11 @@ from koordlet.protocol.quantity import parse_quantity
 
 TC = "tc"
 TERWAY = "terway-qos"
+ARGUMENTS = (
+    slo_keys.BANDWIDTH,
+    *slo_keys.below(slo_keys.CLASSES, "policies.netQOSPolicy", "*.networkQOS.*"),
+)
+"""Keys of the NodeSLO that dividing the network goes by, whoever carries it out."""
 
 CLASSES = (QoSClass.LS, QoSClass.BE)
 """The classes whose ``networkQOS`` counts."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koordlet.decision.cpu_amounts import milli_to_quota_us, milli_to_shares, normalized_quota_us
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Resource
 from koordlet.decision.snapshot import Pod, Resources, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -37,23 +38,6 @@ class _Asked(msgspec.Struct, frozen=True):
     limit_memory_bytes: int = 0
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.POD, Level.CONTAINER),
-        evaluate=_evaluate,
-        needs=(
-            Resource.CPU_SHARES.value,
-            Resource.CPU_QUOTA_US.value,
-            Resource.MEMORY_LIMIT.value,
-        ),
-        writes=(Resource.CPU_SHARES, Resource.CPU_QUOTA_US, Resource.MEMORY_LIMIT),
-        stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
-        overrides=("cpu-qos",),
-        without="pods with batch or mid resources run without limits, at the smallest weight",
-    )
-
-
 def governs(pod: Pod) -> bool:
     """Whether the pod's CPU quota comes from batch or mid resources."""
     try:
@@ -62,7 +46,7 @@ def governs(pod: Pod) -> bool:
         return False
 
 
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     pod, container = subject.pod, subject.container
     if pod is None:
         return Adjustment()
@@ -220,3 +204,21 @@ _MIXED = Why(
 def _suppressed_by_quota(snapshot: Snapshot) -> bool:
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     return slo is not None and bool(slo.enable) and slo.cpu_suppress_policy == QUOTA_POLICY
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Limits and weights from batch and mid resources.",
+    options=DEFAULTS,
+    levels=(Level.POD, Level.CONTAINER),
+    function=_evaluate,
+    needs=(
+        Resource.CPU_SHARES.value,
+        Resource.CPU_QUOTA_US.value,
+        Resource.MEMORY_LIMIT.value,
+    ),
+    writes=(Resource.CPU_SHARES, Resource.CPU_QUOTA_US, Resource.MEMORY_LIMIT),
+    stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+    overrides=("cpu-qos",),
+    without="pods with batch or mid resources run without limits, at the smallest weight",
+)

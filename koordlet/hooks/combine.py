@@ -10,9 +10,9 @@ from koordlet.decision.answer import Combined, Wanted
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import (
+    AnyHook,
     Device,
     EnvVar,
-    Hook,
     Level,
     Mount,
     ResctrlGroup,
@@ -23,7 +23,7 @@ from koordlet.decision.why import Why
 from koordlet.protocol.errors import AnnotationError
 
 
-def check(hooks: Sequence[Hook]) -> None:
+def check(hooks: Sequence[AnyHook]) -> None:
     """Raises ValueError when two hooks share a name, or a resource at some level without the
     later one declaring that its value counts. A hook that is switched off may be overridden."""
     names = [hook.name for hook in hooks]
@@ -44,14 +44,16 @@ def check(hooks: Sequence[Hook]) -> None:
             others.append(hook.name)
 
 
-def lacks(hook: Hook, snapshot: Snapshot) -> bool:
+def lacks(hook: AnyHook, snapshot: Snapshot) -> bool:
     """Whether nothing that the hook needs is there."""
-    return bool(hook.needs) and not any(snapshot.node.has(feature) for feature in hook.needs)
+    if hook.tried_on_demand or not hook.needs:
+        return False
+    return not any(snapshot.node.has(feature) for feature in hook.needs)
 
 
 def serving(
-    hooks: Sequence[Hook], level: Level, snapshot: Snapshot, stage: Stage | None = None
-) -> tuple[Hook, ...]:
+    hooks: Sequence[AnyHook], level: Level, snapshot: Snapshot, stage: Stage | None = None
+) -> tuple[AnyHook, ...]:
     """Those that have what they need and serve ``level``, at ``stage`` only those that serve it
     too."""
     return tuple(
@@ -64,7 +66,7 @@ def serving(
 
 
 def combine(
-    hooks: Sequence[Hook],
+    hooks: Sequence[AnyHook],
     subject: Subject,
     snapshot: Snapshot,
     stage: Stage | None = None,
@@ -80,7 +82,7 @@ def combine(
 
 
 def ask(
-    hooks: Sequence[Hook],
+    hooks: Sequence[AnyHook],
     subject: Subject,
     snapshot: Snapshot,
     heard: Callable[[str, bool], None] | None = None,

@@ -7,7 +7,9 @@ the kernel.
 
 from __future__ import annotations
 
+from koordlet.decision import slo_keys
 from koordlet.decision.cgroups import inside
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
@@ -36,23 +38,7 @@ _SWITCHES = (
 """In the order in which the kernel takes them."""
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.NODE, Level.SANDBOX, Level.CONTAINER, Level.APPLICATION),
-        evaluate=_evaluate,
-        needs=(FEATURE, Resource.SYSCTL_SCHED_CORE),
-        writes=(
-            Resource.CORE_SCHED_GROUP,
-            Resource.SYSCTL_SCHED_CORE,
-            Resource.SYSCTL_GROUP_IDENTITY,
-        ),
-        overrides=(cpu_qos.NAME,),
-        without=_WITHOUT,
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
         return Adjustment()
@@ -145,3 +131,25 @@ def _name(pod: Pod, policy: str) -> tuple[str, str]:
         return f"{EXCLUSIVE_PREFIX}{pod.uid}", "the pod shares its cores with nobody"
     label = keys.CORE_SCHED_GROUP_ID.read(pod.labels) or ""
     return label, f"label {keys.CORE_SCHED_GROUP_ID.name} is {label!r}"
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Core scheduling groups, where cpuPolicy is coreSched.",
+    options=DEFAULTS,
+    levels=(Level.NODE, Level.SANDBOX, Level.CONTAINER, Level.APPLICATION),
+    function=_evaluate,
+    needs=(FEATURE, Resource.SYSCTL_SCHED_CORE),
+    writes=(
+        Resource.CORE_SCHED_GROUP,
+        Resource.SYSCTL_SCHED_CORE,
+        Resource.SYSCTL_GROUP_IDENTITY,
+    ),
+    overrides=(cpu_qos.NAME,),
+    without=_WITHOUT,
+    switches=(
+        slo_keys.policy("cpuPolicy", "coreSched"),
+        slo_keys.of_classes("cpuQOS", *slo_keys.QOS),
+    ),
+    arguments=cpu_qos.ARGUMENTS,
+)

@@ -13,6 +13,7 @@ There the quotas of its containers bound it. Of a guest no container is in a cgr
 from __future__ import annotations
 
 from koordlet.decision.cpu_amounts import normalized_quota_us
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -25,20 +26,7 @@ from koordlet.protocol.qos import QoSClass
 NAME = "cpu-normalization"
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.POD, Level.CONTAINER),
-        evaluate=_evaluate,
-        needs=(Resource.CPU_QUOTA_US.value,),
-        writes=(Resource.CPU_QUOTA_US,),
-        stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
-        overrides=("batch-resource",),
-        without="pods on a faster CPU get more than what their limits mean elsewhere",
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     pod, ratio = subject.pod, snapshot.node.cpu_normalization_ratio
     if pod is None or ratio is None or ratio <= 1 or not _applies(pod):
         return Adjustment()
@@ -63,3 +51,17 @@ def _applies(pod: Pod) -> bool:
     if pod.raw_qos is not QoSClass.LS and (pod.raw_qos is not None or pod.pinned_cpus):
         return False
     return not governs(pod)
+
+
+HOOK = Hook(
+    name=NAME,
+    help="CPU quotas scaled to the speed of this CPU.",
+    options=DEFAULTS,
+    levels=(Level.POD, Level.CONTAINER),
+    function=_evaluate,
+    needs=(Resource.CPU_QUOTA_US.value,),
+    writes=(Resource.CPU_QUOTA_US,),
+    stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+    overrides=("batch-resource",),
+    without="pods on a faster CPU get more than what their limits mean elsewhere",
+)

@@ -8,11 +8,12 @@ where no other manager writes the same file.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from typing import Annotated
 
+from koordlet.decision import slo_keys
 from koordlet.decision.cgroups import inside, sensitive_inside
 from koordlet.decision.names import shown
+from koordlet.decision.options import Options, about
 from koordlet.decision.resource import MIN_SHARES, Resource
 from koordlet.decision.snapshot import Node, Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -23,6 +24,8 @@ from koordlet.protocol.qos import SLO_SECTION_OF_QOS, KubeQoS, QoSClass
 from koordlet.protocol.slo import CPUQOS, ResourceQOSStrategy
 
 NAME = "cpu-qos"
+ARGUMENTS = slo_keys.below(slo_keys.CLASSES, "policies.cpuPolicy", "*.cpuQOS.*")
+"""Keys of the NodeSLO that CPU priority goes by, whichever mechanism carries it."""
 GROUP_IDENTITY = "groupIdentity"
 CORE_SCHED = "coreSched"
 BVT = Resource.CPU_BVT_WARP_NS.value
@@ -53,35 +56,15 @@ _KUBELET = Why(
 )
 
 
-@dataclass(frozen=True)
-class CpuQosOptions:
+class CpuQosOptions(Options, frozen=True):
     """A switch for each mechanism."""
 
-    bvt: bool = True
-    idle: bool = True
-    weight: bool = True
+    bvt: Annotated[bool, about("May use cpu.bvt_warp_ns.")] = True
+    idle: Annotated[bool, about("May use cpu.idle.")] = True
+    weight: Annotated[bool, about("May use cpu.shares or cpu.weight.")] = True
 
 
-def hook(options: CpuQosOptions) -> Hook:
-    return Hook(
-        NAME,
-        levels=(
-            Level.NODE,
-            Level.QOS_DIR,
-            Level.POD,
-            Level.SANDBOX,
-            Level.CONTAINER,
-            Level.APPLICATION,
-        ),
-        evaluate=partial(_evaluate, options),
-        needs=(BVT, IDLE, SHARES),
-        writes=(Resource.CPU_BVT_WARP_NS, Resource.CPU_IDLE, Resource.CPU_SHARES, *_SWITCHES),
-        stages=(Stage.RUN_POD_SANDBOX,),
-        without="best-effort work competes with all other work on equal terms",
-    )
-
-
-def _evaluate(options: CpuQosOptions, subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, options: CpuQosOptions) -> Adjustment:
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     classes = enabled_classes(strategy)
     if strategy is None or not classes:
@@ -260,3 +243,25 @@ def _name(subject: Subject) -> str:
 def _unknown(policy: str) -> Why:
     text = f"cpuPolicy {policy!r} is neither {GROUP_IDENTITY} nor {CORE_SCHED}; nothing is set"
     return Why("cpu-qos.unknown-policy", text)
+
+
+HOOK = Hook(
+    name=NAME,
+    help="CPU priority by QoS class.",
+    options=CpuQosOptions(),
+    levels=(
+        Level.NODE,
+        Level.QOS_DIR,
+        Level.POD,
+        Level.SANDBOX,
+        Level.CONTAINER,
+        Level.APPLICATION,
+    ),
+    function=_evaluate,
+    needs=(BVT, IDLE, SHARES),
+    writes=(Resource.CPU_BVT_WARP_NS, Resource.CPU_IDLE, Resource.CPU_SHARES, *_SWITCHES),
+    stages=(Stage.RUN_POD_SANDBOX,),
+    without="best-effort work competes with all other work on equal terms",
+    switches=(slo_keys.of_classes("cpuQOS", *slo_keys.QOS),),
+    arguments=ARGUMENTS,
+)

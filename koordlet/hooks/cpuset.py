@@ -6,12 +6,11 @@ those with a NUMA node on that node.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from koordlet.decision.cgroups import parent
 from koordlet.decision.names import shown
+from koordlet.decision.options import Options, about
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -27,13 +26,13 @@ from koordlet.protocol.resources import BATCH_CPU, CPU
 NAME = "cpuset"
 
 
-@dataclass(frozen=True)
-class CpusetOptions:
-    """``unset_quota``: no CPU quota for pods with CPUs of their own. ``be_pools``: best-effort
-    pods with a NUMA node stay on its best-effort CPUs (the reference's gate BECPUManager)."""
+class CpusetOptions(Options, frozen=True):
+    """``be_pools`` is the reference's gate BECPUManager."""
 
-    unset_quota: bool = True
-    be_pools: bool = False
+    unset_quota: Annotated[bool, about("No CPU quota for pods with CPUs of their own.")] = True
+    be_pools: Annotated[
+        bool, about("Best-effort pods with a NUMA node stay on its best-effort CPUs.")
+    ] = False
 
 
 class _Choice(NamedTuple):
@@ -45,21 +44,7 @@ class _Choice(NamedTuple):
     notes: tuple[Why, ...] = ()
 
 
-def hook(options: CpusetOptions) -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.POD, Level.SANDBOX, Level.CONTAINER, Level.APPLICATION),
-        evaluate=partial(_evaluate, options),
-        needs=(Resource.CPUSET_CPUS.value,),
-        writes=(Resource.CPUSET_CPUS, Resource.CPU_QUOTA_US),
-        stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
-        overrides=("batch-resource", "cpu-normalization"),
-        without="pods run on all CPUs, also on those that others were given for themselves",
-        shared=both,
-    )
-
-
-def _evaluate(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, options: CpusetOptions) -> Adjustment:
     settings: list[tuple[Resource, int | str, Why]] = []
     notes: list[Why] = []
     if subject.level is not Level.POD:
@@ -275,3 +260,18 @@ def _nothing_left(choice: _Choice, subject: Subject) -> Why:
 def _no_quota(pod: Pod) -> Why:
     text = f"the pod has CPUs {format_cpulist(pod.own_cpus)} for itself: no CPU quota"
     return Why("cpuset.no-quota", text)
+
+
+HOOK = Hook(
+    name=NAME,
+    help="CPUs by allocation or by shared pool.",
+    options=CpusetOptions(),
+    levels=(Level.POD, Level.SANDBOX, Level.CONTAINER, Level.APPLICATION),
+    function=_evaluate,
+    needs=(Resource.CPUSET_CPUS.value,),
+    writes=(Resource.CPUSET_CPUS, Resource.CPU_QUOTA_US),
+    stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+    overrides=("batch-resource", "cpu-normalization"),
+    without="pods run on all CPUs, also on those that others were given for themselves",
+    shared=both,
+)

@@ -15,7 +15,7 @@ from koordlet.decision.answer import Combined
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Snapshot
-from koordlet.decision.strategy import Hook, Level, Stage, Subject
+from koordlet.decision.strategy import AnyHook, Level, Stage, Subject
 from koordlet.decision.why import Why
 from koordlet.hooks.combine import ask, combine, serving
 from koordlet.hooks.delivery import FIELDS, Fields
@@ -94,7 +94,7 @@ class _Found(NamedTuple):
     fields: Fields = Fields()
 
 
-def table(every: Sequence[Hook], node: Node, enabled: Sequence[Hook]) -> tuple[HookRow, ...]:
+def table(every: Sequence[AnyHook], node: Node, enabled: Sequence[AnyHook]) -> tuple[HookRow, ...]:
     """All hooks in the order in which they run; ``enabled``: those of them that do, as they are
     configured."""
     running = {hook.name: hook for hook in enabled}
@@ -102,7 +102,7 @@ def table(every: Sequence[Hook], node: Node, enabled: Sequence[Hook]) -> tuple[H
 
 
 def actions(
-    hooks: Sequence[Hook], snapshot: Snapshot, wanted: Callable[[Subject], bool]
+    hooks: Sequence[AnyHook], snapshot: Snapshot, wanted: Callable[[Subject], bool]
 ) -> tuple[Action, ...]:
     """Of the subjects of the snapshot that are ``wanted``, from the outside to the inside."""
     return tuple(
@@ -122,7 +122,7 @@ def of_application(name: str) -> Callable[[Subject], bool]:
     return lambda subject: subject.application is not None and subject.application.name == name
 
 
-def _row(hook: Hook, node: Node, enabled: bool) -> HookRow:
+def _row(hook: AnyHook, node: Node, enabled: bool) -> HookRow:
     needs = tuple(_need(node, feature) for feature in hook.needs)
     return HookRow(
         name=hook.name,
@@ -143,7 +143,7 @@ def _need(node: Node, feature: str) -> Need:
     return Need(str(feature), node.has(feature), why)
 
 
-def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> Iterator[Action]:
+def _of_subject(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) -> Iterator[Action]:
     told = _told(hooks, subject, snapshot)
     winners = {wanted.resource: wanted.owner for wanted in told.settings}
     at_level = _STAGES_OF_LEVEL.get(subject.level, frozenset())
@@ -168,13 +168,13 @@ def _of_subject(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> 
             )
 
 
-def _told(hooks: Sequence[Hook], subject: Subject, snapshot: Snapshot) -> Combined:
+def _told(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) -> Combined:
     """What a runtime would get, also for containers in a guest."""
     return ask(serving(hooks, subject.level, snapshot), subject, snapshot, for_runtime=True)
 
 
 def _findings(
-    hook: Hook, subject: Subject, snapshot: Snapshot, *, by_runtime: bool
+    hook: AnyHook, subject: Subject, snapshot: Snapshot, *, by_runtime: bool
 ) -> Iterator[_Found]:
     """Everything that one hook wants, and what it has to say. ``by_runtime``: a runtime asks it."""
     alone = combine((hook,), subject, snapshot)

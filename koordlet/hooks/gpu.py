@@ -6,16 +6,17 @@ nothing to do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from typing import Annotated, Literal
 
 from koordlet.decision.given import VISIBLE_GPUS
+from koordlet.decision.options import Options, about, absolute
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, EnvVar, Hook, Level, Mount, Stage, Subject
 from koordlet.decision.why import Input, Why
 from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import DeviceAllocation
-from koordlet.protocol.errors import AnnotationError
+from koordlet.protocol.errors import AnnotationError, Problem
 
 NAME = "gpu-env"
 HAMI_LOCK_DIRECTORY = "/tmp/vgpulock"
@@ -27,23 +28,26 @@ _MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
 _WHOLE_CARD_PERCENT = 100
 
 
-@dataclass(frozen=True)
-class GpuEnvOptions:
-    """``hami_library``: the HAMi-core library on the node; must exist there once a pod asks."""
+class GpuEnvOptions(Options, frozen=True):
+    """The library must exist on the node once a pod asks for it."""
 
-    hami_library: str = "/usr/local/vgpu/libvgpu.so"
-
-
-def hook(options: GpuEnvOptions) -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.CONTAINER,),
-        evaluate=partial(_evaluate, options),
-        stages=(Stage.CREATE_CONTAINER,),
+    hami_library: Annotated[str, about("HAMi-core library on this node.")] = (
+        "/usr/local/vgpu/libvgpu.so"
     )
+    on_missing: Annotated[
+        Literal["tell", "evict"],
+        about(
+            "What to do about a container that started while nobody could be asked and sees GPUs "
+            'that are not its own: "tell", or "evict" its pod once, where that may be evicted.'
+        ),
+    ] = "tell"
 
 
-def _evaluate(options: GpuEnvOptions, subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _check(options: GpuEnvOptions) -> Iterator[Problem]:
+    yield from absolute(options.hami_library, "hami_library")
+
+
+def _evaluate(subject: Subject, snapshot: Snapshot, options: GpuEnvOptions) -> Adjustment:
     pod = subject.pod
     allocated = keys.DEVICE_ALLOCATED.read(pod.annotations) if pod is not None else None
     gpus = (allocated or {}).get("gpu", ())
@@ -90,3 +94,14 @@ def _hami_core(
     env.append(EnvVar("LD_PRELOAD", options.hami_library, why))
     paths = (options.hami_library, HAMI_LOCK_DIRECTORY)
     return Adjustment(env=tuple(env), mounts=tuple(Mount(path, path, why) for path in paths))
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Variables that tell a container its GPUs.",
+    options=GpuEnvOptions(),
+    levels=(Level.CONTAINER,),
+    function=_evaluate,
+    stages=(Stage.CREATE_CONTAINER,),
+    check=_check,
+)

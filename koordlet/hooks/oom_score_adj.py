@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Stage, Subject
@@ -12,17 +13,7 @@ from koordlet.protocol.errors import AnnotationError
 NAME = "oom-score-adj"
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.CONTAINER,),
-        evaluate=_evaluate,
-        writes=(Resource.OOM_SCORE_ADJ,),
-        stages=(Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     """What names the container counts before what is for all of them. The sandbox has neither."""
     pod, container = subject.pod, subject.container
     if pod is None or container is None:
@@ -49,3 +40,14 @@ def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
         notes.append(Why("oom-score-adj.bad-annotation", text))
     why = Why("oom-score-adj.annotation", f"annotation {key}", (Input(key, value),))
     return Adjustment(((Resource.OOM_SCORE_ADJ, value, why),), tuple(notes))
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Out-of-memory score by annotation.",
+    options=DEFAULTS,
+    levels=(Level.CONTAINER,),
+    function=_evaluate,
+    writes=(Resource.OOM_SCORE_ADJ,),
+    stages=(Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
+)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.snapshot import RDMA_CM, Snapshot
 from koordlet.decision.strategy import Adjustment, Device, Hook, Level, Stage, Subject
 from koordlet.decision.why import Input, Why
@@ -16,16 +17,7 @@ from koordlet.protocol.annotation_types import DeviceAllocation
 NAME = "rdma-devices"
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.CONTAINER,),
-        evaluate=_evaluate,
-        stages=(Stage.CREATE_CONTAINER,),
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     pod = subject.pod
     allocated = keys.DEVICE_ALLOCATED.read(pod.annotations) if pod is not None else None
     addresses = tuple(_addresses((allocated or {}).get("rdma", ())))
@@ -52,3 +44,13 @@ def _addresses(devices: tuple[DeviceAllocation, ...]) -> Iterator[str]:
         functions = device.extension.vfs if device.extension is not None else ()
         for address in [vf.bus_id for vf in functions] or [device.id or device.bus_id]:
             yield address.lower()
+
+
+HOOK = Hook(
+    name=NAME,
+    help="RDMA devices that were allocated to a pod.",
+    options=DEFAULTS,
+    levels=(Level.CONTAINER,),
+    function=_evaluate,
+    stages=(Stage.CREATE_CONTAINER,),
+)

@@ -16,7 +16,7 @@ import msgspec
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
-from koordlet.decision.strategy import Hook, Level, Subject
+from koordlet.decision.strategy import AnyHook, Level, Subject
 from koordlet.decision.why import Input, Why
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import ask, lacks, serving
@@ -43,7 +43,7 @@ _Part = Mapping[str, _Found]
 """What was found of some subjects, by hook."""
 
 
-_Asked = Mapping[Level, Sequence[Hook]]
+_Asked = Mapping[Level, Sequence[AnyHook]]
 """Who is asked about a subject."""
 
 
@@ -74,12 +74,12 @@ class Pass:
     incomplete: bool
 
 
-def reconcile(hooks: Sequence[Hook], snapshot: Snapshot) -> tuple[Decision, ...]:
+def reconcile(hooks: Sequence[AnyHook], snapshot: Snapshot) -> tuple[Decision, ...]:
     """The decisions of a pass that knows of none before."""
     return run(hooks, snapshot).decisions
 
 
-def run(hooks: Sequence[Hook], snapshot: Snapshot, before: Pass | None = None) -> Pass:
+def run(hooks: Sequence[AnyHook], snapshot: Snapshot, before: Pass | None = None) -> Pass:
     """What a pass without ``before`` finds, with as little work as that allows; what did not
     change is the same object as in ``before``.
 
@@ -156,7 +156,7 @@ def _applications(snapshot: Snapshot) -> Iterator[Subject]:
             yield Subject(Level.APPLICATION, application.cgroup, application=application)
 
 
-def _shared(hook: Hook, snapshot: Snapshot) -> object:
+def _shared(hook: AnyHook, snapshot: Snapshot) -> object:
     try:
         return hook.shared(snapshot)
     except Exception:  # the isolation boundary: what it raised is told where a subject asks
@@ -221,7 +221,7 @@ def _same(some: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def _decision(
-    hook: Hook, found: Iterable[_Found], snapshot: Snapshot, incomplete: bool
+    hook: AnyHook, found: Iterable[_Found], snapshot: Snapshot, incomplete: bool
 ) -> Decision:
     if lacks(hook, snapshot):
         return Decision(Plan(hook.name), notes=(_unsupported(hook, snapshot),))
@@ -245,7 +245,7 @@ def _counted(why: Why, times: int) -> Why:
     return msgspec.structs.replace(why, inputs=(*why.inputs, Input("cgroups", times)))
 
 
-def _unsupported(hook: Hook, snapshot: Snapshot) -> Why:
+def _unsupported(hook: AnyHook, snapshot: Snapshot) -> Why:
     reasons = []
     for feature in hook.needs:
         capability = snapshot.node.capabilities.get(feature)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resctrl import AMD, GROUP_PREFIX, INTEL, bandwidth, ways
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Pod, Snapshot
@@ -19,19 +20,7 @@ MB = "resctrl.mb"
 _VENDORS = (INTEL, AMD)
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.POD, Level.SANDBOX, Level.CONTAINER),
-        evaluate=_evaluate,
-        needs=(L3, MB),
-        writes=(Resource.RESCTRL_GROUP, Resource.RESCTRL_SCHEMATA),
-        stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER),
-        without="pods share the L3 cache and the memory bandwidth whatever they ask for",
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     pod = subject.pod
     if pod is None or keys.RESCTRL.name not in pod.annotations:
         return Adjustment()
@@ -121,3 +110,16 @@ def _refuse_unknown(caches: set[int], part: str, leave_out: _LeaveOut) -> None:
     if caches:
         text = ", ".join(map(str, sorted(caches)))
         leave_out("unknown-cache", f"{part}: this node has no cache {text}")
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Cache and memory bandwidth by annotation.",
+    options=DEFAULTS,
+    levels=(Level.POD, Level.SANDBOX, Level.CONTAINER),
+    function=_evaluate,
+    needs=(L3, MB),
+    writes=(Resource.RESCTRL_GROUP, Resource.RESCTRL_SCHEMATA),
+    stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER),
+    without="pods share the L3 cache and the memory bandwidth whatever they ask for",
+)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
@@ -43,18 +45,7 @@ class _PodRecord(msgspec.Struct, frozen=True, rename="camel"):
     qos_config: _QosConfig
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.NODE,),
-        evaluate=_evaluate,
-        needs=(FEATURE,),
-        writes=(Resource.TERWAY_GLOBAL, Resource.TERWAY_PODS),
-        without="with netQOSPolicy terway-qos no pod is limited",
-    )
-
-
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     if bandwidth.policy(snapshot) != bandwidth.TERWAY:
         return Adjustment()
     of_node = bandwidth.of_node(snapshot)
@@ -101,3 +92,17 @@ def _record(pod: Pod, share: Share) -> _PodRecord:
 
 def _bytes(bits: int) -> int:
     return bits // 8
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Files for terway-qos, where netQOSPolicy is terway-qos.",
+    options=DEFAULTS,
+    levels=(Level.NODE,),
+    function=_evaluate,
+    needs=(FEATURE,),
+    writes=(Resource.TERWAY_GLOBAL, Resource.TERWAY_PODS),
+    without="with netQOSPolicy terway-qos no pod is limited",
+    switches=(slo_keys.policy("netQOSPolicy", bandwidth.TERWAY),),
+    arguments=bandwidth.ARGUMENTS,
+)

@@ -7,16 +7,33 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import Options, about
+from koordlet.decision.part import Switch
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
-from koordlet.decision.traffic import MAJOR, Member, Rate, Share, TrafficClass, TrafficPlan
+from koordlet.decision.traffic import (
+    HOST_SOCKETS,
+    INGRESS,
+    MAJOR,
+    MARKS,
+    SHAPING,
+    Member,
+    Rate,
+    Share,
+    TrafficClass,
+    TrafficPlan,
+)
 from koordlet.decision.why import Input, Why
 from koordlet.hooks import bandwidth
 from koordlet.hooks.bandwidth import NodeBandwidth
+from koordlet.protocol.errors import Problem, join
 from koordlet.protocol.qos import QoSClass
 
 NAME = "network-qos"
@@ -36,16 +53,25 @@ _CLASS = {
 _PRIORITY = {SYSTEM: 1, LS: 2, BE: 3}
 
 
-def hook() -> Hook:
-    return Hook(
-        NAME,
-        levels=(Level.NODE, Level.POD, Level.APPLICATION),
-        evaluate=_evaluate,
-        writes=(Resource.NET_CLS_CLASSID,),
-    )
+class NetworkQosOptions(Options, frozen=True):
+    devices: Annotated[
+        tuple[str, ...],
+        about("Network devices to divide; none = those of the default routes."),
+    ] = ()
 
 
-def _evaluate(subject: Subject, snapshot: Snapshot) -> Adjustment:
+# The kernel's dev_valid_name (net/core/dev.c): 15 bytes, neither slash nor colon nor space.
+_DEVICE = re.compile(r"(?!\.{1,2}$)[^/:\s\0]{1,15}")
+
+
+def _check(options: NetworkQosOptions) -> Iterator[Problem]:
+    for index, device in enumerate(options.devices):
+        if not _DEVICE.fullmatch(device):
+            text = f"{device[:64]!r} cannot be the name of a network device"
+            yield Problem(join("devices", index), text)
+
+
+def _evaluate(subject: Subject, snapshot: Snapshot, _: NetworkQosOptions) -> Adjustment:
     if bandwidth.policy(snapshot) != bandwidth.TC:
         return Adjustment()
     if subject.level is Level.NODE:
@@ -204,3 +230,23 @@ def _bounded(share: Share, total: int) -> Share:
         Rate(share.egress.min_bps, share.egress.max_bps or total),
         Rate(share.ingress.min_bps, share.ingress.max_bps or total),
     )
+
+
+HOOK = Hook(
+    name=NAME,
+    help="Traffic classes of ours, where netQOSPolicy is tc.",
+    options=NetworkQosOptions(),
+    check=_check,
+    levels=(Level.NODE, Level.POD, Level.APPLICATION),
+    function=_evaluate,
+    writes=(Resource.NET_CLS_CLASSID,),
+    needs=(SHAPING,),
+    tried_on_demand=True,
+    uses=(INGRESS, MARKS, HOST_SOCKETS),
+    switches=(
+        slo_keys.policy("netQOSPolicy", bandwidth.TC),
+        (Switch(slo_keys.BANDWIDTH, example='"10G"'),),
+        slo_keys.of_classes("networkQOS", "lsClass", "beClass"),
+    ),
+    arguments=bandwidth.ARGUMENTS,
+)

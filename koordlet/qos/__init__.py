@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from koordlet.decision.strategy import Strategy
-from koordlet.qos import resctrl_qos, system_knobs
-from koordlet.qos.blkio import strategy as blkio_qos
-from koordlet.qos.cpu_burst import strategy as cpu_burst
-from koordlet.qos.cpu_suppress import strategy as cpu_suppress
-from koordlet.qos.evict import cpu_evict, memory_evict
-from koordlet.qos.memory_qos import strategy as memory_qos
+from koordlet.decision.part import declared
+from koordlet.decision.strategy import AnyStrategy, Strategy
 
-STRATEGIES: dict[str, Strategy] = {
-    strategy.name: strategy
-    for strategy in (
-        cpu_suppress.STRATEGY,
-        cpu_burst.STRATEGY,
-        memory_qos.STRATEGY,
-        resctrl_qos.STRATEGY,
-        cpu_evict.STRATEGY,
-        memory_evict.STRATEGY,
-        blkio_qos.STRATEGY,
-        system_knobs.STRATEGY,
-    )
-}
-"""Every strategy there is, by name, in the order in which they run."""
+MODULES = (
+    "cpu_suppress.strategy",
+    "cpu_burst.strategy",
+    "memory_qos.strategy",
+    "resctrl_qos",
+    "evict.cpu_evict",
+    "evict.memory_evict",
+    "blkio.strategy",
+    "system_knobs",
+)
+"""In the order in which they run. Each declares its ``STRATEGY``."""
+
+STRATEGIES: dict[str, AnyStrategy] = declared(__name__, MODULES, "STRATEGY", Strategy)

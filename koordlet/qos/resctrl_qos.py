@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from koordlet.decision import slo_keys
 from koordlet.decision.cgroups import parent
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resctrl import GROUP_PREFIX, bandwidth, ways
 from koordlet.decision.resource import ABSENT, Resource
@@ -45,7 +47,7 @@ def group_of(qos: QoSClass | None) -> str | None:
     return f"{GROUP_PREFIX}{qos}" if qos in _CLASSES else None
 
 
-def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan: groups of the classes that are switched on, and who is in them."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
@@ -219,5 +221,13 @@ def _keep(memory: Memory, rule: str, text: str) -> Decision:
 
 
 STRATEGY = Strategy(
-    name=NAME, decide=decide, initial=Memory(), wakes_on=frozenset({WakeKind.CHANGE})
+    name=NAME,
+    help="L3 cache and memory bandwidth by QoS class.",
+    function=decide,
+    initial=Memory(),
+    options=DEFAULTS,
+    wakes_on=frozenset({WakeKind.CHANGE}),
+    needs=(L3, MB),
+    switches=(slo_keys.of_classes("resctrlQOS", *slo_keys.QOS),),
+    arguments=slo_keys.below(slo_keys.CLASSES, "*.resctrlQOS.*"),
 )

@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import DEFAULTS, Options
+from koordlet.decision.part import Switch
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Snapshot
@@ -59,7 +62,7 @@ def min_free_kbytes(memory_bytes: int, factor: int) -> int:
     return memory_bytes // 1024 * factor // _FACTOR_OF_ONE
 
 
-def decide(snapshot: Snapshot, memory: None) -> Decision:
+def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
     """The complete plan. Without a NodeSLO everything stays."""
     strategy = snapshot.slo.system_strategy if snapshot.slo is not None else None
     if strategy is None:
@@ -101,4 +104,25 @@ def _is_outside(knob: _Knob, value: int) -> bool:
     return knob.low is not None and knob.high is not None and not knob.low <= value <= knob.high
 
 
-STRATEGY = Strategy(name=NAME, decide=decide)
+STRATEGY = Strategy(
+    name=NAME,
+    help="Memory watermarks and switches of the whole machine.",
+    function=decide,
+    initial=None,
+    options=DEFAULTS,
+    switches=(
+        tuple(
+            Switch(f"{slo_keys.SYSTEM}.{name}", example="")
+            for name in (
+                "minFreeKbytesFactor",
+                "watermarkScaleFactor",
+                "memcgReapBackGround",
+                "schedGroupIdentityEnabled",
+                "schedIdleSaverWmark",
+                "schedFeatures",
+                "pageCacheLimitEnabled",
+            )
+        ),
+    ),
+    arguments=slo_keys.below(slo_keys.SYSTEM, "*"),
+)

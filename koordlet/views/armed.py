@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from koordlet.admin.model import ArmedView
 from koordlet.config.load import Loaded
+from koordlet.config.part_tables import options_in
 from koordlet.decision.snapshot import EvictPolicy
 from koordlet.engine import options
 from koordlet.protocol.slo import ResourceThresholdStrategy
@@ -46,7 +47,7 @@ _ACTS = {EvictPolicy.STOP: "ends", EvictPolicy.FREEZE: "freezes"}
 def _features(loaded: Loaded, slo: ResourceThresholdStrategy) -> Iterator[ArmedView]:
     """In the order in which they decide."""
     tables = loaded.config.strategies
-    if tables.cpu_evict.enable:
+    if options_in(tables, cpu_evict.STRATEGY).enable:
         wanted = satisfaction(slo)
         if wanted is not None and not isinstance(wanted, str):
             when = f"best-effort work gets {wanted.lower} % of the CPU it requests, or less"
@@ -54,7 +55,7 @@ def _features(loaded: Loaded, slo: ResourceThresholdStrategy) -> Iterator[ArmedV
             yield _armed(loaded, cpu_evict.NAME, Feature.BE_CPU, _BEST_EFFORT, when, keys)
         yield from _of_tier(loaded, slo, cpu_evict.NAME, Feature.CPU_ALLOCATABLE, "CPU")
         yield from _of_usage(loaded, slo, cpu_evict.NAME, Feature.CPU, "CPU")
-    if tables.memory_evict.enable:
+    if options_in(tables, memory_evict.STRATEGY).enable:
         yield from _of_usage(loaded, slo, memory_evict.NAME, Feature.BE_MEMORY, "memory")
         yield from _of_tier(loaded, slo, memory_evict.NAME, Feature.MEMORY_ALLOCATABLE, "memory")
         yield from _of_usage(loaded, slo, memory_evict.NAME, Feature.MEMORY, "memory")

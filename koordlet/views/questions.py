@@ -22,7 +22,7 @@ from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Parts
 from koordlet.engine.record import decision_view, event_view
-from koordlet.hooks import describe, hooks, missed
+from koordlet.hooks import HOOKS, describe, missed
 from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action
 from koordlet.protocol.decode import nearest
@@ -76,7 +76,7 @@ def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
 def hooks_view(engine: Engine, target: str) -> HooksView:
     """All hooks, and what those that are enabled would do to a pod (uid or namespace/name) or an
     application. Raises NotFoundError."""
-    rows = describe.table(hooks(), engine.node(), engine.hooks)
+    rows = describe.table(tuple(HOOKS.values()), engine.node(), engine.hooks)
     if not target:
         return HooksView(hooks=rows)
     parts = engine.parts

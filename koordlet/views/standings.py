@@ -15,35 +15,37 @@ from koordlet.admin.strategies import (
     StrategyRow,
     StrategyState,
 )
-from koordlet.config.origins import structure
-from koordlet.config.show import Shown, meaning, show
-from koordlet.config.strategies import HooksTable, StrategiesTable
+from koordlet.config.part_tables import table_of
+from koordlet.config.show import Shown, show
 from koordlet.decision.snapshot import Capability
+from koordlet.decision.strategy import Hook
 from koordlet.engine.record import decided
 from koordlet.engine.runs import Runs
 from koordlet.engine.traffic import PART as TRAFFIC
-from koordlet.views.strategy_table import (
-    HOOKS,
-    NAMES,
-    NEEDS,
-    TABLE,
-    About,
-    matches,
-    switched_off,
-    table_of,
-)
+from koordlet.hooks import HOOKS
+from koordlet.qos import STRATEGIES
+from koordlet.views.switches import AnyPart, matches, switched_off
 
 if TYPE_CHECKING:
     from koordlet.config.load import Loaded
     from koordlet.engine.engine import Engine
 
-_ABOUT = {
-    field.encode_name: meaning(field.type)
-    for table in (StrategiesTable, HooksTable)
-    for field in structure(table).fields
-}
 _EXPLAINED = 20
 """So many records are looked through for the last decision of an earlier run."""
+
+
+PARTS: tuple[AnyPart, ...] = (
+    *STRATEGIES.values(),
+    *(hook for hook in HOOKS.values() if hook.switches),
+)
+"""What a user calls a strategy: also those hooks that the NodeSLO switches."""
+NAMES = tuple(part.name for part in PARTS)
+
+
+def parts_of(engine: Engine) -> tuple[AnyPart, ...]:
+    """Ours, and those of other packages that run."""
+    theirs = (part for part in engine.strategies if part.name not in STRATEGIES)
+    return (*PARTS, *theirs)
 
 
 @dataclass(frozen=True)
@@ -64,39 +66,41 @@ class Standings:
         self._shown: tuple[Loaded, Mapping[str, Shown], Mapping[str, tuple[str, str]]] | None = None
 
     def follow(self, engine: Engine, time: float) -> None:
-        for about in TABLE:
-            now = self._standing(engine, about)
-            before = self._found.get(about.name)
+        for part in parts_of(engine):
+            now = self._standing(engine, part)
+            before = self._found.get(part.name)
             same = before is not None and before.state is now.state
             since = before.since if before is not None and same else time
-            self._found[about.name] = Standing(now.state, now.why, now.remedy, since)
+            self._found[part.name] = Standing(now.state, now.why, now.remedy, since)
 
     def states(self) -> Mapping[str, StrategyState]:
         return {name: each.state for name, each in self._found.items()}
 
     def view(self, engine: Engine, name: str) -> StrategiesView:
         """All, or one at length. Raises NotFoundError."""
-        asked = [about for about in TABLE if name in ("", about.name)]
+        every = parts_of(engine)
+        asked = [part for part in every if name in ("", part.name)]
         if not asked:
-            raise NotFoundError(f"{name!r} is no strategy; there are: {', '.join(NAMES)}")
+            names = ", ".join(part.name for part in every)
+            raise NotFoundError(f"{name!r} is no strategy; there are: {names}")
         owned = [each.owner for each in engine.parts.actuator.owned()]
         return StrategiesView(
             strategies=tuple(
-                self._row(engine, about, owned.count(about.name), at_length=bool(name))
-                for about in asked
+                self._row(engine, part, owned.count(part.name), at_length=bool(name))
+                for part in asked
             )
         )
 
-    def _row(self, engine: Engine, about: About, changed: int, *, at_length: bool) -> StrategyRow:
-        name = about.name
-        runs = engine.runs.get(name) or Runs(name, "hook" if name in HOOKS else "strategy")
-        found = self._standing(engine, about)
+    def _row(self, engine: Engine, part: AnyPart, changed: int, *, at_length: bool) -> StrategyRow:
+        name = part.name
+        runs = engine.runs.get(name) or Runs(name, "hook" if isinstance(part, Hook) else "strategy")
+        found = self._standing(engine, part)
         before = self._found.get(name)
         shown, _ = self._config(engine.loaded)
         return StrategyRow(
             name=name,
             kind=runs.kind,
-            about=_ABOUT[name],
+            about=part.help,
             state=found.state,
             why=found.why,
             remedy=found.remedy,
@@ -107,23 +111,23 @@ class Standings:
             failures=runs.failures,
             last_run=runs.last_run,
             last_decision=_last(engine, name, at_length=at_length),
-            lacks=tuple(_lacks(engine, about)),
+            lacks=tuple(_lacks(engine, part)),
             arguments=tuple(
                 StrategyArgument(
                     key=each.key, value=each.value, origin=each.origin, meaning=each.meaning
                 )
                 for each in shown.values()
-                if at_length and matches(about, each.key)
+                if at_length and matches(part, each.key)
             ),
             notes=tuple(sorted(text for _, text in runs.noted)) if at_length else (),
         )
 
-    def _standing(self, engine: Engine, about: About) -> Standing:
+    def _standing(self, engine: Engine, part: AnyPart) -> Standing:
         """The first that is true."""
-        name, runs, parts = about.name, engine.runs.get(about.name), engine.parts
+        name, runs, parts = part.name, engine.runs.get(part.name), engine.parts
         shown, off = self._config(engine.loaded)
         if runs is None:
-            key = f"{table_of(name)}.enable"
+            key = f"{table_of(part)}.enable"
             return Standing(
                 StrategyState.OFF, f"{key} is false ({shown[key].origin})", f"set {key} = true"
             )
@@ -136,7 +140,7 @@ class Standings:
             return Standing(StrategyState.FAILED, parts.problems[TRAFFIC], remedy)
         wants = _settings(engine, name) or name in engine.evictions.owners()
         off_why, off_remedy = off[name]
-        missing = [each for need in NEEDS.get(name, ()) if (each := _capability(engine, need))]
+        missing = [each for need in part.needs if (each := _capability(engine, need))]
         if missing and not any(each.supported for each in missing) and (wants or not off_why):
             why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
             remedy = "; ".join(dict.fromkeys(each.remedy for each in missing if each.remedy))
@@ -165,7 +169,8 @@ class Standings:
         if self._shown is None or self._shown[0] is not loaded:
             shown = {each.key: each for each in show(loaded)}
             values = {key: each.value for key, each in shown.items()}
-            off = {each.name: switched_off(each, values, loaded.origins) for each in TABLE}
+            every = (*STRATEGIES.values(), *HOOKS.values())
+            off = {each.name: switched_off(each, values, loaded.origins, every) for each in every}
             self._shown = loaded, shown, off
         return self._shown[1], self._shown[2]
 
@@ -184,8 +189,8 @@ def _capability(engine: Engine, feature: str) -> Capability | None:
     return engine.parts.capabilities.get(feature) or next(of_traffic, None)
 
 
-def _lacks(engine: Engine, about: About) -> list[Lack]:
-    found = [_capability(engine, each) for each in (*NEEDS.get(about.name, ()), *about.uses)]
+def _lacks(engine: Engine, part: AnyPart) -> list[Lack]:
+    found = [_capability(engine, each) for each in (*part.needs, *part.uses)]
     return [
         Lack(feature=each.feature, why=each.why, cost=each.cost, remedy=each.remedy)
         for each in found

@@ -9,10 +9,11 @@ import msgspec
 from koordlet.actuator.restore import sweep
 from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.undo import PausedView, PauseView, RestoreView, ResumedView
+from koordlet.config import plugins
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import CannotStartError
 from koordlet.engine.record import restore_view
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.pause.model import Pause, Scope, ScopeKind, scopes
 from koordlet.pause.pauses import MOST, Pauses
 from koordlet.protocol.decode import nearest
@@ -21,7 +22,7 @@ from koordlet.views.questions import cgroup_of
 
 MAX_REASON = 500
 """Characters."""
-OWNERS = (*STRATEGIES, *(hook.name for hook in hooks()))
+OWNERS = (*STRATEGIES, *HOOKS)
 """Whom a pause may name."""
 LONGEST_S = 10 * 366 * 86400.0
 
@@ -102,7 +103,7 @@ def make(
 ) -> tuple[Pause, ...]:
     """``cgroups``: paths. ``now``: unix seconds. Raises NotFoundError and InvalidError."""
     for name in owners:
-        if name not in OWNERS:
+        if name not in OWNERS and name not in plugins.installed():
             like = nearest(name, OWNERS)
             meant = f'did you mean "{like}"?' if like else f"there are: {', '.join(OWNERS)}"
             raise NotFoundError(f"{name!r} is no strategy and no hook; {meant}")

@@ -25,7 +25,7 @@ from koordlet.config.show import Changes, show
 from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Fault
 from koordlet.engine import absent
-from koordlet.engine.engine import Engine
+from koordlet.engine.engine import PLUGIN, Engine
 from koordlet.engine.missed import missed_views
 from koordlet.engine.parts import (
     decisions_path,
@@ -34,11 +34,11 @@ from koordlet.engine.parts import (
     tsdb_path,
 )
 from koordlet.engine.record import text_of
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.cri import CriSource
-from koordlet.views import undo
+from koordlet.views import plugin_checks, undo
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 from koordlet.views.questions import events, explain, hooks_view, query
@@ -241,7 +241,8 @@ class Views:
         parts, paths = self._engine.parts, self._engine.loaded.config.paths
         managers = checks.other_managers(parts.host, paths.proc_root)
         missed = missed_checks(missed_views(self._engine.missed))
-        return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *managers))
+        offered = plugin_checks.offered(self._engine.loaded.config.plugins)
+        return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *offered, *managers))
 
     def hooks(self, target: str) -> HooksView:
         return hooks_view(self._engine, target)
@@ -295,7 +296,8 @@ class Views:
         return True, "observe mode: the journal is only looked at"
 
     def _strategies(self) -> Iterator[m.StrategyView]:
-        every = dict.fromkeys(STRATEGIES, "strategy") | {h.name: "hook" for h in hooks()}
+        every = dict.fromkeys(STRATEGIES, "strategy") | dict.fromkeys(HOOKS, "hook")
+        every |= {runs.name: runs.kind for runs in self._engine.runs.values()}
         for name, kind in every.items():
             runs = self._engine.runs.get(name)
             yield m.StrategyView(
@@ -338,4 +340,7 @@ class Views:
 def _problem(part: str, why: str) -> m.ProblemView:
     if part.startswith(absent.PART):
         return m.ProblemView(part=part, why=why, cost=absent.COST, remedy=absent.REMEDY)
+    if part.startswith(PLUGIN):
+        cost, remedy = plugin_checks.COST, plugin_checks.REMEDY
+        return m.ProblemView(part=part, why=why, cost=cost, remedy=remedy)
     return m.ProblemView(part=part, why=why)

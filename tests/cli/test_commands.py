@@ -22,7 +22,7 @@ from koordlet.cli.main import Exit, build_parser, main
 from koordlet.cli.show.top import frame
 from koordlet.decision.metrics import CATALOGUE
 from koordlet.decision.snapshot import Fault
-from koordlet.views.strategy_table import NAMES
+from koordlet.views.standings import NAMES
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from koordlet_fakefs import FakeHost
 
-from koordlet.collectors.base import Collector, Round
+from koordlet.collectors import COLLECTORS, collectors
+from koordlet.collectors.base import Collector, Machine, Round
 from koordlet.collectors.runner import Runner
-from koordlet.collectors.standard import collectors
 from koordlet.decision.snapshot import Application, Container, Node, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.node import NodeOptions, node_of
@@ -33,7 +34,8 @@ class World:
         )
         self.pods: tuple[Pod, ...] = ()
         self.applications: tuple[Application, ...] = ()
-        self.runner = self.runner_of(*collectors(self.host, self.cgroups, self.store))
+        machine = Machine(self.host, self.cgroups, Descriptors(self.host), self.store)
+        self.runner = self.runner_of(*collectors(COLLECTORS.values(), machine))
 
     def runner_of(self, *chosen: Collector, **options: object) -> Runner:
         return Runner(chosen, self.store, self.host, cpu_seconds=lambda: self.cpu_s, **options)

@@ -226,14 +226,22 @@ class Fault:
                 check()
                 return each.decide(snapshot, memory)
 
-            return replace(each, decide=decide) if each.name == name else each
+            return (
+                replace(each, function=lambda snapshot, memory, _: decide(snapshot, memory))
+                if each.name == name
+                else each
+            )
 
         def hook(each: Hook) -> Hook:
             def evaluate(subject: Any, snapshot: Any) -> Any:
                 check()
                 return each.evaluate(subject, snapshot)
 
-            return replace(each, evaluate=evaluate) if each.name == name else each
+            return (
+                replace(each, function=lambda subject, snapshot, _: evaluate(subject, snapshot))
+                if each.name == name
+                else each
+            )
 
         def divided(snapshot: Any) -> Any:
             if name == TRAFFIC:

@@ -19,9 +19,8 @@ from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.origins import leaves
 from koordlet.config.sample import sample
-from koordlet.config.schema import Config
+from koordlet.config.schema import Config, FailurePolicy
 from koordlet.config.show import toml_text
-from koordlet.config.strategies import FailurePolicy
 from koordlet.daemon.reload import read_config
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability

@@ -129,7 +129,9 @@ def test_a_strategy_that_raises_keeps_its_settings_and_is_shown(world: World) ->
     def broken(snapshot: Snapshot, memory: object) -> Decision:
         raise ZeroDivisionError(f"at {snapshot.now}")
 
-    world.engine.strategies = (replace(strategy, decide=broken),)
+    world.engine.strategies = (
+        replace(strategy, function=lambda snapshot, memory, _: broken(snapshot, memory)),
+    )
     world.host.set_demand(world.processes["shop"], 0.1)
     world.run(25)
     assert world.value("batch", QUOTA) == quota
@@ -154,7 +156,9 @@ def test_a_strategy_that_publishes_what_no_table_has_is_one_that_raised(world: W
 
     world.run(2)
     quota = world.value("batch", QUOTA)
-    world.engine.strategies = (replace(strategy, decide=odd),)
+    world.engine.strategies = (
+        replace(strategy, function=lambda snapshot, memory, _: odd(snapshot, memory)),
+    )
     world.run(2)
     assert world.value("batch", QUOTA) == quota
     (view,) = [s for s in world.views.status().strategies if s.name == "cpu-suppress"]

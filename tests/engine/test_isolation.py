@@ -10,7 +10,7 @@ from koordlet.actuator.actuator import GRACE_S
 from koordlet.actuator.traffic.devices import Devices, Shaped
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import devices_path
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.kernel.proc.files import boot_id
 from koordlet.qos import STRATEGIES
 from koordlet.report.metrics import Page
@@ -20,7 +20,7 @@ from tests.daemon.everything import IN_CORE_SCHED, Fault, furnish, held, start, 
 from tests.daemon.world import World
 
 MakeWorld = Callable[..., World]
-EVERY = (*STRATEGIES, *(hook.name for hook in hooks()))
+EVERY = (*STRATEGIES, *HOOKS)
 HOLDS_NOTHING = frozenset({"memory-evict", "gpu-env", "rdma-devices"})
 """Evictions, and what only a runtime that creates a container can be given."""
 TEXT = "ZeroDivisionError: injected into {}"

@@ -2,40 +2,66 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.collectors.standard import INTERVALS_S
+from koordlet.collectors import COLLECTORS
+from koordlet.collectors.base import CollectorOptions
 from koordlet.config import rules
+from koordlet.config.load import load
+from koordlet.config.origins import structure
+from koordlet.config.part_tables import configured, table_of
 from koordlet.config.schema import (
     CollectorsTable,
-    CollectorTable,
     Config,
     DaemonTable,
     MetricsTable,
 )
+from koordlet.config.show import toml_text
+from koordlet.decision.part import Part
 from koordlet.engine import options
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.qos import STRATEGIES
-from koordlet.qos.evict import cpu_evict, memory_evict
 from koordlet.report.http import parse_address
 
 
-def test_the_usual_intervals_are_those_of_the_configuration() -> None:
-    assert options.collector_intervals(Config()) == dict(INTERVALS_S)
+@pytest.mark.parametrize("part", [p for _, p in configured(Config())], ids=table_of)
+def test_options_in_the_file_reach_the_part(part: Part[Any], tmp_path: Path) -> None:
+    """Each option at another value than its default."""
+    defaults = part.options
+    for field in msgspec.structs.fields(defaults):
+        value = another(getattr(defaults, field.name))
+        file = tmp_path / "koordlet.toml"
+        text = toml_text(
+            next(f.type for f in structure(type(defaults)).fields if f.name == field.name), value
+        )
+        file.write_text(f"[{table_of(part)}]\n{field.encode_name} = {text}\n")
+        loaded = load(str(file)).config
+        found = dict(configured(loaded))[table_of(part)]
+        assert getattr(found.options, field.name) == value
+        assert found.options == msgspec.structs.replace(defaults, **{field.name: value})
 
 
-def test_the_usual_limits_of_evictions_are_those_of_the_configuration() -> None:
-    tables = Config().strategies
-    assert options.evict_limits(tables.cpu_evict) == cpu_evict.LIMITS
-    assert options.evict_limits(tables.memory_evict) == memory_evict.LIMITS
+def another(value: object) -> object:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1
+    if isinstance(value, tuple):
+        return ("eth7",)
+    return "evict" if value == "tell" else "/another"
 
 
 def test_every_strategy_and_hook_is_on_by_default_and_has_a_switch() -> None:
     config = Config()
     assert [s.name for s in options.enabled_strategies(config)] == list(STRATEGIES)
-    assert [h.name for h in options.enabled_hooks(config)] == [h.name for h in hooks()]
+    assert [c.name for c in options.enabled_collectors(config)] == list(COLLECTORS)
+    assert [h.name for h in options.enabled_hooks(config)] == list(HOOKS)
 
 
 parts = st.sampled_from(
@@ -77,6 +103,6 @@ def test_samples_may_be_as_old_as_they_are_made(
 ) -> None:
     config = Config(
         daemon=DaemonTable(tick_seconds=tick_seconds),
-        collectors=CollectorsTable(node=CollectorTable(interval_seconds=node_seconds)),
+        collectors=CollectorsTable(node=CollectorOptions(interval_seconds=node_seconds)),
     )
     assert options.collect_interval_s(config) == expected

@@ -12,7 +12,7 @@ from koordlet_fakefs.faults import Fault
 
 from koordlet.decision.resource import Resource
 from koordlet.engine.parts import CannotStartError
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.pause.model import Pause, Scope, ScopeKind
 from tests.histories.machine import unhindered
 
@@ -140,7 +140,7 @@ def _pause(history: History, chance: random.Random) -> None:
         kind = chance.choice(list(ScopeKind))
         name = {
             ScopeKind.ALL: "",
-            ScopeKind.OWNER: chance.choice((*engine.runs, *(hook.name for hook in hooks()))),
+            ScopeKind.OWNER: chance.choice((*engine.runs, *HOOKS)),
             ScopeKind.CGROUP: chance.choice(cgroups or ["elsewhere"]),
         }[kind]
         now = machine.real.time()

@@ -18,7 +18,9 @@ import pytest
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded, load
 from koordlet.config.origins import leaves
+from koordlet.hooks import HOOKS
 from koordlet.protocol.slo import ResourceThresholdStrategy
+from koordlet.qos import STRATEGIES
 from tests.histories.machine import APPLICATIONS
 
 _THRESHOLDS = (
@@ -84,10 +86,6 @@ _SYSTEM = (
     'totalNetworkBandwidth = "100M"',
     'totalNetworkBandwidth = "40M"\nminFreeKbytesFactor = 100',
 )
-_STRATEGIES = ("cpu_suppress", "cpu_burst", "memory_qos", "resctrl_qos", "cpu_evict")
-_STRATEGIES += ("memory_evict", "blkio_qos", "system_knobs")
-_HOOKS = ("cpu_qos", "batch_resource", "cpu_normalization", "cpuset", "core_sched")
-_HOOKS += ("oom_score_adj", "resctrl", "terway_qos", "network_qos")
 PER_MINUTE = 3
 """Evictions of one strategy."""
 _BASE = f"""
@@ -168,7 +166,8 @@ def another(policy: Policy, chance: random.Random) -> Policy:
 
 def switched(policy: Policy, chance: random.Random) -> Policy:
     """With a strategy or hook off, or on again."""
-    switches = [f"strategies.{name}" for name in _STRATEGIES] + [f"hooks.{name}" for name in _HOOKS]
+    switches = [f"strategies.{part.attribute}" for part in STRATEGIES.values()]
+    switches += [f"hooks.{part.attribute}" for part in HOOKS.values() if part.writes]
     return msgspec.structs.replace(policy, off=policy.off ^ {chance.choice(switches)})
 
 

@@ -4,8 +4,10 @@ of merging is played: few of them ever meet in one file by themselves."""
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
+from koordlet.decision.options import DEFAULTS
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.snapshot import Application, Snapshot
@@ -40,9 +42,13 @@ def strategies(seed: int) -> tuple[Strategy, ...]:
     if not seed:
         return ()
     return (
-        Strategy(NAME, lambda snapshot, memory: _decide(seed, snapshot)),
-        Strategy(RAISER, lambda snapshot, memory: _raise(seed, snapshot)),
+        _strategy(NAME, lambda snapshot, memory, _: _decide(seed, snapshot)),
+        _strategy(RAISER, lambda snapshot, memory, _: _raise(seed, snapshot)),
     )
+
+
+def _strategy(name: str, function: Callable[..., Decision]) -> Strategy:
+    return Strategy(name=name, help="of a test", options=DEFAULTS, function=function, initial=None)
 
 
 def _raise(seed: int, snapshot: Snapshot) -> Decision:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from koordlet.decision.plan import Plan
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.engine.parts import Parts
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.proc.members import PER_PROCESS
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
@@ -23,7 +23,7 @@ from tests.histories.machine import MEMORY_BYTES
 
 PAGE_BYTES = 4096
 _DOC = Path(__file__).parent.parent.parent / "docs" / "concepts" / "actuator.md"
-_OWNERS = (*STRATEGIES, *(hook.name for hook in hooks()))
+_OWNERS = (*STRATEGIES, *HOOKS)
 _NOT_COMPARED = PER_PROCESS | {Resource.RESCTRL_SCHEMATA}
 """Values of processes, and lines that the kernel completes."""
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from koordlet.decision.snapshot import Capability, Container, Pod
-from koordlet.decision.strategy import Level, Subject
+from collections.abc import Callable
+from typing import Any
+
+from koordlet.decision.options import DEFAULTS, Options
+from koordlet.decision.snapshot import Capability, Container, Pod, Snapshot
+from koordlet.decision.strategy import Adjustment, AnyHook, Hook, Level, Subject
+from koordlet.hooks import HOOKS
 from koordlet.protocol.slo import (
     CPUQOS,
     NetworkQOS,
@@ -59,3 +64,27 @@ def network_slo(policy: str | None, total: str | int, **classes: NetworkQOS) -> 
 
 def supports(*features: str) -> dict[str, Capability]:
     return {name: Capability(name, True, "tried") for name in features}
+
+
+def made(
+    name: str,
+    levels: tuple[Level, ...],
+    evaluate: Callable[[Subject, Snapshot], Adjustment],
+    **fields: Any,
+) -> AnyHook:
+    """A hook of a test, without options."""
+    return Hook(
+        name=name,
+        help="of a test",
+        options=DEFAULTS,
+        levels=levels,
+        function=lambda subject, snapshot, _: evaluate(subject, snapshot),
+        **fields,
+    )
+
+
+def every_hook(**options: Options) -> tuple[AnyHook, ...]:
+    """All hooks; ``options``: of some, by attribute."""
+    return tuple(
+        hook.with_options(options.get(hook.attribute, hook.options)) for hook in HOOKS.values()
+    )

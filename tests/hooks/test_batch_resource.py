@@ -10,7 +10,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Resources
 from koordlet.decision.strategy import Adjustment, Level, Subject
-from koordlet.hooks.batch_resource import governs, hook
+from koordlet.hooks.batch_resource import HOOK, governs
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.slo import NodeSLOSpec
 from tests.qos.build import Kernel, app, node, pod, slo, snapshot
@@ -55,7 +55,7 @@ def evaluate(
     cgroup = found.cgroup if container is None else container.cgroup
     subject = Subject(level, cgroup, pod=found, container=container)
     snap = snapshot(node(8, **machine), pods=[found], spec=spec, in_force=in_force or Kernel())
-    return hook().evaluate(subject, snap)
+    return HOOK.evaluate(subject, snap)
 
 
 def values(adjustment: Adjustment) -> dict[Resource, int | str]:
@@ -194,4 +194,4 @@ def test_a_bad_annotation_is_refused() -> None:
 
 def test_applications_are_not_its_business() -> None:
     subject = Subject(Level.APPLICATION, "job", application=app("job", "BE"))
-    assert hook().evaluate(subject, snapshot(node(8))) == Adjustment()
+    assert HOOK.evaluate(subject, snapshot(node(8))) == Adjustment()

@@ -23,6 +23,7 @@ from koordlet.decision.strategy import (
 from koordlet.decision.why import Why
 from koordlet.hooks.combine import check, combine
 from koordlet.protocol import keys
+from tests.hooks.build import made
 from tests.qos.build import capabilities, node, pod, snapshot
 
 WHY = Why("t", "the test wants it")
@@ -34,7 +35,7 @@ def setting(name: str, resource: Resource, value: int, **fields) -> Hook:
     def evaluate(_subject: Subject, _snapshot) -> Adjustment:
         return Adjustment(((resource, value, WHY),), (Why(f"{name}.note", "told"),))
 
-    return Hook(name, (Level.POD, Level.CONTAINER), evaluate, writes=(resource,), **fields)
+    return made(name, (Level.POD, Level.CONTAINER), evaluate, writes=(resource,), **fields)
 
 
 FIRST = setting("first", SHARES, 10, stages=(Stage.RUN_POD_SANDBOX,))
@@ -93,7 +94,7 @@ def test_what_only_a_runtime_can_give_is_merged_by_its_name() -> None:
             devices=(Device(node_, WHY),),
             groups=(ResctrlGroup("g", value, WHY),),
         )
-        return Hook(value, (Level.POD,), lambda _subject, _snapshot: adjustment)
+        return made(value, (Level.POD,), lambda _subject, _snapshot: adjustment)
 
     found = ask(gives("1"), gives("2"))
     assert [each.value for each in found.env] == ["2"]
@@ -107,7 +108,7 @@ def test_a_refused_annotation_costs_its_hook_alone_and_is_told() -> None:
         keys.CPU_QOS.read(subject.pod.annotations)
         raise AssertionError("must not get here")
 
-    hook = Hook("reader", (Level.POD,), reading)
+    hook = made("reader", (Level.POD,), reading)
     found = ask(FIRST, hook, SECOND, annotations={keys.CPU_QOS.name: '{"groupIdentity":9}'})
     assert [wanted.owner for wanted in found.settings] == ["first", "second"]
     assert found.failed == ()
@@ -124,7 +125,7 @@ def test_a_broken_hook_costs_itself_alone_and_is_told() -> None:
     def broken(_subject: Subject, _snapshot) -> Adjustment:
         raise ZeroDivisionError("by zero")
 
-    found = ask(FIRST, Hook("broken", (Level.POD,), broken), SECOND)
+    found = ask(FIRST, made("broken", (Level.POD,), broken), SECOND)
     assert [wanted.owner for wanted in found.settings] == ["first", "second"]
     assert found.failed == (("broken", "ZeroDivisionError: by zero"),)
     assert ("broken", Why("broken.failed", "ZeroDivisionError: by zero")) in found.notes

@@ -8,7 +8,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level, Subject
 from koordlet.hooks import cpu_qos
 from koordlet.hooks.combine import check, combine
-from koordlet.hooks.core_sched import hook, reference_name
+from koordlet.hooks.core_sched import HOOK, reference_name
 from koordlet.hooks.cpu_qos import CpuQosOptions
 from koordlet.protocol.slo import CPUQOS
 from tests.hooks.build import ALL, ON, container_of, slo, supports
@@ -23,16 +23,14 @@ QUIET = CPUQOS(enable=True, core_expeller=False)
 
 def asked(found, spec=EVERY, level: Level = Level.CONTAINER, features=MAINLINE):
     subject = container_of(found, level=level) if level is not Level.NODE else Subject(level, "")
-    return combine(
-        (hook(),), subject, snapshot(node(4, capabilities=supports(*features)), spec=spec)
-    )
+    return combine((HOOK,), subject, snapshot(node(4, capabilities=supports(*features)), spec=spec))
 
 
 def asked_of(application, *pods):
     subject = Subject(Level.APPLICATION, application.cgroup, application=application)
     machine = node(4, capabilities=supports(*MAINLINE))
     found = snapshot(machine, pods=pods, apps=(application,), spec=EVERY)
-    return combine((hook(),), subject, found)
+    return combine((HOOK,), subject, found)
 
 
 def group(combined) -> str | None:
@@ -144,4 +142,4 @@ def test_without_the_kernel_feature_nothing_is_asked_for() -> None:
 
 
 def test_it_goes_together_with_cpu_qos() -> None:
-    check((cpu_qos.hook(CpuQosOptions()), hook()))
+    check((cpu_qos.HOOK.with_options(CpuQosOptions()), HOOK))

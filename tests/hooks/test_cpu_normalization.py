@@ -10,7 +10,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Resources
 from koordlet.decision.strategy import Adjustment, Level, Subject
-from koordlet.hooks.cpu_normalization import hook
+from koordlet.hooks.cpu_normalization import HOOK
 from tests.hooks.test_batch_resource import MID, amounts, annotated
 from tests.qos.build import Kernel, app, node, pod, snapshot
 
@@ -27,7 +27,7 @@ def evaluate(
 ) -> Adjustment:
     subject = Subject(Level.CONTAINER, container.cgroup, pod=found, container=container)
     snap = snapshot(node(8, cpu_normalization_ratio=ratio), in_force=in_force or Kernel())
-    return hook().evaluate(subject, snap)
+    return HOOK.evaluate(subject, snap)
 
 
 def quota(adjustment: Adjustment) -> int | str | None:
@@ -114,14 +114,14 @@ def test_pods_are_scaled_where_their_containers_can_start(
     kernel = Kernel().add(found.cgroup, quota=120_000)
     subject = Subject(Level.POD, found.cgroup, pod=found)
     machine = node(8, cpu_normalization_ratio=1.2, quotas_nest=nests)
-    adjustment = hook().evaluate(subject, snapshot(machine, in_force=kernel))
+    adjustment = HOOK.evaluate(subject, snapshot(machine, in_force=kernel))
     assert quota(adjustment) == expected
     kernel = Kernel().add(found.cgroup, quota=-1)
-    unlimited = hook().evaluate(subject, snapshot(machine, in_force=kernel))
+    unlimited = HOOK.evaluate(subject, snapshot(machine, in_force=kernel))
     assert quota(unlimited) is None, "one of its containers has no limit"
 
 
 def test_applications_are_not_its_business() -> None:
     subject = Subject(Level.APPLICATION, "web", application=app("web", "LS"))
     snap = snapshot(node(8, cpu_normalization_ratio=1.2))
-    assert hook().evaluate(subject, snap) == Adjustment()
+    assert HOOK.evaluate(subject, snap) == Adjustment()

@@ -7,7 +7,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Container
 from koordlet.decision.strategy import Level, Subject
-from koordlet.hooks.cpu_qos import CpuQosOptions, hook, manager_of
+from koordlet.hooks.cpu_qos import HOOK, CpuQosOptions, manager_of
 from koordlet.protocol.qos import KubeQoS
 from koordlet.protocol.slo import CPUQOS, NodeSLOSpec
 from koordlet.protocol.slo_defaults import DEFAULTS, effective
@@ -18,7 +18,7 @@ from tests.qos.build import app, bare, capabilities, node, pod, snapshot
 def evaluate(subject: Subject, spec, machine=None, options=None, **fields):
     machine = machine or node(4, capabilities=VENDOR)
     snap = snapshot(machine, spec=spec, **fields)
-    return hook(options or CpuQosOptions()).evaluate(subject, snap)
+    return HOOK.with_options(options or CpuQosOptions()).evaluate(subject, snap)
 
 
 def values(adjustment) -> dict[Resource, int]:
@@ -115,7 +115,7 @@ def test_a_bad_annotation_counts_as_absent_and_is_told(text: str) -> None:
 def test_nothing_is_set_unless_a_class_is_switched_on(spec, machine) -> None:
     for subject in (of_pod(qos="LS"), of_app("BE")):
         snap = snapshot(node(4, capabilities=machine), spec=spec or NodeSLOSpec())
-        found = hook(CpuQosOptions()).evaluate(subject, snap)
+        found = HOOK.with_options(CpuQosOptions()).evaluate(subject, snap)
         assert found.settings == found.notes == ()
 
 
@@ -238,10 +238,10 @@ def test_managers(cgroup: str, manager: str) -> None:
 
 
 def test_switches() -> None:
-    found = hook(CpuQosOptions())
+    found = HOOK.with_options(CpuQosOptions())
     assert set(found.needs) == {"cpu.bvt_warp_ns", "cpu.idle", "cpu.shares"}
     off = CpuQosOptions(bvt=False, idle=False, weight=False)
-    silent = hook(off)
+    silent = HOOK.with_options(off)
     snap = snapshot(bare(4, capabilities=VENDOR), spec=ALL)
     assert silent.evaluate(of_app("BE"), snap).settings == ()
 

@@ -9,7 +9,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, CpuPool, Pod, Resources
 from koordlet.decision.strategy import Adjustment, Level, Subject
-from koordlet.hooks.cpuset import CpusetOptions, hook
+from koordlet.hooks.cpuset import HOOK, CpusetOptions
 from tests.qos.build import BE_DIR, EIGHT, Kernel, app, kernel, node, pod, snapshot
 
 STATUS = "scheduling.koordinator.sh/resource-status"
@@ -45,7 +45,7 @@ def evaluate(
     box = None if level is Level.POD else container or Container("c", f"{found.cgroup}/c")
     subject = Subject(level, box.cgroup if box else found.cgroup, pod=found, container=box)
     snap = snapshot(node(EIGHT, **(TOLD | machine)), pods=[found], in_force=in_force)
-    return hook(options or CpusetOptions()).evaluate(subject, snap)
+    return HOOK.with_options(options or CpusetOptions()).evaluate(subject, snap)
 
 
 def values(adjustment: Adjustment) -> dict[Resource, int | str]:
@@ -146,7 +146,7 @@ def test_derived_pools_leave_the_cpus_of_others_alone() -> None:
     found = pod("p", "LS")
     subject = Subject(Level.CONTAINER, f"{found.cgroup}/c", pod=found, container=Container("c", ""))
     snap = snapshot(node(EIGHT), pods=[found, pod("x", "LSR", cpus={0, 1, 6, 7})])
-    assert values(hook(CpusetOptions()).evaluate(subject, snap)) == {CPUS: "2-5"}
+    assert values(HOOK.with_options(CpusetOptions()).evaluate(subject, snap)) == {CPUS: "2-5"}
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_child_stays_inside_its_parents() -> None:
 def test_applications(qos: str | None, expected: str | None) -> None:
     subject = Subject(Level.APPLICATION, "web", application=app("web", qos))
     snap = snapshot(node(EIGHT, **TOLD))
-    found = hook(CpusetOptions()).evaluate(subject, snap)
+    found = HOOK.with_options(CpusetOptions()).evaluate(subject, snap)
     assert values(found) == ({} if expected is None else {CPUS: expected})
     assert found.notes == ()
 

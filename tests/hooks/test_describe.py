@@ -18,9 +18,10 @@ from koordlet.decision.strategy import (
     Subject,
 )
 from koordlet.decision.why import Why
-from koordlet.hooks import describe, hooks
+from koordlet.hooks import HOOKS, describe
 from koordlet.hooks.describe import Action, Need
 from koordlet.protocol import keys
+from tests.hooks.build import made
 from tests.qos.build import app, node, pod, snapshot
 
 WHY = Why("t", "the test wants it")
@@ -30,8 +31,9 @@ STAGES = (Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER)
 
 
 def hook(name: str, found: Adjustment, **fields: object) -> Hook:
-    made = Hook(name, LEVELS, lambda subject, snapshot: found, writes=(QUOTA,), stages=STAGES)
-    return replace(made, **fields)  # type: ignore[arg-type]
+    common = {"writes": (QUOTA,), "stages": STAGES}
+    one = made(name, LEVELS, lambda subject, snapshot: found, **common)
+    return replace(one, **fields)  # type: ignore[arg-type]
 
 
 SCALED = hook("scaled", Adjustment(((QUOTA, 5000, WHY),)))
@@ -93,7 +95,15 @@ def test_a_hook_that_raises_is_shown_as_failed_and_others_go_on() -> None:
     def broken(subject: Subject, taken: Snapshot) -> Adjustment:
         raise ZeroDivisionError("by nothing")
 
-    kinds = [(a.hook, a.kind) for a in act(replace(SCALED, name="bad", evaluate=broken), SCALED)]
+    kinds = [
+        (a.hook, a.kind)
+        for a in act(
+            replace(
+                SCALED, name="bad", function=lambda subject, snapshot, _: broken(subject, snapshot)
+            ),
+            SCALED,
+        )
+    ]
     assert kinds == [("bad", "failed"), ("scaled", "setting")] * 2
 
 
@@ -127,7 +137,7 @@ def test_a_hook_whose_needs_are_missing_does_nothing() -> None:
 def test_every_hook_of_ours_can_be_described() -> None:
     bad = {keys.CPU_QOS.name: "no JSON", keys.RESOURCE_STATUS.name: "{"}
     annotated = pod("p", containers=("c",), annotations=bad)
-    every = hooks()
+    every = tuple(HOOKS.values())
     able = there(*(need for each in every for need in each.needs))
     taken = snapshot(node(4, capabilities=able), pods=(annotated,))
     for action in act(*every, taken=taken):

@@ -9,14 +9,14 @@ import pytest
 from koordlet.decision.given import VARIABLES
 from koordlet.decision.strategy import Level, Stage
 from koordlet.hooks.combine import combine
-from koordlet.hooks.gpu import HAMI_LOCK_DIRECTORY, GpuEnvOptions, hook
+from koordlet.hooks.gpu import HAMI_LOCK_DIRECTORY, HOOK, GpuEnvOptions
 from tests.hooks.build import STOCK, container_of
 from tests.qos.build import node, pod, snapshot
 
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 PROVIDER = "koordinator.sh/gpu-isolation-provider"
 LIBRARY = "/opt/hami/libvgpu.so"
-HOOK = hook(GpuEnvOptions(LIBRARY))
+HOOK = HOOK.with_options(GpuEnvOptions(LIBRARY))
 HALF = {
     "koordinator.sh/gpu-core": "50",
     "koordinator.sh/gpu-memory": "8Gi",

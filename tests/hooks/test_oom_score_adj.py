@@ -9,7 +9,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container
 from koordlet.decision.strategy import Level, Stage
 from koordlet.hooks.combine import combine
-from koordlet.hooks.oom_score_adj import hook
+from koordlet.hooks.oom_score_adj import HOOK
 from koordlet.hooks.reconcile import reconcile
 from tests.hooks.build import ALL, container_of
 from tests.qos.build import node, pod, snapshot
@@ -20,7 +20,7 @@ SPEC = "koordinator.sh/oom-score-adj-spec"
 
 def asked(annotations, name: str = "main", level: Level = Level.CONTAINER):
     subject = container_of(pod("p", annotations=annotations), name=name, level=level)
-    return combine((hook(),), subject, snapshot(node(4)), Stage.CREATE_CONTAINER)
+    return combine((HOOK,), subject, snapshot(node(4)), Stage.CREATE_CONTAINER)
 
 
 def values(combined) -> list[int]:
@@ -83,7 +83,7 @@ def test_reconcile_gives_each_container_its_own() -> None:
         for name in ("pause", "a", "b")
     )
     found = msgspec.structs.replace(found, containers=containers)
-    [decision] = reconcile((hook(),), snapshot(node(4), pods=[found], spec=ALL))
+    [decision] = reconcile((HOOK,), snapshot(node(4), pods=[found], spec=ALL))
     assert {s.cgroup.rpartition("/")[2]: s.value for s in decision.plan.settings} == {
         "a": 10,
         "b": 20,

@@ -15,12 +15,12 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, CpuPool, Node, Pod, Resources, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
 from koordlet.decision.why import Why
-from koordlet.hooks import HookOptions, hooks
+from koordlet.hooks import HOOKS
 from koordlet.hooks.cpuset import CpusetOptions
 from koordlet.hooks.reconcile import Pass, reconcile, run
 from koordlet.protocol import keys
 from koordlet.protocol.slo import NetworkQOS
-from tests.hooks.build import ALL, ON, network_slo, slo, supports
+from tests.hooks.build import ALL, ON, every_hook, made, network_slo, slo, supports
 from tests.qos.build import EIGHT, Kernel, app, be_pod, kernel, node, pod, snapshot
 
 _BATCH = {
@@ -41,7 +41,7 @@ def moody(subject: Subject, snap: Snapshot) -> Adjustment:
     return Adjustment(((Resource.MEMORY_HIGH, len(inner), why),), (why,))
 
 
-MOODY = Hook("moody", tuple(Level), moody, writes=(Resource.MEMORY_HIGH,))
+MOODY = made("moody", tuple(Level), moody, writes=(Resource.MEMORY_HIGH,))
 
 
 def variants(uid: str) -> tuple[Pod, ...]:
@@ -84,10 +84,10 @@ NODES = (
     msgspec.structs.replace(NODE, share_pools=(CpuPool(0, 0, frozenset({0, 1})),)),
     msgspec.structs.replace(NODE, capabilities={}),
 )
-HOOKS = (
-    (*hooks(), MOODY),
-    (*hooks(HookOptions(cpuset=CpusetOptions(be_pools=True))), MOODY),
-    hooks()[:3],
+SETS = (
+    (*HOOKS.values(), MOODY),
+    (*every_hook(cpuset=CpusetOptions(be_pools=True)), MOODY),
+    tuple(HOOKS.values())[:3],
 )
 APPLICATIONS = (app("job", "BE"), app("web", "LS"), app("same", "BE", "kubepods/burstable/poda"))
 CGROUPS = ("kubepods", "kubepods/besteffort", "kubepods/burstable/poda", "kubepods/podb/x")
@@ -107,7 +107,7 @@ class World:
     applications: tuple[Application, ...] = ()
     machine: Node = NODE
     spec: Any = ALL
-    hooks: tuple[Hook, ...] = HOOKS[0]
+    hooks: tuple[Hook, ...] = SETS[0]
     kernel: Kernel = field(default_factory=lambda: kernel(8))
     synced: bool = True
     now: float = 0.0
@@ -141,7 +141,7 @@ steps = st.one_of(
     st.tuples(st.just("applications"), st.lists(st.sampled_from(APPLICATIONS), unique=True)),
     st.tuples(st.just("machine"), st.sampled_from(NODES)),
     st.tuples(st.just("spec"), st.sampled_from(SPECS)),
-    st.tuples(st.just("hooks"), st.sampled_from(HOOKS)),
+    st.tuples(st.just("hooks"), st.sampled_from(SETS)),
     st.tuples(st.just("file"), files),
     st.tuples(st.just("original"), files),
     st.tuples(st.just("child"), st.sampled_from(CGROUPS), st.sampled_from(("broken", "z"))),
@@ -185,7 +185,7 @@ def counting(asked: list[str]) -> Hook:
         asked.append(subject.cgroup)
         return Adjustment(((Resource.CPU_IDLE, 1, Why("note", "")),))
 
-    return Hook("note", (Level.POD, Level.CONTAINER), note, writes=(Resource.CPU_IDLE,))
+    return made("note", (Level.POD, Level.CONTAINER), note, writes=(Resource.CPU_IDLE,))
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def world() -> World:
 
 def test_only_a_changed_pod_is_asked_about(world: World) -> None:
     asked: list[str] = []
-    every = (counting(asked), *hooks())
+    every = (counting(asked), *HOOKS.values())
     done = run(every, world.take())
     assert len(asked) == 6
     asked.clear()
@@ -209,7 +209,7 @@ def test_only_a_changed_pod_is_asked_about(world: World) -> None:
 
 def test_what_others_hold_is_asked_about_by_whom_it_concerns(world: World) -> None:
     asked: list[str] = []
-    every = (counting(asked), *hooks())
+    every = (counting(asked), *HOOKS.values())
     done = run(every, world.take())
     asked.clear()
     world.pods["c"] = PODS["c"][2]  # takes a CPU out of the shared pool
@@ -232,7 +232,7 @@ def test_a_hook_whose_shared_facts_cannot_be_had_fails_alone(world: World) -> No
     def broken(snap: Snapshot) -> object:
         raise RuntimeError("broken")
 
-    every = (replace(counting(asked), shared=broken), *hooks())
+    every = (replace(counting(asked), shared=broken), *HOOKS.values())
     done = run(every, world.take())
     asked.clear()
     again = run(every, world.take(), done)

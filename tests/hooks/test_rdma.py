@@ -9,7 +9,7 @@ import pytest
 from koordlet.decision.snapshot import RDMA_CM, DeviceNode
 from koordlet.decision.strategy import Stage
 from koordlet.hooks.combine import combine
-from koordlet.hooks.rdma import hook
+from koordlet.hooks.rdma import HOOK
 from tests.hooks.build import container_of
 from tests.qos.build import node, pod, snapshot
 
@@ -24,7 +24,7 @@ def asked(devices, verbs=VERBS):
     text = devices if isinstance(devices, str) else json.dumps({"rdma": devices})
     subject = container_of(pod("p", annotations={ALLOCATED: text}, name="a", namespace="n"))
     machine = snapshot(node(4, verbs_devices=verbs))
-    return combine((hook(),), subject, machine, Stage.CREATE_CONTAINER)
+    return combine((HOOK,), subject, machine, Stage.CREATE_CONTAINER)
 
 
 @pytest.mark.parametrize(

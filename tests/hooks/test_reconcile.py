@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 from koordlet.decision.plan import Plan
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container
-from koordlet.decision.strategy import Adjustment, Hook, Level, ResctrlGroup, Subject
+from koordlet.decision.strategy import Adjustment, Level, ResctrlGroup, Subject
 from koordlet.decision.why import Why
-from koordlet.hooks import HookOptions, hooks
 from koordlet.hooks.cpu_qos import CpuQosOptions, manager_of
 from koordlet.hooks.reconcile import reconcile, subjects
 from koordlet.protocol.qos import QoSClass
 from koordlet.protocol.slo import CPUQOS
-from tests.hooks.build import ALL, ON, STOCK, VENDOR, slo
+from tests.hooks.build import ALL, ON, STOCK, VENDOR, every_hook, made, slo
 from tests.qos.build import app, bare, be_pod, capabilities, node, pod, snapshot
 
 
@@ -28,7 +27,7 @@ def mark(subject: Subject, _snapshot) -> Adjustment:
     return Adjustment(((Resource.CPU_IDLE, 1, why),), (Why("mark.note", "the same for all"),))
 
 
-MARK = Hook("mark", tuple(Level), mark, writes=(Resource.CPU_IDLE,))
+MARK = made("mark", tuple(Level), mark, writes=(Resource.CPU_IDLE,))
 
 
 def test_subjects_from_the_outside_to_the_inside() -> None:
@@ -60,7 +59,7 @@ def weigh(subject: Subject, _snapshot) -> Adjustment:
 
 
 def test_one_plan_for_each_hook_in_order() -> None:
-    second = Hook("second", (Level.POD,), weigh, writes=(Resource.CPU_SHARES,))
+    second = made("second", (Level.POD,), weigh, writes=(Resource.CPU_SHARES,))
     snap = snapshot(node(4), pods=[pod("a", containers=("c",))])
     first, last = reconcile((MARK, second), snap)
     assert [s.cgroup for s in first.plan.settings] == [
@@ -89,7 +88,7 @@ def test_a_hook_that_fails_for_one_subject_keeps_what_it_had_there() -> None:
             raise RuntimeError("broken")
         return mark(subject, snap)
 
-    hook = Hook("moody", (Level.POD,), moody, writes=(Resource.CPU_IDLE, Resource.CPU_SHARES))
+    hook = made("moody", (Level.POD,), moody, writes=(Resource.CPU_IDLE, Resource.CPU_SHARES))
     pods = [pod("a"), pod("b")]
     (decision,) = reconcile((hook,), snapshot(node(4), pods=pods))
     assert [s.cgroup for s in decision.plan.settings] == [pods[1].cgroup]
@@ -104,7 +103,7 @@ def test_groups_are_settings_under_their_own_name() -> None:
     def grouping(_subject: Subject, _snap) -> Adjustment:
         return Adjustment(groups=(ResctrlGroup("koordlet-a", "L3:0=f\n", Why("g", "")),))
 
-    hook = Hook("resctrl", (Level.POD,), grouping, writes=(Resource.RESCTRL_SCHEMATA,))
+    hook = made("resctrl", (Level.POD,), grouping, writes=(Resource.RESCTRL_SCHEMATA,))
     (decision,) = reconcile((hook,), snapshot(node(4), pods=[pod("a")]))
     assert [(s.cgroup, s.resource, s.value) for s in decision.plan.settings] == [
         ("koordlet-a", Resource.RESCTRL_SCHEMATA, "L3:0=f\n")
@@ -183,7 +182,7 @@ def test_any_node(found, qos, machine, spec, options, annotation) -> None:
     apps = [app(str(i), q, cgroup) for i, (q, cgroup) in enumerate(found)]
     one = pod("a", qos, containers=("c",), annotations={"koordinator.sh/cpuQOS": annotation})
     snap = snapshot(node(4, capabilities=machine), pods=[one, be_pod("b")], apps=apps, spec=spec)
-    every = hooks(HookOptions(cpu_qos=options))
+    every = every_hook(cpu_qos=options)
     decisions = reconcile(every, snap)
     assert decisions == reconcile(every, snap)
     (decision,) = (each for each in decisions if each.plan.owner == "cpu-qos")

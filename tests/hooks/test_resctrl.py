@@ -12,7 +12,7 @@ from koordlet.decision.resctrl import ways
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level
 from koordlet.hooks.combine import combine
-from koordlet.hooks.resctrl import hook
+from koordlet.hooks.resctrl import HOOK
 from tests.hooks.build import container_of, of_pod, supports
 from tests.qos.build import node, pod, snapshot
 
@@ -27,7 +27,7 @@ def asked(annotation, level: Level = Level.POD, *, vendor: str = INTEL, **fields
     machine = {"l3_masks": {0: 0x7FF, 1: 0x7FF}, "mb_caches": (0, 1), "cpu_vendor": vendor}
     machine |= {"capabilities": supports("resctrl.l3", "resctrl.mb")} | fields
     subject = of_pod(found) if level is Level.POD else container_of(found, level=level)
-    return combine((hook(),), subject, snapshot(node(4, **machine)))
+    return combine((HOOK,), subject, snapshot(node(4, **machine)))
 
 
 def schemata(combined) -> str:

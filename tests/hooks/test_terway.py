@@ -9,7 +9,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level, Subject
 from koordlet.hooks.combine import combine
-from koordlet.hooks.terway import hook
+from koordlet.hooks.terway import HOOK
 from koordlet.protocol.slo import NetworkQOS
 from tests.hooks.build import network_slo, supports
 from tests.qos.build import node, pod, snapshot
@@ -20,7 +20,7 @@ HERE = supports("terway")
 
 def asked(spec, *pods, machine=HERE):
     combined = combine(
-        (hook(),),
+        (HOOK,),
         Subject(Level.NODE, ""),
         snapshot(node(4, capabilities=machine), pods=pods, spec=spec),
     )

@@ -143,10 +143,10 @@ def test_three_ways_one_result(
     layout, qos, containers, named, asked, status, annotations, spec, options, be_cpus
 ) -> None:
     hooks = (
-        cpu_qos.hook(cpu_qos.CpuQosOptions()),
-        batch_resource.hook(),
-        cpu_normalization.hook(),
-        cpuset.hook(options),
+        cpu_qos.HOOK.with_options(cpu_qos.CpuQosOptions()),
+        batch_resource.HOOK,
+        cpu_normalization.HOOK,
+        cpuset.HOOK.with_options(options),
     )
     check(hooks)
     static = keys.CPU_MANAGER_POLICY.name in annotations
@@ -170,7 +170,7 @@ def test_the_ways_do_something() -> None:
     """The property above would hold as well if no value ever got through."""
     extended = {"batch": [{"request": 500, "limit": 1000, "memory": GI}]}
     wanted = workload(QoSClass.BE, [{}], extended, '{"cpuset":"1-2"}', False)
-    hooks = (batch_resource.hook(), cpuset.hook(cpuset.CpusetOptions(unset_quota=False)))
+    hooks = (batch_resource.HOOK, cpuset.HOOK.with_options(cpuset.CpusetOptions(unset_quota=False)))
     for way in WAYS:
         annotations = {keys.CPU_NORMALIZATION_RATIO.name: "2"}
         with Machine("v2", hooks, annotations=annotations, spec=NodeSLOSpec()) as machine:
@@ -189,7 +189,7 @@ def test_no_container_is_refused_for_its_pods_limit(way) -> None:
     resources and the other native ones."""
     native_limit = [{}, {"limit": 2000, "request": 2000}]
     wanted = workload(QoSClass.BE, native_limit, {"batch": [{"limit": 250}]}, None, False)
-    with Machine("comount", (batch_resource.hook(),), annotations={}, spec=slo()) as machine:
+    with Machine("comount", (batch_resource.HOOK,), annotations={}, spec=slo()) as machine:
         way(machine, wanted)
         found = machine.values(wanted)
     quotas = [found[f"{wanted.cgroup}/{name}", Resource.CPU_QUOTA_US] for name in ("c0", "c1")]

@@ -14,7 +14,7 @@ from koordlet.decision.strategy import Level, Subject
 from koordlet.decision.traffic import MAJOR, Member, Rate, Share, TrafficPlan
 from koordlet.hooks.bandwidth import of_node
 from koordlet.hooks.combine import combine
-from koordlet.hooks.traffic import BE, LS, SYSTEM, hook, traffic
+from koordlet.hooks.traffic import BE, HOOK, LS, SYSTEM, traffic
 from koordlet.protocol.slo import NetworkQOS
 from tests.hooks.build import network_slo, of_pod, supports
 from tests.qos.build import app, node, pod, snapshot
@@ -82,7 +82,7 @@ def test_promises_above_the_link_count_in_proportion() -> None:
         BE: 400,
     }
     assert [found[minor].ingress.min_bps // MBIT for minor in (SYSTEM, LS, BE)] == [0, 600, 400]
-    notes = combine((hook(),), Subject(Level.NODE, ""), machine(spec=spec)).notes
+    notes = combine((HOOK,), Subject(Level.NODE, ""), machine(spec=spec)).notes
     [told] = [note for _, note in notes if note.rule == "network-qos.promises"]
     assert "egressRequest of all classes together is 1500000000 bits/s" in told.text
 
@@ -109,7 +109,7 @@ def test_a_section_that_does_not_count_is_told(policy: str) -> None:
 def test_no_plan_where_nothing_asks_for_one(spec) -> None:
     found = machine(pod("p"), spec=spec)
     assert traffic(found) is None
-    assert not combine((hook(),), Subject(Level.NODE, ""), found).settings
+    assert not combine((HOOK,), Subject(Level.NODE, ""), found).settings
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_the_class_of_a_pod(qos, kube, minor) -> None:
     found = pod("p", qos, kube, ips=("10.0.0.7", "fd00::7"), host_network=False)
     members = plan_of(found).members
     assert members == (() if minor is None else (Member(minor, found.cgroup, found.ips),))
-    marks = combine((hook(),), of_pod(found), machine(found)).settings
+    marks = combine((HOOK,), of_pod(found), machine(found)).settings
     assert [each.value for each in marks] == ([] if minor is None else [MAJOR << 16 | minor])
 
 
@@ -140,7 +140,7 @@ def test_a_limit_that_cannot_be_held_is_told(features) -> None:
         "host": limited("p", egress="5M", ingress="5M", host_network=True),
         "own": limited("p", egress="5M", ingress="5M", host_network=False),
     }.items():
-        told = combine((hook(),), of_pod(found), machine(found, features=features)).notes
+        told = combine((HOOK,), of_pod(found), machine(found, features=features)).notes
         notes[name] = [note.rule for _, note in told]
     assert notes == {
         "negative": ["network-qos.ignored"],
@@ -176,7 +176,7 @@ def test_a_limit_is_the_limit_in_both_directions() -> None:
     assert (own.name, own.priority, own.part_of) == ("pod n/a", 3, BE)
     assert own.share == Share(Rate(0, 80 * MBIT), Rate(0, 40 * MBIT))
     assert [each.minor for each in plan.members] == [own.minor]
-    [mark] = combine((hook(),), of_pod(found), machine(found)).settings
+    [mark] = combine((HOOK,), of_pod(found), machine(found)).settings
     assert mark.value == own.class_id
     assert mark.resource is Resource.NET_CLS_CLASSID
 
@@ -191,7 +191,7 @@ def test_one_direction_alone_and_no_label() -> None:
 def test_a_bad_annotation_leaves_the_pod_in_its_class() -> None:
     found = pod("p", annotations={KEY: "{"})
     assert [each.minor for each in plan_of(found).members] == [LS]
-    combined = combine((hook(),), of_pod(found), machine(found))
+    combined = combine((HOOK,), of_pod(found), machine(found))
     assert [each.value for each in combined.settings] == [MAJOR << 16 | LS]
     assert [note.rule for _, note in combined.notes] == ["network-qos.ignored"]
 
@@ -199,8 +199,8 @@ def test_a_bad_annotation_leaves_the_pod_in_its_class() -> None:
 def test_no_marks_where_the_host_has_no_place_for_them() -> None:
     found = limited("p", egress="80M")
     snap = machine(found, features={})
-    assert not combine((hook(),), of_pod(found), snap).settings
-    notes = combine((hook(),), Subject(Level.NODE, ""), snap).notes
+    assert not combine((HOOK,), of_pod(found), snap).settings
+    notes = combine((HOOK,), Subject(Level.NODE, ""), snap).notes
     assert [note.rule for _, note in notes] == ["network-qos.classes"]
     assert (
         "4 traffic classes divide the link (of single pods: 1, pods and applications in all: 1)"
@@ -223,7 +223,7 @@ def test_pods_that_meet_in_one_number_share_the_sum() -> None:
     [own] = plan.classes[3:]
     assert own.share.egress == Rate(0, 100 * MBIT)
     assert (own.priority, own.part_of) == (2, LS)
-    notes = combine((hook(),), Subject(Level.NODE, ""), machine(*pods)).notes
+    notes = combine((HOOK,), Subject(Level.NODE, ""), machine(*pods)).notes
     assert "network-qos.shared-class" in {note.rule for _, note in notes}
 
 
@@ -253,7 +253,7 @@ def test_every_plan_holds_together(asked) -> None:
         for rate in (each.share.egress, each.share.ingress):
             assert 0 <= rate.min_bps <= rate.max_bps <= plan.total_bps
     for found in pods:
-        marks = combine((hook(),), of_pod(found), machine(*pods)).settings
+        marks = combine((HOOK,), of_pod(found), machine(*pods)).settings
         members = [each for each in plan.members if each.cgroup == found.cgroup]
         if found.is_active:
             assert [each.value for each in marks] == [MAJOR << 16 | each.minor for each in members]

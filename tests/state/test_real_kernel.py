@@ -11,14 +11,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from koordlet.collectors import COLLECTORS, collectors
+from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
-from koordlet.collectors.standard import INTERVALS_S, collectors
 from koordlet.decision.snapshot import Application, Wake, WakeKind
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import KubeQoS, QoSClass
@@ -205,10 +208,12 @@ def test_collection_of_a_busy_pod(scratch: Scratch) -> None:
     host, cgroups = scratch.host, scratch.cgroups
     container = scratch.make(f"kubepods/burstable/pod{UID}/{HASH}")
     store = Store(None)
-    intervals = dict.fromkeys(INTERVALS_S, 0.0)
-    runner = Runner(
-        collectors(host, cgroups, store, intervals), store, host, BudgetOptions(cores=100.0)
-    )
+    always = [
+        part.with_options(msgspec.structs.replace(part.options, interval_seconds=0.0))
+        for part in COLLECTORS.values()
+    ]
+    machine = Machine(host, cgroups, Descriptors(host), store)
+    runner = Runner(collectors(always, machine), store, host, BudgetOptions(cores=100.0))
 
     async def run() -> dict[tuple[str, ...], float]:
         source = KubepodsSource(host, cgroups.layout, scratch.parent)

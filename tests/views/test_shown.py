@@ -12,7 +12,7 @@ from koordlet.config.errors import ConfigErrors
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Fault
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.protocol.qos import KubeQoS
 from koordlet.qos import STRATEGIES
 from koordlet.state.node_state import NodeState
@@ -146,7 +146,7 @@ def test_what_is_switched_off_is_listed_as_such(make_world: MakeWorld) -> None:
     world = make_world("[strategies.cpu-suppress]\nenable = false\n")
     world.start()
     enabled = {s.name: s.enabled for s in world.views.status().strategies}
-    assert enabled.keys() == {*STRATEGIES, *(hook.name for hook in hooks())}
+    assert enabled.keys() == {*STRATEGIES, *HOOKS}
     assert not enabled["cpu-suppress"] and enabled["cpu-qos"]
 
 

@@ -17,7 +17,8 @@ from koordlet.decision.snapshot import Capability
 from koordlet.qos import STRATEGIES
 from koordlet.report.metrics import STRATEGY_STATE
 from koordlet.views.publish import publish
-from koordlet.views.strategy_table import NEEDS, TABLE, matches
+from koordlet.views.standings import PARTS
+from koordlet.views.switches import matches
 from tests.daemon.everything import Fault, furnish, start
 from tests.daemon.world import APPLICATIONS, CPUS, NO_ALARMS, World, suppress
 
@@ -34,17 +35,17 @@ def row(world: World, name: str) -> StrategyRow:
 
 
 def test_every_strategy_is_listed_once_with_its_keys(make_world: MakeWorld) -> None:
-    names = [about.name for about in TABLE]
+    names = [about.name for about in PARTS]
     assert len(set(names)) == len(names)
     assert set(names) == {*STRATEGIES, "cpu-qos", "core-sched", "network-qos", "terway-qos"}
     world = furnish(make_world)
     keys = {leaf.path for leaf in leaves(load(str(world.file)).slo, "slo")}
-    for about in TABLE:
+    for about in PARTS:
         for pattern in about.arguments:
             some = replace(about, arguments=(pattern,))
             assert any(matches(some, key) for key in keys), pattern
         for switch in (each for group in about.switches for each in group):
-            assert switch.partition("=")[0] in keys
+            assert switch.key in keys
 
 
 def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> None:
@@ -178,7 +179,7 @@ ioCfg = {readBPS = 1000}
     world.start()
     world.run(2)
     assert row(world, "blkio-qos").state is S.ACTIVE
-    lacking = [Capability(name, False, "no blkio") for name in NEEDS["blkio-qos"]]
+    lacking = [Capability(name, False, "no blkio") for name in STRATEGIES["blkio-qos"].needs]
     world.engine.set_capabilities([*world.parts.capabilities.values(), *lacking])
     world.run(2)
     found = row(world, "blkio-qos")

@@ -24,10 +24,10 @@ from koordlet.config.load import Loaded, load
 from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Capability, Node, Pod, Snapshot, Wake
-from koordlet.decision.strategy import Hook, Level
+from koordlet.decision.strategy import AnyHook, Level
 from koordlet.engine.options import enabled_hooks, node_options
 from koordlet.engine.parts import node_name
-from koordlet.hooks import describe, hooks
+from koordlet.hooks import HOOKS, describe
 from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action, HookRow
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -78,7 +78,7 @@ def _look(loaded: Loaded, file: str | None, *, try_kernel: bool) -> HooksView:
     layout = detect(host, cgroup_root=paths.cgroup_root, proc_root=paths.proc_root)
     tree = find(Cgroups(host, layout), loaded.config.sources.kubepods_root) or _NO_TREE
     running = enabled_hooks(loaded.config)
-    every = hooks()
+    every = tuple(HOOKS.values())
     if try_kernel and os.geteuid() != 0:
         warn("trying kernel features takes root: all are taken as there")
         try_kernel = False
@@ -112,7 +112,7 @@ def _probed(host: LinuxHost, layout: Layout, loaded: Loaded) -> dict[str, Capabi
     return {capability.feature: capability for capability in found}
 
 
-def _assumed(every: Iterable[Hook]) -> dict[str, Capability]:
+def _assumed(every: Iterable[AnyHook]) -> dict[str, Capability]:
     return {need: Capability(need, True, _ASSUMED) for hook in every for need in hook.needs}
 
 

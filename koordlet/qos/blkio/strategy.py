@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from koordlet.decision import slo_keys
 from koordlet.decision.names import shown
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import BlockDevices, Pod, Snapshot, WakeKind
@@ -43,7 +45,7 @@ class _Wish(msgspec.Struct, frozen=True):
     devices: Mapping[str, str]
 
 
-def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan. A block that leads to no disk is left out; the others count."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
@@ -183,5 +185,21 @@ def _limits(block: BlockCfg) -> Lines:
 
 
 STRATEGY = Strategy(
-    name=NAME, decide=decide, initial=Memory(), wakes_on=frozenset({WakeKind.CHANGE})
+    name=NAME,
+    help="Block I/O limits and weights of best effort and of pods, cost of disks.",
+    function=decide,
+    initial=Memory(),
+    options=DEFAULTS,
+    wakes_on=frozenset({WakeKind.CHANGE}),
+    needs=(
+        Resource.BLKIO_READ_BPS,
+        Resource.BLKIO_WRITE_BPS,
+        Resource.BLKIO_READ_IOPS,
+        Resource.BLKIO_WRITE_IOPS,
+        Resource.BLKIO_COST_WEIGHT,
+        Resource.BLKIO_COST_QOS,
+        Resource.BLKIO_COST_MODEL,
+    ),
+    switches=(slo_keys.of_classes("blkioQOS", "beClass", "cgroupRoot"),),
+    arguments=slo_keys.below(slo_keys.CLASSES, "*.blkioQOS.*"),
 )

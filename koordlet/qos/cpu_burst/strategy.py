@@ -11,6 +11,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import DEFAULTS, Options
+from koordlet.decision.part import Switch
 from koordlet.decision.plan import Decision, Gauge, Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import ALARMS, Pod, Snapshot, WakeKind
@@ -38,7 +41,7 @@ class Memory(msgspec.Struct, frozen=True):
     buckets: dict[str, Bucket] = {}
 
 
-def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan of bursts. Where nothing is raised nothing is listed, so that the actuator
     puts back what was there."""
     strategy = snapshot.slo.cpu_burst_strategy if snapshot.slo is not None else None
@@ -157,8 +160,13 @@ def _keep(memory: Memory, rule: str, text: str) -> Decision:
 
 STRATEGY = Strategy(
     name=NAME,
-    decide=decide,
+    help="Let throttled work have more than its CPU limit for a while.",
+    function=decide,
     initial=Memory(),
+    options=DEFAULTS,
+    needs=(_BURST, _QUOTA),
+    switches=((Switch(f"{slo_keys.CPU_BURST}.policy", example='"auto"'),),),
+    arguments=slo_keys.below(slo_keys.CPU_BURST, "*"),
     # Each makes the actuator look at quotas: what somebody else has set there is the new base, and
     # must be known before it is written over.
     wakes_on=ALARMS | {WakeKind.CHANGE},

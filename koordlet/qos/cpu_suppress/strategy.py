@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Gauge, Plan
-from koordlet.decision.resource import CFS_PERIOD_US
+from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Why
@@ -39,7 +41,7 @@ class Memory(msgspec.Struct, frozen=True):
     below: Below = Below()
 
 
-def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan of suppression.
 
     With an input missing everything stays as it is. Switched off, everything goes back to what
@@ -137,7 +139,12 @@ def _limit_gauge(memory: Memory) -> tuple[Gauge, ...]:
 
 STRATEGY = Strategy(
     name=NAME,
-    decide=decide,
+    help="Limit best-effort CPU to what latency-sensitive work leaves.",
+    function=decide,
     initial=Memory(),
+    options=DEFAULTS,
+    needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
+    switches=(slo_keys.BEST_EFFORT_LIMITED,),
+    arguments=slo_keys.below(slo_keys.THRESHOLDS, "enable", "cpuSuppress*"),
     wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
 )

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import msgspec
 
+from koordlet.decision import slo_keys
 from koordlet.decision.plan import Decision, Eviction, Setting, Victim, VictimKind
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import EvictPolicy, Snapshot
@@ -19,11 +19,11 @@ from koordlet.qos.evict import round as evict_round
 from koordlet.qos.evict.account import Target, Task
 from koordlet.qos.evict.config import Feature, allocatable, satisfaction, usage
 from koordlet.qos.evict.release import allocatable_release, cpu_release, satisfaction_release
-from koordlet.qos.evict.round import Everybody, Found, Limits, refused, task
+from koordlet.qos.evict.round import Everybody, EvictOptions, Found, refused, task
 from koordlet.qos.evict.victims import Candidate, requested
 
 NAME = "cpu-evict"
-LIMITS = Limits(cool_down_s=20.0, per_minute=30, max_grace_s=30.0)
+OPTIONS = EvictOptions()
 THAW_S = 60.0
 """A frozen application goes on once nothing had to be released for so long."""
 _TIERS = (BATCH_CPU, MID_CPU)
@@ -43,11 +43,7 @@ class Memory(msgspec.Struct, frozen=True):
     frozen: dict[str, Frozen] | None = None
 
 
-def strategy(limits: Limits = LIMITS) -> Strategy:
-    return Strategy(NAME, partial(decide, limits), Memory())
-
-
-def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, options: EvictOptions = OPTIONS) -> Decision:
     """Applications that are to be frozen become settings: so the kernel's own state is journaled
     and put back like any other value."""
     frozen = _still_frozen(snapshot, memory.frozen)
@@ -66,7 +62,7 @@ def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:
             busy |= isinstance(each, Task)
             yield feature, each
 
-    decision, chosen = evict_round.decide(NAME, limits, build, snapshot, memory.round)
+    decision, chosen = evict_round.decide(NAME, options, build, snapshot, memory.round)
     if busy:
         frozen = {name: Frozen(each.why, snapshot.now) for name, each in frozen.items()}
     policies = snapshot.evicting.policies
@@ -159,4 +155,22 @@ def _tasks(
         )
 
 
-STRATEGY = strategy()
+STRATEGY = Strategy(
+    name=NAME,
+    help="Evict best-effort and lower-priority work that starves or crowds the CPU.",
+    function=decide,
+    initial=Memory(),
+    options=OPTIONS,
+    uses=("cgroup.freeze", "cgroup.kill"),
+    switches=(
+        slo_keys.BEST_EFFORT_LIMITED,
+        slo_keys.thresholds(
+            "cpuEvictThresholdPercent",
+            "cpuEvictBESatisfactionLowerPercent",
+            "cpuAllocatableEvictThresholdPercent",
+        ),
+    ),
+    arguments=slo_keys.below(
+        slo_keys.THRESHOLDS, "enable", "cpuEvict*", "cpuAllocatableEvict*", "*PriorityThreshold"
+    ),
+)

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
+from koordlet.decision import slo_keys
 from koordlet.decision.plan import Decision
 from koordlet.decision.snapshot import Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
@@ -15,22 +15,34 @@ from koordlet.qos.evict import round as evict_round
 from koordlet.qos.evict.account import Amounts, Target
 from koordlet.qos.evict.config import Feature, allocatable, usage
 from koordlet.qos.evict.release import allocatable_release, memory_release
-from koordlet.qos.evict.round import Everybody, Found, Limits, Memory, refused, task
+from koordlet.qos.evict.round import (
+    CoolDown,
+    Everybody,
+    EvictOptions,
+    Found,
+    MaxGrace,
+    Memory,
+    refused,
+    task,
+)
 from koordlet.qos.evict.victims import Candidate, requested
 
 NAME = "memory-evict"
-LIMITS = Limits(cool_down_s=4.0, per_minute=30, max_grace_s=1.0)
+
+
+class MemoryEvictOptions(EvictOptions, frozen=True):
+    """A leak does not wait: rounds follow sooner, and a victim gets less time."""
+
+    cool_down_seconds: CoolDown = 4.0
+    max_grace_seconds: MaxGrace = 1.0
+
+
+OPTIONS = MemoryEvictOptions()
 _TIERS = (BATCH_MEMORY, MID_MEMORY)
 
 
-def strategy(limits: Limits = LIMITS) -> Strategy:
-    """It runs at an alarm too: a leak does not have until the next tick besides its grace."""
-    wakes_on = frozenset({WakeKind.MEMORY})
-    return Strategy(NAME, partial(decide, limits), Memory(), wakes_on)
-
-
-def decide(limits: Limits, snapshot: Snapshot, memory: Memory) -> Decision:
-    return evict_round.decide(NAME, limits, _tasks, snapshot, memory)[0]
+def decide(snapshot: Snapshot, memory: Memory, options: EvictOptions = OPTIONS) -> Decision:
+    return evict_round.decide(NAME, options, _tasks, snapshot, memory)[0]
 
 
 def _tasks(
@@ -73,4 +85,27 @@ def _used(each: Candidate) -> Amounts:
     return {MEMORY: each.memory_bytes or 0}
 
 
-STRATEGY = strategy()
+_PERCENT = "memoryEvictThresholdPercent"
+
+STRATEGY = Strategy(
+    name=NAME,
+    help="Evict best-effort and lower-priority work before memory runs out.",
+    function=decide,
+    initial=Memory(),
+    options=OPTIONS,
+    # A leak does not have until the next tick besides its grace.
+    wakes_on=frozenset({WakeKind.MEMORY}),
+    uses=("cgroup.kill",),
+    switches=(
+        slo_keys.BEST_EFFORT_LIMITED,
+        slo_keys.thresholds(_PERCENT, "memoryAllocatableEvictThresholdPercent"),
+    ),
+    arguments=slo_keys.below(
+        slo_keys.THRESHOLDS,
+        "enable",
+        "memoryEvict*",
+        "memoryAllocatableEvict*",
+        "*PriorityThreshold",
+    ),
+    arms=f"memory eviction too, at {{{slo_keys.THRESHOLDS}.{_PERCENT}}} % of memory in use",
+)

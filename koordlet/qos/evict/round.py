@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from koordlet.decision.options import Options, about
 from koordlet.decision.plan import Decision, Eviction, Plan, Victim, VictimKind
 from koordlet.decision.snapshot import EvictPolicy, Snapshot
 from koordlet.decision.why import Input, Why
@@ -20,13 +23,24 @@ from koordlet.qos.evict.victims import Candidate, candidate, candidates, eligibl
 MINUTE_S = 60.0
 
 
-class Limits(msgspec.Struct, frozen=True):
-    """``cool_down_s``: between an eviction and the next round. ``per_minute``: the most evictions
-    in any minute. ``max_grace_s``: the longest that a victim is waited for."""
+CoolDown = Annotated[
+    Annotated[float, Meta(ge=0, le=3600)],
+    about("Time between an eviction and the next round."),
+]
+MaxGrace = Annotated[
+    Annotated[float, Meta(ge=0, le=3600)],
+    about("A victim is killed after its own grace, and after this at the latest."),
+]
 
-    cool_down_s: float
-    per_minute: int
-    max_grace_s: float
+
+class EvictOptions(Options, frozen=True):
+    enable: Annotated[bool, about("Off: it does not run, and evicts nobody.")] = True
+    cool_down_seconds: CoolDown = 20.0
+    max_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        about("The most evictions in any minute."),
+    ] = 30
+    max_grace_seconds: MaxGrace = 30.0
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -45,14 +59,14 @@ Build = Callable[[Snapshot, ResourceThresholdStrategy, Everybody], Iterable[Foun
 
 
 def decide(
-    owner: str, limits: Limits, build: Build, snapshot: Snapshot, memory: Memory
+    owner: str, options: EvictOptions, build: Build, snapshot: Snapshot, memory: Memory
 ) -> tuple[Decision, Chosen]:
     """One round. ``build`` gives the features in their fixed order.
 
     Nobody is chosen while pods or their labels may still be missing: one that forbids its
     eviction looks like any other until its annotations are known.
     """
-    memory = _recent(owner, limits, snapshot, memory)
+    memory = _recent(owner, options, snapshot, memory)
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     if slo is None or not slo.enable:
         return _nothing(owner, memory)
@@ -70,25 +84,27 @@ def decide(
     evicting = snapshot.evicting
     done = (at for at, victim in memory.evicted if victim not in evicting.failed)
     last = max(done, default=-math.inf)
-    if snapshot.now - last < limits.cool_down_s:
+    if snapshot.now - last < options.cool_down_seconds:
         what = "eviction that would have been" if evicting.observing else "eviction"
-        text = f"more would have to go, but the last {what} is not {limits.cool_down_s:g} s ago"
+        text = (
+            f"more would have to go, but the last {what} is not {options.cool_down_seconds:g} s ago"
+        )
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
     ended = max((each.ended for each in evicting.ended), default=-math.inf)
     if snapshot.now - ended < last_s(snapshot):
         # Rates and figures of pods still hold what it used; and it no longer counts as on its way.
         text = "more would have to go, but what the last eviction has freed is not measured yet"
         return _nothing(owner, memory, *notes, Why(f"{owner}.settling", text))
-    budget = limits.per_minute - sum(snapshot.now - at < MINUTE_S for at, _ in memory.evicted)
+    budget = options.max_per_minute - sum(snapshot.now - at < MINUTE_S for at, _ in memory.evicted)
     chosen = choose(
         tasks, terminating=evicting.terminating, failed=evicting.failed, budget=max(budget, 0)
     )
-    notes += _left_over(owner, limits, chosen)
+    notes += _left_over(owner, options, chosen)
     notes += (
         Why(f"{owner}.failed-before", f"{victim.kind} {victim.name} is left alone: {why}")
         for victim, why in evicting.failed.items()
     )
-    evictions = tuple(_eviction(owner, limits, choice) for choice in chosen.choices)
+    evictions = tuple(_eviction(owner, options, choice) for choice in chosen.choices)
     begun = ((snapshot.now, each.victim) for each in evictions)
     after = Memory((*memory.evicted, *begun), memory.observed)
     return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
@@ -159,7 +175,7 @@ def refused(owner: str, feature: Feature, why: str) -> Found:
     return feature, Why(f"{owner}.bad-config", f"{feature} is left out: {why}")
 
 
-def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> Memory:
+def _recent(owner: str, options: EvictOptions, snapshot: Snapshot, memory: Memory) -> Memory:
     """Also those that an earlier run of the daemon began, and none that was only observed once
     evictions are real. Unlike in the reference the start itself does not count as an eviction."""
     evicting = snapshot.evicting
@@ -167,12 +183,12 @@ def _recent(owner: str, limits: Limits, snapshot: Snapshot, memory: Memory) -> M
     begun += [(each.owner, each.since) for each in evicting.ended]
     before = sorted((since, None) for who, since in begun if who == owner)
     own = () if memory.observed and not evicting.observing else memory.evicted
-    oldest = snapshot.now - max(MINUTE_S, limits.cool_down_s)
+    oldest = snapshot.now - max(MINUTE_S, options.cool_down_seconds)
     known = tuple(each for each in own or before if each[0] > oldest)
     return Memory(known, evicting.observing)
 
 
-def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:
+def _eviction(owner: str, options: EvictOptions, choice: Choice) -> Eviction:
     candidate, why = choice.candidate, choice.task
     gains = tuple(choice.gains)
     said = ", ".join(f"{amount} {name}" for name, amount in gains)
@@ -189,13 +205,15 @@ def _eviction(owner: str, limits: Limits, choice: Choice) -> Eviction:
         why.feature,
         Why(f"{owner}.{why.feature}", text, (*why.inputs, *order)),
         gains,
-        limits.max_grace_s,
+        options.max_grace_seconds,
     )
 
 
-def _left_over(owner: str, limits: Limits, chosen: Chosen) -> Iterator[Why]:
+def _left_over(owner: str, options: EvictOptions, chosen: Chosen) -> Iterator[Why]:
     if chosen.over_budget:
-        text = f"more would have to go, but {limits.per_minute} evictions a minute are the limit"
+        text = (
+            f"more would have to go, but {options.max_per_minute} evictions a minute are the limit"
+        )
         yield Why(f"{owner}.budget", text)
         return
     for each, left in chosen.lacking:

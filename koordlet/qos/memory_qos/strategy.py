@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from koordlet.decision import slo_keys
+from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Capability, Pod, Snapshot, WakeKind
@@ -45,7 +47,7 @@ class Memory(msgspec.Struct, frozen=True):
     tracks: Tracks = {}
 
 
-def decide(snapshot: Snapshot, memory: Memory) -> Decision:
+def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan. Pods that nobody has listed yet could have floors in the sums, so until
     then everything stays as it is."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
@@ -158,5 +160,19 @@ def _keep(memory: Memory, rule: str, text: str) -> Decision:
 
 
 STRATEGY = Strategy(
-    name=NAME, decide=decide, initial=Memory(), wakes_on=frozenset({WakeKind.CHANGE})
+    name=NAME,
+    help="Memory floors, limits and reclaim by QoS class.",
+    function=decide,
+    initial=Memory(),
+    options=DEFAULTS,
+    wakes_on=frozenset({WakeKind.CHANGE}),
+    needs=(
+        Resource.MEMORY_MIN,
+        Resource.MEMORY_LOW,
+        Resource.MEMORY_HIGH,
+        Resource.MEMORY_OOM_GROUP,
+        "memory.reclaim",
+    ),
+    switches=(slo_keys.of_classes("memoryQOS", *slo_keys.QOS, "systemClass"),),
+    arguments=slo_keys.below(slo_keys.CLASSES, "*.memoryQOS.*"),
 )

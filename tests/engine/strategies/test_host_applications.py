@@ -13,7 +13,7 @@ from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Resources, Wake
 from koordlet.decision.strategy import Level
-from koordlet.hooks import hooks
+from koordlet.hooks import HOOKS
 from koordlet.hooks.traffic import traffic
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -232,10 +232,10 @@ def test_a_leak_is_ended_where_the_configuration_allows_it(
 
 def test_every_strategy_and_hook_says_what_applications_get() -> None:
     listed = [*{row.part for row in SAME}, *IN_ANOTHER_WAY, *NOT_AT_ALL]
-    assert sorted(listed) == sorted([*STRATEGIES, *(hook.name for hook in hooks())])
+    assert sorted(listed) == sorted([*STRATEGIES, *HOOKS])
 
 
 def test_what_is_said_not_to_be_for_applications_never_is_asked_about_one() -> None:
-    asked = {hook.name for hook in hooks() if Level.APPLICATION in hook.levels}
+    asked = {hook.name for hook in HOOKS.values() if Level.APPLICATION in hook.levels}
     assert asked.isdisjoint(NOT_AT_ALL)
     assert {row.part for row in SAME} - STRATEGIES.keys() == asked

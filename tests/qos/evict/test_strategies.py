@@ -19,13 +19,13 @@ from koordlet.decision.snapshot import (
 )
 from koordlet.qos.evict import cpu_evict, memory_evict
 from koordlet.qos.evict import round as evict_round
-from koordlet.qos.evict.round import Limits
+from koordlet.qos.evict.round import EvictOptions
 from tests.qos.build import Kernel, app
 from tests.qos.evict.scene import GB, Scene, of_pod, rules, victims
 
-LIMITS = Limits(cool_down_s=4.0, per_minute=5, max_grace_s=2.0)
-memory_decide = partial(memory_evict.decide, LIMITS)
-cpu_decide = partial(cpu_evict.decide, LIMITS)
+OPTIONS = EvictOptions(cool_down_seconds=4.0, max_per_minute=5, max_grace_seconds=2.0)
+memory_decide = partial(memory_evict.decide, options=OPTIONS)
+cpu_decide = partial(cpu_evict.decide, options=OPTIONS)
 NEW = evict_round.Memory()
 
 
@@ -123,7 +123,7 @@ def test_after_a_restart_those_that_have_ended_count_too() -> None:
     scene = small_ones()
     ended = Ended("memory-evict", scene.now - 30, scene.now - 29)
     scene.evicting = Evicting(ended=(ended,) * 3)
-    assert len(victims(memory_decide(scene.take(), NEW))) == LIMITS.per_minute - 3
+    assert len(victims(memory_decide(scene.take(), NEW))) == OPTIONS.max_per_minute - 3
 
 
 @pytest.mark.parametrize("owner", ["memory-evict", "cpu-evict"])
@@ -163,17 +163,17 @@ def test_what_was_only_observed_takes_nothing_of_the_budget() -> None:
     scene = small_ones()
     scene.evicting = Evicting(observing=True)
     told = memory_decide(scene.take(), NEW)
-    assert len(victims(told)) == LIMITS.per_minute
+    assert len(victims(told)) == OPTIONS.max_per_minute
     scene.now += 1
     again = memory_decide(scene.take(), told.memory)
     assert not again.plan.evictions  # observing, it goes as it would go
     scene.now += 1
     scene.evicting = Evicting()
     real = memory_decide(scene.take(), again.memory)
-    assert len(victims(real)) == LIMITS.per_minute
+    assert len(victims(real)) == OPTIONS.max_per_minute
     scene.now += 1
     ended = Ended("memory-evict", scene.now - 1, scene.now - 1)
-    scene.evicting = Evicting(observing=True, ended=(ended,) * LIMITS.per_minute)
+    scene.evicting = Evicting(observing=True, ended=(ended,) * OPTIONS.max_per_minute)
     observed = memory_decide(scene.take(), real.memory)
     scene.now += 10
     scene.evicting = msgspec.structs.replace(scene.evicting, observing=False)
