@@ -63,7 +63,8 @@ class Standings:
 
     def __init__(self) -> None:
         self._found: dict[str, Standing] = {}
-        self._shown: tuple[Loaded, Mapping[str, Shown], Mapping[str, tuple[str, str]]] | None = None
+        self._shown: tuple[Loaded, Mapping[str, Shown]] | None = None
+        self._switched_off: dict[str, tuple[str, str]] = {}
 
     def follow(self, engine: Engine, time: float) -> None:
         for part in parts_of(engine):
@@ -96,7 +97,7 @@ class Standings:
         runs = engine.runs.get(name) or Runs(name, "hook" if isinstance(part, Hook) else "strategy")
         found = self._standing(engine, part)
         before = self._found.get(name)
-        shown, _ = self._config(engine.loaded)
+        shown = self._config(engine.loaded)
         return StrategyRow(
             name=name,
             kind=runs.kind,
@@ -125,7 +126,7 @@ class Standings:
     def _standing(self, engine: Engine, part: AnyPart) -> Standing:
         """The first that is true."""
         name, runs, parts = part.name, engine.runs.get(part.name), engine.parts
-        shown, off = self._config(engine.loaded)
+        shown = self._config(engine.loaded)
         if runs is None:
             key = f"{table_of(part)}.enable"
             return Standing(
@@ -139,7 +140,7 @@ class Standings:
             remedy = "`koordlet doctor` says what the kernel lacks"
             return Standing(StrategyState.FAILED, parts.problems[TRAFFIC], remedy)
         wants = _settings(engine, name) or name in engine.evictions.owners()
-        off_why, off_remedy = off[name]
+        off_why, off_remedy = self._off(engine, part)
         missing = [each for need in part.needs if (each := _capability(engine, need))]
         if missing and not any(each.supported for each in missing) and (wants or not off_why):
             why = "; ".join(f"{each.feature}: {each.why}" for each in missing)
@@ -164,15 +165,20 @@ class Standings:
             return Standing(StrategyState.WAITING, runs.result)
         return Standing(StrategyState.IDLE, runs.result)
 
-    def _config(self, loaded: Loaded) -> tuple[Mapping[str, Shown], Mapping[str, tuple[str, str]]]:
-        """(what is in force by key, name -> why the NodeSLO does not ask for it)."""
+    def _off(self, engine: Engine, part: AnyPart) -> tuple[str, str]:
+        """Why the NodeSLO does not ask for it, and what to do; empty where it does."""
+        loaded, known = engine.loaded, self._switched_off
+        if part.name not in known:
+            values = {each.key: each.value for each in self._config(loaded).values()}
+            known[part.name] = switched_off(part, values, loaded.origins, PARTS)
+        return known[part.name]
+
+    def _config(self, loaded: Loaded) -> Mapping[str, Shown]:
+        """What is in force, by key."""
         if self._shown is None or self._shown[0] is not loaded:
-            shown = {each.key: each for each in show(loaded)}
-            values = {key: each.value for key, each in shown.items()}
-            every = (*STRATEGIES.values(), *HOOKS.values())
-            off = {each.name: switched_off(each, values, loaded.origins, every) for each in every}
-            self._shown = loaded, shown, off
-        return self._shown[1], self._shown[2]
+            self._shown = loaded, {each.key: each for each in show(loaded)}
+            self._switched_off.clear()
+        return self._shown[1]
 
 
 def _settings(engine: Engine, name: str) -> int:
