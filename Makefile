@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm attack lint format proto bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm attack lint format docs proto bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
@@ -23,6 +23,7 @@ help:
 	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
 	@echo "make lint     ruff, mypy strict, import floors"
 	@echo "make format   let ruff rewrite the code"
+	@echo "make docs     write the pages and the sample that come from declarations anew"
 	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
 	@echo "make bench    print the figures of docs/benchmarks.md on this machine"
 	@echo "make install-service  install koordlet as a systemd service (root)"
@@ -62,6 +63,9 @@ lint: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev
+	$(BIN)/python tools/docs.py
 
 proto: $(VENV)/.dev
 	$(BIN)/python tools/proto.py

@@ -155,7 +155,7 @@ COMMANDS: tuple[Command, ...] = (
         (
             argument(
                 "kind",
-                words="koordlet.decision.metrics:CATALOGUE",
+                words="koordlet.collectors:CATALOGUE",
                 help="kind of series, such as pod_cpu_usage",
             ),
             argument("match", nargs="*", metavar="label=value", help="only series with this label"),

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from koordlet.collectors.base import Collector, CollectorPart, Machine
+from koordlet.decision.metrics import Metric
 from koordlet.decision.part import declared
 
 MODULES = (
@@ -26,6 +27,12 @@ shed from the end: pressure, NUMA memory, resctrl, containers. The system's shar
 what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
+
+
+CATALOGUE: dict[str, Metric] = {
+    metric.kind: metric for part in COLLECTORS.values() for metric in part.metrics
+}
+"""Every series that a collector of ours may write, by kind."""
 
 
 def collectors(parts: Iterable[CollectorPart[Any]], machine: Machine) -> list[Collector]:

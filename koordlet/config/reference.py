@@ -8,7 +8,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from koordlet.config.origins import structure
-from koordlet.config.schema import Application, Config
+from koordlet.config.schema import PLUGINS, Application, Config
 from koordlet.config.show import meaning, needs_restart, toml_text
 from koordlet.protocol import slo
 from koordlet.protocol.decode import describe, plain
@@ -18,7 +18,7 @@ from koordlet.protocol.slo_defaults import DEFAULTS, NONE, NONE_CLASSES
 _HEAD = """\
 # Configuration
 
-<!-- Written by `python -m koordlet.config` from koordlet/config/schema.py and
+<!-- Written by `make docs` from koordlet/config/schema.py, the declarations of the parts and
 koordlet/protocol/slo.py; a test keeps it in step. -->
 
 koordlet reads `/etc/koordlet/koordlet.toml`. Every key has a default, so an empty file is a valid
@@ -77,7 +77,8 @@ def reference() -> str:
     """The text of docs/configuration.md."""
     lines = [_HEAD, *_tables(Config(), "")]
     lines += ["## `[[applications]]`", "", _first_line(Application), ""]
-    lines += [*_rows(Application, None), "", _SLO_HEAD, *_strategies(), _CLASSES_HEAD]
+    lines += [*_rows(Application, None), "", "## `[plugins.NAME]`", "", PLUGINS, ""]
+    lines += [_SLO_HEAD, *_strategies(), _CLASSES_HEAD]
     lines += [*_blocks(), *_lists()]
     return "\n".join(lines).rstrip() + "\n"
 

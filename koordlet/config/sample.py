@@ -9,7 +9,7 @@ import msgspec
 import msgspec.inspect as mi
 
 from koordlet.config.origins import structure
-from koordlet.config.schema import EXAMPLE_APPLICATION, Application, Config
+from koordlet.config.schema import EXAMPLE_APPLICATION, PLUGINS, Application, Config
 from koordlet.config.show import meaning, needs_restart, toml_text
 from koordlet.protocol.decode import describe
 from koordlet.protocol.errors import join
@@ -38,6 +38,7 @@ def sample() -> str:
     parts = [_HEAD.rstrip(), *_table(Config(), "")]
     parts += ["", _SLO_HEAD.rstrip(), *_slo(DEFAULTS, "slo", set())]
     parts += _application()
+    parts += ["", *_prose(PLUGINS), "#[plugins.NAME]", "#enable = true"]
     return "\n".join(parts) + "\n"
 
 

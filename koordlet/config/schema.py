@@ -321,6 +321,10 @@ class Config(Table, frozen=True):
     applications: tuple[Application, ...] = ()
 
 
+PLUGINS = (
+    "A part that another installed package offers, with its own options; `koordlet doctor` lists "
+    "them. None runs unless its table here has enable = true."
+)
 EXAMPLE_APPLICATION: dict[str, Any] = {
     "name": "nginx",
     "systemd_unit": "nginx.service",

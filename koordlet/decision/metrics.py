@@ -122,10 +122,6 @@ KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koor
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
 KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descriptors of koordlet")
 
-CATALOGUE: dict[str, Metric] = {
-    value.kind: value for value in tuple(globals().values()) if isinstance(value, Metric)
-}
-
 
 BUCKETS_MS = tuple(0.01 * 4**k for k in range(8))
 """Upper bounds of every histogram of milliseconds (spec/metrics.md 7)."""

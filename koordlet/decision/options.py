@@ -24,7 +24,7 @@ class Table(msgspec.Struct, frozen=True):
     """Base of the tables of the file; the first line of a docstring heads it in the sample."""
 
 
-class Options(Table, frozen=True, kw_only=True):
+class Options(Table, frozen=True):
     """Base of the options of a part. The configuration has a table of them for each part."""
 
     enable: Annotated[bool, about("Off: it does not run, and what it had set is put back.")] = True

@@ -13,13 +13,15 @@ import msgspec
 from koordlet.admin import model as m
 from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.runtime import HooksView
+from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
-from koordlet.decision.metrics import CATALOGUE, Aggregate
+from koordlet.decision.metrics import Aggregate
 from koordlet.decision.names import encodable, meant, shown
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod, Snapshot, Wake, WakeKind
 from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
+from koordlet.engine.options import enabled_collectors
 from koordlet.engine.parts import Parts
 from koordlet.engine.record import decision_view, event_view
 from koordlet.hooks import HOOKS, describe, missed
@@ -190,9 +192,11 @@ def query(
     parts: Parts, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
 ) -> m.QueryView:
     """One number per series. Raises InvalidError."""
-    metric = CATALOGUE.get(kind)
+    running = enabled_collectors(parts.config)
+    catalogue = CATALOGUE | {metric.kind: metric for each in running for metric in each.metrics}
+    metric = catalogue.get(kind)
     if metric is None:
-        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(CATALOGUE))}")
+        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(catalogue))}")
     unknown = sorted(set(match) - set(metric.labels))
     if unknown:
         raise InvalidError(

@@ -20,7 +20,7 @@ from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.main import Exit, build_parser, main
 from koordlet.cli.show.top import frame
-from koordlet.decision.metrics import CATALOGUE
+from koordlet.collectors import CATALOGUE
 from koordlet.decision.snapshot import Fault
 from koordlet.views.standings import NAMES
 from tests.admin.fake_daemon import FakeDaemon

@@ -15,7 +15,7 @@ from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.protocol.slo_defaults import DEFAULTS, effective
 
 PACKAGE = Path(koordlet.config.__file__).parent
-REGENERATE = "run: python -m koordlet.config"
+REGENERATE = "run: make docs"
 
 
 def _uncommented(text: str) -> str:

@@ -16,7 +16,7 @@ from tests.qos.build import node, pod, snapshot
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 PROVIDER = "koordinator.sh/gpu-isolation-provider"
 LIBRARY = "/opt/hami/libvgpu.so"
-HOOK = HOOK.with_options(GpuEnvOptions(LIBRARY))
+HOOK = HOOK.with_options(GpuEnvOptions(hami_library=LIBRARY))
 HALF = {
     "koordinator.sh/gpu-core": "50",
     "koordinator.sh/gpu-memory": "8Gi",

@@ -175,7 +175,7 @@ paths = st.sampled_from(
     st.sampled_from(
         [ALL, slo(be=ON), slo("coreSched", be=CPUQOS(True, sched_idle=1), ls=CPUQOS(True, 2, 1))]
     ),
-    st.builds(CpuQosOptions, st.booleans(), st.booleans(), st.booleans()),
+    st.builds(CpuQosOptions, bvt=st.booleans(), idle=st.booleans(), weight=st.booleans()),
     st.text(max_size=20),
 )
 def test_any_node(found, qos, machine, spec, options, annotation) -> None:

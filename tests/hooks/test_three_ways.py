@@ -136,7 +136,7 @@ def _kube(wanted: dict[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     status=statuses,
     annotations=node_annotations,
     spec=st.sampled_from([slo(), slo(cpu_suppress_policy="cfsQuota"), NodeSLOSpec()]),
-    options=st.builds(cpuset.CpusetOptions, st.booleans(), st.booleans()),
+    options=st.builds(cpuset.CpusetOptions, unset_quota=st.booleans(), be_pools=st.booleans()),
     be_cpus=st.sampled_from(["0-7", "2-5"]),
 )
 def test_three_ways_one_result(

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
-from koordlet.decision.metrics import CATALOGUE, Aggregate
+from koordlet.collectors import CATALOGUE
+from koordlet.decision.metrics import Aggregate
 from koordlet.decision.resource import Resource
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, World, suppress
 from tests.engine.test_kubepods import BOX, UIDS

@@ -1,0 +1,1 @@
+"""Parts for koordlet in a package of their own."""
