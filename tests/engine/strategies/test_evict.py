@@ -277,11 +277,14 @@ SLOW = "[strategies.cpu-evict]\nmax_grace_seconds = 10\n"
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda body: body.replace('evict = "stop"', 'evict = "never"'), "is never"),
-        (lambda body: body.replace('evict = "stop"', 'evict = "freeze"'), "is freeze"),
+        (lambda body: body.replace('evict = "stop"', 'evict = "never"'), "evict = never"),
+        (lambda body: body.replace('evict = "stop"', 'evict = "freeze"'), "evict = freeze"),
         (lambda body: body.replace(SLOW, SLOW + "enable = false\n"), "cpu-evict is switched off"),
         (lambda body: body.replace("cpuEvictThresholdPercent", "#"), "CPUEvict is switched off"),
-        (lambda body: body.replace("BE]\nenable = true", "BE]\nenable = false"), "is no longer true"),
+        (
+            lambda body: body.replace("BE]\nenable = true", "BE]\nenable = false"),
+            "is no longer true",
+        ),
     ],
 )
 def test_an_eviction_that_is_no_longer_asked_for_is_given_up(
