@@ -16,9 +16,11 @@ _HEAD = """\
 
 <!-- Written by `make docs` from the first lines of the pages. -->
 
-One page for each strategy, hook and part: what it does, its arguments with defaults, what it \
-needs of the kernel, how to see it work.
+One page for each strategy, hook and part: what it does, its arguments and their defaults, what \
+it needs from the kernel, and how to see it work.
 
+| Page | About |
+|---|---|
 """
 
 
@@ -29,12 +31,14 @@ def concepts(pages: Path) -> str:
 
 
 def _row(page: Path) -> str:
-    text = re.sub(r"<!--.*?-->\n*", "", page.read_text(), flags=re.DOTALL)
-    title, _, rest = text.removeprefix("# ").partition("\n")
-    paragraph = rest.strip().partition("\n\n")[0].replace("\n", " ")
-    sentence = re.split(r"(?<=[.?])\s", paragraph)[0]
+    """From the page's comment ``<!-- index: ... -->``, else from its first sentence."""
+    text = page.read_text()
+    about = re.search(r"<!-- index: (.*?) -->\n", text)
+    text = re.sub(r"<!--.*?-->\n*", "", text, flags=re.DOTALL)
+    paragraph = text.partition("\n")[2].strip().partition("\n\n")[0].replace("\n", " ")
+    sentence = re.split(r"(?<=[.?])\s", paragraph)[0].rstrip(".")
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", sentence)
-    return f"- [{title}]({page.name}). {plain}\n"
+    return f"| [{page.name}]({page.name}) | {about[1] if about else plain} |\n"
 
 
 def main(root: Path) -> int:

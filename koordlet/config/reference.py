@@ -21,37 +21,37 @@ _HEAD = """\
 <!-- Written by `make docs` from koordlet/config/schema.py, the declarations of the parts and
 koordlet/protocol/slo.py; a test keeps it in step. -->
 
-koordlet reads `/etc/koordlet/koordlet.toml`. Every key has a default, so an empty file is a valid
-one; the annotated sample is `koordlet/config/koordlet.toml`.
+koordlet reads `/etc/koordlet/koordlet.toml`. Every key has a default, so an empty file is valid.
+The annotated sample is `koordlet/config/koordlet.toml`.
 
-- `koordlet config check FILE` names every fault with file, line and key, and the nearest valid
-  name of a mistyped one, in one run. It works without a running daemon, and finds what
-  `koordlet run` would find on this machine: a missing group, a directory that cannot be made.
-  `--file-only` looks at the file alone. A warning names what is accepted and probably not meant.
+- `koordlet config check FILE` reports every error in one run, with file, line and key; for a
+  mistyped name it suggests the nearest valid one. It needs no running daemon, and finds what
+  `koordlet run` would find on this machine: a missing group, a directory that cannot be created.
+  `--file-only` checks only the file. A warning names what is valid but probably not intended.
 - `koordlet config show` prints the values in force and where each came from: `default`,
   `koordlet.toml:12`, the name of `slo.file`, or `disabled`.
-- SIGHUP or a changed file reloads. A file with any fault is refused as a whole: the previous
-  configuration stays in force and `koordlet status` says so. Keys marked *restart* are taken up
-  at the next start.
-- Durations are Go style (`300ms`, `5m`, `1h30m`), CPU lists are the kernel's (`0-3,8`).
+- SIGHUP or a changed file reloads the configuration. A file with any error is refused as a whole:
+  the previous configuration stays in force and `koordlet status` says so. Keys marked *restart*
+  take effect at the next start.
+- Durations use Go's syntax (`300ms`, `5m`, `1h30m`), CPU lists the kernel's (`0-3,8`).
 - Amounts are Kubernetes quantities. CPU: `"500m"` is half a CPU, `"2"` two. Bytes and bits per
   second are whole numbers, alone or with `k`, `M`, `G`, `T`, `P`, `E` (powers of 1000) or `Ki`,
   `Mi`, `Gi`, `Ti`, `Pi`, `Ei` (powers of 1024): `"128Mi"`, `"1.5Gi"`, `1048576`. The suffix `m`
-  is a thousandth in Kubernetes, so `"512m"` bytes is refused, not taken for 1 byte.
+  means a thousandth in Kubernetes, so `"512m"` bytes is refused instead of read as 1 byte.
 """
 _SLO_HEAD = """\
 ## `[slo.*]`: the NodeSLO
 
-The keys are those of a NodeSLO in a cluster, in any letter case. They may stand in the file
-below `[slo]`, or in `slo.file`, which may hold a NodeSLO object, its bare `spec`, a
-`slo-controller-config` ConfigMap, or its bare `data`, in YAML or JSON. In a ConfigMap the first
-entry of `nodeStrategies` whose `nodeSelector` matches `node.labels` is laid over the cluster's
-strategy. Inline keys win over the file, the file wins over the built-in defaults. An absent key
-keeps the lower layer's value, an explicit `0` or `false` does not.
+The keys are those of a NodeSLO in a cluster, in any letter case. Set them below `[slo]`, or in
+`slo.file`, which can hold a NodeSLO object, its bare `spec`, a `slo-controller-config` ConfigMap,
+or its bare `data`, in YAML or JSON. In a ConfigMap, the first entry of `nodeStrategies` whose
+`nodeSelector` matches `node.labels` overrides the cluster's strategy. Inline keys win over the
+file, and the file wins over the built-in defaults. An absent key keeps the lower layer's value; an
+explicit `0` or `false` replaces it.
 
-Each strategy's page in `docs/concepts/` says which keys it acts on. A key that asks for something
-that the kernel of the node lacks changes nothing; `koordlet strategies` and `koordlet doctor` say
-so, and why.
+Each strategy's page in `docs/concepts/` says which keys it uses. A key that asks for something that
+the node's kernel lacks changes nothing; `koordlet strategies` and `koordlet doctor` say so, and
+why.
 
 ```toml
 [slo.resourceUsedThresholdWithBE]
@@ -59,17 +59,17 @@ enable = true
 cpuSuppressThresholdPercent = 65
 ```
 
-This switches CPU suppression on and arms memory eviction: best-effort pods are ended while more
-than `memoryEvictThresholdPercent` (70 %) of the node's memory is in use. With `enable = false` in
-`[strategies.memory-evict]` nobody is. `koordlet status` and `koordlet config check` list what is
-armed.
+This switches CPU suppression on and arms memory eviction: koordlet evicts best-effort pods while
+more than `memoryEvictThresholdPercent` (70 %) of the node's memory is in use. To evict nobody, set
+`enable = false` in `[strategies.memory-evict]`. `koordlet status` and `koordlet config check` list
+what is armed.
 """
 _CLASSES_HEAD = """\
 ### `slo.resourceQOSStrategy.<class>`
 
 Classes are `lsrClass` (also for LSE pods), `lsClass`, `beClass`, `systemClass` and `cgroupRoot`
-(`blkioQOS` alone). Where `enable` of `cpuQOS`, `resctrlQOS` or `memoryQOS` is false, the block
-has the values of the column *off*.
+(only `blkioQOS`). Where `enable` of `cpuQOS`, `resctrlQOS` or `memoryQOS` is false, the block has
+the values in the column *off*.
 """
 
 

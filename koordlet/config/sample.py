@@ -19,16 +19,16 @@ from koordlet.protocol.slo_defaults import DEFAULTS
 _HEAD = """\
 # koordlet.toml, every key with its default.
 #
-# Lines that begin with "#" and a space explain; lines that begin with "#" alone are settings:
-# take the "#" away to change one. Check the file with `koordlet config check FILE`, see what is
-# in force and where it came from with `koordlet config show`. A changed file is taken up at once,
-# keys marked (restart) at the next start. A file with a fault is refused as a whole.
+# Lines that begin with "#" and a space are comments; lines that begin with "#" alone are settings:
+# remove the "#" to change one. `koordlet config check FILE` checks the file; `koordlet config show`
+# shows the values in force and where they came from. koordlet reloads a changed file at once; keys
+# marked (restart) take effect at the next start. A file with an error is refused as a whole.
 """
 _SLO_HEAD = """\
-# The NodeSLO keys below may stand here, or in slo.file; here wins. Those of a class whose block
-# has enable = false are replaced by neutral values. The lists (blocks, hostApplications) are in
-# docs/configuration.md. What each strategy makes of them is in docs/concepts; what the kernel of
-# this node lacks for them is told by `koordlet strategies`.
+# You can set the NodeSLO keys below here or in slo.file; the keys here win. Where the block of a
+# class has enable = false, neutral values replace its keys. The lists (blocks, hostApplications)
+# are in docs/configuration.md. docs/concepts describes what each strategy does with the keys;
+# `koordlet strategies` shows what the kernel of this node lacks for them.
 """
 _WIDTH = 96
 

@@ -30,8 +30,8 @@ CLASSES = (QoSClass.LS, QoSClass.BE)
 """The classes whose ``networkQOS`` counts."""
 
 _WITHOUT = {
-    "lsr_class": "lsrClass.networkQOS: LSE and LSR are in the class of lsClass",
-    "system_class": "systemClass.networkQOS: SYSTEM has what lsClass and beClass are not promised",
+    "lsr_class": "lsrClass.networkQOS: LSE and LSR use lsClass",
+    "system_class": "systemClass.networkQOS: SYSTEM gets what lsClass and beClass do not reserve",
 }
 """Other sections of the NodeSLO that may have one, and what happens instead."""
 
@@ -128,7 +128,7 @@ def _amount(name: str, asked: int | str | None, total: int, problems: list[str])
         problems.append(f"{name} {asked} is negative; it is ignored")
         return 0
     if total and bits > total:
-        problems.append(f"{name} {asked} is more than totalNetworkBandwidth, {total}; that counts")
+        problems.append(f"{name} {asked} is capped at totalNetworkBandwidth, {total}")
         return total
     return bits
 

@@ -163,14 +163,14 @@ def _quota(asked: _Asked, subject: Subject, snapshot: Snapshot) -> _Setting | No
         value = UNLIMITED
         text = (
             f"limit of {amount} {name}, but the best-effort directory itself has a quota "
-            f"(cpuSuppressPolicy {QUOTA_POLICY}), which those inside may not exceed"
+            f"(cpuSuppressPolicy {QUOTA_POLICY}), which covers the pods inside"
         )
     else:
         ratio = snapshot.node.cpu_normalization_ratio
         asked_us = milli_to_quota_us(amount, period_us(subject, snapshot))
         value, text = normalized_quota_us(asked_us, ratio), f"limit of {amount} {name}"
         if value != asked_us:
-            text += f" on a CPU that is {ratio} times as fast as a normal one"
+            text += f", on a CPU that is {ratio} times as fast as a normal one"
             facts.append(Input(keys.CPU_NORMALIZATION_RATIO.name, ratio))
     return resource, value, Why("batch-resource.quota", text, tuple(facts))
 
@@ -196,7 +196,7 @@ def _is_mixed(subject: Subject) -> bool:
 
 _MIXED = Why(
     "batch-resource.mixed",
-    "the pod asks for native resources too, so no limit is that of the whole pod; its containers "
+    "the pod requests native resources too, so no single limit fits the whole pod; its containers "
     "are limited one by one",
 )
 

@@ -30,7 +30,7 @@ def check(hooks: Sequence[AnyHook]) -> None:
     taken: dict[tuple[str, Resource], list[str]] = {}
     for place, hook in enumerate(hooks):
         if hook.name in names[:place]:
-            raise ValueError(f"two hooks are called {hook.name}; names must differ")
+            raise ValueError(f"two hooks are named {hook.name}; names must be unique")
         if later := sorted(set(hook.overrides) & set(names[place:])):
             raise ValueError(f"{hook.name} overrides {', '.join(later)}, which must come before it")
         for key in ((level, resource) for level in hook.levels for resource in hook.writes):
@@ -39,7 +39,7 @@ def check(hooks: Sequence[AnyHook]) -> None:
                 if other not in hook.overrides:
                     raise ValueError(
                         f"hooks {other} and {hook.name} both set {key[1]} at level {key[0]}; one "
-                        f"of them must leave it, or {hook.name} must declare that it overrides"
+                        f"must not set it, or {hook.name} must declare that it overrides {other}"
                     )
             others.append(hook.name)
 
@@ -147,7 +147,7 @@ def in_guest(pod: Pod) -> str:
         return ""
     return (
         f"its containers run in a virtual machine (runtime handler {pod.runtime_handler}); only "
-        "the runtime can set values there, when it asks"
+        "the runtime can set values there, when it asks koordlet"
     )
 
 

@@ -69,7 +69,7 @@ def _off(policy: str) -> Why:
     text = f"policies.cpuPolicy is {policy}"
     if policy == cpu_qos.CORE_SCHED:
         text += ", and no class of resourceQOSStrategy has cpuQOS enabled"
-    return Why("core-sched.off", f"{text}: no cookies, and {_WITHOUT}")
+    return Why("core-sched.off", f"{text}: koordlet gives no cookies, so {_WITHOUT}")
 
 
 def _switches(node: Node) -> Adjustment:
@@ -89,9 +89,9 @@ def _of_application(
     """It has no labels, so it is with the pods of its class that have none either."""
     held = next((pod for pod in snapshot.pods if inside(pod.cgroup, application.cgroup)), None)
     if held is not None:
-        text = f"application {application.name}: {held.title} is in it; no cookie of ours"
+        text = f"application {application.name}: it contains {held.title}, so it gets no cookie"
         return Adjustment(notes=(Why("core-sched.holds-pods", text),))
-    text = f"application {application.name} is in the group of what has no label"
+    text = f"application {application.name} is in the group of everything without a label"
     return _grouped("", text, qos, settings)
 
 
@@ -101,10 +101,12 @@ def _of_pod(pod: Pod, qos: QoSClass, settings: CPUQOS) -> Adjustment:
         policy = keys.CORE_SCHED_POLICY.read(pod.labels) or ""
     except AnnotationError as error:
         policy = ""
-        text = f"{pod.title}: {error}; the pod is in the group of its label"
+        text = f"{pod.title}: {error}; the pod is in the group that its label names"
         notes.append(Why("core-sched.bad-label", text))
     if policy == "none":
-        text = f"{pod.title}: label {keys.CORE_SCHED_POLICY.name} is none; no cookie of ours"
+        text = (
+            f"{pod.title}: label {keys.CORE_SCHED_POLICY.name} is none, so the pod gets no cookie"
+        )
         return Adjustment(notes=(Why("core-sched.none", text),))
     group, text = _name(pod, policy)
     fact = Input(keys.CORE_SCHED_POLICY.name, policy)
@@ -128,7 +130,7 @@ def _grouped(
 
 def _name(pod: Pod, policy: str) -> tuple[str, str]:
     if policy == "exclusive":
-        return f"{EXCLUSIVE_PREFIX}{pod.uid}", "the pod shares its cores with nobody"
+        return f"{EXCLUSIVE_PREFIX}{pod.uid}", "the pod shares its cores with no other"
     label = keys.CORE_SCHED_GROUP_ID.read(pod.labels) or ""
     return label, f"label {keys.CORE_SCHED_GROUP_ID.name} is {label!r}"
 

@@ -36,7 +36,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     if asked_us is None:
         return Adjustment()
     value = normalized_quota_us(asked_us, ratio)
-    text = f"{asked_us} us on a CPU that is {ratio} times as fast as a normal one"
+    text = f"{asked_us} us, on a CPU that is {ratio} times as fast as a normal one"
     facts = (
         Input(keys.CPU_NORMALIZATION_RATIO.name, ratio),
         Input("quota asked for", asked_us, "us"),

@@ -51,8 +51,8 @@ _SWITCHES = {
 }
 _KUBELET = Why(
     "cpu-qos.kubelet-owned",
-    "kubelet and the runtime write cpu.shares here, which the kernel refuses under cpu.idle; the "
-    "best-effort directory has the smallest cpu.shares from kubelet already, so nothing is set",
+    "kubelet and the runtime write cpu.shares here, which the kernel refuses under cpu.idle; "
+    "kubelet already gives the best-effort directory the smallest cpu.shares, so nothing is set",
 )
 
 
@@ -89,7 +89,10 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: CpuQosOptions) -> A
         return Adjustment(notes=(_KUBELET,))
     held = sensitive_inside(snapshot, subject.cgroup)
     if held is not None and subject.application.qos is QoSClass.BE:
-        text = f"{_name(subject)}: {asking}, but {held} in it is latency sensitive; nothing is set"
+        text = (
+            f"{_name(subject)}: {asking}, but it contains {held}, which is latency-sensitive; "
+            "nothing is set"
+        )
         return Adjustment(notes=(Why("cpu-qos.holds-sensitive", text),))
     return _application(options, subject, snapshot.node, asking, policy)
 
@@ -140,7 +143,7 @@ def _group_identity(subject: Subject, classes: Classes) -> Adjustment:
     value = (classes[qos].group_identity or 0) if qos is not None else 0
     text = f"class {qos} has group identity {value}" if qos is not None else "no enabled class: 0"
     if subject.level is Level.QOS_DIR and subject.kube_qos_dir == KubeQoS.GUARANTEED:
-        value, text = 0, "the directory above all pods stays neutral"
+        value, text = 0, "the directory of all pods stays neutral"
     facts = [Input("class", qos), Input("groupIdentity", value)]
     if subject.pod is not None and subject.pod.raw_qos is QoSClass.LS:
         own = _annotation(subject.pod, notes)
@@ -201,18 +204,18 @@ def _application(
         passed.append(_not_usable(BVT, options.bvt, node))
     obstacle = _not_usable(IDLE, options.idle, node)
     if not obstacle and manager:
-        obstacle = f"{IDLE} is not for a cgroup of {manager}, which sets cpu.shares there"
+        obstacle = f"{IDLE} is not used in a cgroup of {manager}, which sets cpu.shares there"
     if not obstacle:
         return _set(subject, Resource.CPU_IDLE, 1, "cpu-qos.idle", asking, passed)
     passed.append(obstacle)
     if policy == GROUP_IDENTITY:
         obstacle = _not_usable(SHARES, options.weight, node)
         if not obstacle and manager == "kubelet":
-            obstacle = f"{SHARES} is kubelet's"
+            obstacle = f"{SHARES} belongs to kubelet"
         if not obstacle:
             if manager:
                 passed.append(
-                    f"{manager} may set {SHARES} again when the unit changes; that is noticed"
+                    f"{manager} may set {SHARES} again when the unit changes; koordlet notices that"
                 )
             return _set(subject, Resource.CPU_SHARES, MIN_SHARES, "cpu-qos.weight", asking, passed)
         passed.append(obstacle)

@@ -85,7 +85,7 @@ def _by_class(options: CpusetOptions, pod: Pod, subject: Subject, snapshot: Snap
     if numa and (options.be_pools or not is_be):
         return _of_numa_nodes(numa, is_be, snapshot)
     if pod.raw_qos is QoSClass.SYSTEM and node.system_pool:
-        text = f"class SYSTEM has CPUs {format_cpulist(node.system_pool)} of the node"
+        text = f"class SYSTEM gets CPUs {format_cpulist(node.system_pool)} of the node"
         return _Choice(node.system_pool & node.topology.ids, "cpuset.system", text)
     if node.kubelet_static_policy and _is_kubelets_choice(subject, snapshot):
         return _Choice()
@@ -112,8 +112,8 @@ _RULE = frozenset(
 
 def _unread(names: frozenset[str]) -> Why:
     text = (
-        f"annotation {', '.join(sorted(names))} of the node cannot be read: pods without CPUs of "
-        "their own get no list"
+        f"annotation {', '.join(sorted(names))} of the node cannot be read, so pods without "
+        "CPUs of their own get no CPU list"
     )
     return Why("cpuset.unread-node", text)
 
@@ -157,10 +157,10 @@ def _narrowed(pod: Pod, snapshot: Snapshot) -> _Choice:
     cpus = pod.pinned_cpus & cpus_of(pools)
     text = (
         f"annotation {keys.RESOURCE_STATUS.name} names CPUs {format_cpulist(pod.pinned_cpus)}, "
-        f"and class {pod.raw_qos or 'none'} has none of its own"
+        f"but a pod of class {pod.raw_qos or 'none'} gets no CPUs of its own"
     )
     if cpus:
-        return _Choice(cpus, "cpuset.narrowed", f"{text}: those of them that it shares")
+        return _Choice(cpus, "cpuset.narrowed", f"{text}; it gets the shared CPUs among them")
     return _Choice(
         notes=(Why("cpuset.not-its-own", f"{pod.title}: {text}; the annotation is ignored"),)
     )
@@ -170,7 +170,7 @@ def _of_numa_nodes(numa: set[int], is_be: bool, snapshot: Snapshot) -> _Choice:
     pools = be_share_pools(snapshot) if is_be else share_pools(snapshot)
     kind = "best-effort" if is_be else "shared"
     nodes = ", ".join(str(each) for each in sorted(numa))
-    text = f"annotation {keys.RESOURCE_STATUS.name} gives the pod NUMA {nodes}: its {kind} CPUs"
+    text = f"annotation {keys.RESOURCE_STATUS.name} puts the pod on NUMA {nodes}: its {kind} CPUs"
     return _Choice(cpus_of(pools, numa), "cpuset.numa", text)
 
 
@@ -190,7 +190,7 @@ def _best_effort(snapshot: Snapshot) -> _Choice:
     own = _own_cpus(node.besteffort, snapshot) if node.kubelet_static_policy else None
     if own is None:
         return _Choice()
-    text = f"kubelet's static policy does not apply to best effort: the CPUs of {node.besteffort}"
+    text = f"kubelet's static policy does not cover best effort: the CPUs of {node.besteffort}"
     return _Choice(own, "cpuset.best-effort", text)
 
 
@@ -239,7 +239,7 @@ def _parsed(value: object) -> CPUSet | None:
 def _why(choice: _Choice, cpus: CPUSet) -> Why:
     text = choice.text
     if cpus != choice.cpus:
-        text += f"; of {format_cpulist(choice.cpus)} those that the cgroups above allow"
+        text += f"; of CPUs {format_cpulist(choice.cpus)}, those that the cgroups above allow"
     return Why(choice.rule, text, (Input("CPUs", len(cpus)),))
 
 
@@ -258,7 +258,7 @@ def _nothing_left(choice: _Choice, subject: Subject) -> Why:
 
 
 def _no_quota(pod: Pod) -> Why:
-    text = f"the pod has CPUs {format_cpulist(pod.own_cpus)} for itself: no CPU quota"
+    text = f"the pod has exclusive CPUs {format_cpulist(pod.own_cpus)}, so it gets no CPU quota"
     return Why("cpuset.no-quota", text)
 
 

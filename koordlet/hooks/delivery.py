@@ -62,7 +62,7 @@ def startable(combined: Combined, in_force: InForce) -> Combined:
     for each in combined.settings:
         group = str(each.value) if each.resource is Resource.RESCTRL_GROUP else ""
         if group and in_force.value(group, Resource.RESCTRL_SCHEMATA) in (None, ABSENT):
-            text = f"resctrl group {group} is not there; the container starts without it"
+            text = f"resctrl group {group} does not exist; the container starts without it"
             notes.append((each.owner, Why("delivery.no-group", text)))
         else:
             kept.append(each)

@@ -61,7 +61,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: GpuEnvOptions) -> A
     try:
         provider = keys.GPU_ISOLATION_PROVIDER.read(pod.labels)
     except AnnotationError as error:
-        text = f"{pod.title}: {error}; the GPU is not shared by koordlet"
+        text = f"{pod.title}: {error}; koordlet does not share the GPU"
         return Adjustment(env=(visible,), notes=(Why("gpu-env.unknown-provider", text),))
     if provider is None:
         return Adjustment(env=(visible,))
@@ -82,7 +82,7 @@ def _hami_core(
             "the container sees the GPU without a limit"
         )
         return Adjustment(env=(visible,), notes=(Why("gpu-env.no-share", text),))
-    text = f"{ratio} % of GPU {gpu.minor}, kept apart by HAMi-core"
+    text = f"{ratio} % of GPU {gpu.minor}, isolated by HAMi-core"
     facts = [Input(_MEMORY_RATIO, ratio.value, "%"), Input(_MEMORY, memory.value, "bytes")]
     core = gpu.resources.get(_CORE)
     if core is not None:

@@ -25,7 +25,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     if not container.name:
         if not of_names and keys.OOM_SCORE_ADJ.name not in pod.annotations:
             return Adjustment()
-        text = f"{pod.title}: nobody has told yet which container {container.id} is"
+        text = f"{pod.title}: the name of container {container.id} is not known yet"
         return Adjustment(notes=(Why("oom-score-adj.unnamed", text),))
     key, value = keys.OOM_SCORE_ADJ_SPEC.name, of_names.get(container.name)
     if value is None:
@@ -36,7 +36,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
         return Adjustment()
     notes = []
     if fault is not None:
-        text = f"{pod.title}: {fault}; {keys.OOM_SCORE_ADJ.name} counts for all containers"
+        text = f"{pod.title}: {fault}; {keys.OOM_SCORE_ADJ.name} applies to all containers"
         notes.append(Why("oom-score-adj.bad-annotation", text))
     why = Why("oom-score-adj.annotation", f"annotation {key}", (Input(key, value),))
     return Adjustment(((Resource.OOM_SCORE_ADJ, value, why),), tuple(notes))

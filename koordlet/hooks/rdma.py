@@ -33,7 +33,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
             continue
         what = "the RDMA connection manager (module rdma_ucm)"
         if address != RDMA_CM:
-            what = f"a verbs device of PCI address {address or 'without text'} (module ib_uverbs)"
+            what = f"a verbs device of PCI address {address or '(empty)'} (module ib_uverbs)"
         notes.append(Why("rdma-devices.missing", f"{pod.title}: this node does not have {what}"))
     return Adjustment(devices=tuple(found), notes=tuple(notes))
 

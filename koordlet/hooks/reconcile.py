@@ -250,7 +250,7 @@ def _unsupported(hook: AnyHook, snapshot: Snapshot) -> Why:
     for feature in hook.needs:
         capability = snapshot.node.capabilities.get(feature)
         reasons.append(f"{feature}: {capability.why if capability else 'not probed'}")
-    text = f"nothing that {hook.name} needs is there ({'; '.join(reasons)})"
+    text = f"this kernel has nothing that {hook.name} needs ({'; '.join(reasons)})"
     if hook.without:
         text += f": {hook.without}"
     return Why(f"{hook.name}.unsupported", text)

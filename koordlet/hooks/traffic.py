@@ -88,7 +88,9 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: NetworkQosOptions) -> Adj
     share, problems = bandwidth.of_pod(pod)
     notes = [Why("network-qos.ignored", problem) for problem in problems]
     if pod.host_network and share.ingress.max_bps:
-        text = "ingressLimit is ignored: on the host network no address tells what arrives for it"
+        text = (
+            "ingressLimit is ignored: on the host network no address identifies the pod's traffic"
+        )
         notes.append(Why("network-qos.host-network", f"{pod.title}: {text}"))
     minor = _minor(pod, share) if by_classid else None
     return _classid(minor, "pod", pod.qos, tuple(notes))
@@ -97,7 +99,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: NetworkQosOptions) -> Adj
 def _classid(minor: int | None, who: str, qos: QoSClass, notes: tuple[Why, ...] = ()) -> Adjustment:
     if minor is None:
         return Adjustment(notes=notes)
-    text = f"class {MAJOR}:{minor:x} of what the {who} sends"
+    text = f"class {MAJOR}:{minor:x} for what the {who} sends"
     why = Why("network-qos.class", text, (Input("class", qos),))
     return Adjustment(((Resource.NET_CLS_CLASSID, MAJOR << 16 | minor, why),), notes)
 
@@ -111,16 +113,16 @@ def _node(snapshot: Snapshot) -> Adjustment:
     own = [each for each in plan.classes if each.minor >= _FIRST_OF_PODS]
     total = Input("totalNetworkBandwidth", plan.total_bps, "bits/s")
     text = (
-        f"{len(plan.classes)} traffic classes divide the link (of single pods: {len(own)}, "
-        f"pods and applications in all: {len(plan.members)})"
+        f"{len(plan.classes)} traffic classes divide the link ({len(own)} of single pods; "
+        f"{len(plan.members)} pods and applications in all)"
     )
     notes.append(Why("network-qos.classes", text, (total,)))
     for direction, promised in _promised(node.shares.values()).items():
         if promised > plan.total_bps:
             text = (
                 f"{direction}Request of all classes together is {promised} bits/s, more than "
-                f"totalNetworkBandwidth, {plan.total_bps}; each counts in proportion, and nothing "
-                "is promised to class SYSTEM"
+                f"totalNetworkBandwidth, {plan.total_bps}; all are scaled down in proportion, and "
+                "class SYSTEM gets no guarantee"
             )
             notes.append(Why("network-qos.promises", text))
     shared = [each for each in own if "," in each.name]

@@ -57,7 +57,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
         return Decision(Plan(NAME), Memory())
     node = snapshot.node
     if not node.capabilities:
-        return _keep(memory, "not-probed", "what this kernel can do is not known yet")
+        return _keep(memory, "not-probed", "the kernel's features are not known yet")
     if not (node.has(L3) or node.has(MB)):
         return Decision(Plan(NAME), Memory(), (_unsupported(node),))
     settings: list[Setting] = []
@@ -127,7 +127,7 @@ def _group(qos: QoSClass, block: ResctrlQOS, node: Node, notes: list[Why]) -> Se
         Input("mbaPercent", percent, "%"),
         Input("vendor", node.cpu_vendor),
     )
-    text = f"class {qos}: {' and '.join(said) or 'everything, as the default group'}"
+    text = f"class {qos}: {' and '.join(said) or 'everything, like the default group'}"
     why = Why(f"{NAME}.class", text, facts)
     group, schemata = group_of(qos) or "", "".join(lines)
     # One that is there already, just as it shall be, is of an earlier daemon.
@@ -201,7 +201,7 @@ def _looked(snapshot: Snapshot, memory: Memory) -> Memory:
 
 
 def _setting(cgroup: str, member: Member) -> Setting:
-    text = f"{member.title} is of the class of group {member.group}"
+    text = f"{member.title} belongs to the class of group {member.group}"
     why = Why(f"{NAME}.member", text)
     return Setting(cgroup, Resource.RESCTRL_GROUP, member.group or "", why)
 

@@ -66,7 +66,7 @@ def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
     """The complete plan. Without a NodeSLO everything stays."""
     strategy = snapshot.slo.system_strategy if snapshot.slo is not None else None
     if strategy is None:
-        text = "no NodeSLO says how knobs of the machine are set; they stay as they are"
+        text = "no NodeSLO sets system knobs; they stay as they are"
         return Decision(Plan(NAME, keep_all=True), None, (Why("system-knobs.no-slo", text),))
     settings: list[Setting] = []
     notes: list[Why] = []
@@ -74,7 +74,7 @@ def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
         facts = (Input("memory of the node", snapshot.node.memory_bytes, "bytes"),)
         if isinstance(value, int) and _is_outside(knob, value):
             bounds = f"{knob.low}..{knob.high}"
-            text = f"{text}: outside {bounds}, so {knob.resource} is left as it was"
+            text = f"{text}: outside {bounds}, so {knob.resource} stays as it was"
             notes.append(Why("system-knobs.range", text, facts))
         else:
             why = Why("system-knobs.set", text, facts)

@@ -117,7 +117,7 @@ def test_a_container_is_never_made_in_a_resctrl_group_that_is_not_there(
     ]
     assert values == [[], [] if taken else [f"koordlet-{UID}"]]
     told = [why.text for _, why in early.notes]
-    assert told == [f"resctrl group koordlet-{UID} is not there; the container starts without it"]
+    assert told == [f"resctrl group koordlet-{UID} does not exist; the container starts without it"]
 
 
 def test_a_proxy_asks_before_the_container_has_an_id(asked) -> None:

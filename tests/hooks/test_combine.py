@@ -142,7 +142,7 @@ def test_hooks_that_fit_together_pass() -> None:
 @pytest.mark.parametrize(
     ("hooks", "message"),
     [
-        ((FIRST, FIRST), "two hooks are called first"),
+        ((FIRST, FIRST), "two hooks are named first"),
         (
             (FIRST, setting("other", SHARES, 1)),
             r"hooks first and other both set cpu\.shares at level pod; .* other must declare",

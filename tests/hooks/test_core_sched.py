@@ -95,7 +95,7 @@ def test_an_application_that_holds_pods_leaves_the_cookies_to_them() -> None:
 @pytest.mark.parametrize(
     ("spec", "says"),
     [
-        (ALL, "policies.cpuPolicy is groupIdentity: no cookies"),
+        (ALL, "policies.cpuPolicy is groupIdentity: koordlet gives no cookies"),
         (slo("coreSched"), "no class of resourceQOSStrategy has cpuQOS enabled"),
     ],
 )

@@ -164,9 +164,9 @@ def test_the_reason_names_what_was_passed_over() -> None:
     assert why.rule == "cpu-qos.weight"
     assert why.text == (
         "application job (system.slice/job.service): class BE has group identity -1; cpu.shares "
-        "is 2 (this kernel has no usable cpu.bvt_warp_ns; cpu.idle is not for a cgroup of "
+        "is 2 (this kernel has no usable cpu.bvt_warp_ns; cpu.idle is not used in a cgroup of "
         "systemd, which sets cpu.shares there; systemd may set cpu.shares again when the unit "
-        "changes; that is noticed)"
+        "changes; koordlet notices that)"
     )
 
 

@@ -65,7 +65,7 @@ def test_a_class_that_is_off_contributes_nothing() -> None:
 @pytest.mark.parametrize(
     ("total", "limit", "written", "told"),
     [
-        ("1G", "2G", 125_000_000, "more than totalNetworkBandwidth"),
+        ("1G", "2G", 125_000_000, "is capped at totalNetworkBandwidth"),
         ("1G", "-1", 0, "negative"),
         ("-1", "8M", 1_000_000, "negative"),
         ("0", "8M", 1_000_000, ""),

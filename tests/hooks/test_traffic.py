@@ -203,7 +203,7 @@ def test_no_marks_where_the_host_has_no_place_for_them() -> None:
     notes = combine((HOOK,), Subject(Level.NODE, ""), snap).notes
     assert [note.rule for _, note in notes] == ["network-qos.classes"]
     assert (
-        "4 traffic classes divide the link (of single pods: 1, pods and applications in all: 1)"
+        "4 traffic classes divide the link (1 of single pods; 1 pods and applications in all)"
         in notes[0][1].text
     )
 

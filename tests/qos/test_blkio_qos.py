@@ -88,7 +88,7 @@ def test_a_weight_goes_to_whoever_divides_the_disk() -> None:
     [
         ("sdx", "device", "block 'sdx' is not a block device of this node"),
         ("other", "volumegroup", "not an LVM group"),
-        ("pv-1", "podvolume", "podvolume is for pods alone"),
+        ("pv-1", "podvolume", "podvolume is only for pods"),
         ("vda", None, "has no type"),
     ],
 )

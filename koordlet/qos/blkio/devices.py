@@ -50,7 +50,7 @@ def disks_of(block: BlockCfg, devices: BlockDevices, pod_uid: str = "") -> tuple
             known, what = devices.pod_volumes, "the directory of a volume mounted for this pod"
             name = f"{pod_uid}/{name}"
         case "podvolume":
-            return f"block {name!r}: podvolume is for pods alone"
+            return f"block {name!r}: podvolume is only for pods"
         case _:
             return f"block {name!r} has no type (device, volumegroup or podvolume)"
     return known.get(name) or f"block {block.name!r} is not {what}"

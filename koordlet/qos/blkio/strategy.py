@@ -49,13 +49,13 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
     """The complete plan. A block that leads to no disk is left out; the others count."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
-        text = "no NodeSLO says how block I/O is divided; it stays as it is"
+        text = "no NodeSLO configures block I/O; limits and weights stay as they are"
         return Decision(Plan(NAME, keep_all=True), memory, (Why("blkio-qos.no-slo", text),))
     notes = [
         Why(
             "blkio-qos.class",
-            f"resourceQOSStrategy.{name}.blkioQOS: a class of pods with several cgroups has no "
-            f"limit of its own; give its pods the annotation {keys.BLKIO_QOS.name}",
+            f"resourceQOSStrategy.{name}.blkioQOS: pods of this class share no cgroup that "
+            f"could be limited; give them the annotation {keys.BLKIO_QOS.name} instead",
         )
         for name, section in _sections(strategy, _WITHOUT)
         if _blocks(section)

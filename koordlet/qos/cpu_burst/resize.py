@@ -21,7 +21,9 @@ def make_room(owner: str, in_force: InForce, pod: Pod, cgroup: str, quota_us: in
     before_us = _ours(in_force, cgroup)
     if quota_us <= 0 or before_us <= quota_us:
         return None
-    text = f"{pod.title}: a container is about to get a quota of {quota_us} us, budgets make room"
+    text = (
+        f"{pod.title}: a container is about to get a quota of {quota_us} us, so budgets fall first"
+    )
     why = Why("cpu-burst.resize", text)
     settings = [Setting(cgroup, _BURST, quota_us, why)]
     others = [each.cgroup for each in pod.containers if each.cgroup != cgroup]

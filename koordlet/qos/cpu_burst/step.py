@@ -45,8 +45,8 @@ def step(
         settings.append(_burst(group, base, burst_us))
     if base.above:
         text = (
-            f"{group.title}: somebody gives it a quota of {base.current_us} us, more than the "
-            f"{base.base_us} us of its limit; it is not raised"
+            f"{group.title}: another writer set a quota of {base.current_us} us, above its limit "
+            f"of {base.base_us} us; it is not raised"
         )
         notes = (Why("cpu-burst.above", text),) if group.config.quota_percent is not None else ()
         same = base.base_us
@@ -92,7 +92,7 @@ def _burst(group: Group, base: Base, burst_us: int) -> Setting:
     config = group.config
     text = f"{group.title}: may save up {burst_us} us of quota for bursts"
     if burst_us < wanted_burst_us(base.base_us, config.burst_percent):
-        text += f", its whole quota; {config.burst_percent} % is more than the kernel takes"
+        text += f", its whole quota; the kernel does not accept {config.burst_percent} %"
     facts = (
         Input("cpuBurstPercent", config.burst_percent, "%"),
         Input("set by", config.origin),
@@ -154,7 +154,7 @@ def _why(
         reason = "has used up its time above the limit, so its quota shrinks"
     else:
         reason = "must leave the shared CPUs to others, so its quota shrinks"
-    text = f"{group.title}: {reason}, {target} us where its limit is {base.base_us} us"
+    text = f"{group.title} {reason}: {target} us, with a limit of {base.base_us} us"
     facts = [
         Input("quota without bursts", base.base_us, "us"),
         Input("quota before", base.current_us, "us"),

@@ -48,7 +48,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
     if strategy is None or strategy.policy is None:
         return _keep(memory, "cpu-burst.no-slo", "no NodeSLO says whether pods may burst")
     if not snapshot.sources_synced:
-        text = "not all pods are known yet, so the class of one may be unknown"
+        text = "not all pods are known yet"
         return _keep(memory, "cpu-burst.not-synced", text)
     lonely, pods = _members(snapshot, strategy)
     everyone = [*lonely, *(group for _, groups in pods for group in groups)]
@@ -125,7 +125,7 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -
     raised_us = sum(part.target_us - part.base_us for part in parts)
     if raised_us > 0:
         target_us = max(base.base_us + raised_us, *(part.target_us for part in parts))
-        text = f"{pod.title}: its containers together have {raised_us} us more than their limits"
+        text = f"{pod.title}: the quotas of its containers exceed their limits by {raised_us} us"
         facts = (Input("quota without bursts", base.base_us, "us"),)
         why = Why("cpu-burst.pod-quota", text, facts)
         settings.append(Setting(pod.cgroup, _QUOTA, target_us, why, raises=base.base_us))
@@ -134,7 +134,7 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -
         held = None
     burst_us = min(sum(part.burst_us for part in parts), base.base_us)
     if burst_us > 0:
-        text = f"{pod.title}: the budgets of its containers together, at most its quota"
+        text = f"{pod.title}: the sum of its containers' budgets, at most its quota"
         facts = (Input("quota without bursts", base.base_us, "us"),)
         why = Why("cpu-burst.pod-burst", text, facts)
         settings.append(Setting(pod.cgroup, _BURST, burst_us, why))
@@ -154,7 +154,7 @@ def _gauges(
 
 def _keep(memory: Memory, rule: str, text: str) -> Decision:
     """No judgement possible."""
-    why = Why(rule, f"{text}; what bursts have set stays as it is")
+    why = Why(rule, f"{text}; burst budgets and quotas stay as they are")
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
 
 

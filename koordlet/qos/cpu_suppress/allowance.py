@@ -92,10 +92,11 @@ def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance |
 
 def sentence(terms: Allowance, pressure_milli: int) -> str:
     """The formula with its numbers, as one sentence for people."""
+    milli = terms.less(pressure_milli)
     capacity = terms.capacity_milli / 1000
     share = terms.capacity_milli * terms.threshold_percent // 100 / 1000
     text = (
-        f"BE may use {terms.less(pressure_milli) / 1000:.2f} of {capacity:.4g} cores: "
+        f"BE may use {max(milli, 0) / 1000:.2f} of {capacity:.4g} cores: "
         f"{terms.threshold_percent} % of {capacity:.2f} = {share:.2f}, "
         f"minus LS pods {terms.pods_ls.cores:.2f}, "
         f"minus LS applications {terms.apps_ls.cores:.2f}, "
@@ -105,7 +106,9 @@ def sentence(terms: Allowance, pressure_milli: int) -> str:
         text += f" (at least the reserved {terms.reserved_milli / 1000:.2f})"
     if pressure_milli:
         text += f", minus pressure {pressure_milli / 1000:.2f}"
-    if terms.floor_milli is not None and terms.less(pressure_milli) == terms.floor_milli:
+    if milli < 0:
+        text += f", which is {milli / 1000:.2f} and leaves nothing"
+    if terms.floor_milli is not None and milli == terms.floor_milli:
         text += f", raised to the configured minimum {terms.floor_milli / 1000:.2f}"
     return text
 

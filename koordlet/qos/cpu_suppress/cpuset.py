@@ -35,7 +35,7 @@ _NEEDED = frozenset(
 static CPU manager needs broad directories."""
 _STATIC = Why(
     "cpu-suppress.static-policy",
-    "kubelet's static CPU manager expects broad pod directories; containers are confined",
+    "kubelet's static CPU manager needs wide pod directories; only containers are confined",
 )
 
 
@@ -119,9 +119,9 @@ def _by_quota(
     """v1 does not shrink a list below one of a cgroup inside, and there are more of these than can
     be written. A quota needs nothing of them."""
     text = (
-        f"{target.name}: {below.left_out} of the cgroups inside that have CPU lists of their own "
-        f"({shown(below.example)}, for one) are not managed, because they are too many, so that "
-        f"lists above them cannot shrink; a quota of {cpus} CPUs for the whole of it stands in"
+        f"{target.name}: too many cgroups inside have CPU lists of their own; {below.left_out} of "
+        f"them, such as {shown(below.example)}, are not managed, so lists above them cannot "
+        f"shrink; {target.name} gets a quota of {cpus} CPUs instead"
     )
     why = Why("cpu-suppress.crowd", text)
     return quota_for(snapshot, target, cpus, why), why
@@ -129,8 +129,8 @@ def _by_quota(
 
 def _unread(names: frozenset[str]) -> Why:
     text = (
-        f"annotation {', '.join(sorted(names))} of the node cannot be read, so nobody knows which "
-        "CPUs are for others, or what kubelet expects; CPU lists stay as they are"
+        f"annotation {', '.join(sorted(names))} of the node cannot be read, so koordlet does "
+        "not know which CPUs belong to others or what kubelet expects; CPU lists stay as they are"
     )
     return Why("cpu-suppress.unread-node", text)
 
@@ -175,22 +175,23 @@ def _pins(snapshot: Snapshot) -> dict[str, CPUSet]:
 def _why(limit: Limit, count: int, wanted: int) -> Why:
     text = f"{limit.text}; that makes {count} CPU{'s' if count != 1 else ''}"
     if count < wanted:
-        text += f" now, growing to {wanted} by at most {GROWTH_PER_S:.0%} of the node each second"
+        text += f" now, growing to {wanted} by at most {GROWTH_PER_S:.0%} of the node per second"
     return Why("cpu-suppress.cpuset", text, (*limit.inputs, Input("CPUs wanted", wanted)))
 
 
 def _unreadable(target: Target) -> Why:
     text = (
-        f"{target.name}: cgroup {shown(target.cgroup)} has no readable CPU list; left as it is "
-        "(on cgroup v2 its parent must list cpuset in cgroup.subtree_control)"
+        f"{target.name}: cgroup {shown(target.cgroup)} has no CPU list that can be read; it is "
+        "left as it is (on v1 the list may be empty; on v2 the parent must list cpuset in "
+        "cgroup.subtree_control)"
     )
     return Why("cpu-suppress.no-cpuset", text)
 
 
 def _too_few(found: Pools, least: int) -> Why:
     text = (
-        f"{found.size} CPUs are neither reserved, nor exclusive to the system, nor held by LSE "
-        f"pods or by containers of kubelet's static policy; BE needs {least}, so its CPU lists "
+        f"BE needs at least {least} CPUs, but {found.size} are neither reserved, nor exclusive to "
+        "the system, nor held by LSE pods or by containers of kubelet's static policy; CPU lists "
         "stay as they are"
     )
     return Why("cpu-suppress.no-cpus", text)

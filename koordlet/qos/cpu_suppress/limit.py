@@ -17,7 +17,7 @@ belongs to elapsed time, which is the same thing at its default interval of 1 s.
 SMALL_RISE = 0.03
 """A rise by less than this share of the node may be noise: usage is sampled in ticks of 10 ms."""
 RISE_WAIT_S = 5.0
-"""So long must a small rise have been wanted at every decision."""
+"""A small rise must persist this long."""
 
 
 class Rise(msgspec.Struct, frozen=True):

@@ -72,14 +72,14 @@ def advance(
         return pressure, None
     ignored = _reason_to_ignore(snapshot, terms, targets, minimum_milli)
     if ignored is not None:
-        text = f"alarm ({snapshot.wake.kind}) of {group} takes nothing from BE: {ignored}"
+        text = f"alarm ({snapshot.wake.kind}) of {group} does not limit BE: {ignored}"
         return pressure, Why("cpu-suppress.alarm-ignored", text)
     if pressure.cut_at is not None and now - pressure.cut_at < CUT_GAP_S:
         return msgspec.structs.replace(pressure, alarm_at=now), None
     after = Pressure(max(pressure.factor * CUT, LEAST), now, now)
     text = (
-        f"alarm ({snapshot.wake.kind}) of {group}: BE keeps {after.factor:.0%} of the formula, "
-        f"does not grow for {HOLD_S:g} s, then gets {RECOVERY_PER_S:.0%} back each second"
+        f"alarm ({snapshot.wake.kind}) of {group}: BE keeps {after.factor:.0%} of its allowance, "
+        f"does not grow for {HOLD_S:g} s, then gets {RECOVERY_PER_S:.0%} back per second"
     )
     return after, Why("cpu-suppress.alarm", text, (Input("factor", round(after.factor, 3)),))
 
@@ -104,13 +104,13 @@ def _reason_to_ignore(
     snapshot: Snapshot, terms: Allowance, targets: tuple[Target, ...], minimum_milli: int
 ) -> str | None:
     if terms.be_cores * 1000 <= minimum_milli:
-        return f"BE uses {terms.be_cores:.2f} cores, not more than its minimum"
+        return f"BE uses {terms.be_cores:.2f} cores, which is within its minimum"
     if snapshot.wake.kind is WakeKind.THROTTLED:
         used = terms.node.cores * 1000 / terms.capacity_milli
         if used < BUSY_RATIO:
-            return f"the node is {used:.0%} busy, so the group's own quota is what throttles it"
+            return f"the node is only {used:.0%} busy, so the group's own quota throttles it"
     if targets and all(
         snapshot.in_force.value(target.cgroup, Resource.CPU_IDLE) == 1 for target in targets
     ):
-        return "all of BE runs at cpu.idle and yields to it already"
+        return "all BE cgroups run at cpu.idle and already yield to it"
     return None

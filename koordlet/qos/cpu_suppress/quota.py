@@ -58,8 +58,8 @@ def apply(
             continue
         keep.append((target.cgroup, Resource.CPU_QUOTA_US))
         text = (
-            f"{target.name}: no CPU quota can be read in cgroup {shown(target.cgroup)}; left as "
-            "it is (on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
+            f"{target.name}: no CPU quota can be read in cgroup {shown(target.cgroup)}; it stays "
+            "as it is (on cgroup v2 its parent must list cpu in cgroup.subtree_control)"
         )
         notes.append(Why("cpu-suppress.no-quota", text))
     if not found:
@@ -208,9 +208,9 @@ def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ..
             continue
         if own * CFS_PERIOD_US > value * (period_us := _period_us(in_force, cgroup)):
             text = (
-                f"its quota of {own / period_us:.2f} cores cannot be reached inside {target.name}, "
-                f"which gets {value / CFS_PERIOD_US:.2f}, and cgroup v1 refuses a quota below one "
-                "inside: lifted until there is room for it"
+                f"its quota of {own / period_us:.2f} cores is out of reach inside {target.name}, "
+                f"which gets {value / CFS_PERIOD_US:.2f}; cgroup v1 refuses a quota below one "
+                "inside, so this one is lifted until there is room for it"
             )
             why = Why("cpu-suppress.lifted", text)
             found.append(Setting(cgroup, Resource.CPU_QUOTA_US, UNLIMITED, why))
@@ -240,12 +240,12 @@ def _setting(
     if goal_us < wanted_us:
         text += (
             f" (the limit is at {total_us / CFS_PERIOD_US:.2f}; a rise below {SMALL_RISE:.0%} of "
-            f"the node waits {RISE_WAIT_S:g} s)"
+            f"the node must persist for {RISE_WAIT_S:g} s)"
         )
     elif total_us < wanted_us:
         text += (
             f" (the limit is at {total_us / CFS_PERIOD_US:.2f} and grows by at most "
-            f"{GROWTH_PER_S:.0%} of the node each second)"
+            f"{GROWTH_PER_S:.0%} of the node per second)"
         )
     if current.quota_us == value:
         raw_us = current.raw_us

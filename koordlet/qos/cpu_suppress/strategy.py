@@ -55,7 +55,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
         return Decision(Plan(NAME), Memory(at=snapshot.now))
     policy = QUOTA_POLICY if slo.cpu_suppress_policy == QUOTA_POLICY else CPUSET_POLICY
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
-        text = "not all pods are known yet, so no CPU list can be told from those of LSE pods"
+        text = "not all pods are known yet, so those with CPUs of their own may be missing"
         return _keep(snapshot, memory, Why("cpu-suppress.not-synced", text))
     terms = allowance(snapshot, slo)
     if isinstance(terms, Why):

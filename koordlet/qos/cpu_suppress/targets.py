@@ -50,13 +50,13 @@ def targets(snapshot: Snapshot) -> tuple[tuple[Target, ...], tuple[str, ...]]:
             refused.append(f"application {app.name}: the root cgroup cannot be limited")
         elif snapshot.node.besteffort.startswith(app.cgroup + "/"):
             refused.append(
-                f"application {app.name}: cgroup {shown(app.cgroup)} is one of kubelet's, which "
-                "holds the best-effort pods; they are limited without it"
+                f"application {app.name}: cgroup {shown(app.cgroup)} belongs to kubelet and "
+                "contains the best-effort pods, which are limited anyway"
             )
         elif held is not None:
             refused.append(
-                f"application {app.name}: cgroup {shown(app.cgroup)} also holds {shown(held)}, "
-                "which is latency sensitive; give the best-effort part a cgroup of its own"
+                f"application {app.name}: cgroup {shown(app.cgroup)} also contains {shown(held)}, "
+                "which is latency-sensitive; give the best-effort part a cgroup of its own"
             )
         elif not any(inside(app.cgroup, target.cgroup) for target in found):
             found.append(Target(app.cgroup, f"application {app.name}"))
@@ -83,7 +83,9 @@ def walk(in_force: InForce, top: str) -> Tree:
 def crowd(rule: str, cgroup: str, count: int) -> Iterator[Why]:
     """A note where ``walk`` found ``count`` cgroups and may have left others out."""
     if count >= LARGEST_TREE:
-        text = f"{LARGEST_TREE} cgroups in {shown(cgroup)} are managed, others in it are left out"
+        text = (
+            f"only {LARGEST_TREE} cgroups in {shown(cgroup)} are managed; the others are left out"
+        )
         yield Why(rule, text)
 
 

@@ -57,9 +57,9 @@ def satisfaction(slo: ResourceThresholdStrategy) -> Satisfaction | str | None:
     if lower is None or upper is None:
         return f"{names[lower is not None]} is not set"
     if not 0 < lower <= 60:
-        return f"{names[0]} must be in 1..60, is {lower}"
+        return f"{names[0]} must be in 1..60, but is {lower}"
     if not lower <= upper < 100:
-        return f"{names[1]} must be in {lower}..99, is {upper}"
+        return f"{names[1]} must be in {lower}..99, but is {upper}"
     usage = slo.cpu_evict_be_usage_threshold_percent
     return Satisfaction(
         lower,
@@ -85,7 +85,7 @@ def usage(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark | str |
     if lower is None:
         lower = max(threshold - _BELOW_THRESHOLD, 0)
     elif lower >= threshold:
-        return f"{resource}EvictLowerPercent must be below {threshold}, is {lower}"
+        return f"{resource}EvictLowerPercent must be below {threshold}, but is {lower}"
     if feature is Feature.BE_MEMORY or priority is None:
         return Watermark(threshold, lower)
     return Watermark(threshold, lower, min(priority, HIGHEST_PRIORITY))
@@ -105,7 +105,7 @@ def allocatable(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark |
     if lower is None:
         return f"{name} is not set"
     if lower >= threshold:
-        return f"{name} must be below {threshold}, is {lower}"
+        return f"{name} must be below {threshold}, but is {lower}"
     priority = slo.allocatable_evict_priority_threshold
     if priority is None:
         return "allocatableEvictPriorityThreshold is not set"

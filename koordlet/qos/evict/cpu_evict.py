@@ -101,7 +101,7 @@ def _frozen_before(snapshot: Snapshot) -> dict[str, Frozen]:
     """Applications that an earlier run froze: a restart lets nobody go on."""
     in_force, why = snapshot.in_force, "cpu-evict.frozen-before"
     return {
-        app.name: Frozen(Why(why, "frozen before koordlet was started anew"), snapshot.now)
+        app.name: Frozen(Why(why, "frozen before koordlet restarted"), snapshot.now)
         for app in snapshot.applications
         if app.present
         and in_force.value(app.cgroup, Resource.FREEZE) == 1

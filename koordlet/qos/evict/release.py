@@ -104,18 +104,18 @@ def satisfaction_release(
     if average is None or last is None:
         return f"no sample of node_be in the last {window:g} s"
     if average.count * snapshot.collect_interval_s < window // 3:
-        return f"samples of node_be for less than a third of the last {window:g} s"
+        return f"samples of node_be cover less than a third of the last {window:g} s"
     if rules.by_allocatable and average.limit < 0:
-        return f"{BATCH_CPU} of the node's allocatable is not known"
+        return f"the node's allocatable {BATCH_CPU} is not known"
     milli = starved_milli(rules, average, last)
     if not milli:
         return NOTHING
     share = 100 * average.limit / average.request
     return Release(
         {BATCH_CPU: milli},
-        f"BE may use {_cores(average.limit)} of the {_cores(average.request)} that it requests "
-        f"({share:.0f} %, at most {rules.lower} % is too little) and uses {_cores(average.used)}; "
-        f"{_cores(milli)} of requests have to go for {rules.upper} %",
+        f"BE may use {_cores(average.limit)} of the {_cores(average.request)} it requests "
+        f"({share:.0f} %, threshold {rules.lower} %) and uses {_cores(average.used)}; requests for "
+        f"{_cores(milli)} must be released to reach {rules.upper} %",
         (
             Input("BE limit", average.limit, "milli-cores", window),
             Input("BE request", average.request, "milli-cores", window),
@@ -152,7 +152,7 @@ def cpu_release(
     return Release(
         {CPU: milli},
         f"the node uses {_cores(used[0])} of {_cores(capacity)} (threshold {rules.threshold} %); "
-        f"{_cores(milli)} have to go for {rules.lower} %",
+        f"{_aim(_cores(milli), rules.lower)}",
         (
             Input(NODE_CPU_USAGE.kind, used[0], "milli-cores", window),
             Input(f"{NODE_CPU_USAGE.kind}, last", used[1], "milli-cores", last_s(snapshot)),
@@ -172,7 +172,7 @@ def memory_release(snapshot: Snapshot, rules: Watermark) -> Release | str:
     return Release(
         {MEMORY: released},
         f"the node uses {_mib(last)} of {_mib(capacity)} (threshold {rules.threshold} %); "
-        f"{_mib(released)} have to go for {rules.lower} %",
+        f"{_aim(_mib(released), rules.lower)}",
         (
             Input(NODE_MEMORY_USAGE.kind, math.trunc(last), "bytes", window),
             Input("capacity", capacity, "bytes"),
@@ -184,7 +184,7 @@ def memory_release(snapshot: Snapshot, rules: Watermark) -> Release | str:
 
 
 def over_allocatable(rules: Watermark, requested: int, offered: int) -> int:
-    """What has to go of the requests for one resource. Nothing offered: all of them."""
+    """How much of the requests for one resource must be released. Nothing offered: all of them."""
     if offered <= 0:
         return requested
     if requested * 100 <= rules.threshold * offered:
@@ -208,7 +208,8 @@ def allocatable_release(
         return NOTHING
     said = "; ".join(
         f"{requested[name]} of {name} requested, {offered.get(name, 0)} allocatable "
-        f"(threshold {rules.threshold} %), {amount} have to go for {rules.lower} %"
+        f"(threshold {rules.threshold} %); "
+        + _aim(str(amount), rules.lower if offered.get(name, 0) > 0 else 0)
         for name, amount in amounts.items()
     )
     inputs = tuple(Input(f"requested {name}", requested[name]) for name in amounts)
@@ -220,6 +221,13 @@ def _node(
 ) -> float | None:
     reading = snapshot.metrics.read(metric, window_s=window_s, aggregate=aggregate)
     return reading.value if reading is not None and math.isfinite(reading.value) else None
+
+
+def _aim(amount: str, lower: int) -> str:
+    """What to reach, in percent. At 0 percent that is no figure to aim for, but everything."""
+    if lower <= 0:
+        return "all of it must be released"
+    return f"{amount} must be released to reach {lower} %"
 
 
 def _cores(milli: int) -> str:

@@ -85,15 +85,13 @@ def decide(
     done = (at for at, victim in memory.evicted if victim not in evicting.failed)
     last = max(done, default=-math.inf)
     if snapshot.now - last < options.cool_down_seconds:
-        what = "eviction that would have been" if evicting.observing else "eviction"
-        text = (
-            f"more would have to go, but the last {what} is not {options.cool_down_seconds:g} s ago"
-        )
+        what = "observed eviction" if evicting.observing else "eviction"
+        text = f"more must be evicted, but the last {what} was less than {options.cool_down_seconds:g} s ago"
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
     ended = max((each.ended for each in evicting.ended), default=-math.inf)
     if snapshot.now - ended < last_s(snapshot):
         # Rates and figures of pods still hold what it used; and it no longer counts as on its way.
-        text = "more would have to go, but what the last eviction has freed is not measured yet"
+        text = "more must be evicted, but what the last eviction freed has not been measured yet"
         return _nothing(owner, memory, *notes, Why(f"{owner}.settling", text))
     budget = options.max_per_minute - sum(snapshot.now - at < MINUTE_S for at, _ in memory.evicted)
     chosen = choose(
@@ -119,24 +117,24 @@ def objection(snapshot: Snapshot, victim: Victim, feature: str) -> str | None:
     """
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     if slo is None or not slo.enable:
-        return "resourceUsedThresholdWithBE.enable is not true any more"
+        return "resourceUsedThresholdWithBE.enable is no longer true"
     try:
         name = Feature(feature)
     except ValueError:
-        return f"{feature!r} is no feature of this version"
+        return f"this version has no feature {feature!r}"
     asked = asked_for(name, slo)
     if asked is None or isinstance(asked, str):
-        return f"{feature} is switched off" if asked is None else f"{feature} is left out: {asked}"
+        return f"{feature} is switched off" if asked is None else f"{feature} does not act: {asked}"
     if victim.kind is VictimKind.APPLICATION:
         policy = snapshot.evicting.policies.get(victim.name, EvictPolicy.NEVER)
         if policy is not EvictPolicy.STOP:
-            return f"evict of application {victim.name} is {policy}"
+            return f"application {victim.name} is configured with evict = {policy}"
     elif not is_known(snapshot, victim):
         return None
     found = candidate(snapshot, victim)
     highest = asked.priority if isinstance(asked, Watermark) else None
     if found is not None and not may_evict(name, highest, found):
-        return f"{found.title} may not be evicted by {feature} any more"
+        return f"{found.title} may no longer be evicted by {feature}"
     return ""
 
 
@@ -172,7 +170,7 @@ def task(
 
 
 def refused(owner: str, feature: Feature, why: str) -> Found:
-    return feature, Why(f"{owner}.bad-config", f"{feature} is left out: {why}")
+    return feature, Why(f"{owner}.bad-config", f"{feature} does not act: {why}")
 
 
 def _recent(owner: str, options: EvictOptions, snapshot: Snapshot, memory: Memory) -> Memory:
@@ -199,7 +197,9 @@ def _eviction(owner: str, options: EvictOptions, choice: Choice) -> Eviction:
         Input("candidates", len(why.victims)),
     ]
     order += [Input(name, amount) for name, amount in gains]
-    text = f"trigger by koordlet feature {why.feature}: {why.text}; {candidate.title} gives {said}"
+    text = (
+        f"trigger by koordlet feature {why.feature}: {why.text}; {candidate.title} releases {said}"
+    )
     return Eviction(
         candidate.victim,
         why.feature,
@@ -212,7 +212,7 @@ def _eviction(owner: str, options: EvictOptions, choice: Choice) -> Eviction:
 def _left_over(owner: str, options: EvictOptions, chosen: Chosen) -> Iterator[Why]:
     if chosen.over_budget:
         text = (
-            f"more would have to go, but {options.max_per_minute} evictions a minute are the limit"
+            f"more must be evicted, but {options.max_per_minute} evictions a minute are the limit"
         )
         yield Why(f"{owner}.budget", text)
         return
@@ -220,7 +220,7 @@ def _left_over(owner: str, options: EvictOptions, chosen: Chosen) -> Iterator[Wh
         said = ", ".join(f"{amount} of {name}" for name, amount in left.items())
         yield Why(
             f"{owner}.no-victim",
-            f"{each.feature}: {each.text}; nobody is left who may be evicted for {said}",
+            f"{each.feature}: {each.text}; no candidate is left that would release {said}",
             each.inputs,
         )
 

@@ -80,8 +80,8 @@ def watch(
         least = max(limit, (used or 0) // page_bytes * page_bytes)
         raised = least + _step(least, page_bytes) - wanted_bytes
         news = (
-            f"it waited for memory {share or 0:.0%} of the time and used all it may without "
-            f"being throttled, {STUCK_S:g} s long"
+            f"for {STUCK_S:g} s it used all that it may without being throttled, and waited for "
+            f"memory {share or 0:.0%} of the time"
         )
     elif calm and lasted_s >= CALM_S:
         raised = max(raised - _step(wanted_bytes, page_bytes), 0)

@@ -150,8 +150,8 @@ def _excess_bytes(candidate: Candidate, used_bytes: int) -> int:
 def _too_full(candidate: Candidate, used_bytes: int) -> Why:
     text = (
         f"{candidate.title} uses {_mib(used_bytes)} of {_mib(candidate.bound_bytes)} MiB, above "
-        f"{candidate.ratio} %: down to {_mib(_low_watermark_bytes(candidate))} MiB before its "
-        "tasks have to wait"
+        f"{candidate.ratio} %; it is reclaimed down to {_mib(_low_watermark_bytes(candidate))} MiB "
+        "before its tasks have to wait"
     )
     facts = (
         Input("usage", used_bytes, "bytes"),
@@ -164,8 +164,8 @@ def _too_full(candidate: Candidate, used_bytes: int) -> Why:
 
 def _node_is_short(candidate: Candidate, missing_bytes: int) -> Why:
     text = (
-        f"{_mib(missing_bytes)} MiB of the node should be free and are not; {candidate.title} "
-        "gives way first"
+        f"the node has {_mib(missing_bytes)} MiB less free memory than it should; "
+        f"{candidate.title} gives memory back first"
     )
     facts = (
         Input("missing", missing_bytes, "bytes"),
@@ -176,8 +176,8 @@ def _node_is_short(candidate: Candidate, missing_bytes: int) -> Why:
 
 def _nothing_left(candidate: Candidate) -> Why:
     text = (
-        f"{candidate.title}: should give memory back, and nothing of it can be reclaimed; tried "
-        f"again now and then, at the latest after {LONGEST_WAIT_S:g} s"
+        f"{candidate.title} should give memory back, but nothing can be reclaimed from it; "
+        f"koordlet tries again after {LONGEST_WAIT_S:g} s at most"
     )
     return Why("memory-qos.not-reclaimable", text)
 

@@ -173,7 +173,7 @@ def _sums(found: _Found, every: Sequence[Part]) -> None:
             value = max(own.get(cgroup, 0), below[cgroup])
             below[parent(cgroup)] += value
             if value > own.get(cgroup, 0) and not found.is_stronger(cgroup, resource, value):
-                why = Why("memory-qos.sum", "sum of what is promised to the cgroups below")
+                why = Why("memory-qos.sum", "sum of the protection of the cgroups below")
                 found.set(cgroup, resource, value, why)
 
 
@@ -197,17 +197,17 @@ def _notes(found: _Found) -> Iterator[Why]:
         for feature in missing:
             capability = node.capabilities.get(feature)
             reasons.append(f"{feature} ({capability.why if capability else 'not probed'})")
-        text = f"left out, because this kernel does not have it: {'; '.join(reasons)}"
+        text = f"left out, because this kernel lacks it: {'; '.join(reasons)}"
         yield Why("memory-qos.unsupported", text)
     pressure = node.capabilities.get(PRESSURE)
     if found.throttled and pressure is not None and not pressure.supported:
         text = (
-            f"memory.high is set, and nobody will notice work that gets stuck at it: {PRESSURE} "
-            f"({pressure.why})"
+            "memory.high is set, but koordlet cannot notice work that gets stuck at it: "
+            f"{PRESSURE} ({pressure.why})"
         )
         yield Why("memory-qos.unwatched", text, (Input("cgroups", len(found.throttled)),))
     if found.unknown:
         titles = sorted({title for title, _ in found.unknown})
         left_out = " and no ".join(sorted({what for _, what in found.unknown}))
-        text = f"no source tells the memory request of {titles[0]}; it gets no {left_out}"
+        text = f"no source reports the memory request of {titles[0]}, so it gets no {left_out}"
         yield Why("memory-qos.no-request", text, (Input("cgroups", len(titles)),))

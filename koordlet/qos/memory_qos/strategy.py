@@ -56,7 +56,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
     if not snapshot.sources_synced:
         return _keep(memory, "not-synced", "not all pods are known yet")
     if not snapshot.node.capabilities:
-        return _keep(memory, "not-probed", "what this kernel can do is not known yet")
+        return _keep(memory, "not-probed", "the kernel's features are not known yet")
     basis = _basis(snapshot, strategy, memory.basis)
     standing = basis.standing
     notes = list(standing.notes)

@@ -104,6 +104,6 @@ def test_without_any_mechanism_the_hook_says_so_once(make_world: MakeWorld) -> N
     world.application("batch", 4.0)
     world.start((Resource.CPU_QUOTA_US,))
     world.run(65)
-    assert _hook_texts(world).count("nothing that cpu-qos needs is there") == 1
+    assert _hook_texts(world).count("this kernel has nothing that cpu-qos needs") == 1
     (hook,) = [s for s in world.views.status().strategies if s.name == "cpu-qos"]
-    assert "nothing that cpu-qos needs is there" in hook.result
+    assert "this kernel has nothing that cpu-qos needs" in hook.result

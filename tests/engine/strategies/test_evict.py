@@ -277,11 +277,14 @@ SLOW = "[strategies.cpu-evict]\nmax_grace_seconds = 10\n"
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda body: body.replace('evict = "stop"', 'evict = "never"'), "is never"),
-        (lambda body: body.replace('evict = "stop"', 'evict = "freeze"'), "is freeze"),
+        (lambda body: body.replace('evict = "stop"', 'evict = "never"'), "evict = never"),
+        (lambda body: body.replace('evict = "stop"', 'evict = "freeze"'), "evict = freeze"),
         (lambda body: body.replace(SLOW, SLOW + "enable = false\n"), "cpu-evict is switched off"),
         (lambda body: body.replace("cpuEvictThresholdPercent", "#"), "CPUEvict is switched off"),
-        (lambda body: body.replace("BE]\nenable = true", "BE]\nenable = false"), "is not true"),
+        (
+            lambda body: body.replace("BE]\nenable = true", "BE]\nenable = false"),
+            "is no longer true",
+        ),
     ],
 )
 def test_an_eviction_that_is_no_longer_asked_for_is_given_up(
@@ -326,7 +329,7 @@ def test_a_pod_that_says_no_meanwhile_is_spared(make_world: MakeWorld, restarted
     world.run(5)
     assert world.host.machine.processes[world.processes[uids["leak"]].pid].alive
     (given_up,) = (each for each in evictions(world) if each.result == "not-evicted")
-    assert "may not be evicted by BEMemoryEvict any more" in given_up.detail
+    assert "may no longer be evicted by BEMemoryEvict" in given_up.detail
 
 
 def test_switched_off_nobody_is_evicted(make_world: MakeWorld) -> None:

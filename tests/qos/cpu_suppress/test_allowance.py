@@ -135,6 +135,15 @@ def test_the_sentence_names_every_term() -> None:
     assert "minus system 0.50 (at least the reserved 0.50)" in sentence(terms(reserved), 0)
 
 
+def test_the_sentence_of_a_full_node_gives_best_effort_nothing_rather_than_a_negative_amount() -> (
+    None
+):
+    full = snapshot(node(2), pods=[pod("ls")], metrics_=metrics(2.0, {"ls": 1.95}))
+    text = sentence(terms(full, cpu_suppress_threshold_percent=65), 0)
+    assert text.startswith("BE may use 0.00 of 2 cores: ")
+    assert text.endswith(", which is -0.70 and leaves nothing")
+
+
 def test_inputs_carry_metric_window_age_and_value() -> None:
     snap = snapshot(node(2), pods=[pod("ls")], metrics_=metrics(1.0, {"ls": 0.25}))
     facts = {fact.name: fact for fact in inputs(terms(snap), 120)}

@@ -154,7 +154,7 @@ def test_a_crowd_with_lists_gets_a_quota_beside_and_loses_it_when_it_goes() -> N
     lists = [s for s in decision.plan.settings if s.resource is CPUS]
     assert len(lists) == 3 + FOLLOWERS
     (note,) = [each for each in decision.notes if each.rule == "cpu-suppress.crowd"]
-    assert "143 of the cgroups inside" in note.text
+    assert "143 of them, such as" in note.text
     few = crowd(100, 100)
     decision = play(few, ticks=3)
     assert not [s for s in decision.plan.settings if s.resource is QUOTA]

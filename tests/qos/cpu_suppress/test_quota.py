@@ -73,7 +73,7 @@ def test_the_text_tells_formula_share_and_growth() -> None:
     assert setting.why.text == (
         "BE may use 20.00 of 80 cores: 100 % of 80.00 = 80.00, minus LS pods 0.00, minus LS "
         "applications 0.00, minus system 60.00; kube best-effort pods gets 18.00 cores (the "
-        "limit is at 18.00 and grows by at most 10% of the node each second)"
+        "limit is at 18.00 and grows by at most 10% of the node per second)"
     )
 
 
@@ -259,7 +259,9 @@ def test_a_small_rise_waits_and_goes_to_the_least_that_was_wanted() -> None:
         snap = quota_snapshot(node(16), allowance, in_force=in_force, now=100.0 + second)
         decision = decide(snap, memory)
         assert quotas_of(decision.plan) == {BE_DIR: 320_000}
-        assert "a rise below 3% of the node waits 5 s" in decision.plan.settings[0].why.text
+        assert (
+            "a rise below 3% of the node must persist for 5 s" in decision.plan.settings[0].why.text
+        )
         memory = decision.memory
     snap = quota_snapshot(node(16), 3_600, in_force=in_force, now=105.0)
     assert quotas_of(decide(snap, memory).plan) == {BE_DIR: 345_000}

@@ -60,28 +60,28 @@ def test_it_goes_on_while_nothing_speaks_against_it() -> None:
 )
 def test_what_the_pod_says_now_counts(pod: Pod, feature: str, may: bool) -> None:
     why = asked(pod=pod, feature=feature)
-    assert why == "" if may else why is not None and "any more" in why
+    assert why == "" if may else why is not None and "no longer" in why
 
 
 @pytest.mark.parametrize("policy", [EvictPolicy.NEVER, EvictPolicy.FREEZE])
 def test_an_application_is_stopped_only_while_it_is_to_be(policy: EvictPolicy) -> None:
-    assert asked(APP, policy=policy) == f"evict of application job is {policy}"
+    assert asked(APP, policy=policy) == f"application job is configured with evict = {policy}"
     assert "never" in (asked(Victim(VictimKind.APPLICATION, "other")) or "")
 
 
 @pytest.mark.parametrize(
     ("slo", "feature", "why"),
     [
-        (None, "BEMemoryEvict", "enable is not true"),
-        (ResourceThresholdStrategy(enable=False), "BEMemoryEvict", "enable is not true"),
+        (None, "BEMemoryEvict", "enable is no longer true"),
+        (ResourceThresholdStrategy(enable=False), "BEMemoryEvict", "enable is no longer true"),
         (SLO, "CPUEvict", "CPUEvict is switched off"),
         (SLO, "BECPUEvict", "BECPUEvict is switched off"),
         (SLO, "MemoryAllocatableEvict", "MemoryAllocatableEvict is switched off"),
-        (SLO, "OldEvict", "'OldEvict' is no feature of this version"),
+        (SLO, "OldEvict", "this version has no feature 'OldEvict'"),
         (
             msgspec.structs.replace(SLO, memory_evict_lower_percent=80),
             "BEMemoryEvict",
-            "BEMemoryEvict is left out: memoryEvictLowerPercent must be below 70, is 80",
+            "BEMemoryEvict does not act: memoryEvictLowerPercent must be below 70, but is 80",
         ),
     ],
 )

@@ -118,6 +118,18 @@ def test_memory(used: int, lower: int, released: int) -> None:
     assert found.amounts.get("memory", 0) == released * 10**6
 
 
+@pytest.mark.parametrize(
+    ("lower", "said"),
+    [
+        (78, "(threshold 82 %); 19455 MiB must be released to reach 78 %"),
+        (0, "(threshold 82 %); all of it must be released"),
+    ],
+)
+def test_the_text_says_how_much_must_be_released(lower: int, said: str) -> None:
+    found = memory_release(Scene().memory(115 * GB).take(), Watermark(82, lower))
+    assert isinstance(found, Release) and found.text.endswith(said), found
+
+
 def test_memory_without_a_sample_is_no_reason() -> None:
     assert isinstance(memory_release(Scene().take(), Watermark(80, 78)), str)
 
@@ -145,6 +157,7 @@ def test_allocatable_that_nobody_has_told_is_no_reason() -> None:
     assert isinstance(allocatable_release(Scene().take(), rules, asked), str)
     lacks = allocatable_release(Scene().offers(batch_memory=5).take(), rules, asked)
     assert isinstance(lacks, Release) and lacks.amounts == asked
+    assert lacks.text.endswith(" 0 allocatable (threshold 80 %); all of it must be released")
 
 
 @given(
