@@ -16,7 +16,7 @@ from typing import Any
 @contextmanager
 def _parts_of(package: str) -> Iterator[None]:
     """Inside the block, modules of ``package`` are imported without its ``__init__``, which for
-    pyroute2 imports all of the library: 8.6 MiB instead of 1.2."""
+    pyroute2 imports all of the library: 8.4 MiB instead of 1.2."""
     spec = None if package in sys.modules else importlib.util.find_spec(package)
     if spec is not None:
         sys.modules[package] = importlib.util.module_from_spec(spec)
@@ -51,8 +51,8 @@ with _parts_of("pyroute2"):
 
 
 class _Htb(nla):
-    """Without the tables of rates that pyroute2 computes for each class and the kernel ignores for
-    Ethernet: 1 ms a class."""
+    """Without the tables of rates that pyroute2 computes for each class, two thirds of the time,
+    and the kernel needs only where the link layer is not told."""
 
     nla_map = sched_htb.options.nla_map
     htb_glob = sched_htb.options.htb_glob
@@ -80,12 +80,16 @@ class _U32(nla):
                 key.decode()
 
 
-class _TrafficMessage(tcmsg):
-    def get_plugin(self, plug: str, *arguments: Any, **options: Any) -> Any:
-        ours = {"htb": _Htb, "u32": _U32}.get(self.get_attr("TCA_KIND"))
-        if plug == "options" and ours is not None:
-            return ours
-        return super().get_plugin(plug, *arguments, **options)
+class _TrafficMessage(nlmsg):
+    """Without the statistics that come with each class, a third of the time."""
+
+    prefix = tcmsg.prefix
+    fields = tcmsg.fields
+    nla_map = ((1, "TCA_KIND", "asciiz"), (2, "TCA_OPTIONS", "options"))
+
+    @staticmethod
+    def options(message: Any, **_: object) -> Any:
+        return {"htb": _Htb, "u32": _U32}.get(message.get_attr("TCA_KIND"), nla.hex)
 
 
 class _RuleMessage(nfgen_msg, nft_has_comment):
@@ -108,7 +112,7 @@ class ErrorMessage(nlmsg):
     """An error of which the kernel repeats the head of the request alone (NETLINK_CAP_ACK): the
     errors of a batch, each with all of its message, would not fit into the socket's buffer."""
 
-    fields = (("error", "i"), ("length", "I"), ("type", "H"), ("flags", "H"), ("pair", "Q"))
+    fields = (("error", "i"), *nlmsg.header)
     prefix = nlmsgerr.prefix
     nla_map = nlmsgerr.nla_map
 

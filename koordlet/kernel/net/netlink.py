@@ -85,18 +85,19 @@ class Socket:
         if error is not None:
             raise error
 
-    def dump(self, kind: int, content: Content, what: str) -> list[Any]:
-        """All answers, decoded."""
+    def dump(self, kind: int, content: Content, what: str) -> Iterator[Any]:
+        """All answers. Each is decoded when it is its turn: 400 at once would take 14 MiB."""
         for _ in range(_DUMP_TRIES):
             self._socket.send(self._message(kind, DUMP, content))
             found, whole = self._answers(what)
             if whole:
-                return found
+                return (self._decoded(*each) for each in found)
         raise InterruptedError(f"{what}: changed during each of {_DUMP_TRIES} attempts to list it")
 
-    def _answers(self, what: str) -> tuple[list[Any], bool]:
-        """The second is False where something changed while the kernel listed it."""
-        found: list[Any] = []
+    def _answers(self, what: str) -> tuple[list[tuple[int, bytes, int]], bool]:
+        """(kind, data, where in it) of each. The second is False where something changed while
+        the kernel listed it."""
+        found: list[tuple[int, bytes, int]] = []
         whole = True
         while True:
             for kind, sequence, flags, data, at in self._receive():
@@ -111,9 +112,12 @@ class Socket:
                         raise error
                     return found, whole
                 if kind != _NOOP:
-                    message = self._classes[kind](data, offset=at)
-                    message.decode()
-                    found.append(message)
+                    found.append((kind, data, at))
+
+    def _decoded(self, kind: int, data: bytes, at: int) -> Any:
+        message = self._classes[kind](data, offset=at)
+        message.decode()
+        return message
 
     def _message(self, kind: int, flags: int, content: Content) -> bytes:
         self._sequence += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -227,7 +227,7 @@ class TrafficControl:
         found = (redirect_of(each) for each in self._filters(index, _INGRESS_HANDLE))
         return [to for to in found if to is not None]
 
-    def _filters(self, index: int, parent: int) -> list[Any]:
+    def _filters(self, index: int, parent: int) -> Iterator[Any]:
         request = {"index": index, "parent": parent}
         return self._netlink.dump(_GETFILTER, request, f"filters of device {index}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import socket
 import struct
@@ -11,6 +12,7 @@ from contextlib import closing
 import pytest
 
 from koordlet.kernel.net import netlink as nl
+from koordlet.kernel.net.tc import TrafficControl
 
 _HEADER = struct.Struct("=IHHII")
 _NEWLINK, _GETLINK, _ERROR, _DONE = 16, 18, 2, 3
@@ -125,3 +127,13 @@ def test_a_kernel_that_does_not_answer_is_not_waited_for(kernel: Kernel) -> None
     assert nl._TIMEOUT_S == 10
     with closing(nl.Socket(nl.ROUTE)) as real:
         assert real._socket.gettimeout() == nl._TIMEOUT_S
+
+
+def test_a_thread_with_an_event_loop_may_ask() -> None:
+    """The daemon's restores on its loop, where pyroute2's own sockets raise RuntimeError."""
+
+    async def links() -> set[str]:
+        with closing(TrafficControl()) as control:
+            return set(control.links())
+
+    assert "lo" in asyncio.run(links())
