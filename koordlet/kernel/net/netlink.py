@@ -1,8 +1,8 @@
 """Netlink (netlink(7)): requests, dumps and batches of pyroute2's messages, on a blocking socket.
 
 pyroute2's own sockets do not serve here. Their calls run an event loop, so they fail in a thread
-that has one, as the daemon's has that restores. They wait without a limit, return a dump that was
-interrupted as if it were whole, and do not tell which message of a batch of nftables was refused.
+that has one, as the daemon's does when it restores. They wait without a limit, return a dump that
+was interrupted as if it were whole, and send a batch of nftables without waiting for its errors.
 """
 
 from __future__ import annotations
