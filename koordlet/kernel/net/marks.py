@@ -11,12 +11,13 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
 from koordlet.kernel.net import netlink as nl
 from koordlet.kernel.net.filters import HANDLE, packed, unpacked
-from koordlet.kernel.net.netlink import attribute, attributes, each_attribute, nested, text
+from koordlet.kernel.net.netlink import Attributes, Content
 
 TABLE = "koordlet"
 
@@ -24,17 +25,16 @@ _SUBSYSTEM, _BEGIN, _END = 10, 0x10, 0x11
 _NEWTABLE, _DELTABLE, _NEWCHAIN, _NEWRULE, _GETRULE, _DELRULE = 0, 2, 3, 6, 7, 8
 _NEWSET, _NEWELEMENT, _GETELEMENT, _DELELEMENT = 9, 12, 13, 14
 _INET = 1
-_HEAD = struct.Struct(">BBH")
 _MAPS = {4: ("ipv4", 7), 16: ("ipv6", 8)}
 """Length of an address -> name of the map, nft's number of the type of its keys."""
-_CLASSID_TYPE, _IS_MAP = 23, 0x8
+_CLASSID_TYPE = 23
 _ADDRESSES, _SOCKETS = "addresses", "sockets"
 _HOOKS = {_ADDRESSES: (4, -150), _SOCKETS: (3, -150)}
 """Chain -> hook (POST_ROUTING, LOCAL_OUT) and priority: before source NAT, which is at 100."""
 _REGISTER, _SECOND = 1, 2
 _META_PRIORITY, _META_NFPROTO, _META_CGROUP = 2, 15, 23
 _SOCKET_CGROUPV2 = 3
-_NETWORK_HEADER = 1
+_NETWORK_HEADER, _EQUAL = 1, 0
 _ELEMENTS_AT_ONCE = 500
 _NOT_THERE = {
     errno.ENOENT,
@@ -45,7 +45,7 @@ _NOT_THERE = {
 }
 """No table, or none of nf_tables, its family inet, netfilter."""
 
-Message = tuple[int, int, bytes]
+Message = tuple[int, int, Content]
 
 
 class SocketMark(msgspec.Struct, frozen=True, order=True):
@@ -92,16 +92,29 @@ class NetFilter:
     def make(self, *, dormant: bool = False) -> None:
         """The table, with nothing marked yet; all or nothing of it. EEXIST where it is there.
         ``dormant``: it sees no packets."""
-        table = text(1, self._table)
-        messages = [_message(_NEWTABLE, table + _be32(2, dormant), nl.CREATE | nl.EXCL)]
-        for name, (hook, priority) in _HOOKS.items():
-            where = nested(4, _be32(1, hook), attribute(2, struct.pack(">i", priority)))
-            chain = table + text(3, name) + where + text(7, "filter")
-            messages.append(_message(_NEWCHAIN, chain))
+        table = [("NFTA_TABLE_NAME", self._table), ("NFTA_TABLE_FLAGS", int(dormant))]
+        messages = [_message(_NEWTABLE, table, nl.CREATE | nl.EXCL)]
+        for chain, (hook, priority) in _HOOKS.items():
+            where = [("NFTA_HOOK_HOOKNUM", hook), ("NFTA_HOOK_PRIORITY", priority)]
+            attributes: Attributes = [
+                ("NFTA_CHAIN_TABLE", self._table),
+                ("NFTA_CHAIN_NAME", chain),
+                ("NFTA_CHAIN_HOOK", {"attrs": where}),
+                ("NFTA_CHAIN_TYPE", "filter"),
+            ]
+            messages.append(_message(_NEWCHAIN, attributes))
         for number, (length, (name, kind)) in enumerate(_MAPS.items(), 1):
-            body = table + text(2, name) + _be32(3, _IS_MAP) + _be32(4, kind)
-            body += _be32(5, length) + _be32(6, _CLASSID_TYPE) + _be32(7, 4) + _be32(10, number)
-            messages.append(_message(_NEWSET, body))
+            attributes = [
+                ("NFTA_SET_TABLE", self._table),
+                ("NFTA_SET_NAME", name),
+                ("NFTA_SET_FLAGS", {"NFT_SET_MAP"}),
+                ("NFTA_SET_KEY_TYPE", kind),
+                ("NFTA_SET_KEY_LEN", length),
+                ("NFTA_SET_DATA_TYPE", _CLASSID_TYPE),
+                ("NFTA_SET_DATA_LEN", 4),
+                ("NFTA_SET_ID", number),
+            ]
+            messages.append(_message(_NEWSET, attributes))
             messages.append(self._rule(_ADDRESSES, _by_address(length, name), f"source {name}"))
         self._commit(messages, f"table {self._table}")
 
@@ -118,7 +131,7 @@ class NetFilter:
             ),
         ]
         if (wanted.sockets, wanted.net_cls) != (found.sockets, found.net_cls):
-            messages.append(_message(_DELRULE, text(1, self._table) + text(2, _SOCKETS), 0))
+            messages.append(_message(_DELRULE, self._sockets(), 0))
             if wanted.net_cls:
                 messages.append(self._rule(_SOCKETS, _by_net_cls(), "net_cls"))
             for mark in wanted.sockets:
@@ -129,10 +142,11 @@ class NetFilter:
 
     def remove(self) -> None:
         """Raises FileNotFoundError without a table of ours."""
-        self._commit([_message(_DELTABLE, text(1, self._table), 0)], f"table {self._table}")
+        table = [("NFTA_TABLE_NAME", self._table)]
+        self._commit([_message(_DELTABLE, table, 0)], f"table {self._table}")
 
     def _commit(self, messages: list[Message], what: str) -> None:
-        bound = _HEAD.pack(0, 0, _SUBSYSTEM)
+        bound = {"res_id": _SUBSYSTEM}
         *others, last = messages
         batch = [(_BEGIN, 0, bound), *others, (last[0], last[1] | nl.ACK, last[2])]
         # The end is not answered, so the ACK of the message before it tells the outcome.
@@ -145,22 +159,26 @@ class NetFilter:
         return self._netlink
 
     def _elements(self, name: str) -> dict[str, int]:
-        body = _HEAD.pack(_INET, 0, 0) + text(1, self._table) + text(2, name)
+        request = {
+            "nfgen_family": _INET,
+            "attrs": [("NFTA_SET_ELEM_LIST_TABLE", self._table), ("NFTA_SET_ELEM_LIST_SET", name)],
+        }
         found = {}
-        for data in self._socket().dump(_SUBSYSTEM << 8 | _GETELEMENT, body, f"map {name}"):
-            for _, element in each_attribute(attributes(data[_HEAD.size :]).get(3, b"")):
-                inner = attributes(element)
-                address = unpacked(attributes(inner[1])[1])
-                (mark,) = struct.unpack("=I", attributes(inner[2])[1])
-                found[address] = mark & 0xFFFF
+        for each in self._socket().dump(_SUBSYSTEM << 8 | _GETELEMENT, request, f"map {name}"):
+            for element in each.get_attr("NFTA_SET_ELEM_LIST_ELEMENTS", ()):
+                key, data = (element.get_attr(f"NFTA_SET_ELEM_{part}") for part in ("KEY", "DATA"))
+                (mark,) = struct.unpack("=I", data.get_attr("NFTA_DATA_VALUE"))
+                found[unpacked(key.get_attr("NFTA_DATA_VALUE"))] = mark & 0xFFFF
         return found
 
     def _rules(self) -> Iterator[str]:
         """The comments that our rules of sockets carry."""
-        body = _HEAD.pack(_INET, 0, 0) + text(1, self._table) + text(2, _SOCKETS)
-        for data in self._socket().dump(_SUBSYSTEM << 8 | _GETRULE, body, f"chain {_SOCKETS}"):
-            comment = attributes(data[_HEAD.size :]).get(7, b"")
-            yield comment[2:].rstrip(b"\0").decode(errors="replace")
+        request = {"nfgen_family": _INET, "attrs": self._sockets()}
+        for each in self._socket().dump(_SUBSYSTEM << 8 | _GETRULE, request, f"chain {_SOCKETS}"):
+            yield str(each.get_attr("NFTA_RULE_USERDATA", "")).rstrip("\0")
+
+    def _sockets(self) -> Attributes:
+        return [("NFTA_RULE_TABLE", self._table), ("NFTA_RULE_CHAIN", _SOCKETS)]
 
     def _elements_of(self, kind: int, addresses: Mapping[str, int]) -> Iterator[Message]:
         for length, (name, _) in _MAPS.items():
@@ -168,17 +186,28 @@ class NetFilter:
             for address, minor in addresses.items():
                 key = packed(address)
                 if len(key) == length:
-                    value = nested(2, attribute(1, struct.pack("=I", HANDLE | minor)))
-                    elements.append(nested(1, nested(1, attribute(1, key)), value))
+                    mark = struct.pack("=I", HANDLE | minor)
+                    data = [
+                        ("NFTA_SET_ELEM_KEY", _value(key)),
+                        ("NFTA_SET_ELEM_DATA", _value(mark)),
+                    ]
+                    elements.append({"attrs": data})
             for start in range(0, len(elements), _ELEMENTS_AT_ONCE):
-                part = elements[start : start + _ELEMENTS_AT_ONCE]
-                yield _message(kind, text(1, self._table) + text(2, name) + nested(3, *part))
+                attributes = [
+                    ("NFTA_SET_ELEM_LIST_TABLE", self._table),
+                    ("NFTA_SET_ELEM_LIST_SET", name),
+                    ("NFTA_SET_ELEM_LIST_ELEMENTS", elements[start : start + _ELEMENTS_AT_ONCE]),
+                ]
+                yield _message(kind, attributes)
 
-    def _rule(self, chain: str, expressions: list[bytes], comment: str) -> Message:
-        words = comment.encode() + b"\0"
-        body = text(1, self._table) + text(2, chain) + nested(4, *expressions)
-        body += attribute(7, bytes((0, len(words))) + words)
-        return _message(_NEWRULE, body, nl.CREATE | nl.APPEND)
+    def _rule(self, chain: str, expressions: list[Content], comment: str) -> Message:
+        attributes = [
+            ("NFTA_RULE_TABLE", self._table),
+            ("NFTA_RULE_CHAIN", chain),
+            ("NFTA_RULE_EXPRESSIONS", expressions),
+            ("NFTA_RULE_USERDATA", comment),
+        ]
+        return _message(_NEWRULE, attributes, nl.CREATE | nl.APPEND)
 
 
 def _socket_marks(comments: Iterator[str]) -> tuple[tuple[SocketMark, ...], bool]:
@@ -194,77 +223,59 @@ def _socket_marks(comments: Iterator[str]) -> tuple[tuple[SocketMark, ...], bool
     return tuple(marks), net_cls
 
 
-def _message(kind: int, body: bytes, flags: int = nl.CREATE) -> Message:
-    return _SUBSYSTEM << 8 | kind, flags, _HEAD.pack(_INET, 0, 0) + body
+def _message(kind: int, attributes: Attributes, flags: int = nl.CREATE) -> Message:
+    return _SUBSYSTEM << 8 | kind, flags, {"nfgen_family": _INET, "attrs": attributes}
 
 
-def _be32(kind: int, value: int) -> bytes:
-    return attribute(kind, struct.pack(">I", value))
+def _expression(name: str, **attributes: Any) -> Content:
+    """``attributes`` without the beginning that those of one expression share."""
+    inner = [(f"NFTA_{name.upper()}_{key.upper()}", value) for key, value in attributes.items()]
+    return {"attrs": [("NFTA_EXPR_NAME", name), ("NFTA_EXPR_DATA", {"attrs": inner})]}
 
 
-def _expression(name: str, *inner: bytes) -> bytes:
-    return nested(1, text(1, name), nested(2, *inner))
+def _value(data: bytes) -> Content:
+    return {"attrs": [("NFTA_DATA_VALUE", data)]}
 
 
-def _data(kind: int, value: bytes) -> bytes:
-    return nested(kind, attribute(1, value))
+def _load_meta(key: int) -> Content:
+    return _expression("meta", dreg=_REGISTER, key=key)
 
 
-def _load_meta(key: int) -> bytes:
-    return _expression("meta", _be32(1, _REGISTER), _be32(2, key))
+def _equals(register: int, value: bytes) -> Content:
+    return _expression("cmp", sreg=register, op=_EQUAL, data=_value(value))
 
 
-def _equals(register: int, value: bytes) -> bytes:
-    return _expression("cmp", _be32(1, register), _be32(2, 0), _data(3, value))
+def _set_priority() -> Content:
+    return _expression("meta", key=_META_PRIORITY, sreg=_REGISTER)
 
 
-def _set_priority() -> bytes:
-    return _expression("meta", _be32(2, _META_PRIORITY), _be32(3, _REGISTER))
-
-
-def _by_address(length: int, name: str) -> list[bytes]:
+def _by_address(length: int, name: str) -> list[Content]:
     family, offset = (socket.AF_INET, 12) if length == 4 else (socket.AF_INET6, 8)
     return [
         _load_meta(_META_NFPROTO),
         _equals(_REGISTER, bytes((family,))),
-        _expression(
-            "payload",
-            _be32(1, _REGISTER),
-            _be32(2, _NETWORK_HEADER),
-            _be32(3, offset),
-            _be32(4, length),
-        ),
-        _expression("lookup", text(1, name), _be32(2, _REGISTER), _be32(3, _REGISTER)),
+        _expression("payload", dreg=_REGISTER, base=_NETWORK_HEADER, offset=offset, len=length),
+        _expression("lookup", set=name, sreg=_REGISTER, dreg=_REGISTER),
         _set_priority(),
     ]
 
 
-def _by_socket(mark: SocketMark) -> list[bytes]:
+def _by_socket(mark: SocketMark) -> list[Content]:
+    value = _value(struct.pack("=I", HANDLE | mark.minor))
     return [
-        _expression(
-            "socket", _be32(1, _SOCKET_CGROUPV2), _be32(2, _REGISTER), _be32(3, mark.level)
-        ),
+        _expression("socket", key=_SOCKET_CGROUPV2, dreg=_REGISTER, level=mark.level),
         _equals(_REGISTER, struct.pack("=Q", mark.id)),
-        _expression(
-            "immediate", _be32(1, _REGISTER), _data(2, struct.pack("=I", HANDLE | mark.minor))
-        ),
+        _expression("immediate", dreg=_REGISTER, data=value),
         _set_priority(),
     ]
 
 
-def _by_net_cls() -> list[bytes]:
+def _by_net_cls() -> list[Content]:
     """The classid is the mark, where it has our handle."""
-    mask, zero = struct.pack("=I", 0xFFFF0000), bytes(4)
+    mask, nothing = _value(struct.pack("=I", 0xFFFF0000)), _value(bytes(4))
     return [
         _load_meta(_META_CGROUP),
-        _expression(
-            "bitwise",
-            _be32(1, _REGISTER),
-            _be32(2, _SECOND),
-            _be32(3, 4),
-            _data(4, mask),
-            _data(5, zero),
-        ),
+        _expression("bitwise", sreg=_REGISTER, dreg=_SECOND, len=4, mask=mask, xor=nothing),
         _equals(_SECOND, struct.pack("=I", HANDLE)),
         _set_priority(),
     ]

@@ -6,8 +6,10 @@ device and comes back by itself when ours goes.
 
 from __future__ import annotations
 
-import struct
+import os
+import socket
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 
@@ -15,18 +17,15 @@ from koordlet.decision.traffic import MAJOR
 from koordlet.kernel.net import netlink as nl
 from koordlet.kernel.net.filters import (
     HANDLE,
-    KIND,
-    OPTIONS,
-    TCMSG,
     Match,
-    match_body,
     match_info,
     match_of,
-    redirect_body,
+    match_options,
     redirect_info,
     redirect_of,
+    redirect_options,
 )
-from koordlet.kernel.net.netlink import attribute, attributes, nested, text
+from koordlet.kernel.net.netlink import Attributes
 
 IFB = "koord"
 """Beginning of the name of an ifb device of ours; the index of the device it serves follows."""
@@ -37,14 +36,11 @@ _NEWCLASS, _DELCLASS, _GETCLASS = 40, 41, 42
 _NEWFILTER, _DELFILTER, _GETFILTER = 44, 45, 46
 
 _ROOT, _INGRESS, _INGRESS_HANDLE = 0xFFFFFFFF, 0xFFFFFFF1, 0xFFFF0000
-_IFINFO = struct.Struct("=BxHiII")
-_RTMSG = struct.Struct("=BBBBBBBBI")
-_NEXTHOP = struct.Struct("=HBBi")
+_MAIN_TABLE, _UNICAST = 254, 1
+_SKIP_STATISTICS = 8
 _IFF_UP = 1
+_MAKE = nl.CREATE | nl.EXCL
 
-_HTB_PARMS, _HTB_INIT, _HTB_RATE64, _HTB_CEIL64 = 1, 2, 6, 7
-_HTB_GLOBAL = struct.Struct("=IIIII")
-_HTB_OPT = struct.Struct("=BBHhHI BBHhHI IIIII".replace(" ", ""))
 _HTB_VERSION, _RATE_TO_QUANTUM, _ETHERNET = 3, 10, 1
 _QUANTUM_BYTES = 60_000
 """Classes of one priority take turns by this much; a TCP segment before its division is as big."""
@@ -102,151 +98,157 @@ class TrafficControl:
         self._netlink.close()
 
     def links(self) -> dict[str, Link]:
-        skip_stats = attribute(29, struct.pack("=I", 8))  # IFLA_EXT_MASK
-        head = _IFINFO.pack(0, 0, 0, 0, 0)
+        request = {"attrs": [("IFLA_EXT_MASK", _SKIP_STATISTICS)]}
         found = {}
-        for data in self._netlink.dump(_GETLINK, head + skip_stats, "devices"):
-            index = _IFINFO.unpack_from(data)[2]
-            inner = attributes(data[_IFINFO.size :])
-            kind = attributes(inner[18]).get(1, b"") if 18 in inner else b""  # IFLA_LINKINFO
-            name = _string(inner[3])
-            found[name] = Link(name, index, _string(kind))
+        for each in self._netlink.dump(_GETLINK, request, "devices"):
+            info = each.get_attr("IFLA_LINKINFO")
+            kind = info.get_attr("IFLA_INFO_KIND", "") if info is not None else ""
+            name = os.fsdecode(each.get_attr("IFLA_IFNAME"))
+            found[name] = Link(name, each["index"], kind)
         return found
 
     def default_route_devices(self) -> list[int]:
         """Indexes of the devices of the default routes, IPv4 and IPv6, of the main table."""
         found: dict[int, None] = {}
-        head = _RTMSG.pack(0, 0, 0, 0, 0, 0, 0, 0, 0)
-        for data in self._netlink.dump(_GETROUTE, head, "routes"):
-            _, length, _, _, table, _, _, kind, _ = _RTMSG.unpack_from(data)
-            if length or table != 254 or kind != 1:
+        request = {"family": socket.AF_UNSPEC}
+        for each in self._netlink.dump(_GETROUTE, request, "routes"):
+            if each["dst_len"] or each["table"] != _MAIN_TABLE or each["type"] != _UNICAST:
                 continue
-            inner = attributes(data[_RTMSG.size :])
-            if 4 in inner:  # RTA_OIF
-                found[struct.unpack("=i", inner[4])[0]] = None
-            found |= dict.fromkeys(_next_hops(inner.get(9, b"")))  # RTA_MULTIPATH
+            device = each.get_attr("RTA_OIF")
+            if device is not None:
+                found[device] = None
+            found |= dict.fromkeys(hop["oif"] for hop in each.get_attr("RTA_MULTIPATH", ()))
         return list(found)
 
     def qdiscs(self) -> list[Qdisc]:
         """Those of whole devices: roots, and what sees arriving packets."""
-        found = []
-        for data in self._netlink.dump(_GETQDISC, TCMSG.pack(0, 0, 0, 0, 0), "qdiscs"):
-            _, index, handle, parent, _ = TCMSG.unpack_from(data)
-            if parent in (_ROOT, _INGRESS):
-                kind = _string(attributes(data[TCMSG.size :])[KIND])
-                found.append(Qdisc(index, kind, handle, parent == _INGRESS))
-        return found
+        return [
+            Qdisc(
+                each["index"], each.get_attr("TCA_KIND"), each["handle"], each["parent"] == _INGRESS
+            )
+            for each in self._netlink.dump(_GETQDISC, {}, "qdiscs")
+            if each["parent"] in (_ROOT, _INGRESS)
+        ]
 
     def add_root(self, index: int, default_minor: int) -> None:
         """An HTB of ours. EEXIST where the root is not the kernel's own choice."""
-        parameters = _HTB_GLOBAL.pack(_HTB_VERSION, _RATE_TO_QUANTUM, default_minor, 0, 0)
-        options = nested(OPTIONS, attribute(_HTB_INIT, parameters))
-        self._change(
-            _NEWQDISC, index, HANDLE, _ROOT, text(KIND, "htb") + options, nl.CREATE | nl.EXCL
-        )
+        parameters = {
+            "version": _HTB_VERSION,
+            "rate2quantum": _RATE_TO_QUANTUM,
+            "defcls": default_minor,
+        }
+        options = [("TCA_HTB_INIT", parameters)]
+        self._request(_NEWQDISC, index, HANDLE, _ROOT, _MAKE, kind="htb", options=options)
 
     def remove_root(self, index: int) -> None:
-        self._change(_DELQDISC, index, HANDLE, _ROOT, text(KIND, "htb"))
+        self._request(_DELQDISC, index, HANDLE, _ROOT, kind="htb")
 
     def tree(self, index: int, side: str) -> Tree:
         """What is below our root."""
         classes = {}
-        request = TCMSG.pack(0, index, 0, 0, 0)
-        for data in self._netlink.dump(_GETCLASS, request, f"classes of device {index}"):
-            found = _class_of(data)
+        for each in self._netlink.dump(_GETCLASS, {"index": index}, f"classes of device {index}"):
+            found = _class_of(each)
             if found is not None:
                 classes[found.minor] = found
-        matches = (match_of(data, side) for data in self._filters(index, HANDLE))
+        matches = (match_of(each, side) for each in self._filters(index, HANDLE))
         return Tree(classes, tuple(match for match in matches if match is not None))
 
     def set_class(self, index: int, wanted: HtbClass) -> None:
         """Make it, or change it in place. One that is there stays below its parent, whatever
         ``wanted`` says."""
-        rates = _HTB_OPT.pack(
-            *(0, _ETHERNET, 0, 0, 0, min(wanted.rate, 0xFFFFFFFF)),
-            *(0, _ETHERNET, 0, 0, 0, min(wanted.ceil, 0xFFFFFFFF)),
-            _burst_ticks(wanted.rate),
-            _burst_ticks(wanted.ceil),
-            _QUANTUM_BYTES,
-            0,
-            wanted.priority,
-        )
-        options = attribute(_HTB_PARMS, rates)
-        options += attribute(_HTB_RATE64, struct.pack("=Q", wanted.rate))
-        options += attribute(_HTB_CEIL64, struct.pack("=Q", wanted.ceil))
-        body = text(KIND, "htb") + nested(OPTIONS, options)
-        parent = HANDLE | wanted.parent if wanted.parent else HANDLE
-        self._change(_NEWCLASS, index, HANDLE | wanted.minor, parent, body, nl.CREATE)
+        parameters = {
+            "rate___reserved": _ETHERNET,
+            "rate": min(wanted.rate, 0xFFFFFFFF),
+            "ceil___reserved": _ETHERNET,
+            "ceil": min(wanted.ceil, 0xFFFFFFFF),
+            "buffer": _burst_ticks(wanted.rate),
+            "cbuffer": _burst_ticks(wanted.ceil),
+            "quantum": _QUANTUM_BYTES,
+            "prio": wanted.priority,
+        }
+        options = [
+            ("TCA_HTB_PARMS", parameters),
+            ("TCA_HTB_RATE64", wanted.rate),
+            ("TCA_HTB_CEIL64", wanted.ceil),
+        ]
+        handle, parent = HANDLE | wanted.minor, HANDLE | wanted.parent
+        self._request(_NEWCLASS, index, handle, parent, nl.CREATE, kind="htb", options=options)
 
     def remove_class(self, index: int, minor: int) -> None:
         """EBUSY while classes are below it, or matches lead to it."""
-        self._change(_DELCLASS, index, HANDLE | minor, 0, b"")
+        self._request(_DELCLASS, index, HANDLE | minor, 0)
 
     def add_match(self, index: int, side: str, match: Match) -> None:
-        body, info = match_body(match, side), match_info(match.address)
-        self._change(_NEWFILTER, index, 0, HANDLE, body, nl.CREATE | nl.EXCL, info=info)
+        options, info = match_options(match, side), match_info(match.address)
+        self._request(_NEWFILTER, index, 0, HANDLE, _MAKE, kind="u32", options=options, info=info)
 
     def remove_match(self, index: int, match: Match) -> None:
         info = match_info(match.address)
-        self._change(_DELFILTER, index, match.handle, HANDLE, text(KIND, "u32"), info=info)
+        self._request(_DELFILTER, index, match.handle, HANDLE, kind="u32", info=info)
 
     def add_link(self, name: str, kind: str = "ifb") -> int:
         """The index of the new device, which is up."""
-        queue = attribute(13, struct.pack("=I", 1000))  # IFLA_TXQLEN; an ifb has 32 otherwise
-        body = text(3, name) + queue + nested(18, text(1, kind))
-        head = _IFINFO.pack(0, 0, 0, _IFF_UP, _IFF_UP)
-        what = f"device {name} of kind {kind}"
-        self._netlink.request(_NEWLINK, head + body, what, nl.CREATE | nl.EXCL)
+        attributes = [
+            ("IFLA_IFNAME", name),
+            ("IFLA_TXQLEN", 1000),  # an ifb has 32 otherwise
+            ("IFLA_LINKINFO", {"attrs": [("IFLA_INFO_KIND", kind)]}),
+        ]
+        content = {"flags": _IFF_UP, "change": _IFF_UP, "attrs": attributes}
+        self._netlink.request(_NEWLINK, content, f"device {name} of kind {kind}", _MAKE)
         return self.links()[name].index
 
     def remove_link(self, index: int) -> None:
-        head = _IFINFO.pack(0, 0, index, 0, 0)
-        self._netlink.request(_DELLINK, head, f"device {index}")
+        self._netlink.request(_DELLINK, {"index": index}, f"device {index}")
 
     def add_ingress(self, index: int) -> None:
         """EEXIST where there is one."""
-        body = text(KIND, "ingress")
-        self._change(_NEWQDISC, index, _INGRESS_HANDLE, _INGRESS, body, nl.CREATE | nl.EXCL)
+        self._request(_NEWQDISC, index, _INGRESS_HANDLE, _INGRESS, _MAKE, kind="ingress")
 
     def remove_ingress(self, index: int) -> None:
-        self._change(_DELQDISC, index, _INGRESS_HANDLE, _INGRESS, text(KIND, "ingress"))
+        self._request(_DELQDISC, index, _INGRESS_HANDLE, _INGRESS, kind="ingress")
 
     def redirect(self, index: int, to_index: int) -> None:
         """What arrives at ``index`` goes through the root of ``to_index`` first."""
-        body, flags = redirect_body(to_index), nl.CREATE | nl.EXCL
-        self._change(_NEWFILTER, index, 0, _INGRESS_HANDLE, body, flags, info=redirect_info())
+        options, info = redirect_options(to_index), redirect_info()
+        self._request(
+            _NEWFILTER, index, 0, _INGRESS_HANDLE, _MAKE, kind="u32", options=options,
+            info=info,
+        )  # fmt: skip
 
     def remove_redirects(self, index: int, to_index: int) -> None:
         """Those that ``redirects`` says lead to ``to_index``; filters of others stay."""
-        for data in self._filters(index, _INGRESS_HANDLE):
-            if redirect_of(data) == to_index:
-                _, _, handle, _, info = TCMSG.unpack_from(data)
-                body = text(KIND, "u32")
-                self._change(_DELFILTER, index, handle, _INGRESS_HANDLE, body, info=info)
+        for each in self._filters(index, _INGRESS_HANDLE):
+            if redirect_of(each) == to_index:
+                handle, info = each["handle"], each["info"]
+                self._request(_DELFILTER, index, handle, _INGRESS_HANDLE, kind="u32", info=info)
 
     def redirects(self, index: int) -> list[int]:
         """Where the filters for arriving packets send them; see ``redirect_of``."""
-        found = (redirect_of(data) for data in self._filters(index, _INGRESS_HANDLE))
+        found = (redirect_of(each) for each in self._filters(index, _INGRESS_HANDLE))
         return [to for to in found if to is not None]
 
-    def _filters(self, index: int, parent: int) -> list[bytes]:
-        request = TCMSG.pack(0, index, 0, parent, 0)
+    def _filters(self, index: int, parent: int) -> Iterator[Any]:
+        request = {"index": index, "parent": parent}
         return self._netlink.dump(_GETFILTER, request, f"filters of device {index}")
 
-    def _change(
+    def _request(
         self,
-        kind: int,
+        message: int,
         index: int,
         handle: int,
         parent: int,
-        body: bytes,
         flags: int = 0,
         *,
+        kind: str = "",
+        options: Attributes | None = None,
         info: int = 0,
     ) -> None:
-        what = f"{_WHAT[kind]} {handle >> 16:x}:{handle & 0xFFFF:x} of device {index}"
-        head = TCMSG.pack(0, index, handle, parent, info)
-        self._netlink.request(kind, head + body, what, flags)
+        attributes: Attributes = [("TCA_KIND", kind)] if kind else []
+        if options is not None:
+            attributes.append(("TCA_OPTIONS", {"attrs": options}))
+        content = {"index": index, "handle": handle, "parent": parent, "info": info}
+        what = f"{_WHAT[message]} {handle >> 16:x}:{handle & 0xFFFF:x} of device {index}"
+        self._netlink.request(message, {**content, "attrs": attributes}, what, flags)
 
 
 _WHAT = {
@@ -259,34 +261,18 @@ _WHAT = {
 }
 
 
-def _string(data: bytes) -> str:
-    return data.rstrip(b"\0").decode()
-
-
-def _next_hops(data: bytes) -> Iterator[int]:
-    at = 0
-    while at + _NEXTHOP.size <= len(data):
-        length, _, _, index = _NEXTHOP.unpack_from(data, at)
-        yield index
-        at += max(length, _NEXTHOP.size)
-
-
 def _burst_ticks(rate: int) -> int:
     """What a class may send at once, as time at its rate."""
     return max(_BURST_NS, _PACKET_BYTES * 10**9 // rate) // _TICK_NS
 
 
-def _class_of(data: bytes) -> HtbClass | None:
-    _, _, handle, parent, _ = TCMSG.unpack_from(data)
-    inner = attributes(data[TCMSG.size :])
-    if handle >> 16 != MAJOR or _string(inner[KIND]) != "htb":
+def _class_of(message: Any) -> HtbClass | None:
+    handle, parent = message["handle"], message["parent"]
+    if handle >> 16 != MAJOR or message.get_attr("TCA_KIND") != "htb":
         return None
-    options = attributes(inner[OPTIONS])
-    fields = _HTB_OPT.unpack(options[_HTB_PARMS])
-    rate, ceil, priority = fields[5], fields[11], fields[16]
-    if _HTB_RATE64 in options:
-        (rate,) = struct.unpack("=Q", options[_HTB_RATE64])
-    if _HTB_CEIL64 in options:
-        (ceil,) = struct.unpack("=Q", options[_HTB_CEIL64])
+    options = message.get_attr("TCA_OPTIONS")
+    found = options.get_attr("TCA_HTB_PARMS")
+    rate = options.get_attr("TCA_HTB_RATE64", found["rate"])
+    ceil = options.get_attr("TCA_HTB_CEIL64", found["ceil"])
     above = parent & 0xFFFF if parent != _ROOT else 0
-    return HtbClass(handle & 0xFFFF, above, rate, ceil, priority)
+    return HtbClass(handle & 0xFFFF, above, rate, ceil, found["prio"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.traffic import MAJOR, Member
 from koordlet.kernel.net import netlink as nl
-from koordlet.kernel.net.netlink import attribute, nested, text
 from tests.actuator.traffic.test_writer import BE, LS, SYSTEM, Node, plan
 from tests.kernel.net.pairs import Namespace, pair
 
@@ -117,17 +115,27 @@ def _forward_and_masquerade() -> None:
         Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
     except FileNotFoundError:
         pytest.skip("this kernel has no /proc/sys/net")
-    table = text(1, "nat")
-    hook = nested(
-        4, attribute(1, struct.pack(">I", 4)), attribute(2, struct.pack(">i", 100))
-    )  # POST_ROUTING, as iptables -t nat does
-    chain = table + text(3, "out") + hook + text(7, "nat")
-    rule = table + text(2, "out") + nested(4, nested(1, text(1, "masq"), nested(2)))
+    post_routing = [("NFTA_HOOK_HOOKNUM", 4), ("NFTA_HOOK_PRIORITY", 100)]  # as iptables -t nat
+    masquerade = {"attrs": [("NFTA_EXPR_NAME", "masq"), ("NFTA_EXPR_DATA", {"attrs": []})]}
+    contents: dict[int, nl.Attributes] = {
+        0: [("NFTA_TABLE_NAME", "nat")],
+        3: [
+            ("NFTA_CHAIN_TABLE", "nat"),
+            ("NFTA_CHAIN_NAME", "out"),
+            ("NFTA_CHAIN_HOOK", {"attrs": post_routing}),
+            ("NFTA_CHAIN_TYPE", "nat"),
+        ],
+        6: [
+            ("NFTA_RULE_TABLE", "nat"),
+            ("NFTA_RULE_CHAIN", "out"),
+            ("NFTA_RULE_EXPRESSIONS", [masquerade]),
+        ],
+    }
     messages = [
-        (0x0A00 | kind, nl.CREATE | nl.ACK, struct.pack(">BBH", socket.AF_INET, 0, 0) + body)
-        for kind, body in ((0, table), (3, chain), (6, rule))
+        (0x0A00 | kind, nl.CREATE | nl.ACK, {"nfgen_family": socket.AF_INET, "attrs": attributes})
+        for kind, attributes in contents.items()
     ]
-    bound = struct.pack(">BBH", 0, 0, 10)
+    bound = {"res_id": 10}
     with closing(nl.Socket(nl.NETFILTER)) as netlink:
         netlink.batch([(0x10, 0, bound), *messages], "masquerading", end=(0x11, 0, bound))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -142,6 +143,13 @@ def test_a_filter_of_somebody_else_is_told_apart(net: Pair) -> None:
     )
     net.node.shell(line.split())
     assert control(net, lambda tc, index: tc.redirects(index)) == [0]
+
+
+def test_a_device_whose_name_is_no_text_hides_no_other(net: Pair) -> None:
+    make = ["ip", "link", "add", "name", b"w\xff", "type", "veth", "peer", "name", "w1"]
+    net.node.run(lambda: subprocess.run(make, check=True))
+    names = control(net, lambda tc, index: {os.fsencode(name) for name in tc.links()})
+    assert {b"v0", b"w\xff", b"w1"} <= names
 
 
 def test_devices_of_default_routes(net: Pair) -> None:
