@@ -40,6 +40,7 @@ enable = false
 [alarms]
 psi = {alarms}
 throttled = {alarms}
+usage = {alarms}
 
 [strategies.cpu-suppress]
 enable = {strategy}

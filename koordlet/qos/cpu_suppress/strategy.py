@@ -104,8 +104,15 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
     after = Memory(
         policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below
     )
+    allowed_for = terms.ls_cores if applied.settings else None
     used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
-    return Decision(plan, after, (*notes, *applied.notes), (used, *_limit_gauge(after)))
+    return Decision(
+        plan,
+        after,
+        (*notes, *applied.notes),
+        (used, *_limit_gauge(after)),
+        ls_cores=allowed_for,
+    )
 
 
 def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
@@ -139,5 +146,5 @@ STRATEGY = Strategy(
     name=NAME,
     decide=decide,
     initial=Memory(),
-    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
+    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.USAGE, WakeKind.CHANGE}),
 )
