@@ -1,10 +1,10 @@
 """From an alarm to the write that answers it, and from a step of load to best-effort limited.
 
-A latency-sensitive application suddenly needs every CPU while best-effort burners fill the
-machine. ``cpu.idle`` is switched off, so that nothing but the quota can make room. The bench reads
-the quota from the kernel a thousand times a second; the moment of the alarm is the one in the
-daemon's decision log. The same daemon without alarms, deciding once a second, is what to compare
-with: that is how the reference works.
+A node of 300 pods with 600 containers and kubelet's CPU weights. A burstable pod suddenly needs
+every CPU while best-effort burners fill the machine. ``cpu.idle`` is switched off, so that nothing
+but the quota makes room beside the weights. The bench reads the quota from the kernel a thousand
+times a second; the moment of the alarm is the one in the daemon's decision log. The same daemon
+without alarms, deciding once a second, is what to compare with: that is how the reference works.
 
 Every step begins with best-effort at full speed: the strategy is switched off and on again first,
 which gives the quota back at once instead of by the tenth of the node a second that it may grow.
@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from bench.child import Daemon, daemon
 from bench.figures import Figure, NotMeasuredError, quantile
 from bench.load import start, tell
-from bench.tree import enter, scratch_root
+from bench.quota import Quota
+from bench.tree import besteffort_of, enter, kubepods_of, make_pods, scratch_root
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -30,7 +31,8 @@ from koordlet.report.decisions import DecisionLog, Kind
 
 CONFIG = """
 [sources]
-kubepods = false
+kubepods_root = "{kubepods}"
+cri = "off"
 
 [hooks.cpu-qos]
 enable = false
@@ -38,6 +40,7 @@ enable = false
 [alarms]
 psi = {alarms}
 throttled = {alarms}
+usage = {alarms}
 
 [strategies.cpu-suppress]
 enable = {strategy}
@@ -46,19 +49,10 @@ enable = {strategy}
 enable = true
 cpuSuppressThresholdPercent = 95
 cpuSuppressPolicy = "cfsQuota"
-
-[[applications]]
-name = "bench-ls"
-cgroup = "{parent}/ls"
-qos = "LS"
-
-[[applications]]
-name = "bench-be"
-cgroup = "{parent}/be"
-qos = "BE"
 """
-_LOOK_S = 0.001
-_STEP_TIMEOUT_S = 30.0
+_LS_POD, _BE_POD = 4, 2
+"""A burstable and a best-effort one without a CPU limit of their own."""
+_CONTAINERS = 2
 _LEAST_BEFORE_US = 50_000
 _BUSY_STEPS = 5
 _CALM_S = 1.3  # longer than a tick, so that the load of the step before is out of the samples
@@ -76,30 +70,6 @@ class Step:
         return self.limited - self.began
 
 
-class Quota:
-    """The best-effort quota as the kernel has it, through one kept descriptor."""
-
-    def __init__(self, path: str) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-
-    def __call__(self) -> float:
-        """us a period; infinite without a limit."""
-        first = os.pread(self._descriptor, 64, 0).split()[0]
-        return float("inf") if first in (b"max", b"-1") else int(first)
-
-    def wait(self, holds: Callable[[float], bool], what: str) -> float:
-        """Unix time of the first look at which it holds. Raises NotMeasuredError."""
-        end = time.monotonic() + _STEP_TIMEOUT_S
-        while not holds(self()):
-            if time.monotonic() > end:
-                raise NotMeasuredError(f"{what} within {_STEP_TIMEOUT_S:.0f} s: {self():.0f} us")
-            time.sleep(_LOOK_S)
-        return time.time()
-
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-
 @dataclass(frozen=True)
 class Measured:
     steps: tuple[Step, ...]
@@ -109,16 +79,17 @@ class Measured:
 
 def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
     """Raises PermissionError without root, NotMeasuredError on a busy machine."""
-    with_alarms, with_poll = (2, 2) if smoke else (60, 20)
+    pods, with_alarms, with_poll = (20, 2, 2) if smoke else (300, 40, 20)
     cpus = os.cpu_count() or 1
     cgroups = Cgroups(host := LinuxHost(), detect(host))
     name = f"koordlet-bench-{os.getpid()}"
     with scratch_root(cgroups, name) as make:
-        for group in ("ls", "be"):
-            make(f"{name}/{group}")
-        quota = Quota(cgroups.path(f"{name}/be", Resource.CPU_QUOTA_US))
-        service = start("step", cpus, lambda pid: enter(cgroups, f"{name}/ls", pid))
-        start("burn", 2 * cpus, lambda pid: enter(cgroups, f"{name}/be", pid))
+        say(f"making {pods} pods")
+        containers = make_pods(cgroups, make, name, pods, _CONTAINERS)
+        ls, be = (containers[pod * _CONTAINERS] for pod in (_LS_POD, _BE_POD))
+        quota = Quota(cgroups.path(besteffort_of(name), Resource.CPU_QUOTA_US))
+        service = start("step", cpus, lambda pid: enter(cgroups, ls, pid))
+        start("burn", 2 * cpus, lambda pid: enter(cgroups, be, pid))
         _look_first()
 
         def measure(steps: int, alarms: bool) -> Measured:
@@ -148,9 +119,11 @@ def _figures(alarmed: Measured, polled: Measured) -> list[Figure]:
         Figure("steps answered by an alarm", len(alarmed.answers_s), f"of {len(fast)}"),
         Figure("from alarm to write, p50", quantile(answers, 0.5), "ms"),
         Figure("from alarm to write, p99", quantile(answers, 0.99), "ms", 50),
-        Figure("from a load step to BE limited, p50", quantile(fast, 0.5), "ms"),
+        Figure("from a load step to BE limited, p50", quantile(fast, 0.5), "ms", 150),
+        Figure("from a load step to BE limited, p90", quantile(fast, 0.9), "ms", 300),
         Figure("from a load step to BE limited, p99", quantile(fast, 0.99), "ms"),
         Figure("the same with a 1 s poll, p50", quantile(slow, 0.5), "ms"),
+        Figure("the same with a 1 s poll, p90", quantile(slow, 0.9), "ms"),
         Figure("the same with a 1 s poll, p99", quantile(slow, 0.99), "ms"),
         Figure("poll / alarm, p50", quantile(slow, 0.5) / quantile(fast, 0.5), "x"),
         Figure("poll / alarm, p99", quantile(slow, 0.99) / quantile(fast, 0.99), "x"),
@@ -162,7 +135,7 @@ def _measure(
 ) -> Measured:
     def config(strategy: bool) -> str:
         return CONFIG.format(
-            parent=parent, alarms=str(alarms).lower(), strategy=str(strategy).lower()
+            kubepods=kubepods_of(parent), alarms=str(alarms).lower(), strategy=str(strategy).lower()
         )
 
     rng = random.Random(1)

@@ -1,6 +1,6 @@
 """What a round of collection costs on real cgroups, and what looking for alarms costs.
 
-    python bench/collect.py [--pods 300] [--containers 2] [--rounds 30] [--smoke]
+    python -m bench.collect [--pods 300] [--containers 2] [--rounds 30] [--smoke]
 
 Makes empty cgroups below a scratch cgroup, finds them as the daemon does, runs rounds of the
 standard collectors, then reads the same files as often by plain ``open().read()``. Needs root.
@@ -24,11 +24,11 @@ from typing import Any
 
 import msgspec
 
+from bench.tree import make_pods, scratch_root, top_of
 from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.base import CollectorPart, Machine
 from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
-from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -162,39 +162,11 @@ def kept_reader(plan: Plan) -> Iterator[Callable[[], None]]:
     files.close()
 
 
-@contextmanager
-def scratch_tree(cgroups: Cgroups, parent: str, pods: int, containers: int) -> Iterator[None]:
-    """``pods`` pods with a limit on every second one, in all hierarchies."""
-    made: list[str] = []
-
-    def make(cgroup: str) -> None:
-        for root in cgroups.layout.roots:
-            path = f"{root}/{cgroup}"
-            os.mkdir(path)
-            made.append(path)
-
-    try:
-        for cgroup in ("", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"):
-            make(parent + cgroup)
-        for n in range(pods):
-            tier = ("", "/burstable", "/besteffort")[n % 3]
-            pod = f"{parent}/kubepods{tier}/pod{n:08x}-0000-4000-8000-000000000000"
-            make(pod)
-            for c in range(containers):
-                make(f"{pod}/{n * containers + c:064x}")
-            if n % 2:
-                cgroups.write(pod, Resource.CPU_QUOTA_US, 100_000)
-        yield
-    finally:
-        for path in reversed(made):
-            os.rmdir(path)
-
-
 def find(host: LinuxHost, cgroups: Cgroups, parent: str, name: str) -> tuple[tuple[Pod, ...], Node]:
     """The pods and the node, by the daemon's own discovery."""
 
     async def look() -> tuple[tuple[Pod, ...], Node]:
-        source = KubepodsSource(host, cgroups.layout, parent)
+        source = KubepodsSource(host, cgroups.layout, top_of(parent))
         state = NodeState([source], lambda: None)
         state.start()
         try:
@@ -308,7 +280,8 @@ def main() -> int:
     total = options.pods * (1 + options.containers)
     print(f"{options.pods} pods, {total} cgroups, layout {cgroups.layout.kind}")
     try:
-        with scratch_tree(cgroups, parent, options.pods, options.containers):
+        with scratch_root(cgroups, parent) as make:
+            make_pods(cgroups, make, parent, options.pods, options.containers)
             started = time.process_time()
             pods, node = find(host, cgroups, parent, "bench")
             print(f"found {len(pods)} pods in {(time.process_time() - started) * 1000:.1f} ms CPU")

@@ -6,14 +6,19 @@ import json
 import math
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 
 from bench.child import Daemon, daemon
 from bench.figures import Figure
-from bench.tree import enter, make_pods, scratch_root
+from bench.quota import FirstLimit, Quota
+from bench.tree import besteffort_of, enter, kubepods_of, make_pods, scratch_root
+from koordlet.decision.resource import Resource
 from koordlet.demo.process import die_with_parent
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -21,14 +26,14 @@ from koordlet.kernel.linux import LinuxHost
 
 MIB = 1 << 20
 CONFIG = """
+[sources]
+kubepods_root = "{kubepods}"
+cri = "off"
+
 [slo.resourceUsedThresholdWithBE]
 enable = true
 cpuSuppressThresholdPercent = 95
 cpuSuppressPolicy = "cfsQuota"
-
-[slo.resourceQOSStrategy.beClass.cpuQOS]
-enable = true
-groupIdentity = -1
 """
 _BUCKET = re.compile(r'koordlet_tick_duration_seconds_bucket\{le="([^"]+)"\}')
 # Containers are mostly asleep and wake a little: what each of these does.
@@ -52,8 +57,12 @@ def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
         containers = make_pods(cgroups, make, name, pods, 2)
         for container in containers[:: len(containers) // tenants]:
             enter(cgroups, container, _tenant().pid)
-        with daemon(CONFIG) as child:
-            return _measure(child, measure_s, tell)
+        quota = Quota(cgroups.path(besteffort_of(name), Resource.CPU_QUOTA_US))
+        limit, spawned = FirstLimit(quota), time.time()
+        with daemon(CONFIG.format(kubepods=kubepods_of(name))) as child:
+            started = Figure("start to first limit", limit.time() - spawned, "s", 1)
+            found = _measure(child, measure_s, tell)
+            return [started, *found, *_system_calls(child, measure_s / 6, tell)]
 
 
 def _tenant() -> subprocess.Popen[bytes]:
@@ -66,27 +75,48 @@ def _tenant() -> subprocess.Popen[bytes]:
 def _measure(child: Daemon, measure_s: float, tell: Callable[[str], None]) -> list[Figure]:
     time.sleep(_SETTLE_S)
     at_start = child.rss_bytes()
+    files = child.open_files()
     tell(f"watching the daemon for {measure_s:.0f} s")
     cpu_s, started = child.cpu_s(), time.monotonic()
     time.sleep(measure_s)
     cores = (child.cpu_s() - cpu_s) / (time.monotonic() - started)
-    quiet = child.rss_bytes()
+    quiet, later = child.rss_bytes(), child.open_files()
     status = json.loads(child.ask("status", "-o", "json"))
     pods = sum(source["pods"] for source in status["sources"])
     after_call = child.rss_bytes()
     child.ask("top", "--once")
     page = child.metrics()
     return [
-        Figure("CPU of the whole daemon at 1 Hz, of a core", cores * 100, "%", 3),
-        Figure(f"resident memory after {_SETTLE_S:.0f} s", at_start / MIB, "MiB", 60),
-        Figure(f"resident memory after {measure_s:.0f} s more", quiet / MIB, "MiB", 60),
+        Figure("CPU of the whole daemon at 1 Hz, of a core", cores * 100, "%", 2),
+        Figure(f"resident memory after {_SETTLE_S:.0f} s", at_start / MIB, "MiB", 45),
+        Figure(f"resident memory after {measure_s:.0f} s more", quiet / MIB, "MiB", 45),
         Figure("resident memory after a first call of the API", after_call / MIB, "MiB", 60),
         Figure("resident memory after `top` and the page", child.rss_bytes() / MIB, "MiB", 60),
-        Figure("open files", child.open_files(), ""),
+        Figure("open files", max(files, later), "", 1500),
         Figure("pods it saw", pods, ""),
         Figure("tick, p50 (upper bound of the bucket)", 1000 * _tick_quantile(page, 0.50), "ms"),
         Figure("tick, p99 (upper bound of the bucket)", 1000 * _tick_quantile(page, 0.99), "ms"),
     ]
+
+
+def _system_calls(child: Daemon, seconds: float, tell: Callable[[str], None]) -> list[Figure]:
+    """Counted last, since being traced costs the daemon time. None without strace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        tell("no strace, so system calls are not counted")
+        return []
+    tell(f"counting system calls for {seconds:.0f} s")
+    with tempfile.NamedTemporaryFile("r") as table:
+        command = [strace, "-f", "-c", "-qq", "-U", "calls,name", "-o", table.name]
+        with subprocess.Popen([*command, "-p", str(child.pid)]) as tracer:
+            started = time.monotonic()
+            time.sleep(seconds)
+            elapsed_s = time.monotonic() - started
+            tracer.send_signal(signal.SIGINT)
+        counts = [line.split() for line in table]
+    calls = sum(int(row[0]) for row in counts if len(row) == 2 and row[0].isdigit())
+    total = sum(int(row[0]) for row in counts if row[1:] == ["total"])
+    return [Figure("system calls a second", (calls - total) / elapsed_s, "", 2500)]
 
 
 def _tick_quantile(page: dict[str, float], share: float) -> float:

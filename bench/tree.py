@@ -9,11 +9,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import MIN_SHARES, Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 
 _V2_CONTROLLERS = ("cpu", "cpuset", "io", "memory")
 _EMPTY_TIMEOUT_S = 5.0
+_SHARES_OF_CPU = 1024
+POD_SHARES = 102
+"""CPU weight of a pod that asks for a tenth of a CPU."""
 Make = Callable[[str], None]
 
 
@@ -48,21 +51,48 @@ def remove_tree(path: str) -> None:
             os.rmdir(directory)
 
 
+def top_of(parent: str) -> str:
+    """The cgroup that stands for the root of a node. Its tree is then two levels below the root of
+    the machine and one more, where no other koordlet looks for one."""
+    return f"{parent}/node"
+
+
+def kubepods_of(parent: str) -> str:
+    return f"{top_of(parent)}/kubepods"
+
+
+def besteffort_of(parent: str) -> str:
+    return f"{kubepods_of(parent)}/besteffort"
+
+
 def make_pods(cgroups: Cgroups, make: Make, parent: str, pods: int, containers: int) -> list[str]:
-    """A kubepods tree below ``parent``, a third of the pods in each tier and a CPU limit on every
-    second one; returns the cgroups of the containers."""
-    for tier in ("", "/burstable", "/besteffort"):
-        make(f"{parent}/kubepods{tier}")
+    """A kubepods tree at ``kubepods_of(parent)``, a third of the pods in each tier and a CPU limit
+    on every second one, with the CPU weights that kubelet gives: ``POD_SHARES`` for what a pod asks
+    for, the least there is for best-effort. Returns the cgroups of the containers, those of pods
+    0, 3, 6 ... guaranteed, of 1, 4, 7 ... burstable, of 2, 5, 8 ... best-effort."""
+    make(top_of(parent))
+    tiers = ("", "/burstable", "/besteffort")
+    for tier in tiers:
+        make(f"{kubepods_of(parent)}{tier}")
+    whole = _SHARES_OF_CPU * (os.cpu_count() or 1)
+    for cgroup in (parent, top_of(parent), kubepods_of(parent)):
+        cgroups.write(cgroup, Resource.CPU_SHARES, whole)
+    of_burstable = max(POD_SHARES * len(range(1, pods, 3)), MIN_SHARES)
+    cgroups.write(f"{kubepods_of(parent)}/burstable", Resource.CPU_SHARES, of_burstable)
+    cgroups.write(besteffort_of(parent), Resource.CPU_SHARES, MIN_SHARES)
     found = []
     for n in range(pods):
-        tier = ("", "/burstable", "/besteffort")[n % 3]
-        pod = f"{parent}/kubepods{tier}/pod{n:08x}-0000-4000-8000-000000000000"
+        tier = tiers[n % 3]
+        pod = f"{kubepods_of(parent)}{tier}/pod{n:08x}-0000-4000-8000-000000000000"
         make(pod)
+        shares = MIN_SHARES if tier == "/besteffort" else POD_SHARES
+        cgroups.write(pod, Resource.CPU_SHARES, shares)
         if n % 2:
             cgroups.write(pod, Resource.CPU_QUOTA_US, 100_000)
         for c in range(containers):
             found.append(f"{pod}/{n * containers + c:064x}")
             make(found[-1])
+            cgroups.write(found[-1], Resource.CPU_SHARES, shares)
     return found
 
 

@@ -190,6 +190,10 @@ class AlarmsTable(Table, frozen=True):
     memory: Annotated[
         bool, about("Memory of the node at the threshold of memory-evict, where that is on.")
     ] = True
+    usage: Annotated[
+        bool,
+        about("CPU use of latency-sensitive work well above what CPU suppress has allowed for."),
+    ] = True
     min_interval_ms: Annotated[
         Annotated[int, Meta(ge=10, le=60000)],
         about("At most one alarm of a kind and a group in this time."),

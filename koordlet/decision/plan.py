@@ -110,6 +110,9 @@ class Decision(msgspec.Struct, frozen=True):
 
     ``notes`` explain what was *not* done (refused, bypassed, waiting); a setting carries its own
     reason.
+
+    ``ls_cores``: CPU use of latency-sensitive work that the plan made room for; use well above it
+    wakes the strategy (``WakeKind.USAGE``). None: the plan rests on no such figure.
     """
 
     plan: Plan
@@ -117,6 +120,7 @@ class Decision(msgspec.Struct, frozen=True):
     notes: tuple[Why, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
+    ls_cores: float | None = None
 
 
 class Result(StrEnum):

@@ -23,6 +23,7 @@ class WakeKind(StrEnum):
     PSI = "psi"  # a pressure trigger fired, or the sampled stand-in crossed its threshold
     THROTTLED = "throttled"  # a latency-sensitive group was throttled
     MEMORY = "memory"  # the node's memory has reached the threshold of eviction
+    USAGE = "usage"  # latency-sensitive work uses more CPU than the last plan allowed for
     CHANGE = "change"  # a cgroup came or went, configuration changed
     ASKED = "asked"  # a container runtime wants to know what a pod or container gets
 
@@ -32,14 +33,16 @@ WHOLE_NODE: Final = "/"
 
 
 ALARMS: Final = frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.MEMORY})
-"""What is raised between two ticks."""
+"""What is raised between two ticks because somebody suffers."""
 
 
 class Wake(msgspec.Struct, frozen=True):
-    """Why this snapshot was taken. ``source``: the cgroup of an alarm, or ``WHOLE_NODE``."""
+    """Why this snapshot was taken. ``source``: the cgroup of an alarm, or ``WHOLE_NODE``.
+    ``ls_cores``: of USAGE, the CPU that latency-sensitive work uses now, in cores."""
 
     kind: WakeKind = WakeKind.TICK
     source: str = ""
+    ls_cores: float | None = None
 
     @property
     def title(self) -> str:

@@ -17,6 +17,7 @@ TELL_EVERY_S = 60.0
 _TEXT = {
     WakeKind.PSI: "tasks had to wait for a CPU",
     WakeKind.THROTTLED: "was throttled by its CPU quota",
+    WakeKind.USAGE: "latency-sensitive work uses more CPU than the last plan left for it",
     WakeKind.MEMORY: "memory in use has reached the threshold of eviction",
 }
 

@@ -49,11 +49,15 @@ from koordlet.report.decisions import Kind, Record, record_of
 from koordlet.state.applications import specs_of_slo
 from koordlet.state.node import NodeOptions, node_of, refused
 from koordlet.state.snapshot import take
+from koordlet.state.usage_alarm import Expected
 
 log = structlog.get_logger()
 
 URGENT = frozenset({"node", "pods", "applications", "be", "system", "throttled"})
 """What an alarm has measured anew before it decides."""
+CARRIES_FIGURES = frozenset({WakeKind.CHANGE, WakeKind.USAGE})
+"""Wakes for which nothing is measured anew: nobody asks for it, or the alarm has done so, where a
+rate over the last moments would be lost in the second before."""
 HOOKS_EVERY_S = 10.0
 """The reference reconciles hooks every 10 s; a change of the node does so at once."""
 
@@ -120,6 +124,8 @@ class Engine:
             self.parts.metrics.publish(name, ())
             self.runs[name].worked(self.parts.problems)
         self._given_up = (self._given_up | self.runs.keys()) - wanted.keys()
+        if not any(WakeKind.USAGE in strategy.wakes_on for strategy in self.strategies):
+            self._expect(None)
         memories = {s.name: s.initial for s in self.strategies}
         self.runs = {
             name: self.runs.get(name) or Runs(name, kind, memories.get(name))
@@ -192,7 +198,7 @@ class Engine:
         pods, applications = parts.state.pods(), parts.state.applications()
         if wake.kind is WakeKind.TICK:
             parts.runner.run(node, pods, applications)
-        elif wake.kind is not WakeKind.CHANGE:
+        elif wake.kind not in CARRIES_FIGURES:
             parts.runner.refresh(URGENT, node, pods, applications)
         self._wake = wake
         if self.pausing.turn():
@@ -304,11 +310,21 @@ class Engine:
             try:
                 decision = strategy.decide(self._seen_by(strategy.name, snapshot), runs.memory)
                 plans.append(self._took(runs, decision, snapshot))
+                if WakeKind.USAGE in strategy.wakes_on:
+                    self._expect(decision.ls_cores)
             except Exception as error:  # the isolation boundary: one strategy, whatever it raised
                 plans.append(self._failed(runs, snapshot, error))
             if not self.only_shows(strategy.name):
                 snapshot = with_planned(snapshot, plans[-1])
         return plans
+
+    def _expect(self, ls_cores: float | None) -> None:
+        node = self.node()
+        expected = None
+        if ls_cores is not None:
+            cpus = len(node.topology.cpus)
+            expected = Expected(ls_cores, cpus, node.kubepods, node.besteffort)
+        self.parts.alarms.expect_usage(expected)
 
     def only_shows(self, owner: str, cgroup: str = "") -> bool:
         """Whether what ``owner`` wants of ``cgroup`` is not carried out; without one: nothing that

@@ -67,6 +67,7 @@ def alarm_options(alarms: AlarmsTable) -> AlarmOptions:
         psi=alarms.psi,
         throttled=alarms.throttled,
         memory=alarms.memory,
+        usage=alarms.usage,
         stall_ratio=alarms.psi_stall_percent / 100,
         min_gap_s=alarms.min_interval_ms / 1000,
     )

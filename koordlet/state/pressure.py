@@ -8,8 +8,8 @@ from koordlet.decision.snapshot import WakeKind
 
 
 class AlarmOptions(msgspec.Struct, frozen=True):
-    """What counts as an alarm and what looking for it may cost. ``psi``, ``throttled`` and
-    ``memory`` switch the kinds on.
+    """What counts as an alarm and what looking for it may cost. ``psi``, ``throttled``,
+    ``memory`` and ``usage`` switch the kinds on.
 
     ``stall_ratio``: share of time in which some task of the group waited for a CPU (the
     ``some`` line of cpu.pressure). ``window_s`` is the span the sampler judges, and
@@ -19,6 +19,7 @@ class AlarmOptions(msgspec.Struct, frozen=True):
     psi: bool = True
     throttled: bool = True
     memory: bool = True
+    usage: bool = True
     stall_ratio: float = 0.15
     window_s: float = 0.1
     sample_interval_s: float = 0.05

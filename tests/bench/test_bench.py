@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
 import subprocess
@@ -14,6 +15,13 @@ import pytest
 from bench.effects.client import Latencies
 from bench.figures import Figure, number, quantile, table
 from bench.scripts import row_of
+from bench.tree import besteffort_of, kubepods_of, make_pods, scratch_root
+from koordlet.decision.resource import MIN_SHARES, Resource
+from koordlet.kernel.cgroup.cgroups import Cgroups
+from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.linux import LinuxHost
+from koordlet.state.kubepods import KubepodsSource
+from koordlet.state.node_state import NodeState
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -69,6 +77,28 @@ def test_an_unknown_bench_is_refused_by_name() -> None:
     done = bench("dragon")
     assert done.returncode == 2
     assert "no bench 'dragon'" in done.stderr
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups, which needs root")
+def test_only_who_is_told_finds_the_tree_of_a_bench() -> None:
+    """Another koordlet on the machine must not limit what a bench measures."""
+
+    async def pods_at(root: str) -> int:
+        state = NodeState([KubepodsSource(host, cgroups.layout, root=root)], lambda: None)
+        state.start()
+        try:
+            return sum(name in pod.cgroup for pod in state.pods())
+        finally:
+            state.stop()
+
+    cgroups = Cgroups(host := LinuxHost(), detect(host))
+    name = f"koordlet-bench-{os.getpid()}"
+    with scratch_root(cgroups, name) as make:
+        make_pods(cgroups, make, name, pods=3, containers=1)
+        assert asyncio.run(pods_at("")) == 0
+        assert asyncio.run(pods_at(kubepods_of(name))) == 3
+        assert cgroups.read(besteffort_of(name), Resource.CPU_SHARES) == MIN_SHARES
 
 
 @pytest.mark.kernel

@@ -47,6 +47,7 @@ NO_ALARMS = """
 psi = false
 throttled = false
 memory = false
+usage = false
 """
 _HEAD = """
 [node]

@@ -14,6 +14,8 @@ from tests.engine.test_kubepods import BOX, UIDS
 
 MakeWorld = Callable[..., World]
 BODY = suppress("cfsQuota") + APPLICATIONS
+NO_PRESSURE = "[alarms]\npsi = false\nthrottled = false\nmemory = false\n"
+WAKES = frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.USAGE})
 
 
 @pytest.mark.parametrize("layout", ["hybrid", "comount", "v2"])
@@ -124,3 +126,39 @@ def test_a_stretch_of_alarms_is_recorded_by_its_beginning(make_world: MakeWorld)
     world.host.advance(10)
     world.engine.alarmed(Wake(WakeKind.PSI, "shop"))
     assert len([t for t in world.texts() if t.startswith("alarm shop")]) == 3
+
+
+def test_ls_that_takes_cpu_without_waiting_limits_be_before_the_next_tick(
+    make_world: MakeWorld,
+) -> None:
+    """With 2 shares for best-effort an LS pod gets what it wants at once: no pressure tells."""
+    world = make_world(suppress("cfsQuota") + NO_PRESSURE)
+    pods = {q: world.host.make_pod("cgroupfs", q, UIDS[q], [BOX]) for q in UIDS}
+    shop = world.host.spawn(pods["burstable"].containers[0], demand_cores=0.2, threads=CPUS)
+    world.host.spawn(pods["besteffort"].containers[0], demand_cores=CPUS, threads=CPUS)
+    world.start()
+    world.run(20.4)
+    (alarm,) = world.views.status().alarms
+    assert (alarm.name, alarm.mechanism, alarm.count) == ("usage /", "sampled", 0)
+    before = world.limit_cores("kubepods/besteffort")
+    world.host.set_demand(shop, 1.0)
+    world.run(3 * SAMPLE_S)
+    assert [wake.kind for wake in world.woken if wake.kind in WAKES] == [WakeKind.USAGE]
+    assert world.limit_cores("kubepods/besteffort") == pytest.approx(before - 0.8, abs=0.1)
+    decision = next(
+        d for d in world.views.explain("kubepods/besteffort", 5).decisions if d.result == "written"
+    )
+    assert decision.wake == "usage /"
+    assert "that LS has begun to use since" in decision.why.text
+    assert any("uses more CPU than the last plan left for it" in text for text in world.texts())
+
+
+def test_who_no_longer_suppresses_no_longer_looks_at_usage(make_world: MakeWorld) -> None:
+    world = make_world(suppress("cfsQuota") + NO_PRESSURE)
+    world.host.make_pod("cgroupfs", "besteffort", UIDS["besteffort"], [BOX])
+    world.start()
+    world.run(3)
+    assert world.parts.alarms.sampling
+    world.reload(suppress("cfsQuota") + NO_PRESSURE + "[strategies.cpu-suppress]\nenable = false\n")
+    world.run(2)
+    assert not world.parts.alarms.sampling

@@ -290,3 +290,65 @@ def test_without_the_figure_there_is_no_alarm_and_the_reason_is_told() -> None:
     (armed,) = b.alarms.describe()
     assert (armed.mechanism, b.wakes) == (Mechanism.NONE, [])
     assert "/proc/meminfo" in armed.reason
+
+
+def burstable(count: int) -> tuple[Pod, ...]:
+    return tuple(
+        Pod(uid=f"u{n}", cgroup=f"kubepods/burstable/podu{n}", kube_qos=KubeQoS.BURSTABLE)
+        for n in range(count)
+    )
+
+
+POD_PRESSURE = "/sys/fs/cgroup/unified/kubepods/burstable/podu7/cpu.pressure"
+TIER_PRESSURE = "/sys/fs/cgroup/unified/kubepods/burstable/cpu.pressure"
+
+
+def test_burstable_pods_are_looked_at_when_their_directory_is_under_pressure() -> None:
+    b = bench(max_reads=10)
+    pods = burstable(30)
+    for each in pods:
+        b.world.host.make_cgroup(each.cgroup)
+    b.alarms.watch(pods, ())
+    assert b.mechanisms()[pods[7].cgroup, WakeKind.PSI] is Mechanism.SAMPLED
+    b.run(2)  # the first look tells nothing yet, so everybody is looked at for a while
+    looks = b.world.host.faults.before("*podu*/cpu.pressure", lambda: None, op="read", times=None)
+    b.run(5)
+    assert looks.hits == 0
+    for path in (POD_PRESSURE, TIER_PRESSURE):
+        b.world.host.stall(path, some=0.5)
+    b.run(1)
+    assert Wake(WakeKind.PSI, pods[7].cgroup) in b.wakes
+    assert {wake.source for wake in b.wakes} == {pods[7].cgroup}
+    for path in (POD_PRESSURE, TIER_PRESSURE):
+        b.world.host.stall(path, some=0.0)
+    b.run(2)
+    seen = looks.hits
+    b.run(2)
+    assert looks.hits == seen
+
+
+def test_throttling_of_a_pod_is_seen_while_its_directory_is_calm() -> None:
+    b = bench()
+    pods = burstable(3)
+    for each in pods:
+        b.world.host.make_cgroup(each.cgroup)
+    b.world.cgroups.write(pods[1].cgroup, Resource.CPU_QUOTA_US, 10_000)
+    b.alarms.watch(pods, ())
+    b.run(3)
+    b.wakes.clear()
+    b.world.host.spawn(pods[1].cgroup, demand_cores=1)
+    b.run(0.5)
+    assert Wake(WakeKind.THROTTLED, pods[1].cgroup) in b.wakes
+
+
+def test_a_directory_that_cannot_be_read_hides_nobody() -> None:
+    b = bench()
+    pods = burstable(10)
+    for each in pods:
+        b.world.host.make_cgroup(each.cgroup)
+    b.alarms.watch(pods, ())
+    b.world.host.faults.add(TIER_PRESSURE, op="read", errno=errno.EIO, times=None)
+    b.run(2)
+    b.world.host.stall(POD_PRESSURE, some=0.5)
+    b.run(1)
+    assert Wake(WakeKind.PSI, pods[7].cgroup) in b.wakes

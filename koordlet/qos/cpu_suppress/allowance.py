@@ -28,6 +28,8 @@ class Allowance(msgspec.Struct, frozen=True):
     system_cores: float
     reserved_milli: int
     window_s: float
+    begun_cores: float = 0.0
+    """What LS work uses beyond the samples, as the alarm that asked for this has measured it."""
 
     @property
     def milli(self) -> int:
@@ -38,6 +40,10 @@ class Allowance(msgspec.Struct, frozen=True):
         """The same with the pressure term taken off, never under the configured floor."""
         cut = self.formula_milli - pressure_milli
         return cut if self.floor_milli is None else max(cut, self.floor_milli)
+
+    @property
+    def ls_cores(self) -> float:
+        return self.pods_ls.cores + self.apps_ls.cores + self.begun_cores
 
     @property
     def be_cores(self) -> float:
@@ -71,11 +77,15 @@ def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance |
     rest = node_used.cores - pods_be.cores - pods_ls.cores - apps_be.cores - apps_ls.cores
     system_cores = max(rest, 0.0, reserved_milli / 1000)
     percent = slo.cpu_suppress_min_percent
+    begun_cores = 0.0
+    if snapshot.wake.ls_cores is not None:
+        begun_cores = max(snapshot.wake.ls_cores - pods_ls.cores - apps_ls.cores, 0.0)
     return Allowance(
         formula_milli=node.capacity_milli * threshold // 100
         - pods_ls.milli
         - apps_ls.milli
-        - math.trunc(system_cores * 1000),
+        - math.trunc(system_cores * 1000)
+        - math.trunc(begun_cores * 1000),
         floor_milli=None if percent is None else node.capacity_milli * percent // 100,
         capacity_milli=node.capacity_milli,
         threshold_percent=threshold,
@@ -87,6 +97,7 @@ def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance |
         system_cores=system_cores,
         reserved_milli=reserved_milli,
         window_s=window_s(snapshot),
+        begun_cores=begun_cores,
     )
 
 
@@ -104,6 +115,8 @@ def sentence(terms: Allowance, pressure_milli: int) -> str:
     )
     if terms.reserved_milli:
         text += f" (at least the reserved {terms.reserved_milli / 1000:.2f})"
+    if terms.begun_cores:
+        text += f", minus {terms.begun_cores:.2f} that LS has begun to use since"
     if pressure_milli:
         text += f", minus pressure {pressure_milli / 1000:.2f}"
     if milli < 0:
@@ -137,6 +150,9 @@ def inputs(terms: Allowance, pressure_milli: int) -> tuple[Input, ...]:
     ]
     if terms.floor_milli is not None:
         facts.append(Input("cpuSuppressMinPercent floor", terms.floor_milli / 1000, "cores"))
+    if terms.begun_cores:
+        text = "begun by LS since, measured by the alarm"
+        facts.append(Input(text, round(terms.begun_cores, 3), "cores"))
     if pressure_milli:
         facts.append(Input("pressure term", pressure_milli / 1000, "cores"))
     if missing:

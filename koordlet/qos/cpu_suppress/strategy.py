@@ -106,8 +106,15 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
     after = Memory(
         policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below
     )
+    allowed_for = terms.ls_cores if applied.settings else None
     used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
-    return Decision(plan, after, (*notes, *applied.notes), (used, *_limit_gauge(after)))
+    return Decision(
+        plan,
+        after,
+        (*notes, *applied.notes),
+        (used, *_limit_gauge(after)),
+        ls_cores=allowed_for,
+    )
 
 
 def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
@@ -146,5 +153,5 @@ STRATEGY = Strategy(
     needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     switches=(slo_keys.BEST_EFFORT_LIMITED,),
     arguments=slo_keys.below(slo_keys.THRESHOLDS, "enable", "cpuSuppress*"),
-    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.CHANGE}),
+    wakes_on=frozenset({WakeKind.PSI, WakeKind.THROTTLED, WakeKind.USAGE, WakeKind.CHANGE}),
 )

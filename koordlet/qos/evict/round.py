@@ -86,7 +86,8 @@ def decide(
     last = max(done, default=-math.inf)
     if snapshot.now - last < options.cool_down_seconds:
         what = "observed eviction" if evicting.observing else "eviction"
-        text = f"more must be evicted, but the last {what} was less than {options.cool_down_seconds:g} s ago"
+        pause_s = options.cool_down_seconds
+        text = f"more must be evicted, but the last {what} was less than {pause_s:g} s ago"
         return _nothing(owner, memory, *notes, Why(f"{owner}.cool-down", text))
     ended = max((each.ended for each in evicting.ended), default=-math.inf)
     if snapshot.now - ended < last_s(snapshot):

@@ -35,7 +35,12 @@ samples = st.one_of(
     st.floats(0, 64),
     st.sampled_from([math.nan, math.inf, -math.inf, -1.0, 1e300, 5e-324]),
 )
-wakes = st.builds(Wake, st.sampled_from(WakeKind), st.sampled_from(["", "web", "job", BE_DIR]))
+wakes = st.builds(
+    Wake,
+    st.sampled_from(WakeKind),
+    st.sampled_from(["", "web", "job", BE_DIR]),
+    st.none() | st.floats(0, 64),
+)
 
 
 @st.composite
@@ -246,3 +251,23 @@ def test_a_best_effort_group_that_came_is_limited_at_once() -> None:
     )
     assert cpus_of(decide(came, memory).plan)["job"] == "0-1"
     assert in_force.value("job", Resource.CPUSET_CPUS) == "0-3"
+
+
+def test_an_alarm_of_use_takes_what_ls_has_begun_to_use() -> None:
+    def at(wake: Wake):
+        return snapshot(
+            node(topology(8)),
+            pods=[pod("web"), be_pod("job")],
+            spec=slo(cpu_suppress_threshold_percent=100, cpu_suppress_policy="cfsQuota"),
+            metrics_=metrics(4, {"web": 1, "job": 3}),
+            in_force=kernel(8),
+            wake=wake,
+        )
+
+    assert WakeKind.USAGE in STRATEGIES[NAME].wakes_on
+    first = decide(at(Wake()), Memory())
+    assert (first.ls_cores, quotas_of(first.plan)[BE_DIR]) == (1, 700_000)
+    woken = decide(at(Wake(WakeKind.USAGE, "/", 5.0)), first.memory)
+    assert (woken.ls_cores, quotas_of(woken.plan)[BE_DIR]) == (5, 300_000)
+    less = decide(at(Wake(WakeKind.USAGE, "/", 0.5)), first.memory)
+    assert less.ls_cores == 1, "the samples count where they say more"
