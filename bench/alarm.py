@@ -22,11 +22,12 @@ from bench.child import Daemon, daemon
 from bench.figures import Figure, NotMeasuredError, quantile
 from bench.load import start, tell
 from bench.tree import enter, scratch_root
+from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.report.decisions import DecisionLog, Kind
+from koordlet.report.decisions import DecisionLog
 
 CONFIG = """
 [sources]

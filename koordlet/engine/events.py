@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 from koordlet.admin.model import DecisionView, EventKind, EventView
 from koordlet.admin.strategies import LastDecision
+from koordlet.decision.record import Record
 from koordlet.engine.record import decided, event_view
-from koordlet.report.decisions import Record
 
 # A decision with its inputs takes some 2 KiB: 1 MiB, and half an hour of a busy node. Everything
 # older is in the decision log.

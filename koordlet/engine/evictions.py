@@ -19,6 +19,7 @@ from koordlet.collectors.pods import PodsCollector
 from koordlet.config.load import Loaded
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Application, Evicting, EvictPolicy, Pod, Snapshot
 from koordlet.decision.why import Why
 from koordlet.engine import missed
@@ -31,7 +32,6 @@ from koordlet.kernel.proc.files import boot_id
 from koordlet.pause.pauses import Pauses
 from koordlet.qos.evict.round import objection
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record
 
 log = structlog.get_logger()
 

@@ -7,8 +7,8 @@ from koordlet.admin.model import DecisionView, EventKind, EventView
 from koordlet.admin.strategies import LastDecision
 from koordlet.admin.undo import LeftoverView, RestoredView, RestoreView
 from koordlet.decision.names import shown
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Value
-from koordlet.report.decisions import Kind, Record
 
 _EVENT = {
     Kind.CONFLICT: EventKind.CONFLICT,

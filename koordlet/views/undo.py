@@ -74,7 +74,9 @@ def resume(
     )
 
 
-def restore(engine: Engine, *, dry_run: bool, force: bool, by: str) -> RestoreView:
+def restore(
+    engine: Engine, *, dry_run: bool, force: bool = False, by: str = "somebody"
+) -> RestoreView:
     """See ``admin.daemon.Daemon``."""
     try:
         report = engine.restore(dry_run=dry_run, force=force, by=by)

@@ -72,9 +72,9 @@ def test_whole_answers_survive_the_journey() -> None:
     daemon = FakeDaemon()
     for view in (
         daemon.status(),
-        daemon.top(),
-        daemon.explain("node", 9),
-        daemon.query("pod_cpu_usage", {}, 30.0, "avg"),
+        daemon.top()(),
+        daemon.explain("node", 9)(),
+        daemon.query("pod_cpu_usage", {}, 30.0, "avg")(),
         daemon.doctor(),
         daemon.restore(dry_run=True),
         daemon.restore(dry_run=False),
@@ -105,7 +105,7 @@ def test_any_input_value_survives(value: int | float | str | bool | None) -> Non
 
 
 def test_a_cgroup_name_that_is_no_utf8_is_escaped() -> None:
-    pod = msgspec.structs.replace(FakeDaemon().pods()[0], cgroup="kubepods/pod\udcff")
+    pod = msgspec.structs.replace(FakeDaemon().pods()()[0], cgroup="kubepods/pod\udcff")
     message = wire.to_message(pb.PodView(), pod)
     assert message.cgroup == "kubepods/pod\\xff"
 
