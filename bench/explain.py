@@ -32,7 +32,6 @@ from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Input, Why
 from koordlet.demo.process import die_with_parent
 from koordlet.engine.engine import Engine
-from koordlet.engine.record import decision_view
 from koordlet.report.decision_search import matches
 from koordlet.views.views import Views
 
@@ -226,5 +225,5 @@ def _before(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
                 files.add((record.cgroup, record.resource))
                 needles.add(needle(record.cgroup))
             found.append(record)
-    view = m.ExplainView(target=target, matched=target, decisions=tuple(map(decision_view, found)))
+    view = m.ExplainView(target=target, matched=target, decisions=tuple(found))
     return lambda pause=no_pause: view

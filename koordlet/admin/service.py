@@ -156,15 +156,17 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             view = ask()
             return lambda pause: view
 
-        return await self._look_up(context, message, known)
+        return await self._look_up(context, message, known, quick=True)
 
-    async def _look_up(self, context: Context, message: Any, ask: Callable[[], _Work]) -> Any:
+    async def _look_up(
+        self, context: Context, message: Any, ask: Callable[[], _Work], *, quick: bool = False
+    ) -> Any:
         """``ask`` is called here; what it returns, and the way into a message, are for the worker
         thread."""
         try:
             look_up = ask()
             return await self._daemon.worker.run(
-                lambda pause: wire.to_message(message(), look_up(pause), pause)
+                lambda pause: wire.to_message(message(), look_up(pause), pause), quick=quick
             )
         except NotFoundError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, encodable(str(error)))

@@ -22,7 +22,7 @@ class Kind(StrEnum):
     LIFECYCLE = "lifecycle"
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True):
     """``previous`` is what the kernel held, ``wanted`` what should be there; ``detail`` what the
     actuator adds (errno, path, winner). ``cgroup`` and ``resource`` are empty where the record is
     not about one file. ``time``: unix seconds. ``wake``: what caused the decision. Names of cgroups
@@ -40,3 +40,20 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     result: str = ""
     detail: str = ""
     wake: str = ""
+
+
+_DONE = frozenset({Kind.WRITE, Kind.REFUSAL, Kind.CONFLICT, Kind.EVICTION})
+
+
+def is_done(record: Record) -> bool:
+    """Whether something was done or refused, or would be."""
+    return record.kind in _DONE
+
+
+def is_decision(record: Record) -> bool:
+    """Whether it is of a strategy or hook, and no alarm or event of the daemon."""
+    return record.kind is Kind.NOTE or is_done(record)
+
+
+def text_of(value: Value | None) -> str:
+    return "" if value is None else str(value)

@@ -21,8 +21,8 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Container, Pod, Snapshot, Wake, WakeKind
 from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
+from koordlet.engine.events import event_view
 from koordlet.engine.parts import Parts
-from koordlet.engine.record import decision_view, event_view
 from koordlet.hooks import describe, hooks, missed
 from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action
@@ -52,8 +52,8 @@ def explain(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
     absent = parts.problems.get(f"{PART}{target}", "")
 
     def look_up(pause: Pause = no_pause) -> m.ExplainView:
-        def records(sought: str | None) -> tuple[m.DecisionView, ...]:
-            return tuple(map(decision_view, search(log, sought, limit, pause)))
+        def records(sought: str | None) -> tuple[Record, ...]:
+            return tuple(search(log, sought, limit, pause))
 
         if target == "node":
             everything = "everything on this node"

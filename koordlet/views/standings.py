@@ -11,7 +11,6 @@ import msgspec
 from koordlet.admin.daemon import Lookup, NotFoundError
 from koordlet.admin.strategies import (
     Lack,
-    LastDecision,
     StrategiesView,
     StrategyArgument,
     StrategyRow,
@@ -21,8 +20,8 @@ from koordlet.admin.worker import Pause, no_pause
 from koordlet.config.origins import structure
 from koordlet.config.show import Shown, meaning, show
 from koordlet.config.strategies import HooksTable, StrategiesTable
+from koordlet.decision.record import Record, is_done
 from koordlet.decision.snapshot import Capability
-from koordlet.engine.record import decided
 from koordlet.engine.runs import Runs
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.report.decision_search import Extent, explain
@@ -215,6 +214,6 @@ def strategies(engine: Engine, standings: Standings, name: str) -> Lookup[Strate
     return look_up
 
 
-def _earlier(log: Extent, name: str, pause: Pause) -> LastDecision | None:
+def _earlier(log: Extent, name: str, pause: Pause) -> Record | None:
     records = explain(log, name, _EXPLAINED, pause)
-    return next((decided(each) for each in records if each.owner == name), None)
+    return next((each for each in records if each.owner == name and is_done(each)), None)

@@ -11,7 +11,7 @@ from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.undo import PausedView, PauseView, RestoreView, ResumedView
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import CannotStartError
-from koordlet.engine.record import restore_view
+from koordlet.engine.restored import restore_view
 from koordlet.hooks import hooks
 from koordlet.pause.model import Pause, Scope, ScopeKind, scopes
 from koordlet.pause.pauses import MOST, Pauses

@@ -12,6 +12,7 @@ from koordlet.collectors.throttled import ThrottledCollector
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
+from koordlet.decision.record import Record
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.engine.engine import Engine
@@ -106,7 +107,7 @@ class Usage:
         self,
         node: Node,
         be_quota_cores: float | None,
-        decisions: tuple[m.DecisionView, ...],
+        decisions: tuple[Record, ...],
     ) -> m.TopView:
         used = self.latest(k.NODE_CPU_USAGE).get(())
         memory = self.latest(k.NODE_MEMORY_USAGE).get(())

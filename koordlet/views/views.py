@@ -23,6 +23,7 @@ from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
 from koordlet.decision.names import shown
+from koordlet.decision.record import text_of
 from koordlet.decision.snapshot import Fault
 from koordlet.engine import absent
 from koordlet.engine.engine import Engine
@@ -33,7 +34,6 @@ from koordlet.engine.parts import (
     node_name,
     tsdb_path,
 )
-from koordlet.engine.record import text_of
 from koordlet.hooks import hooks
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from koordlet.admin import model, runtime, strategies, undo, wire
 from koordlet.admin.pb import admin_pb2 as pb
+from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Input, Why
 from koordlet.hooks.describe import Action, HookRow, Need
@@ -29,7 +30,7 @@ VIEWS = [
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
     and value.__module__ == module.__name__
-] + [Action, Capability, Fault, HookRow, Input, Need, Why]
+] + [Action, Capability, Fault, HookRow, Input, Need, Record, Why]
 SCALARS = {str: 9, float: 1, bool: 8}  # FieldDescriptor.TYPE_*
 INTEGERS = {3, 4}  # int64, uint64
 # What the proto determines in each stub; the rest depends on the version of the generator.

@@ -85,3 +85,15 @@ def test_work_for_nobody_ends_at_its_next_pause(how: str) -> None:
     asyncio.run(ask())
     worker.close()
     assert over.wait(60)
+
+
+def test_what_is_quick_does_not_wait_for_a_search() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    async def ask() -> None:
+        search = asyncio.create_task(worker.run(lambda pause: answered.wait(60)))
+        await worker.run(lambda pause: answered.set(), quick=True)
+        assert await search
+
+    asyncio.run(ask())
+    worker.close()

@@ -26,7 +26,7 @@ from koordlet.cli.show import status as status_command
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.engine.parts import journal_path
-from koordlet.engine.record import restore_view
+from koordlet.engine.restored import restore_view
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs

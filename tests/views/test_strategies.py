@@ -61,12 +61,12 @@ def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> Non
     burst = row(world, "cpu-burst")
     assert burst.settings == burst.changed == 4
     assert burst.last_decision is not None
-    assert (burst.last_decision.target, burst.last_decision.resource) == (
+    assert (burst.last_decision.cgroup, burst.last_decision.resource) == (
         "shop",
         "cpu.cfs_quota_us",
     )
     assert burst.last_decision.result == "written"
-    assert "is throttled and the shared CPUs are idle" in burst.last_decision.why
+    assert "is throttled and the shared CPUs are idle" in burst.last_decision.why.text
     assert burst.runs > 10 and burst.failures == 0
     assert burst.since is not None and burst.since < world.host.time() - 5
     arguments = {each.key: (each.value, each.origin) for each in burst.arguments}
@@ -254,7 +254,7 @@ def test_after_a_restart_the_log_tells_of_the_last_decision(make_world: MakeWorl
     assert short.last_decision is None
     found = row(world, "system-knobs").last_decision
     assert found is not None
-    assert (found.resource, found.value) == (Resource.SYSCTL_WATERMARK_SCALE_FACTOR, "150")
+    assert (found.resource, found.wanted) == (Resource.SYSCTL_WATERMARK_SCALE_FACTOR, 150)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(make_world: MakeWorld) -> None:
