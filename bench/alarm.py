@@ -23,11 +23,12 @@ from bench.figures import Figure, NotMeasuredError, quantile
 from bench.load import start, tell
 from bench.quota import Quota
 from bench.tree import besteffort_of, enter, kubepods_of, make_pods, scratch_root
+from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
-from koordlet.report.decisions import DecisionLog, Kind
+from koordlet.report.decisions import DecisionLog
 
 CONFIG = """
 [sources]

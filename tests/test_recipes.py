@@ -19,7 +19,7 @@ SEEN = {
 world = World(tmp, "[collectors.headroom]\\ninterval_seconds = 2\\n")
 world.start()
 world.run(6)
-(series,) = world.views.query("node_memory_headroom", {}, 60, "count").series
+(series,) = world.views.query("node_memory_headroom", {}, 60, "count")().series
 assert 2 <= series.value <= 4, series
 assert "headroom" in {each.name for each in world.views.status().collectors}
 """,
@@ -32,7 +32,7 @@ world.start()
 world.run(2)
 assert world.value("batch", Resource.CPU_SHARES) == 500
 assert world.value("shop", Resource.CPU_SHARES) == 1024
-(row,) = world.views.strategies("be-shares").strategies
+(row,) = world.views.strategies("be-shares")().strategies
 assert (row.state, row.settings) == ("active", 1), row
 assert row.arguments[1].value == "500", row.arguments
 world.reload(body.replace("500", "300"))

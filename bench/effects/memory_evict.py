@@ -20,8 +20,9 @@ from bench.effects.memory import start
 from bench.effects.memory_load import MIB
 from bench.effects.stage import Running, managed, only, stage
 from bench.figures import Figure, NotMeasuredError, quantile
+from koordlet.decision.record import Kind
 from koordlet.kernel.parse import meminfo
-from koordlet.report.decisions import DecisionLog, Kind
+from koordlet.report.decisions import DecisionLog
 
 CONFIG = """
 [slo.resourceUsedThresholdWithBE]

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from bench.child import Daemon
 from bench.effects.stage import Running, Stage, managed, only, stage
 from bench.figures import Figure, quantile
+from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
-from koordlet.report.decisions import DecisionLog, Kind
+from koordlet.report.decisions import DecisionLog
 
 CONFIG = """
 [strategies.cpu-evict]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from koordlet.admin.model import (
     ConfigView,
@@ -19,6 +19,9 @@ from koordlet.admin.model import (
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
+from koordlet.admin.worker import Pause, Worker, no_pause
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 class NotFoundError(Exception):
@@ -29,15 +32,26 @@ class InvalidError(Exception):
     """The caller's arguments make no sense; the text says which and what would."""
 
 
+class Lookup(Protocol[T_co]):
+    """The part of an answer that takes long: for the worker thread. It touches nothing that the
+    event loop changes, and raises the same errors as the call that it came from."""
+
+    def __call__(self, pause: Pause = no_pause) -> T_co: ...
+
+
 class Daemon(Protocol):
-    """What the API server needs of the daemon. All calls come on the daemon's event loop. Errors
-    for the caller are NotFoundError and InvalidError; others are defects, answered as INTERNAL."""
+    """What the API server needs of the daemon. All calls come on the daemon's event loop and take
+    a millisecond or two; what would take longer is a ``Lookup``. Errors for the caller are
+    NotFoundError and InvalidError; others are defects, answered as INTERNAL."""
+
+    @property
+    def worker(self) -> Worker: ...
 
     def status(self) -> StatusView: ...
-    def pods(self) -> tuple[PodView, ...]: ...
-    def top(self) -> TopView: ...
+    def pods(self) -> Lookup[tuple[PodView, ...]]: ...
+    def top(self) -> Lookup[TopView]: ...
 
-    def explain(self, target: str, limit: int) -> ExplainView:
+    def explain(self, target: str, limit: int) -> Lookup[ExplainView]:
         """``target``: as ExplainRequest in the proto has it. Raises NotFoundError."""
         ...
 
@@ -47,7 +61,7 @@ class Daemon(Protocol):
 
     def query(
         self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
-    ) -> QueryView:
+    ) -> Lookup[QueryView]:
         """``match``: label -> value; others match everything. Raises InvalidError."""
         ...
 
@@ -59,7 +73,7 @@ class Daemon(Protocol):
 
     def nri(self) -> NriView: ...
 
-    def strategies(self, name: str) -> StrategiesView:
+    def strategies(self, name: str) -> Lookup[StrategiesView]:
         """All for an empty ``name``. Raises NotFoundError."""
         ...
 

@@ -1,8 +1,8 @@
 """What the daemon hands to the local API, as data; proto/koordlet/admin/v1/admin.proto mirrors it.
 
 Field names are the names in the proto and the keys of ``-o json``. Times are unix seconds.
-None means not known (yet), which is different from zero. Kernel values (``wanted``, ``found``
-...) are text, as ``decision.Value`` prints them.
+None means not known (yet), which is different from zero. What was decided is a ``Record``, as in
+the decision log. Other kernel values (``expected``, ``found`` ...) are text.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import msgspec
 
 from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
+from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
-from koordlet.decision.why import Why
 
 
 class Mode(StrEnum):
@@ -264,23 +264,6 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
 
 
-class DecisionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One write or refusal. ``cgroup`` and ``resource`` are empty for a note of an owner about
-    what it did not do. ``result`` is a ``decision.plan.Result`` or ``note``; ``detail`` what
-    the actuator adds (errno, path, the winning owner)."""
-
-    time: float
-    owner: str
-    result: str
-    why: Why
-    wake: str = ""
-    cgroup: str = ""
-    resource: str = ""
-    previous: str = ""
-    wanted: str = ""
-    detail: str = ""
-
-
 class TopView(msgspec.Struct, frozen=True, kw_only=True):
     """One frame of ``koordlet top``. CPU by class: LS (all that is not best-effort, pods and
     applications), BE, and the system (neither)."""
@@ -297,7 +280,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     memory_used_bytes: int | None = None
     pressure: PressureView | None = None
     pods: tuple[PodView, ...] = ()
-    decisions: tuple[DecisionView, ...] = ()
+    decisions: tuple[Record, ...] = ()
 
 
 class ExplainView(msgspec.Struct, frozen=True, kw_only=True):
@@ -305,7 +288,7 @@ class ExplainView(msgspec.Struct, frozen=True, kw_only=True):
 
     target: str
     matched: str
-    decisions: tuple[DecisionView, ...] = ()
+    decisions: tuple[Record, ...] = ()
 
 
 class EventKind(StrEnum):
@@ -327,7 +310,7 @@ class EventView(msgspec.Struct, frozen=True, kw_only=True):
     kind: EventKind
     subject: str
     text: str
-    decision: DecisionView | None = None
+    decision: Record | None = None
 
 
 class SeriesView(msgspec.Struct, frozen=True, kw_only=True):

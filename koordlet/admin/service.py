@@ -10,7 +10,7 @@ import grpc
 import msgspec
 import structlog
 
-from koordlet.admin import wire
+from koordlet.admin import wire, worker
 from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
@@ -27,6 +27,7 @@ MAX_CONCURRENT_CALLS = 64
 
 _log = structlog.get_logger()
 Callers: TypeAlias = Callable[[str], Caller | None]
+_Work: TypeAlias = Callable[[worker.Pause], msgspec.Struct]
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
@@ -40,19 +41,23 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         self._caller = caller
 
     async def Status(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.StatusView, self._daemon.status)
+        return await self._answer(context, pb.StatusView, self._daemon.status)
 
     async def Pods(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.PodsView, lambda: _Pods(self._daemon.pods()))
+        def pods() -> _Work:
+            look_up = self._daemon.pods()
+            return lambda pause: _Pods(look_up(pause))
+
+        return await self._look_up(context, pb.PodsView, pods)
 
     async def Explain(self, request: Any, context: Context) -> Any:  # noqa: N802
         limit = min(request.limit or DEFAULT_EXPLAIN_LIMIT, MAX_EXPLAIN_LIMIT)
-        return await _answer(
+        return await self._look_up(
             context, pb.ExplainView, lambda: self._daemon.explain(request.target, limit)
         )
 
     async def Query(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(
+        return await self._look_up(
             context,
             pb.QueryView,
             lambda: self._daemon.query(
@@ -61,31 +66,31 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         )
 
     async def Doctor(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.DoctorView, self._daemon.doctor)
+        return await self._answer(context, pb.DoctorView, self._daemon.doctor)
 
     async def ConfigShow(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.ConfigView, self._daemon.config)
+        return await self._answer(context, pb.ConfigView, self._daemon.config)
 
     async def Hooks(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.HooksView, lambda: self._daemon.hooks(request.target))
+        return await self._answer(context, pb.HooksView, lambda: self._daemon.hooks(request.target))
 
     async def Nri(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(context, pb.NriView, self._daemon.nri)
+        return await self._answer(context, pb.NriView, self._daemon.nri)
 
     async def Strategies(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await _answer(
+        return await self._look_up(
             context, pb.StrategiesView, lambda: self._daemon.strategies(request.name)
         )
 
     async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
         if request.dry_run:
-            return await _answer(
+            return await self._answer(
                 context,
                 pb.RestoreView,
                 lambda: self._daemon.restore(dry_run=True, force=request.force),
             )
         by = await self._who(context, "restore")
-        return await _answer(
+        return await self._answer(
             context,
             pb.RestoreView,
             lambda: self._daemon.restore(dry_run=False, force=request.force, by=by),
@@ -93,7 +98,7 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
 
     async def Pause(self, request: Any, context: Context) -> Any:  # noqa: N802
         by = await self._who(context, "pause")
-        return await _answer(
+        return await self._answer(
             context,
             pb.PausedView,
             lambda: self._daemon.pause(
@@ -107,7 +112,7 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
 
     async def Resume(self, request: Any, context: Context) -> Any:  # noqa: N802
         by = await self._who(context, "resume")
-        return await _answer(
+        return await self._answer(
             context,
             pb.ResumedView,
             lambda: self._daemon.resume(tuple(request.owners), tuple(request.cgroups), by=by),
@@ -115,12 +120,12 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
 
     async def Reload(self, request: Any, context: Context) -> Any:  # noqa: N802
         await self._require_full(context, "config reload")
-        return await _answer(context, pb.ReloadView, self._daemon.reload)
+        return await self._answer(context, pb.ReloadView, self._daemon.reload)
 
     async def Top(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
         interval_s = max(request.interval_s or DEFAULT_TOP_INTERVAL_S, MIN_TOP_INTERVAL_S)
         while True:
-            yield await _answer(context, pb.TopView, self._daemon.top)
+            yield await self._look_up(context, pb.TopView, self._daemon.top)
             await asyncio.sleep(interval_s)
 
     async def Events(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
@@ -144,22 +149,39 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
                 "read only. Run it with sudo.",
             )
 
+    async def _answer(
+        self, context: Context, message: Any, ask: Callable[[], msgspec.Struct]
+    ) -> Any:
+        def known() -> _Work:
+            view = ask()
+            return lambda pause: view
+
+        return await self._look_up(context, message, known, quick=True)
+
+    async def _look_up(
+        self, context: Context, message: Any, ask: Callable[[], _Work], *, quick: bool = False
+    ) -> Any:
+        """``ask`` is called here; what it returns, and the way into a message, are for the worker
+        thread."""
+        try:
+            look_up = ask()
+            return await self._daemon.worker.run(
+                lambda pause: wire.to_message(message(), look_up(pause), pause), quick=quick
+            )
+        except NotFoundError as error:
+            await context.abort(grpc.StatusCode.NOT_FOUND, encodable(str(error)))
+        except InvalidError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, encodable(str(error)))
+        except Exception as error:
+            # Isolation boundary: a defect behind one call must not end the daemon.
+            _log.exception("admin call failed", answer=message.DESCRIPTOR.name)
+            await context.abort(
+                grpc.StatusCode.INTERNAL, encodable(f"{type(error).__name__}: {error}")
+            )
+
 
 class _Pods(msgspec.Struct, frozen=True):
     pods: tuple[Any, ...]
-
-
-async def _answer(context: Context, message: Any, ask: Callable[[], msgspec.Struct]) -> Any:
-    try:
-        return wire.to_message(message(), ask())
-    except NotFoundError as error:
-        await context.abort(grpc.StatusCode.NOT_FOUND, encodable(str(error)))
-    except InvalidError as error:
-        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, encodable(str(error)))
-    except Exception as error:
-        # Isolation boundary: a defect behind one call must not end the daemon.
-        _log.exception("admin call failed", answer=message.DESCRIPTOR.name)
-        await context.abort(grpc.StatusCode.INTERNAL, encodable(f"{type(error).__name__}: {error}"))
 
 
 async def start(daemon: Daemon, access: Access, path: str, caller: Callers) -> grpc.aio.Server:

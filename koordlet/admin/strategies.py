@@ -6,6 +6,8 @@ from enum import StrEnum
 
 import msgspec
 
+from koordlet.decision.record import Record
+
 
 class StrategyState(StrEnum):
     ACTIVE = "active"  # it has something in force, or somebody is on his way out
@@ -16,17 +18,6 @@ class StrategyState(StrEnum):
     OFF = "off"  # by the configuration or the NodeSLO
     UNSUPPORTED = "unsupported"  # this kernel has nothing that it could act by
     FAILED = "failed"  # it raises; the others go on, and what it had set stays
-
-
-class LastDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done last: ``target`` is a cgroup or a device, ``result`` as in DecisionView."""
-
-    time: float
-    target: str
-    resource: str
-    value: str
-    result: str
-    why: str
 
 
 class Lack(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +58,7 @@ class StrategyRow(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     failures: int = 0
     last_run: float | None = None
-    last_decision: LastDecision | None = None
+    last_decision: Record | None = None
     lacks: tuple[Lack, ...] = ()
     arguments: tuple[StrategyArgument, ...] = ()
     notes: tuple[str, ...] = ()

@@ -5,7 +5,7 @@ A view goes through plain dicts and lists, so that no field is named twice in th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,9 +18,10 @@ _VALUE = "koordlet.admin.v1.Value"
 _INT64 = range(-(2**63), 2**63)
 
 
-def to_message(message: Any, view: msgspec.Struct) -> Any:
-    """Fills the empty protobuf ``message`` from ``view`` and returns it."""
-    _fill(message, msgspec.to_builtins(view))
+def to_message(message: Any, view: msgspec.Struct, pause: Callable[[], None] = lambda: None) -> Any:
+    """Fills the empty protobuf ``message`` from ``view`` and returns it. ``pause`` is called for
+    each message inside it."""
+    _fill(message, msgspec.to_builtins(view), pause)
     return message
 
 
@@ -29,7 +30,8 @@ def from_message(message: Any, view: type[V]) -> V:
     return msgspec.convert(_plain(message), view)
 
 
-def _fill(message: Any, values: Mapping[str, Any]) -> None:
+def _fill(message: Any, values: Mapping[str, Any], pause: Callable[[], None]) -> None:
+    pause()
     fields = message.DESCRIPTOR.fields_by_name
     for name, value in values.items():
         if value is None:
@@ -48,10 +50,10 @@ def _fill(message: Any, values: Mapping[str, Any]) -> None:
             else:
                 child = getattr(message, name)
                 child.SetInParent()
-                _fill(child, value)
+                _fill(child, value, pause)
         else:
             for item in value:
-                _fill(getattr(message, name).add(), item)
+                _fill(getattr(message, name).add(), item, pause)
 
 
 def _fill_value(message: Any, value: int | float | str | bool) -> None:

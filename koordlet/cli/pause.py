@@ -157,7 +157,7 @@ def _put_back(settings: Settings, pauses: Pauses) -> tuple[RestoreView, tuple[st
     from koordlet.actuator.journal.journal import Journal
     from koordlet.actuator.restore import let_go, report, together
     from koordlet.engine.pausing import release
-    from koordlet.engine.record import restore_view
+    from koordlet.engine.restored import restore_view
     from koordlet.engine.traffic import PART, devices_path, restore_devices
     from koordlet.pause.model import ScopeKind, whole
 

@@ -80,7 +80,7 @@ def machine(settings: Settings) -> tuple[LinuxHost, Knobs, str]:
 def from_journal(settings: Settings, *, dry_run: bool, force: bool = False) -> RestoreView:
     """Raises OSError where the journal cannot be read, JournalBusyError while a daemon has it."""
     from koordlet.actuator.restore import RestoreReport, restore, sweep, together
-    from koordlet.engine.record import restore_view
+    from koordlet.engine.restored import restore_view
     from koordlet.engine.traffic import devices_path, restore_devices
 
     paths = settings.config.paths

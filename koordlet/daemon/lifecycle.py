@@ -19,6 +19,7 @@ from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
 from koordlet.daemon.servers import Servers
 from koordlet.daemon.wakes import Wakes
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.decision.why import Why
 from koordlet.engine.changes import log_restored
@@ -26,7 +27,6 @@ from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, CannotStartError, build
 from koordlet.kernel.host import Host
 from koordlet.kernel.probe.probe import grounds, probe
-from koordlet.report.decisions import Kind, Record
 from koordlet.report.health import Health
 from koordlet.serving.notify import Notifier
 from koordlet.serving.unix_socket import SocketError
@@ -283,6 +283,7 @@ class Daemon:
                 log_restored(found, why='daemon.on_stop = "restore"')
 
         await self._guard.run_async("servers", servers)
+        self._guard.run("api worker", self.views.worker.close)
         await self._guard.run_async("hook server", self.runtimes.stop)
         self._guard.run("on_stop", restore)
         self._tell(Kind.LIFECYCLE, "koordlet", "stopped")

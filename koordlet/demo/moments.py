@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.demo.model import Moment
-from koordlet.report.decisions import DecisionLog, Kind, Record
+from koordlet.report.decisions import DecisionLog
 
 _SHOWN = frozenset({Kind.WRITE, Kind.REFUSAL, Kind.CONFLICT, Kind.ALARM})
 _KNOW_UNLIMITED = frozenset({Resource.CPU_QUOTA_US, Resource.MEMORY_LIMIT})

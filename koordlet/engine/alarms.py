@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from koordlet.decision.names import shown
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.decision.why import Why
-from koordlet.report.decisions import Kind, Record
 
 STRETCH_GAP_S = 2.0
 """Alarms closer together than this are one stretch of trouble: its beginning is recorded, then

@@ -22,7 +22,7 @@ from koordlet.hooks.combine import combine
 from koordlet.qos.cpu_burst import strategy as cpu_burst
 from koordlet.qos.cpu_burst.resize import make_room
 from koordlet.report import metrics
-from koordlet.report.decisions import answer_records
+from koordlet.report.record import answer_records
 from koordlet.state.merge import bare_id
 from koordlet.state.reported import ToldSource
 

@@ -17,11 +17,11 @@ from koordlet.admin.model import EventKind
 from koordlet.collectors.base import Health
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Result
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Application, Fault, Pod
 from koordlet.decision.why import Why
 from koordlet.engine.absent import Absences
 from koordlet.engine.parts import Parts
-from koordlet.report.decisions import Kind, Record
 
 log = structlog.get_logger()
 

@@ -19,6 +19,7 @@ from koordlet.actuator.restore import RestoreReport
 from koordlet.config import plugins
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Decision, Plan
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import (
     Capability,
     Fault,
@@ -45,7 +46,7 @@ from koordlet.engine.traffic import want_of
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record, record_of
+from koordlet.report.record import record_of
 from koordlet.state.applications import specs_of_slo
 from koordlet.state.node import NodeOptions, node_of, refused
 from koordlet.state.snapshot import take

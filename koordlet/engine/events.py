@@ -6,10 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 
-from koordlet.admin.model import DecisionView, EventKind, EventView
-from koordlet.admin.strategies import LastDecision
-from koordlet.engine.record import decided, event_view
-from koordlet.report.decisions import Record
+from koordlet.admin.model import EventKind, EventView
+from koordlet.decision.record import Kind, Record, is_decision, is_done, text_of
 
 # A decision with its inputs takes some 2 KiB: 1 MiB, and half an hour of a busy node. Everything
 # older is in the decision log.
@@ -17,6 +15,13 @@ RING = 500
 # A follower that reads slower than this many events behind loses some; it sees the gap in the
 # sequence numbers.
 FOLLOWER_QUEUE = 500
+
+_KINDS = {
+    Kind.CONFLICT: EventKind.CONFLICT,
+    Kind.ALARM: EventKind.ALARM,
+    Kind.CONFIG: EventKind.CONFIG,
+    Kind.LIFECYCLE: EventKind.LIFECYCLE,
+}
 
 
 class Events:
@@ -26,7 +31,7 @@ class Events:
         self._ring: deque[EventView] = deque(maxlen=RING)
         self._sequence = 0
         self._followers: set[asyncio.Queue[EventView]] = set()
-        self._last: dict[str, LastDecision] = {}
+        self._last: dict[str, Record] = {}
 
     def emit(self, time: float, kind: EventKind, subject: str, text: str) -> None:
         """Something that is in no log."""
@@ -36,9 +41,8 @@ class Events:
     def record(self, record: Record) -> None:
         """The same as a record of the decision log."""
         self._add(event_view(record, self._sequence + 1))
-        done = decided(record)
-        if done is not None:
-            self._last[record.owner] = done
+        if is_done(record):
+            self._last[record.owner] = record
 
     def _add(self, event: EventView) -> None:
         self._sequence = event.sequence
@@ -57,7 +61,7 @@ class Events:
         """Every event still here, oldest first."""
         return tuple(self._ring)
 
-    def recent_decisions(self, limit: int) -> tuple[DecisionView, ...]:
+    def recent_decisions(self, limit: int) -> tuple[Record, ...]:
         """The newest decisions, newest first."""
         found = []
         for event in reversed(self._ring):
@@ -67,7 +71,7 @@ class Events:
                     break
         return tuple(found)
 
-    def last_decision(self, owner: str) -> LastDecision | None:
+    def last_decision(self, owner: str) -> Record | None:
         """What the owner did last in this run, however long ago."""
         return self._last.get(owner)
 
@@ -87,3 +91,29 @@ class Events:
                     yield event
         finally:
             self._followers.discard(queue)
+
+
+def event_view(record: Record, sequence: int = 0) -> EventView:
+    """``sequence`` 0: it is no event of this run."""
+    return EventView(
+        sequence=sequence,
+        time=record.time,
+        kind=_KINDS.get(record.kind, EventKind.DECISION),
+        subject=_subject(record),
+        text=_change(record) + record.why.text,
+        decision=record if is_decision(record) else None,
+    )
+
+
+def _change(record: Record) -> str:
+    """``-1 -> 120000 (written): `` before the reason of a value."""
+    if record.wanted is None:
+        return ""
+    return f"{text_of(record.previous) or '?'} -> {text_of(record.wanted)} ({record.result}): "
+
+
+def _subject(record: Record) -> str:
+    """The file a record is about; the source of an alarm; else who speaks."""
+    if record.cgroup and record.resource:
+        return f"{record.cgroup}/{record.resource}"
+    return record.cgroup or record.resource or record.owner

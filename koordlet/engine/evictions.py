@@ -20,6 +20,7 @@ from koordlet.config.load import Loaded
 from koordlet.config.part_tables import options_in
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Application, Evicting, EvictPolicy, Pod, Snapshot
 from koordlet.decision.why import Why
 from koordlet.engine import missed
@@ -33,7 +34,6 @@ from koordlet.pause.pauses import Pauses
 from koordlet.qos.evict.memory_evict import STRATEGY as MEMORY_EVICT
 from koordlet.qos.evict.round import objection
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record
 
 log = structlog.get_logger()
 

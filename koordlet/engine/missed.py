@@ -20,6 +20,7 @@ from koordlet.config.schema import Config
 from koordlet.decision import given
 from koordlet.decision.given import Given
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import Container, Pod, Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.engine.parts import Parts
@@ -30,7 +31,6 @@ from koordlet.protocol import keys
 from koordlet.qos.evict.round import is_known
 from koordlet.qos.evict.victims import candidate
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record
 from koordlet.state.merge import bare_id
 
 FEATURE = "GPUEnvInject"

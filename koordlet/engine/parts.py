@@ -24,6 +24,7 @@ from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
 from koordlet.config.schema import Config
 from koordlet.decision.facts import PodFacts
+from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Topology, Wake
 from koordlet.engine.events import Events
 from koordlet.engine.machine import read_machine
@@ -38,7 +39,7 @@ from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.files import boot_id
 from koordlet.qos import STRATEGIES
-from koordlet.report.decisions import DecisionLog, Record
+from koordlet.report.decisions import DecisionLog
 from koordlet.report.registry import Metrics
 from koordlet.state.alarms import Alarms
 from koordlet.state.applications import ApplicationsSource

@@ -21,6 +21,7 @@ from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, report, together
 from koordlet.actuator.turn import RELEASED
 from koordlet.decision.plan import Plan
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.why import Why
 from koordlet.engine.changes import log_restored
@@ -32,7 +33,6 @@ from koordlet.pause.file import FILE_NAME
 from koordlet.pause.model import Pause, Scope, ScopeKind, covering, date, whole
 from koordlet.pause.pauses import Pauses
 from koordlet.pause.split import Bound, bound_above, split, unbound
-from koordlet.report.decisions import Kind, Record
 
 log = structlog.get_logger()
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from koordlet.actuator.reclaim import Reclaimed, Reclaimer
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Decision, Reclaim
+from koordlet.decision.record import Kind, Record
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record
 from koordlet.report.registry import Metrics
 
 RESOURCE = "memory.reclaim"

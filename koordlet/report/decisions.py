@@ -1,4 +1,5 @@
-"""The decision log: what was written or refused, and why, bounded on disk.
+"""The decision log: what was written or refused, and why, bounded on disk. It is read back by
+``decision_search``.
 
 ``decisions-NNNNNNNN.jsonl`` files of an eighth of the bound, the oldest deleted first. One line
 is one ``Record``; a torn or damaged line is skipped. Where the disk refuses, the latest records
@@ -10,21 +11,14 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
-from itertools import islice
+from collections.abc import Iterable, Iterator
 
 import msgspec
 import structlog
 
-from koordlet.actuator.outcome import Outcome
-from koordlet.decision.answer import Combined
-from koordlet.decision.names import encodable_all, shown
-from koordlet.decision.plan import Result
-from koordlet.decision.resource import Value
-from koordlet.decision.snapshot import Snapshot
-from koordlet.decision.strategy import Subject
-from koordlet.decision.why import Why
+from koordlet.decision.names import encodable_all
+from koordlet.decision.record import Record
+from koordlet.report.decision_search import Extent, history
 
 log = structlog.get_logger()
 
@@ -32,109 +26,6 @@ DEFAULT_MAX_BYTES = 16 * 1024 * 1024
 _SEGMENTS = 8
 _PENDING_RECORDS = 2000
 """How many records wait in memory while the disk refuses them."""
-
-
-class Kind(StrEnum):
-    WRITE = "write"  # a value written, put back or given to a runtime, or that would be
-    REFUSAL = "refusal"  # outvoted, unsupported, refused by the kernel or the journal, gone
-    CONFLICT = "conflict"  # somebody else writes the same file
-    EVICTION = "eviction"  # somebody is ended, or would be
-    NOTE = "note"  # what an owner did not do, and why
-    ALARM = "alarm"
-    CONFIG = "config"
-    LIFECYCLE = "lifecycle"
-
-
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``previous`` is what the kernel held, ``wanted`` what should be there; ``detail`` what the
-    actuator adds (errno, path, winner). ``cgroup`` and ``resource`` are empty where the record is
-    not about one file. ``time``: unix seconds. ``wake``: what caused the decision. Names of cgroups
-    are as ``decision.names.shown`` writes them.
-    """
-
-    time: float
-    kind: Kind
-    owner: str
-    why: Why
-    cgroup: str = ""
-    resource: str = ""
-    previous: Value | None = None
-    wanted: Value | None = None
-    result: str = ""
-    detail: str = ""
-    wake: str = ""
-
-
-_KINDS = {
-    Result.WRITTEN: Kind.WRITE,
-    Result.RESTORED: Kind.WRITE,
-    Result.WOULD_WRITE: Kind.WRITE,
-    Result.WOULD_RESTORE: Kind.WRITE,
-    Result.IN_FORCE: Kind.NOTE,
-    Result.CONFLICT: Kind.CONFLICT,
-}
-
-
-def record_of(outcome: Outcome, wake: str = "") -> Record:
-    """What the actuator's ``audit`` hears, as a record."""
-    return Record(
-        time=outcome.time,
-        kind=_KINDS.get(outcome.result, Kind.REFUSAL),
-        owner=outcome.owner,
-        why=outcome.why,
-        cgroup=shown(outcome.cgroup),
-        resource=outcome.resource,
-        previous=outcome.found,
-        wanted=outcome.wanted,
-        result=outcome.result,
-        detail=outcome.text,
-        wake=wake,
-    )
-
-
-def answer_records(
-    combined: Combined, subject: Subject, snapshot: Snapshot, *, observing: bool
-) -> Iterator[Record]:
-    """What a container gets through the runtime that asked about it."""
-    wake = snapshot.wake.title
-
-    def record(owner: str, resource: str, value: Value, why: Why) -> Record:
-        return Record(
-            time=snapshot.time,
-            kind=Kind.WRITE,
-            owner=owner,
-            why=why,
-            cgroup=shown(subject.cgroup),
-            resource=resource,
-            wanted=value,
-            result="would-answer" if observing else "answered",
-            wake=wake,
-        )
-
-    for wanted in combined.settings:
-        yield record(wanted.owner, wanted.resource, wanted.value, wanted.why)
-    for env in combined.env:
-        yield record(_hook_of(env.why), f"env {env.name}", env.value, env.why)
-    for mount in combined.mounts:
-        yield record(_hook_of(mount.why), f"mount {mount.destination}", mount.source, mount.why)
-    for device in combined.devices:
-        yield record(_hook_of(device.why), "device", device.node.path, device.why)
-
-
-def _hook_of(why: Why) -> str:
-    """The first part of a rule's id is the name of the hook."""
-    return why.rule.partition(".")[0]
-
-
-def matches(record: Record, target: str) -> bool:
-    """A cgroup or an ancestor of it, ``CGROUP/RESOURCE``, an owner, a resource, or part of the id
-    of a rule."""
-    return (
-        target in {record.owner, record.resource, f"{record.cgroup}/{record.resource}"}
-        or record.cgroup == target
-        or record.cgroup.startswith(target + "/")
-        or target in record.why.rule
-    )
 
 
 class DecisionLog:
@@ -151,7 +42,6 @@ class DecisionLog:
         self._max_bytes = max_bytes
         self._pending: deque[bytes] = deque()
         self._encoder = msgspec.json.Encoder()
-        self._decoder = msgspec.json.Decoder(Record)
         self._segments: dict[int, _Segment] = {}
         self._fd = -1
         try:
@@ -201,80 +91,17 @@ class DecisionLog:
             os.close(self._fd)
             self._fd = -1
 
-    def read(
-        self,
-        *,
-        newest_first: bool = True,
-        limit: int | None = None,
-        target: str | None = None,
-        since: float | None = None,
-    ) -> Iterator[Record]:
-        """Records that ``matches`` holds for, since a unix time; waiting ones included."""
-        return islice(self._filtered(newest_first, target, since), limit)
+    def extent(self) -> Extent:
+        """What is in the log now, for ``decision_search``, which may read it in another thread."""
+        files = tuple(
+            (self._path(number), self._segments[number].size_bytes)
+            for number in sorted(self._segments)
+        )
+        return Extent(files, tuple(self._pending))
 
-    def explain(self, target: str | None, limit: int) -> list[Record]:
-        """The latest ``limit`` records that ``target`` matches (None: all), newest first, and with
-        them, from there back, those of the same files, whoever wrote them.
-
-        Of the alarms of one source only the newest: they may come twice a second for hours.
-        """
-        found: list[Record] = []
-        needles = {self._needle(target)}
-        files: set[tuple[str, str]] = set()
-        alarms: set[tuple[str, str]] = set()
-        for record in self._decoded(True, lambda line: any(each in line for each in needles)):
-            file = record.cgroup, record.resource
-            if file not in files:
-                if target is not None and not matches(record, target):
-                    continue
-                if record.resource:
-                    files.add(file)
-                    needles.add(self._needle(record.cgroup))
-            if record.kind is Kind.ALARM:
-                source = record.cgroup, record.why.rule
-                if source in alarms:
-                    continue
-                alarms.add(source)
-            found.append(record)
-            if len(found) >= limit:
-                break
-        return found
-
-    def _filtered(
-        self, newest_first: bool, target: str | None, since: float | None
-    ) -> Iterator[Record]:
-        needle = self._needle(target)
-        for record in self._decoded(newest_first, lambda line: needle in line):
-            if since is not None and record.time < since:
-                continue
-            if target is None or matches(record, target):
-                yield record
-
-    def _needle(self, target: str | None) -> bytes:
-        """What every line contains whose record ``matches``. Decoding is what costs."""
-        if target is None:
-            return b""
-        return self._encoder.encode(target.rpartition("/")[0] or target)[1:-1]
-
-    def _decoded(self, newest_first: bool, wanted: Callable[[bytes], bool]) -> Iterator[Record]:
-        for line in self._lines(newest_first):
-            if wanted(line):
-                with contextlib.suppress(msgspec.MsgspecError):
-                    yield self._decoder.decode(line)
-
-    def _lines(self, newest_first: bool) -> Iterator[bytes]:
-        pending = tuple(self._pending)
-        if newest_first:
-            yield from reversed(pending)
-        for number in sorted(self._segments, reverse=newest_first):
-            try:
-                with open(self._path(number), "rb") as file:
-                    lines = file.read().splitlines()
-            except OSError:  # rotated away while we read
-                continue
-            yield from reversed(lines) if newest_first else lines
-        if not newest_first:
-            yield from pending
+    def read(self, *, newest_first: bool = True) -> Iterator[Record]:
+        """Every record, waiting ones included."""
+        return history(self.extent(), newest_first=newest_first)
 
     def _scan(self) -> None:
         for name in os.listdir(self.directory):

@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
 
 from koordlet.admin import model as m
-from koordlet.admin.daemon import InvalidError, NotFoundError
+from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
 from koordlet.admin.runtime import HooksView
+from koordlet.admin.worker import Pause, Worker, no_pause
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import Aggregate
 from koordlet.decision.names import encodable, meant, shown
+from koordlet.decision.record import Record
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Container, Pod, Snapshot, Wake, WakeKind
+from koordlet.decision.snapshot import Application, Container, Pod, Snapshot, Wake, WakeKind
 from koordlet.engine.absent import PART
 from koordlet.engine.engine import Engine
+from koordlet.engine.events import event_view
 from koordlet.engine.options import enabled_collectors
 from koordlet.engine.parts import Parts
-from koordlet.engine.record import decision_view, event_view
 from koordlet.hooks import HOOKS, describe, missed
 from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action
 from koordlet.protocol.decode import nearest
+from koordlet.report.decision_search import Extent, history
+from koordlet.report.decision_search import explain as search
 from koordlet.state.node_state import LABELS_AWAITED_S
 from koordlet.tsdb.aggregates import summarise, without_gaps
 
@@ -36,43 +39,46 @@ LONGEST_WINDOW_S = 366 * 86400.0
 SEARCHED = 500
 """Names that a mistyped one is compared with."""
 RECORDS_AT_ONCE = 200
-"""Some 2 ms; the log may hold fifty thousand, and alarms must not wait for them."""
+"""Records of the log that are fetched at a time: 400 KiB."""
 
 
-def explain(engine: Engine, target: str, limit: int) -> m.ExplainView:
+def explain(engine: Engine, target: str, limit: int) -> Lookup[m.ExplainView]:
     """The latest decisions about a pod, application, container or cgroup, of an owner or a rule;
     ``node``: about everything. Raises NotFoundError, InvalidError."""
     parts = engine.parts
     limit = max(1, limit)
     if not target.strip("/ "):
         raise InvalidError("say what to explain: a pod, application, cgroup, owner or node")
-    if target == "node":
-        records = parts.decisions.explain(None, limit)
-        return m.ExplainView(
-            target=target,
-            matched="everything on this node",
-            decisions=tuple(map(decision_view, records)),
-        )
-    meanings = _meanings(parts)
-    kind, sought = meanings.get(target, ("", target.strip("/")))
-    found = parts.decisions.explain(encodable(sought), limit)
-    if not found and not kind:  # a name as a shell completes it, and not as koordlet shows it
-        found = parts.decisions.explain(shown(sought), limit)
-    there = _exists(parts, meant(sought)) or _exists(parts, sought)
-    if not found and not kind and not there:
-        owners, known = ", ".join(engine.runs), ", ".join(sorted(meanings)[:KNOWN_SHOWN])
-        raise NotFoundError(
-            f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
-            f"decision; owners: {owners or 'none'}; known: {known or 'no pods and applications'}"
-        )
-    matched = f"{kind} in cgroup {sought}" if kind else sought
-    if why := parts.problems.get(f"{PART}{target}", ""):
-        matched += f"; {why}"
-    return m.ExplainView(
-        target=target,
-        matched=matched,
-        decisions=tuple(map(decision_view, found)),
-    )
+    pods, applications = parts.state.pods(), parts.state.applications()
+    log, owners = parts.decisions.extent(), tuple(engine.runs)
+    absent = parts.problems.get(f"{PART}{target}", "")
+
+    def look_up(pause: Pause = no_pause) -> m.ExplainView:
+        def records(sought: str | None) -> tuple[Record, ...]:
+            return tuple(search(log, sought, limit, pause))
+
+        if target == "node":
+            everything = "everything on this node"
+            return m.ExplainView(target=target, matched=everything, decisions=records(None))
+        meanings = _meanings(pods, applications)
+        pause()
+        kind, sought = meanings.get(target, ("", target.strip("/")))
+        found = records(encodable(sought))
+        if not found and not kind:  # a name as a shell completes it, and not as koordlet shows it
+            found = records(shown(sought))
+        there = _exists(parts, meant(sought)) or _exists(parts, sought)
+        if not found and not kind and not there:
+            known = ", ".join(sorted(meanings)[:KNOWN_SHOWN]) or "no pods and applications"
+            raise NotFoundError(
+                f"{target!r} is no pod, application, container, cgroup, owner or rule with a "
+                f"decision; owners: {', '.join(owners) or 'none'}; known: {known}"
+            )
+        matched = f"{kind} in cgroup {sought}" if kind else sought
+        if absent:
+            matched += f"; {absent}"
+        return m.ExplainView(target=target, matched=matched, decisions=found)
+
+    return look_up
 
 
 def hooks_view(engine: Engine, target: str) -> HooksView:
@@ -139,7 +145,7 @@ def cgroup_of(parts: Parts, name: str) -> str:
     """The cgroup of a pod or application, or the one with this path; what a path begins with may
     be the mount point. Raises NotFoundError for one that is not there, InvalidError for the
     root."""
-    known = _meanings(parts)
+    known = _meanings(parts.state.pods(), parts.state.applications())
     if name in known:
         return known[name][1]
     path = name
@@ -152,24 +158,26 @@ def cgroup_of(parts: Parts, name: str) -> str:
         raise InvalidError(f"{name!r} is the root cgroup, that is everything: name nothing for it")
     if _exists(parts, path):
         return path
-    likely = nearest(path, _paths(parts, path))
+    likely = nearest(path, _paths(parts, path, known))
     meant = f'; did you mean "{likely}"?' if likely else ""
     raise NotFoundError(f"{name!r} is no cgroup, pod or application{meant}")
 
 
-def _paths(parts: Parts, path: str) -> Iterator[str]:
+def _paths(parts: Parts, path: str, known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """What somebody may have meant by a path: names, and the cgroups beside it."""
-    for name, (_, cgroup) in islice(_meanings(parts).items(), SEARCHED):
+    for name, (_, cgroup) in islice(known.items(), SEARCHED):
         yield from (name, cgroup)
     above = parent(path)
     with contextlib.suppress(OSError, ValueError):
         yield from islice(parts.knobs.children(above), SEARCHED)
 
 
-def _meanings(parts: Parts) -> dict[str, tuple[str, str]]:
+def _meanings(
+    pods: Iterable[Pod], applications: Iterable[Application]
+) -> dict[str, tuple[str, str]]:
     """Name -> what it is and its cgroup. An application wins over a pod of the same name."""
     found: dict[str, tuple[str, str]] = {}
-    for pod in parts.state.pods():
+    for pod in pods:
         cgroup = shown(pod.cgroup)
         found[pod.uid] = ("pod", cgroup)
         if pod.name:
@@ -178,7 +186,7 @@ def _meanings(parts: Parts) -> dict[str, tuple[str, str]]:
             inside = shown(container.cgroup)
             found[container.id] = ("container", inside)
             found[container.id.rpartition("://")[2]] = ("container", inside)
-    return found | {a.name: ("application", shown(a.cgroup)) for a in parts.state.applications()}
+    return found | {a.name: ("application", shown(a.cgroup)) for a in applications}
 
 
 def _exists(parts: Parts, cgroup: str) -> bool:
@@ -190,7 +198,7 @@ def _exists(parts: Parts, cgroup: str) -> bool:
 
 def query(
     parts: Parts, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
-) -> m.QueryView:
+) -> Lookup[m.QueryView]:
     """One number per series. Raises InvalidError."""
     running = enabled_collectors(parts.config)
     catalogue = CATALOGUE | {metric.kind: metric for each in running for metric in each.metrics}
@@ -214,32 +222,50 @@ def query(
             f"not {window_s:g} s"
         )
     now_ms = math.ceil(parts.host.time() * 1000)
-    found = parts.store.history(kind, match, now_ms - int(window_s * 1000), now_ms)
-    series = []
-    for labels, points in sorted(found.items()):
-        times, values = without_gaps(points.times, points.values)
-        value = summarise(values, how)
-        if value is not None and times:
-            age_s = max(0.0, (now_ms - times[-1]) / 1000)
-            series.append(
-                m.SeriesView(labels=dict(labels), value=value, age_s=age_s, count=len(values))
-            )
-    return m.QueryView(
-        kind=kind, unit=metric.unit, aggregate=how, window_s=window_s, series=tuple(series)
-    )
+
+    def look_up(pause: Pause = no_pause) -> m.QueryView:
+        found = parts.store.history(kind, match, now_ms - int(window_s * 1000), now_ms)
+        series = []
+        for labels, points in sorted(found.items()):
+            pause()
+            times, values = without_gaps(points.times, points.values)
+            value = summarise(values, how)
+            if value is not None and times:
+                age_s = max(0.0, (now_ms - times[-1]) / 1000)
+                series.append(
+                    m.SeriesView(labels=dict(labels), value=value, age_s=age_s, count=len(values))
+                )
+        return m.QueryView(
+            kind=kind, unit=metric.unit, aggregate=how, window_s=window_s, series=tuple(series)
+        )
+
+    return look_up
 
 
-async def events(parts: Parts, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
+async def events(
+    parts: Parts, worker: Worker, *, since: float, follow: bool
+) -> AsyncIterator[m.EventView]:
     """The events of this run since a unix time. Before the oldest of them the decision log tells,
     also of earlier runs; such events have the sequence number 0. With ``since`` 0 the log is left
     alone."""
     if since > 0:
         until = parts.events.oldest
-        for number, record in enumerate(parts.decisions.read(newest_first=False, since=since)):
+        async for record in _logged(parts.decisions.extent(), worker, since):
             if until is not None and record.time >= until:
                 break
             yield event_view(record)
-            if number % RECORDS_AT_ONCE == 0:
-                await asyncio.sleep(0)
     async for event in parts.events.stream(since=since, follow=follow):
         yield event
+
+
+async def _logged(log: Extent, worker: Worker, since: float) -> AsyncIterator[Record]:
+    pauses: list[Pause] = [no_pause]
+    records = history(log, since, pause=lambda: pauses[0]())
+
+    def fetch(pause: Pause) -> list[Record]:
+        pauses[0] = pause
+        return list(islice(records, RECORDS_AT_ONCE))
+
+    while batch := await worker.run(fetch):
+        for record in batch:
+            yield record

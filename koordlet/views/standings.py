@@ -6,24 +6,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from koordlet.admin.daemon import NotFoundError
+import msgspec
+
+from koordlet.admin.daemon import Lookup, NotFoundError
 from koordlet.admin.strategies import (
     Lack,
-    LastDecision,
     StrategiesView,
     StrategyArgument,
     StrategyRow,
     StrategyState,
 )
+from koordlet.admin.worker import Pause, no_pause
 from koordlet.config.part_tables import table_of
 from koordlet.config.show import Shown, show
+from koordlet.decision.record import Record, is_done
 from koordlet.decision.snapshot import Capability
 from koordlet.decision.strategy import Hook
-from koordlet.engine.record import decided
 from koordlet.engine.runs import Runs
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.hooks import HOOKS
 from koordlet.qos import STRATEGIES
+from koordlet.report.decision_search import Extent, explain
 from koordlet.views.switches import AnyPart, matches, switched_off
 
 if TYPE_CHECKING:
@@ -111,7 +114,7 @@ class Standings:
             runs=runs.count,
             failures=runs.failures,
             last_run=runs.last_run,
-            last_decision=_last(engine, name, at_length=at_length),
+            last_decision=engine.parts.events.last_decision(name),
             lacks=tuple(_lacks(engine, part)),
             arguments=tuple(
                 StrategyArgument(
@@ -204,10 +207,24 @@ def _lacks(engine: Engine, part: AnyPart) -> list[Lack]:
     ]
 
 
-def _last(engine: Engine, name: str, *, at_length: bool) -> LastDecision | None:
-    """Of this run; where one strategy is asked for also of earlier ones."""
-    found = engine.parts.events.last_decision(name)
-    if found is None and at_length:
-        records = engine.parts.decisions.explain(name, _EXPLAINED)
-        found = next((decided(each) for each in records if each.owner == name), None)
-    return found
+def strategies(engine: Engine, standings: Standings, name: str) -> Lookup[StrategiesView]:
+    """All, or one at length, and that one with its last decision of earlier runs where it has
+    taken none in this one. Raises NotFoundError."""
+    found, log = standings.view(engine, name), engine.parts.decisions.extent()
+
+    def look_up(pause: Pause = no_pause) -> StrategiesView:
+        return StrategiesView(
+            strategies=tuple(
+                msgspec.structs.replace(row, last_decision=_earlier(log, row.name, pause))
+                if name and row.last_decision is None
+                else row
+                for row in found.strategies
+            )
+        )
+
+    return look_up
+
+
+def _earlier(log: Extent, name: str, pause: Pause) -> Record | None:
+    records = explain(log, name, _EXPLAINED, pause)
+    return next((each for each in records if each.owner == name and is_done(each)), None)

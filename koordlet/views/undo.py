@@ -12,7 +12,7 @@ from koordlet.admin.undo import PausedView, PauseView, RestoreView, ResumedView
 from koordlet.config import plugins
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import CannotStartError
-from koordlet.engine.record import restore_view
+from koordlet.engine.restored import restore_view
 from koordlet.hooks import HOOKS
 from koordlet.pause.model import Pause, Scope, ScopeKind, scopes
 from koordlet.pause.pauses import MOST, Pauses
@@ -75,7 +75,9 @@ def resume(
     )
 
 
-def restore(engine: Engine, *, dry_run: bool, force: bool, by: str) -> RestoreView:
+def restore(
+    engine: Engine, *, dry_run: bool, force: bool = False, by: str = "somebody"
+) -> RestoreView:
     """See ``admin.daemon.Daemon``."""
     try:
         report = engine.restore(dry_run=dry_run, force=force, by=by)

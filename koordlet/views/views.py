@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -15,14 +16,14 @@ from koordlet.actuator.restore import damage_of
 from koordlet.admin import checks
 from koordlet.admin import model as m
 from koordlet.admin.missed import missed_checks
-from koordlet.admin.runtime import HooksView, NriView
-from koordlet.admin.strategies import StrategiesView
-from koordlet.admin.undo import PausedView, RestoreView, ResumedView
+from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
+from koordlet.admin.worker import Worker
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
 from koordlet.decision.names import shown
+from koordlet.decision.record import text_of
 from koordlet.decision.snapshot import Fault
 from koordlet.engine import absent
 from koordlet.engine.engine import PLUGIN, Engine
@@ -33,17 +34,13 @@ from koordlet.engine.parts import (
     node_name,
     tsdb_path,
 )
-from koordlet.engine.record import text_of
 from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.cri import CriSource
-from koordlet.views import plugin_checks, undo
+from koordlet.views import plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
-from koordlet.views.questions import events, explain, hooks_view, query
-from koordlet.views.standings import Standings
-from koordlet.views.usage import Usage
 
 VERDICT_S = 10.0
 """The status line of systemd is at most this old where nothing else tells of a change."""
@@ -69,7 +66,19 @@ class Views:
         self.refused_connections: Counter[str] = Counter()
         self.nri_status: Status | None = None
         self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
-        self.standings = Standings()
+        self.standings = standings.Standings()
+        self.worker = Worker()
+        # What needs nothing of this object (see admin.daemon.Daemon).
+        self.pods = partial(usage.pods, engine)
+        self.top = partial(usage.top, engine)
+        self.explain = partial(questions.explain, engine)
+        self.query = partial(questions.query, engine.parts)
+        self.events = partial(questions.events, engine.parts, self.worker)
+        self.hooks = partial(questions.hooks_view, engine)
+        self.strategies = partial(standings.strategies, engine, self.standings)
+        self.restore = partial(undo.restore, engine)
+        self.pause = partial(undo.pause, engine)
+        self.resume = partial(undo.resume, engine)
         engine.after_turn.append(lambda time: self.standings.follow(engine, time))
 
     # What the daemon tells
@@ -145,7 +154,6 @@ class Views:
         engine, parts, config = self._engine, self._engine.parts, self._engine.loaded.config
         now = parts.host.time()
         store = parts.store.status()
-        usage = Usage(engine)
         healthy, why = self._journal_health()
         found = m.StatusView(
             version=__version__,
@@ -158,7 +166,7 @@ class Views:
             not_ready=self.not_ready(),
             config=self.config_state,
             cgroup_layout=parts.cgroups.layout.kind,
-            own=usage.own(),
+            own=usage.Usage(engine).own(),
             tsdb=m.TsdbView(
                 series=store.series,
                 memory_bytes=store.bytes_in_memory,
@@ -220,23 +228,6 @@ class Views:
         )
         return msgspec.structs.replace(found, verdict=verdict(found))
 
-    def pods(self) -> tuple[m.PodView, ...]:
-        return Usage(self._engine).pods()
-
-    def top(self) -> m.TopView:
-        return Usage(self._engine).top()
-
-    def explain(self, target: str, limit: int) -> m.ExplainView:
-        return explain(self._engine, target, limit)
-
-    def events(self, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
-        return events(self._engine.parts, since=since, follow=follow)
-
-    def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
-    ) -> m.QueryView:
-        return query(self._engine.parts, kind, match, window_s, aggregate)
-
     def doctor(self) -> m.DoctorView:
         parts, paths = self._engine.parts, self._engine.loaded.config.paths
         managers = checks.other_managers(parts.host, paths.proc_root)
@@ -244,35 +235,12 @@ class Views:
         offered = plugin_checks.offered(self._engine.loaded.config.plugins)
         return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *offered, *managers))
 
-    def hooks(self, target: str) -> HooksView:
-        return hooks_view(self._engine, target)
-
-    def strategies(self, name: str) -> StrategiesView:
-        return self.standings.view(self._engine, name)
-
     def nri(self) -> NriView:
         if self.nri_status is None:
             return NriView(enabled=False, socket=self._engine.loaded.config.nri.socket)
         parts = self._engine.parts
         has_tree = parts.kubepods is not None and parts.kubepods.tree() is not None
         return nri_view(self.nri_status, parts.host.time(), awaited=has_tree)
-
-    def restore(self, *, dry_run: bool, force: bool = False, by: str = "somebody") -> RestoreView:
-        return undo.restore(self._engine, dry_run=dry_run, force=force, by=by)
-
-    def pause(
-        self,
-        owners: Sequence[str],
-        cgroups: Sequence[str],
-        *,
-        for_s: float | None,
-        reason: str,
-        by: str,
-    ) -> PausedView:
-        return undo.pause(self._engine, owners, cgroups, for_s=for_s, reason=reason, by=by)
-
-    def resume(self, owners: Sequence[str], cgroups: Sequence[str], *, by: str) -> ResumedView:
-        return undo.resume(self._engine, owners, cgroups, by=by)
 
     def config(self) -> m.ConfigView:
         loaded = self._engine.loaded

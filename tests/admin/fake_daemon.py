@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TypeVar
 
 import msgspec
 
 from koordlet.admin import model as m
-from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
+from koordlet.admin.daemon import Daemon, InvalidError, Lookup, NotFoundError
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
 from koordlet.admin.verdict import verdict
+from koordlet.admin.worker import Worker, no_pause
 from koordlet.decision.snapshot import Capability
 from tests.admin.samples import (
     ACTIONS,
@@ -38,10 +40,18 @@ PAUSE = PauseView(
 PART = PauseView(scope="cgroup", name="demo.slice/be", since=START + 40, by="root (pid 7)")
 
 
+T = TypeVar("T")
+
+
+def known(answer: T) -> Lookup[T]:
+    return lambda pause=no_pause: answer
+
+
 class FakeDaemon:
     """Implements ``admin.daemon.Daemon``. ``restored`` and ``reloaded`` count mutating calls."""
 
     def __init__(self) -> None:
+        self.worker = Worker()
         self.restored: list[bool] = []
         self.paused: list[tuple[object, ...]] = []
         self.resumed: list[tuple[object, ...]] = []
@@ -184,11 +194,14 @@ class FakeDaemon:
         )
         return msgspec.structs.replace(found, verdict=verdict(found))
 
-    def pods(self) -> tuple[m.PodView, ...]:
-        return self.pod_list
+    def pods(self) -> Lookup[tuple[m.PodView, ...]]:
+        return known(self.pod_list)
 
-    def top(self) -> m.TopView:
+    def top(self) -> Lookup[m.TopView]:
         self.frames += 1
+        return known(self._frame())
+
+    def _frame(self) -> m.TopView:
         return m.TopView(
             time=START + 60,
             node="node-1",
@@ -205,14 +218,16 @@ class FakeDaemon:
             decisions=(REFUSED, WRITTEN),
         )
 
-    def explain(self, target: str, limit: int) -> m.ExplainView:
+    def explain(self, target: str, limit: int) -> Lookup[m.ExplainView]:
         self.limits.append(limit)
         if target == "nothing":
             raise NotFoundError("'nothing' is no pod, application, cgroup or owner")
-        return m.ExplainView(
-            target=target,
-            matched="cgroup kubepods/besteffort",
-            decisions=(REFUSED, WRITTEN)[:limit],
+        return known(
+            m.ExplainView(
+                target=target,
+                matched="cgroup kubepods/besteffort",
+                decisions=(REFUSED, WRITTEN)[:limit],
+            )
         )
 
     async def events(self, *, since: float, follow: bool) -> AsyncIterator[m.EventView]:
@@ -237,12 +252,14 @@ class FakeDaemon:
 
     def query(
         self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
-    ) -> m.QueryView:
+    ) -> Lookup[m.QueryView]:
         if kind != "pod_cpu_usage":
             raise InvalidError(f"unknown kind {kind!r}, did you mean 'pod_cpu_usage'?")
         series = m.SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
-        return m.QueryView(
-            kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(series,)
+        return known(
+            m.QueryView(
+                kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(series,)
+            )
         )
 
     def doctor(self) -> m.DoctorView:
@@ -282,7 +299,7 @@ class FakeDaemon:
             handler_p99_ms=1.9,
         )
 
-    def strategies(self, name: str) -> StrategiesView:
+    def strategies(self, name: str) -> Lookup[StrategiesView]:
         if name == "nothing":
             raise NotFoundError("'nothing' is no strategy; there are: cpu-suppress")
         found = tuple(row for row in STRATEGIES if name in ("", row.name))
@@ -291,7 +308,7 @@ class FakeDaemon:
                 msgspec.structs.replace(row, arguments=ARGUMENTS, notes=("shop is refused",))
                 for row in found
             )
-        return StrategiesView(strategies=found)
+        return known(StrategiesView(strategies=found))
 
     def pause(
         self,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from koordlet.admin import model as m
 from koordlet.admin.strategies import (
     Lack,
-    LastDecision,
     StrategyArgument,
     StrategyRow,
     StrategyState,
 )
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Fault
 from koordlet.decision.strategy import Level, Stage
@@ -29,8 +29,9 @@ WHY = Why(
         Input(name="batch_request", value=None),
     ),
 )
-WRITTEN = m.DecisionView(
+WRITTEN = Record(
     time=START + 60,
+    kind=Kind.WRITE,
     owner="cpu-suppress",
     result="written",
     why=WHY,
@@ -40,16 +41,17 @@ WRITTEN = m.DecisionView(
     previous="0-3",
     wanted="2-3",
 )
-REFUSED = m.DecisionView(
+REFUSED = Record(
     time=START + 61,
+    kind=Kind.REFUSAL,
     owner="cpu-qos",
     result="refused",
     why=Why(rule="cpu-qos.idle", text="BE runs at idle priority."),
     wake="psi",
     cgroup="demo.slice/be",
     resource="cpu.idle",
-    previous="0",
-    wanted="1",
+    previous=0,
+    wanted=1,
     detail="EINVAL writing /sys/fs/cgroup/demo.slice/be/cpu.idle",
 )
 POD = m.PodView(
@@ -181,14 +183,7 @@ STRATEGIES = (
         runs=61,
         failures=1,
         last_run=START + 60,
-        last_decision=LastDecision(
-            time=START + 60,
-            target="kubepods/besteffort",
-            resource="cpuset.cpus",
-            value="2-3",
-            result="written",
-            why=WHY.text,
-        ),
+        last_decision=WRITTEN,
         lacks=(
             Lack(
                 feature="cpu.cfs_quota_us",

@@ -29,10 +29,11 @@ def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
     expected = FakeDaemon()
     with Client(served.path) as client:
         assert client.status() == expected.status()
-        assert client.pods() == expected.pods()
-        assert client.explain("node", 1) == expected.explain("node", 1)
-        assert client.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95") == expected.query(
-            "pod_cpu_usage", {"x": "y"}, 30.0, "p95"
+        assert client.pods() == expected.pods()()
+        assert client.explain("node", 1) == expected.explain("node", 1)()
+        assert (
+            client.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95")
+            == expected.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95")()
         )
         assert client.doctor() == expected.doctor()
         assert client.config() == expected.config()
@@ -85,7 +86,7 @@ def test_a_bounded_number_of_users_is_remembered(tmp_path: Path) -> None:
 def test_top_streams_frames_until_the_client_hangs_up(served: Served) -> None:
     with Client(served.path) as client:
         frames = client.top(0.2)
-        assert next(frames) == next(frames) == FakeDaemon().top()
+        assert next(frames) == next(frames) == FakeDaemon().top()()
         frames.close()  # type: ignore[attr-defined]
         client.status()
     assert served.daemon.frames >= 2

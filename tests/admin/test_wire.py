@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from koordlet.admin import model, runtime, strategies, undo, wire
 from koordlet.admin.pb import admin_pb2 as pb
+from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.why import Input, Why
 from koordlet.hooks.describe import Action, HookRow, Need
@@ -29,7 +30,7 @@ VIEWS = [
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)
     and value.__module__ == module.__name__
-] + [Action, Capability, Fault, HookRow, Input, Need, Why]
+] + [Action, Capability, Fault, HookRow, Input, Need, Record, Why]
 SCALARS = {str: 9, float: 1, bool: 8}  # FieldDescriptor.TYPE_*
 INTEGERS = {3, 4}  # int64, uint64
 # What the proto determines in each stub; the rest depends on the version of the generator.
@@ -72,9 +73,9 @@ def test_whole_answers_survive_the_journey() -> None:
     daemon = FakeDaemon()
     for view in (
         daemon.status(),
-        daemon.top(),
-        daemon.explain("node", 9),
-        daemon.query("pod_cpu_usage", {}, 30.0, "avg"),
+        daemon.top()(),
+        daemon.explain("node", 9)(),
+        daemon.query("pod_cpu_usage", {}, 30.0, "avg")(),
         daemon.doctor(),
         daemon.restore(dry_run=True),
         daemon.restore(dry_run=False),
@@ -105,7 +106,7 @@ def test_any_input_value_survives(value: int | float | str | bool | None) -> Non
 
 
 def test_a_cgroup_name_that_is_no_utf8_is_escaped() -> None:
-    pod = msgspec.structs.replace(FakeDaemon().pods()[0], cgroup="kubepods/pod\udcff")
+    pod = msgspec.structs.replace(FakeDaemon().pods()()[0], cgroup="kubepods/pod\udcff")
     message = wire.to_message(pb.PodView(), pod)
     assert message.cgroup == "kubepods/pod\\xff"
 

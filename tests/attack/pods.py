@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource, Value
 from koordlet.protocol import keys, limits
 from koordlet.protocol.qos import KubeQoS
-from koordlet.report.decisions import Kind, Record
 from tests.attack.attack import Attack, Trial
 from tests.daemon import everything
 from tests.daemon.world import World

@@ -256,7 +256,7 @@ def test_prose_fits_the_terminal(served: Served) -> None:
 
 
 def test_top_shows_decisions_before_pods_that_do_not_fit() -> None:
-    view = FakeDaemon().top()
+    view = FakeDaemon().top()()
     whole = frame(msgspec.structs.replace(view, pods=view.pods * 100))
     shown = frame(msgspec.structs.replace(view, pods=view.pods * 100), height=24)
     assert len(shown) == 24

@@ -310,7 +310,7 @@ def test_pods_that_come_are_managed_within_a_tenth_of_a_second(stage: Stage) -> 
         await asyncio.sleep(3.3)
         pod = stage.host.make_pod("cgroupfs", "besteffort")
         await asyncio.sleep(0.1)
-        assert [view.cgroup for view in daemon.views.pods() if view.kind == "pod"] == [pod.pod]
+        assert [view.cgroup for view in daemon.views.pods()() if view.kind == "pod"] == [pod.pod]
         quota = daemon.parts.cgroups.read("kubepods/besteffort", Resource.CPU_QUOTA_US)
         assert quota != UNLIMITED
 

@@ -173,7 +173,7 @@ class World:
 
     def pod(self, name: str) -> PodView:
         """An application by name, a pod by uid."""
-        return next(pod for pod in self.views.pods() if name in (pod.uid, pod.name))
+        return next(pod for pod in self.views.pods()() if name in (pod.uid, pod.name))
 
     def texts(self) -> list[str]:
         """Events so far, as ``kind subject: text``."""

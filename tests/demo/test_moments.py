@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
 from koordlet.demo.moments import read_moments
-from koordlet.report.decisions import DecisionLog, Kind, Record
+from koordlet.report.decisions import DecisionLog
 
 _WHY = Why("rule", "text")
 

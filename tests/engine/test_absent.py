@@ -81,8 +81,8 @@ def test_status_doctor_explain_and_verdict_say_so(make_world: MakeWorld) -> None
     (check,) = [c for c in world.views.doctor().checks if c.name == "application batch"]
     assert (check.state, check.why) == (CheckState.LIMITED, text)
     assert "config check" in check.remedy
-    assert world.views.explain("batch", 1).matched == f"application in cgroup batch; {text}"
-    assert text not in world.views.explain("shop", 1).matched
+    assert world.views.explain("batch", 1)().matched == f"application in cgroup batch; {text}"
+    assert text not in world.views.explain("shop", 1)().matched
     assert "degraded: 1 problem" in world.views.summary()
 
 

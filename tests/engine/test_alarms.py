@@ -41,7 +41,7 @@ def test_pressure_of_ls_limits_be_before_the_next_tick(
     assert world.woken[0] == Wake(WakeKind.PSI, "shop")
     assert world.limit_cores("batch") < before
     assert _rounds(world) > rounds
-    decision = next(d for d in world.views.explain("batch", 5).decisions if d.result == "written")
+    decision = next(d for d in world.views.explain("batch", 5)().decisions if d.result == "written")
     assert decision.wake == "psi shop"
     assert "alarm shop: tasks had to wait for a CPU" in world.texts()
     (alarm,) = [a for a in world.views.status().alarms if a.name == "psi shop"]
@@ -110,7 +110,9 @@ def test_an_alarm_runs_only_what_it_wakes(make_world: MakeWorld) -> None:
 
 def _rounds(world: World) -> int:
     """Samples of the node's CPU so far."""
-    return next((s.count for s in world.views.query("node_cpu_usage", {}, 3600, "count").series), 0)
+    return next(
+        (s.count for s in world.views.query("node_cpu_usage", {}, 3600, "count")().series), 0
+    )
 
 
 def test_a_stretch_of_alarms_is_recorded_by_its_beginning(make_world: MakeWorld) -> None:

@@ -77,7 +77,7 @@ def test_the_pods_own_values_are_there_when_the_answer_is(asked, layout: str) ->
     ask.pod("nri", Stage.RUN_POD_SANDBOX, batch_pod())
     assert world.value(POD, Resource.CPU_QUOTA_US) == 100_000
     assert world.value(POD, Resource.MEMORY_LIMIT) == 1 << 30
-    assert world.views.explain(POD, 10).decisions
+    assert world.views.explain(POD, 10)().decisions
     world.run(1.5)
     assert world.value(POD, Resource.CPU_QUOTA_US) == 100_000, "reconciling agrees"
 
@@ -335,7 +335,7 @@ def test_budgets_make_room_for_a_smaller_quota_before_the_runtime_writes_it(
     smaller = web_pod(40_000, 60_000)
     ask.container(origin, Stage.UPDATE_CONTAINER, smaller, smaller.containers[0])
     assert [world.value(each, BURST) for each in groups] == [100_000, 40_000, 60_000]
-    (record, *_) = [d for d in world.views.explain(web, 20).decisions if d.resource == BURST]
+    (record, *_) = [d for d in world.views.explain(web, 20)().decisions if d.resource == BURST]
     assert (record.owner, record.why.rule) == ("cpu-burst", "cpu-burst.resize")
     world.run(0.2)  # the change is answered before the runtime writes
     for cgroup, quota_us in ((web, 40_000), (made.pod, 100_000)):

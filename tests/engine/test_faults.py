@@ -56,7 +56,7 @@ def test_a_fault_for_a_while_and_then_all_is_well(
     world.host.set_demand(world.processes["shop"], 1.5)
     world.run(12)
     world.views.status()
-    world.views.top()
+    world.views.top()()
     world.host.faults.clear()
     assert fault.hits or op == "inode"
     world.engine.rescan()
@@ -219,7 +219,7 @@ def test_inotify_used_up_leaves_the_rescan(make_world: MakeWorld) -> None:
     world.engine.rescan()
     world.run(3)
     assert world.pod("batch").present
-    assert pod.pod in {view.cgroup for view in world.views.pods()}
+    assert pod.pod in {view.cgroup for view in world.views.pods()()}
     assert world.value("batch", QUOTA) != UNLIMITED
     refused = [f for f in world.views.status().refused_inputs if "cannot be watched" in f.message]
     assert refused

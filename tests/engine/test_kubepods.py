@@ -36,13 +36,13 @@ def test_pods_are_found_measured_limited_and_forgotten(
     world = make_world(suppress("cfsQuota") + NO_ALARMS, layout)
     world.start()
     world.run(1)
-    assert world.views.pods() == ()
+    assert world.views.pods()() == ()
     groups = {}
     for qos, cores in (("guaranteed", 0.6), ("burstable", 0.4), ("besteffort", CPUS)):
         groups[qos] = world.host.make_pod(driver, qos, UIDS[qos], [BOX])
         world.host.spawn(groups[qos].containers[0], demand_cores=cores, threads=CPUS)
     world.run(0.1)
-    found = {pod.uid: pod for pod in world.views.pods()}
+    found = {pod.uid: pod for pod in world.views.pods()()}
     for qos, (kube, koordinator) in CLASSES.items():
         pod = found[UIDS[qos]]
         assert (pod.kube_qos, pod.qos, pod.cgroup) == (kube, koordinator, groups[qos].pod)
@@ -51,13 +51,13 @@ def test_pods_are_found_measured_limited_and_forgotten(
     world.run(4)
     assert world.limit_cores(BE_DIRECTORY[driver]) == pytest.approx(2.6 - 1.0, abs=0.05)
     assert world.pod(UIDS["guaranteed"]).cpu_cores == pytest.approx(0.6, abs=0.05)
-    top = world.views.top()
+    top = world.views.top()()
     assert top.cpu_ls_cores == pytest.approx(1.0, abs=0.05)
     assert top.cpu_be_cores == pytest.approx(1.6, abs=0.1)
 
     world.host.remove_cgroup(groups["burstable"].pod)
     world.run(0.1)
-    assert UIDS["burstable"] not in {pod.uid for pod in world.views.pods()}
+    assert UIDS["burstable"] not in {pod.uid for pod in world.views.pods()()}
     assert world.texts()[-1] == f"workload pod {UIDS['burstable']}: pod {UIDS['burstable']} is gone"
     world.run(9)  # the last, small part of a rise waits
     assert world.limit_cores(BE_DIRECTORY[driver]) == pytest.approx(2.6 - 0.6, abs=0.05)
@@ -88,7 +88,7 @@ def test_a_pod_that_vanishes_in_the_middle_of_a_round(
             world.host.faults.clear()
             world.host.remove_cgroup(pod.pod)
             world.run(1)
-    assert [pod.cgroup for pod in world.views.pods()] == [pods[2].pod]
+    assert [pod.cgroup for pod in world.views.pods()()] == [pods[2].pod]
     status = world.views.status()
     assert status.problems == ()
     assert all(collector.success for collector in status.collectors)
@@ -153,7 +153,7 @@ def test_pods_of_the_tree_are_no_business_of_a_daemon_without_that_source(
     world.host.spawn(pod.containers[0], demand_cores=CPUS, threads=CPUS)
     world.start()
     world.run(5)
-    assert world.views.pods() == ()
+    assert world.views.pods()() == ()
     assert world.value("kubepods/besteffort", Resource.CPU_QUOTA_US) == -1
     assert not world.host.written
 
@@ -165,7 +165,7 @@ def test_a_second_tree_is_told_and_the_key_ends_it(make_world: MakeWorld) -> Non
         world.host.make_cgroup(f"lxc/kubepods/besteffort/pod{n}")
     world.start()
     world.run(1)
-    assert [pod.uid for pod in world.views.pods()] == [UIDS["besteffort"]]
+    assert [pod.uid for pod in world.views.pods()()] == [UIDS["besteffort"]]
     (problem,) = world.views.status().problems
     assert problem.part == "kubepods"
     assert "kubepods.slice counts" in problem.why and "lxc/kubepods" in problem.why
@@ -174,5 +174,5 @@ def test_a_second_tree_is_told_and_the_key_ends_it(make_world: MakeWorld) -> Non
     body = world.file.read_text() + '[sources]\nkubepods_root = "lxc/kubepods"\n'
     world.file.write_text(body)
     world.start()
-    assert {pod.uid for pod in world.views.pods()} == {"0", "1", "2"}
+    assert {pod.uid for pod in world.views.pods()()} == {"0", "1", "2"}
     assert world.views.status().problems == ()

@@ -47,7 +47,7 @@ def test_observe_writes_nothing_and_shows_everything(make_world: MakeWorld, layo
     assert not world.host.written
     assert not (world.directory / "state" / "journal").exists()
     assert world.views.status().mode is Mode.OBSERVE
-    shown = {d.resource for d in world.views.explain("batch", 50).decisions}
+    shown = {d.resource for d in world.views.explain("batch", 50)().decisions}
     assert {QUOTA, IDLE} <= shown
     assert {"would-write"} == set(results(world)) - {"note"}
 

@@ -123,7 +123,7 @@ def test_everything_goes_back_and_is_only_shown_until_it_is_resumed(
     assert untouched(world)
     assert written(world) == before
     assert "would-write" in results(world), "one sees what would be done"
-    would = world.views.explain("batch", 1).decisions[0]
+    would = world.views.explain("batch", 1)().decisions[0]
     assert would.previous == str(UNLIMITED) or would.resource != QUOTA
     assert "paused by root (pid 7): disk swap" in would.detail
     assert resume(world) == ["all"]
@@ -161,7 +161,7 @@ def test_one_strategy(make_world: MakeWorld) -> None:
     world.run(5)
     assert world.value("batch", QUOTA) == UNLIMITED
     assert world.value("batch", IDLE) == 1
-    rows = {row.name: row for row in world.views.strategies("").strategies}
+    rows = {row.name: row for row in world.views.strategies("")().strategies}
     row = rows["cpu-suppress"]
     assert row.state is StrategyState.PAUSED
     assert "paused by root (pid 7): disk swap; it would: " in row.why
@@ -219,7 +219,7 @@ def test_a_paused_cgroup_below_a_managed_one(make_world: MakeWorld, layout: str)
     else:
         assert any(f"cpuset.cpus of {paused} follows {parent}" in each for each in answer.follows)
         assert world.value(paused, CPUS_OF) == lists[paused]
-        texts = [d.why.text for d in world.views.explain(paused, 50).decisions]
+        texts = [d.why.text for d in world.views.explain(paused, 50)().decisions]
         assert texts
     world.host.set_demand(world.processes["ls"], 0.1)
     world.run(30)

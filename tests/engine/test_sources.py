@@ -86,7 +86,7 @@ def _facts(uid: str, qos: str, cpus: str = "") -> PodFacts:
 
 def _written(world: World, cgroup: str) -> list[str]:
     """CPU lists that were written there, oldest first."""
-    found = world.views.explain(cgroup, 100).decisions
+    found = world.views.explain(cgroup, 100)().decisions
     return [d.wanted for d in reversed(found) if d.resource == CPUS_OF and d.result == "written"]
 
 
@@ -172,7 +172,7 @@ def test_after_a_restart_what_was_set_stays_until_labels_come(
     since = [
         decision
         for cgroup in (first, shared)
-        for decision in world.views.explain(cgroup, 100).decisions
+        for decision in world.views.explain(cgroup, 100)().decisions
         if decision.time >= began and decision.result in ("written", "restored")
     ]
     assert since == []

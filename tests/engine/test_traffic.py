@@ -166,7 +166,7 @@ def test_a_link_that_nobody_may_divide_is_not_called_divided(
             for dev, each in zip(("v0", "v1"), results, strict=False)
         )
         worker.run(CHECK_EVERY_S + 5)
-        row = next(r for r in world.views.strategies("").strategies if r.name == "network-qos")
+        row = next(r for r in world.views.strategies("")().strategies if r.name == "network-qos")
         return row.state, row.why, row.settings
 
     assert state(Result.REFUSED) == (StrategyState.IDLE, "a root qdisc of somebody else", 0)
@@ -291,7 +291,7 @@ def test_from_the_slo_to_the_kernel_and_back(make_world: Callable[..., World], n
     inside(lambda: until(world, lambda: len(shaped(world)) == 6))
     assert all("(written)" in text for text in shaped(world)[3:])
     assert "class htb 6b64:4 parent 6b64:c prio 3 rate 12Mbit ceil 20Mbit" in "\n".join(classes())
-    told = [each.resource for each in world.views.explain("v0", 10).decisions]
+    told = [each.resource for each in world.views.explain("v0", 10)().decisions]
     assert sorted(set(told)) == ["net.egress", "net.ingress"]
     known = {each.feature for each in world.views.status().capabilities if each.supported}
     assert {"tc.htb", "tc.ifb", "nft.priority"} <= known

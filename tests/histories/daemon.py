@@ -24,6 +24,7 @@ from koordlet.actuator.restore import RestoreReport, restore, together
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon.reload import until_restart
+from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Wake
 from koordlet.decision.strategy import Strategy
 from koordlet.engine import options
@@ -35,7 +36,6 @@ from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.probe.probe import probe
 from koordlet.kernel.proc.files import boot_id
-from koordlet.report.decisions import Record
 from koordlet.views.views import Views
 from tests.daemon.world import World
 from tests.histories import rival

@@ -16,10 +16,10 @@ from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.files import LONGEST_RETRY_S, State
 from koordlet.actuator.merge import Key
 from koordlet.decision.plan import Result
+from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.protocol.cpuset import parse_cpulist
-from koordlet.report.decisions import Kind
 from tests.histories import policies
 from tests.histories.broken import check
 from tests.histories.budget import Budget

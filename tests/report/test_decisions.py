@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import errno
 import os
+import queue
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,13 @@ from hypothesis import strategies as st
 
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.why import Input, Why
-from koordlet.report import decisions
-from koordlet.report.decisions import DecisionLog, Kind, Record, matches, record_of
+from koordlet.report import decision_search, decisions
+from koordlet.report.decision_search import Extent, explain, history, matches
+from koordlet.report.decisions import DecisionLog
+from koordlet.report.record import record_of
 
 WHY = Why(
     "cpu-suppress.allowance",
@@ -34,8 +39,8 @@ def directory(tmp_path: Path) -> str:
     return str(tmp_path / "decisions")
 
 
-def numbers(log: DecisionLog, **how: object) -> list[object]:
-    return [each.wanted for each in log.read(**how)]  # type: ignore[arg-type]
+def numbers(log: DecisionLog, *, newest_first: bool = True) -> list[object]:
+    return [each.wanted for each in log.read(newest_first=newest_first)]
 
 
 def test_what_is_appended_is_read_flushed_or_not(directory: str) -> None:
@@ -46,8 +51,7 @@ def test_what_is_appended_is_read_flushed_or_not(directory: str) -> None:
     log.append([record(3)])
     assert numbers(log) == [3, 2, 1]
     assert numbers(log, newest_first=False) == [1, 2, 3]
-    assert numbers(log, limit=2) == [3, 2]
-    assert numbers(log, since=2.0) == [3, 2]
+    assert [each.wanted for each in history(log.extent(), since=2.0)] == [2, 3]
     assert next(log.read()) == record(3) and log.records == 3
 
 
@@ -82,7 +86,7 @@ def test_one_large_batch_is_spread_over_segments(directory: str) -> None:
     log = DecisionLog(directory, max_bytes=16_000)
     log.append(record(number) for number in range(400))
     log.flush()
-    assert log.disk_bytes <= 16_000 and numbers(log, limit=1) == [399]
+    assert log.disk_bytes <= 16_000 and numbers(log)[0] == 399
 
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
@@ -147,7 +151,7 @@ def test_disk_full_keeps_the_latest_in_memory_and_says_so(
         assert "No space left" in log.error
         log.append([record(5000)])
         log.flush()
-        assert numbers(log, limit=1) == [5000]
+        assert numbers(log)[0] == 5000
         assert log.dropped > 0 and len(numbers(log)) <= 2100
     log.flush()
     assert log.error == "" and numbers(log)[0] == 5000
@@ -168,7 +172,7 @@ def test_a_bound_below_one_record_still_works(directory: str) -> None:
     log = DecisionLog(directory, max_bytes=10)
     log.append([record(1), record(2)])
     log.flush()
-    assert numbers(log, limit=1) == [2] and len(os.listdir(directory)) == 1
+    assert numbers(log)[0] == 2 and len(os.listdir(directory)) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,7 +196,7 @@ def test_targets(directory: str, target: str, hit: bool) -> None:
     log = DecisionLog(directory)
     log.append([each])
     log.flush()
-    assert bool(list(log.read(target=target))) is hit
+    assert bool(explain(log.extent(), target, 1)) is hit
 
 
 @given(st.text(max_size=8), st.text(max_size=8))
@@ -200,7 +204,7 @@ def test_the_quick_filter_never_hides_a_match(cgroup: str, target: str) -> None:
     log = DecisionLog("/dev/null/nowhere")
     each = record(1, cgroup)
     log.append([each])
-    assert bool(list(log.read(target=target))) == matches(each, target)
+    assert bool(explain(log.extent(), target, 1)) == matches(each, target)
 
 
 def test_explain_walks_files_back(directory: str) -> None:
@@ -209,12 +213,23 @@ def test_explain_walks_files_back(directory: str) -> None:
     note = Record(60.0, Kind.NOTE, "cpu-suppress", Why("cpu-suppress.bypass", "close enough"))
     log.append([record(1), record(2, "be/pod"), record(3), other, note])
     # From the first match on the history of a file is whole, whoever wrote it.
-    assert log.explain("cpu-qos", 9) == [other, record(3), record(1)]
-    assert log.explain("cpu-suppress", 9) == [note, record(3), record(2, "be/pod"), record(1)]
-    assert log.explain("be/pod", 9) == [record(2, "be/pod")]
-    assert log.explain("be/cpu.shares", 2) == [other, record(3)]
-    assert log.explain(None, 9) == [note, other, record(3), record(2, "be/pod"), record(1)]
-    assert log.explain("nobody", 9) == []
+    assert explain(log.extent(), "cpu-qos", 9) == [other, record(3), record(1)]
+    assert explain(log.extent(), "cpu-suppress", 9) == [
+        note,
+        record(3),
+        record(2, "be/pod"),
+        record(1),
+    ]
+    assert explain(log.extent(), "be/pod", 9) == [record(2, "be/pod")]
+    assert explain(log.extent(), "be/cpu.shares", 2) == [other, record(3)]
+    assert explain(log.extent(), None, 9) == [
+        note,
+        other,
+        record(3),
+        record(2, "be/pod"),
+        record(1),
+    ]
+    assert explain(log.extent(), "nobody", 9) == []
 
 
 def test_explain_shows_an_alarm_that_goes_on_once(directory: str) -> None:
@@ -224,8 +239,8 @@ def test_explain_shows_an_alarm_that_goes_on_once(directory: str) -> None:
         for n, cgroup in enumerate(("shop", "db", "shop", "shop"), 10)
     ]
     log.append([record(1), *alarms])
-    assert log.explain(None, 9) == [alarms[3], alarms[1], record(1)]
-    assert log.explain("shop", 9) == [alarms[3]]
+    assert explain(log.extent(), None, 9) == [alarms[3], alarms[1], record(1)]
+    assert explain(log.extent(), "shop", 9) == [alarms[3]]
 
 
 def test_an_outcome_becomes_a_record_with_all_its_inputs(directory: str) -> None:
@@ -259,3 +274,97 @@ def test_every_result_has_a_kind(result: Result) -> None:
     kind = record_of(outcome).kind
     expected = {Result.CONFLICT: Kind.CONFLICT, Result.OUTVOTED: Kind.REFUSAL}
     assert kind == expected.get(result, kind) and kind in Kind
+
+
+# Read back while it is written
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decision_search, "BLOCK_BYTES", 300)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_lines_longer_than_a_block_are_read_whole_in_both_directions(directory: str) -> None:
+    log = DecisionLog(directory)
+    log.append(record(number, "be" * (number % 7) * 60) for number in range(40))
+    log.flush()
+    log.append([record(40)])
+    assert numbers(log) == list(range(40, -1, -1))
+    assert numbers(log, newest_first=False) == list(range(41))
+    found = explain(log.extent(), "cpu-suppress", 99)
+    assert [each.wanted for each in found] == list(range(40, -1, -1))
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_line_that_is_no_record_of_ours_takes_bounded_memory(
+    directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_search, "LONGEST_LINE_BYTES", 2000)
+    log = DecisionLog(directory)
+    log.append([record(1)])
+    log.close()
+    (path,) = (os.path.join(directory, name) for name in os.listdir(directory))
+    with open(path, "ab") as file:
+        file.write(b"x" * 100_000 + b"\n")
+    log = DecisionLog(directory)
+    log.append([record(2)])
+    log.flush()
+    assert numbers(log) == [2, 1] and numbers(log, newest_first=False) == [1, 2]
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_what_is_written_and_rotated_while_it_is_read_does_no_harm(directory: str) -> None:
+    log = DecisionLog(directory, max_bytes=16_000)
+    log.append(record(number) for number in range(30))
+    log.flush()
+    log.append([record(30)])
+    found = []
+    written = iter(range(31, 1000))
+
+    def write_more() -> None:
+        log.append(record(next(written)) for _ in range(7))
+        log.flush()
+
+    found = [each.wanted for each in explain(log.extent(), None, 99, pause=write_more)]
+    # Each once and in order; what was rotated away before it was reached is left out.
+    assert found == list(range(30, 30 - len(found), -1)) and len(found) > 5
+    assert log.disk_bytes <= 16_000
+
+
+def test_a_line_that_is_being_written_is_not_read(directory: str) -> None:
+    log = DecisionLog(directory)
+    log.append([record(1)])
+    log.flush()
+    extent = log.extent()
+    (path,) = (os.path.join(directory, name) for name in os.listdir(directory))
+    with open(path, "ab") as file:
+        file.write(b'{"time":2.0,"kind":"wri')
+    assert [each.wanted for each in explain(extent, None, 9)] == [1]
+
+
+def test_another_thread_reads_what_the_loop_writes(directory: str) -> None:
+    log = DecisionLog(directory, max_bytes=64_000)
+    extents: queue.SimpleQueue[Extent | None] = queue.SimpleQueue()
+    wrong: list[object] = []
+
+    def read() -> None:
+        while (extent := extents.get()) is not None:
+            found = [each.wanted for each in explain(extent, None, 10_000)]
+            newest = found[0] if found else 0
+            if found != list(range(newest, newest - len(found), -1)):
+                wrong.append(found)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(600):
+            log.append([record(number)])
+            if number % 3 == 0:
+                log.flush()
+            if number % 10 == 0:
+                extents.put(log.extent())
+    finally:
+        extents.put(None)
+        reader.join()
+    assert wrong == []

@@ -107,7 +107,7 @@ def test_thresholds_and_victims_are_named(tmp_path: Path) -> None:
 def test_who_is_told_to_switch_it_on_is_told_what_that_arms(tmp_path: Path) -> None:
     world = World(tmp_path, "")
     world.start()
-    rows = {row.name: row for row in world.views.strategies("").strategies}
+    rows = {row.name: row for row in world.views.strategies("")().strategies}
     assert rows["cpu-suppress"].remedy == (
         "set slo.resourceUsedThresholdWithBE.enable = true; that arms memory eviction too, at 70 % "
         "of memory in use, unless strategies.memory-evict.enable = false"
@@ -115,7 +115,7 @@ def test_who_is_told_to_switch_it_on_is_told_what_that_arms(tmp_path: Path) -> N
     assert "arms" not in rows["memory-evict"].remedy
     assert "arms" not in rows["cpu-burst"].remedy
     world.reload("[strategies.memory-evict]\nenable = false\n")
-    (row,) = world.views.strategies("cpu-suppress").strategies
+    (row,) = world.views.strategies("cpu-suppress")().strategies
     assert row.remedy == "set slo.resourceUsedThresholdWithBE.enable = true"
     world.stop()
 

@@ -26,7 +26,7 @@ from koordlet.cli.show import status as status_command
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.engine.parts import journal_path
-from koordlet.engine.record import restore_view
+from koordlet.engine.restored import restore_view
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
@@ -157,21 +157,21 @@ def look_at_everything(world: World, cgroup: str) -> None:
     check_view(pb.StatusView(), views.status())
     check_lines(status_command.lines(views.status()))
     check_view(pb.DoctorView(), views.doctor())
-    check_view(pb.StrategiesView(), views.strategies(""))
+    check_view(pb.StrategiesView(), views.strategies("")())
     for application in world.parts.state.applications():
         check_view(pb.HooksView(), views.hooks(application.name))
-    check_view(pb.TopView(), views.top())
+    check_view(pb.TopView(), views.top()())
     check_view(pb.RestoreView(), views.restore(dry_run=True))
-    for pod in views.pods():
+    for pod in views.pods()():
         check_view(pb.PodView(), pod)
     for event in world.parts.events.recent():
         check_view(pb.EventView(), event)
     for target in (shown(cgroup), cgroup):  # as koordlet shows it, and as a shell completes it
-        answer = views.explain(target, 20)
+        answer = views.explain(target, 20)()
         check_view(pb.ExplainView(), answer)
         check_lines(explain_command.lines(answer))
         assert any(decision.cgroup == shown(cgroup) for decision in answer.decisions)
-    check_view(pb.ExplainView(), views.explain("node", 200))
+    check_view(pb.ExplainView(), views.explain("node", 200)())
     publish(world.engine, views)
     page = encode(list(lines(world.parts.metrics, Page.INTERNAL, Page.EXTERNAL)))
     page.decode()
@@ -216,5 +216,5 @@ def test_a_tree_of_pods_below_such_a_group(make_world: Callable[..., World]) -> 
     world.start()
     world.run(3)
     look_at_everything(world, f"{top}/kubepods/besteffort")
-    (pod,) = world.views.pods()
+    (pod,) = world.views.pods()()
     assert pod.cgroup == rf"lxc\xff \\x/kubepods/besteffort/pod{UID}"

@@ -50,7 +50,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ],
 )
 def test_explain_finds(world: World, target: str, matched: str) -> None:
-    answer = world.views.explain(target, 5)
+    answer = world.views.explain(target, 5)()
     assert answer.matched == matched
     assert len(answer.decisions) <= 5
     times = [decision.time for decision in answer.decisions]
@@ -81,15 +81,15 @@ def test_nri_is_off_until_there_is_a_plugin(world: World) -> None:
 
 def test_explain_of_nothing_names_what_there_is(world: World) -> None:
     with pytest.raises(NotFoundError, match=r"owners: cpu-suppress, .*cpu-qos, .*; known: .*batch"):
-        world.views.explain("nobody", 5)
+        world.views.explain("nobody", 5)()
     for empty in ("", "/", " "):
         with pytest.raises(InvalidError, match="say what to explain"):
-            world.views.explain(empty, 5)
+            world.views.explain(empty, 5)()
 
 
 @pytest.mark.parametrize("aggregate", list(Aggregate))
 def test_query_answers_with_every_aggregate(world: World, aggregate: str) -> None:
-    answer = world.views.query("pod_cpu_usage", {}, 60, aggregate)
+    answer = world.views.query("pod_cpu_usage", {}, 60, aggregate)()
     assert len(answer.series) == len(UIDS)
     assert answer.unit == "cores"
     for series in answer.series:
@@ -113,7 +113,7 @@ def test_query_says_what_is_wrong(
     world: World, kind: str, match: dict[str, str], window_s: float, aggregate: str, text: str
 ) -> None:
     with pytest.raises(InvalidError, match=text):
-        world.views.query(kind, match, window_s, aggregate)
+        world.views.query(kind, match, window_s, aggregate)()
 
 
 NAMES = ("batch", "shop", "node", "kubepods", "cpu-suppress", BOX, *UIDS.values(), "..", "\0", "/")
@@ -129,7 +129,7 @@ labels = st.sampled_from([*{name for m in CATALOGUE.values() for name in m.label
 @given(target=targets, limit=st.integers(-(2**31), 2**32 - 1))
 def test_any_target_and_limit(world: World, target: str, limit: int) -> None:
     try:
-        answer = world.views.explain(target, limit)
+        answer = world.views.explain(target, limit)()
     except (NotFoundError, InvalidError) as error:
         assert str(error)
         return
@@ -147,7 +147,7 @@ def test_any_query(
     world: World, kind: str, match: dict[str, str], window_s: float, aggregate: str
 ) -> None:
     try:
-        answer = world.views.query(kind, match, window_s, aggregate)
+        answer = world.views.query(kind, match, window_s, aggregate)()
     except InvalidError as error:
         assert str(error)
         return

@@ -28,8 +28,8 @@ S = StrategyState
 
 def row(world: World, name: str) -> StrategyRow:
     """The same at length and among all others."""
-    (found,) = world.views.strategies(name).strategies
-    (short,) = [each for each in world.views.strategies("").strategies if each.name == name]
+    (found,) = world.views.strategies(name)().strategies
+    (short,) = [each for each in world.views.strategies("")().strategies if each.name == name]
     assert (short.state, short.why, short.remedy) == (found.state, found.why, found.remedy)
     return found
 
@@ -52,7 +52,7 @@ def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> Non
     world = furnish(make_world)
     start(world)
     world.run(15)
-    states = {each.name: each.state for each in world.views.strategies("").strategies}
+    states = {each.name: each.state for each in world.views.strategies("")().strategies}
     off = {"core-sched", "terway-qos"}
     assert {name for name, state in states.items() if state is S.OFF} == off
     # The fake machine has no netlink, which a thread finds out at some time.
@@ -62,12 +62,12 @@ def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> Non
     burst = row(world, "cpu-burst")
     assert burst.settings == burst.changed == 4
     assert burst.last_decision is not None
-    assert (burst.last_decision.target, burst.last_decision.resource) == (
+    assert (burst.last_decision.cgroup, burst.last_decision.resource) == (
         "shop",
         "cpu.cfs_quota_us",
     )
     assert burst.last_decision.result == "written"
-    assert "is throttled and the shared CPUs are idle" in burst.last_decision.why
+    assert "is throttled and the shared CPUs are idle" in burst.last_decision.why.text
     assert burst.runs > 10 and burst.failures == 0
     assert burst.since is not None and burst.since < world.host.time() - 5
     arguments = {each.key: (each.value, each.origin) for each in burst.arguments}
@@ -251,18 +251,18 @@ def test_after_a_restart_the_log_tells_of_the_last_decision(make_world: MakeWorl
     world.stop()
     world.start()
     world.run(2)
-    (short,) = [s for s in world.views.strategies("").strategies if s.name == "system-knobs"]
+    (short,) = [s for s in world.views.strategies("")().strategies if s.name == "system-knobs"]
     assert short.last_decision is None
     found = row(world, "system-knobs").last_decision
     assert found is not None
-    assert (found.resource, found.value) == (Resource.SYSCTL_WATERMARK_SCALE_FACTOR, "150")
+    assert (found.resource, found.wanted) == (Resource.SYSCTL_WATERMARK_SCALE_FACTOR, 150)
 
 
 def test_an_unknown_name_is_answered_with_those_there_are(make_world: MakeWorld) -> None:
     world = furnished(make_world, "")
     world.start()
     with pytest.raises(NotFoundError, match=r"'nobody' is no strategy; there are: cpu-suppress"):
-        world.views.strategies("nobody")
+        world.views.strategies("nobody")()
 
 
 def test_json_of_the_view_has_no_surprises(make_world: MakeWorld) -> None:
@@ -274,6 +274,6 @@ def test_json_of_the_view_has_no_surprises(make_world: MakeWorld) -> None:
     world = furnish(make_world)
     start(world)
     world.run(3)
-    view: Any = world.views.strategies("")
+    view: Any = world.views.strategies("")()
     message = wire.to_message(pb.StrategiesView(), view)
     assert wire.from_message(message, StrategiesView) == view

@@ -120,8 +120,8 @@ def test_each_part_works_with_its_options(installed: None, tmp_path: Path) -> No
     daemon = Daemon(tmp_path, body)
     daemon.tick(3)
     assert (daemon.shares("batch"), daemon.shares("shop")) == (100, 2048)
-    answer = daemon.views.query("host_app_processes", {"host_app_name": "shop"}, 60, "last")
+    answer = daemon.views.query("host_app_processes", {"host_app_name": "shop"}, 60, "last")()
     assert [series.value for series in answer.series] == [1]
-    (row,) = daemon.views.strategies("be-weight").strategies
+    (row,) = daemon.views.strategies("be-weight")().strategies
     assert row.state == "active"
     daemon.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 
 from koordlet.admin.client import Client
-from koordlet.admin.model import DecisionView, ExplainView
+from koordlet.admin.model import ExplainView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
+from koordlet.decision.record import Record, text_of
 from koordlet.decision.why import Input
 
 
@@ -28,7 +29,7 @@ def lines(answer: ExplainView) -> list[str]:
     return found
 
 
-def paragraph(decision: DecisionView) -> list[str]:
+def paragraph(decision: Record) -> list[str]:
     wake = f", woken by {decision.wake}" if decision.wake else ""
     found = [
         f"{output.date(decision.time)}  {headline(decision)}",
@@ -45,11 +46,12 @@ def paragraph(decision: DecisionView) -> list[str]:
     return found
 
 
-def headline(decision: DecisionView) -> str:
+def headline(decision: Record) -> str:
     if not decision.resource:
-        return decision.result
+        return decision.result or decision.kind
     what = f"{decision.cgroup or '/'} {decision.resource}"
-    return output.clean(f"{what}: {decision.previous} -> {decision.wanted} ({decision.result})")
+    change = f"{text_of(decision.previous)} -> {text_of(decision.wanted)}"
+    return output.clean(f"{what}: {change} ({decision.result or decision.kind})")
 
 
 def _input(fact: Input) -> tuple[str, ...]:

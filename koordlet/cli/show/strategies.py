@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterator
 
 from koordlet.admin.client import Client
-from koordlet.admin.strategies import LastDecision, StrategiesView, StrategyRow, StrategyState
+from koordlet.admin.strategies import StrategiesView, StrategyRow, StrategyState
 from koordlet.cli import output
 from koordlet.cli.main import Exit
+from koordlet.decision.record import Record
 
 _HEADER = ("NAME", "STATE", "SINCE", ">SETTINGS", ">RUNS", "LAST RUN", "WHY")
 _ACTING = frozenset({StrategyState.ACTIVE, StrategyState.OBSERVING})
@@ -48,10 +49,10 @@ def _why(row: StrategyRow) -> str:
     return f"{row.why}; to change that: {row.remedy}" if row.remedy else row.why
 
 
-def _decision(last: LastDecision) -> str:
-    where = f"{last.target or 'node'} {last.resource}".rstrip()
-    value = f" = {last.value}" if last.value else ""
-    return f"{output.clock(last.time)} {where}{value} ({last.result}): {last.why}"
+def _decision(last: Record) -> str:
+    where = f"{last.cgroup or 'node'} {last.resource}".rstrip()
+    value = f" = {last.wanted}" if last.wanted is not None else ""
+    return f"{output.clock(last.time)} {where}{value} ({last.result}): {last.why.text}"
 
 
 def _about(row: StrategyRow) -> Iterator[str]:

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from threading import Event, Thread, main_thread
 
 from koordlet.admin.client import Client
-from koordlet.admin.model import DecisionView, PodView, PressureView, TopView
+from koordlet.admin.model import PodView, PressureView, TopView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
 from koordlet.cli.show.explain import headline
 from koordlet.cli.show.pods import table
+from koordlet.decision.record import Record
 
 BAR_CELLS = 40
 DECISIONS_SHOWN = 6
@@ -107,7 +108,7 @@ def frame(view: TopView, height: int | None = None) -> list[str]:
     return [*found[: height - 1], f"... {hidden} more; `koordlet pods` lists all"]
 
 
-def _decision(decision: DecisionView) -> str:
+def _decision(decision: Record) -> str:
     what = headline(decision) if decision.resource else output.clean(decision.why.text)
     return f"{output.clock(decision.time)}  {decision.owner}: {what}"
 

@@ -48,7 +48,7 @@ def test_throttled_work_gets_more_and_gives_it_back(make_world: MakeWorld, layou
     assert world.value(box, QUOTA) == world.value(pod, QUOTA) >= 120_000
     assert world.pod(UIDS["burstable"]).cpu_cores == pytest.approx(1.2, abs=0.05)
     (written, *_) = [
-        d for d in world.views.explain(box, 50).decisions
+        d for d in world.views.explain(box, 50)().decisions
         if d.resource == QUOTA and d.result == "written"
     ]  # fmt: skip
     assert "is throttled and the shared CPUs are idle" in written.why.text

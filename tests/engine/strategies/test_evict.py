@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from koordlet.decision.facts import PodFacts
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import WHOLE_NODE, Wake, WakeKind
 from koordlet.kernel.proc import kill
 from koordlet.report import metrics
-from koordlet.report.decisions import Kind, Record
 from tests.daemon.world import LAYOUTS, NO_ALARMS, World
 
 MIB = 1 << 20
@@ -123,7 +123,7 @@ def test_a_leak_is_ended_and_nobody_else(make_world: MakeWorld, layout: str) -> 
     world.run(10)
     assert len(evictions(world)) == 2
     assert any("pod ns/pod2 evicted" in text for text in world.texts())
-    explained = world.views.explain(uids["leak"], 5).decisions
+    explained = world.views.explain(uids["leak"], 5)().decisions
     assert [decision.result for decision in explained][:2] == ["evicted", "evicting"]
     reason = "trigger by koordlet feature BEMemoryEvict"
     scalars = world.parts.metrics.scalars
@@ -170,7 +170,7 @@ def test_observed_a_leak_is_only_told(make_world: MakeWorld, layout: str) -> Non
     leak(world, uids["leak"], 3500)
     world.run(20)
     assert all(alive(world, uids).values())
-    (row,) = world.views.strategies("memory-evict").strategies
+    (row,) = world.views.strategies("memory-evict")().strategies
     assert row.state == "observing"
     (only,) = evictions(world)
     assert only.result == "would-evict" and "pod ns/pod2 would be evicted" in only.why.text
@@ -356,7 +356,7 @@ def test_memory_of_pods_is_fresh_only_while_it_is_tight(make_world: MakeWorld) -
 
 
 def _samples(world: World, uid: str) -> int:
-    found = world.views.query("pod_memory_usage", {"pod_uid": uid}, 3600, "count")
+    found = world.views.query("pod_memory_usage", {"pod_uid": uid}, 3600, "count")()
     return int(found.series[0].value)
 
 

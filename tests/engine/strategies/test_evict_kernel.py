@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from koordlet.config.load import load
+from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, build
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import meminfo
-from koordlet.report.decisions import Kind, Record
 from tests.controllers import pass_on, passed_on
 from tests.daemon.world import write_config
 

@@ -277,7 +277,7 @@ def test_a_burstable_pod_of_which_nobody_tells_the_request(make_world: MakeWorld
     world.run(2)
     assert world.value(pod.containers[0], R.MEMORY_MIN) == 500 * MIB
     assert world.value(pod.pod, R.MEMORY_LOW) == 1000 * MIB
-    (first, *_) = world.views.explain(pod.containers[0], 10).decisions
+    (first, *_) = world.views.explain(pod.containers[0], 10)().decisions
     assert "estimated from oom_score_adj" in first.why.text
     world.views.restore(dry_run=False)
     assert world.value(pod.containers[0], R.MEMORY_MIN) == 0

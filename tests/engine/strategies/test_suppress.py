@@ -151,7 +151,7 @@ def test_explain_says_why_with_the_figures(make_world: MakeWorld) -> None:
     world.application("batch", CPUS)
     world.start()
     world.run(3)
-    answer = world.views.explain("batch", 20)
+    answer = world.views.explain("batch", 20)()
     assert answer.matched == "application in cgroup batch"
     written = [d for d in answer.decisions if d.result == "written"]
     assert written
@@ -161,7 +161,7 @@ def test_explain_says_why_with_the_figures(make_world: MakeWorld) -> None:
     usage = [i for i in written[0].why.inputs if i.name.startswith("host_application_cpu_usage")]
     assert usage
     assert all(i.unit == "cores" and i.window_s == 2 for i in usage)
-    top = world.views.top()
+    top = world.views.top()()
     assert top.be_limit_cores == pytest.approx(world.limit_cores("batch"))
     assert top.cpu_be_cores == world.pod("batch").cpu_cores
     assert top.decisions[0].owner == "cpu-suppress"

@@ -1,0 +1,198 @@
+"""The decision log read back, by any thread, while the daemon goes on writing it.
+
+An ``Extent`` says which files there were at one instant, how long each was, and what still waited
+in memory. The log only appends behind those lengths, and a file that was deleted since is left
+out, so a reader needs no lock and sees no record twice. Files are read in blocks, so that memory
+is bounded by ``BLOCK_BYTES`` and the longest line, not by the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from koordlet.decision.record import Kind, Record
+
+BLOCK_BYTES = 64 * 1024
+LONGEST_LINE_BYTES = 1024 * 1024
+"""What is longer is no record of ours and is skipped."""
+_FEW = 8
+"""A block is searched for this many texts before its lines are decoded; more would cost more than
+decoding."""
+Pause = Callable[[], None]
+"""Called often while something is searched for: whoever must let others run does so in it."""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """``files``: path and length in bytes of each, oldest first. ``waiting``: lines that are not
+    written yet, oldest first."""
+
+    files: tuple[tuple[str, int], ...]
+    waiting: tuple[bytes, ...]
+
+
+class _Rule(msgspec.Struct):
+    rule: str
+
+
+class Header(msgspec.Struct):
+    """What tells whether a record is wanted. Decoding it takes a third of the time of a record."""
+
+    time: float
+    kind: Kind
+    owner: str
+    why: _Rule
+    cgroup: str = ""
+    resource: str = ""
+
+
+_encoder = msgspec.json.Encoder()
+_headers = msgspec.json.Decoder(Header)
+_records = msgspec.json.Decoder(Record)
+
+
+def explain(
+    extent: Extent, target: str | None, limit: int, pause: Pause = lambda: None
+) -> list[Record]:
+    """The latest ``limit`` records that ``target`` matches (None: all), newest first, and with
+    them, from there back, those of the same files, whoever wrote them.
+
+    Of the alarms of one source only the newest: they may come twice a second for hours.
+    """
+    found: list[Record] = []
+    needles = {_needle(target)}
+    files: set[tuple[str, str]] = set()
+    alarms: set[tuple[str, str]] = set()
+    for block in _blocks(extent, newest_first=True):
+        pause()
+        if len(needles) <= _FEW and not any(needle in block for needle in needles):
+            continue
+        for line in reversed(block.split(b"\n")):
+            header = _header(line)
+            if header is None:
+                continue
+            file = header.cgroup, header.resource
+            if file not in files and target is not None and not matches(header, target):
+                continue
+            if header.kind is Kind.ALARM:
+                source = header.cgroup, header.why.rule
+                if source in alarms:
+                    continue
+                alarms.add(source)
+            record = _record(line)
+            if record is None:
+                continue
+            if header.resource:
+                files.add(file)
+                needles.add(_quoted(header.cgroup or header.resource))
+            found.append(record)
+            if len(found) >= limit:
+                return found
+    return found
+
+
+def history(
+    extent: Extent,
+    since: float | None = None,
+    *,
+    newest_first: bool = False,
+    pause: Pause = lambda: None,
+) -> Iterator[Record]:
+    """All records, or those since a unix time."""
+    for block in _blocks(extent, newest_first=newest_first):
+        pause()
+        lines = block.split(b"\n")
+        for line in reversed(lines) if newest_first else lines:
+            if since is not None:
+                header = _header(line)
+                if header is None or header.time < since:
+                    continue
+            record = _record(line)
+            if record is not None:
+                yield record
+
+
+def matches(record: Record | Header, target: str) -> bool:
+    """A cgroup or an ancestor of it, ``CGROUP/RESOURCE``, an owner, a resource, or part of the id
+    of a rule."""
+    return (
+        target in {record.owner, record.resource, f"{record.cgroup}/{record.resource}"}
+        or record.cgroup == target
+        or record.cgroup.startswith(target + "/")
+        or target in record.why.rule
+    )
+
+
+def _header(line: bytes) -> Header | None:
+    try:
+        return _headers.decode(line) if line else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _record(line: bytes) -> Record | None:
+    try:
+        return _records.decode(line) if line else None
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+
+
+def _needle(target: str | None) -> bytes:
+    """What every line contains whose record ``matches``: of CGROUP/RESOURCE the cgroup."""
+    return b"" if target is None else _quoted(target.rpartition("/")[0] or target)
+
+
+def _quoted(text: str) -> bytes:
+    """As it stands between the quotes of JSON."""
+    return _encoder.encode(text)[1:-1]
+
+
+def _blocks(extent: Extent, *, newest_first: bool) -> Iterator[bytes]:
+    """Pieces of whole lines."""
+    waiting = b"".join(extent.waiting)
+    if newest_first:
+        yield waiting
+    for path, size in reversed(extent.files) if newest_first else extent.files:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:  # rotated away since
+            continue
+        try:
+            yield from (_backwards if newest_first else _forwards)(descriptor, size)
+        except OSError:
+            continue
+        finally:
+            os.close(descriptor)
+    if not newest_first:
+        yield waiting
+
+
+def _backwards(descriptor: int, size: int) -> Iterator[bytes]:
+    rest = b""
+    while size > 0:
+        start = max(0, size - BLOCK_BYTES)
+        data = os.pread(descriptor, size - start, start) + rest
+        # The first line has begun before, unless this is the beginning of the file.
+        cut = data.find(b"\n") + 1 if start else 0
+        if start and not cut:
+            cut = len(data)
+        rest, size = data[:cut], start
+        if len(rest) > LONGEST_LINE_BYTES:
+            rest = b""
+        yield data[cut:]
+
+
+def _forwards(descriptor: int, size: int) -> Iterator[bytes]:
+    rest, start = b"", 0
+    while start < size:
+        data = rest + os.pread(descriptor, min(BLOCK_BYTES, size - start), start)
+        start += BLOCK_BYTES
+        cut = data.rfind(b"\n") + 1 if start < size else len(data)
+        rest = data[cut:]
+        if len(rest) > LONGEST_LINE_BYTES:
+            rest = b""
+        yield data[:cut]

@@ -1,0 +1,99 @@
+"""The thread behind the local API: where it works, in which order, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from koordlet.admin.worker import Pause, Worker
+
+
+def test_work_is_done_in_one_other_thread_in_order() -> None:
+    worker, seen = Worker(), []
+
+    def work(number: int) -> tuple[int, int]:
+        seen.append(number)
+        return number, threading.get_ident()
+
+    async def ask() -> list[tuple[int, int]]:
+        asked = (worker.run(lambda pause, n=number: work(n)) for number in range(5))
+        return await asyncio.gather(*asked)
+
+    answers = asyncio.run(ask())
+    worker.close()
+    assert [number for number, _ in answers] == seen == [0, 1, 2, 3, 4]
+    (thread,) = {thread for _, thread in answers}
+    assert thread != threading.get_ident()
+
+
+def test_the_loop_goes_on_meanwhile() -> None:
+    worker, go_on = Worker(), threading.Event()
+
+    def work(pause: Pause) -> bool:
+        pause()
+        return go_on.wait(60)
+
+    async def ask() -> bool:
+        answer = asyncio.create_task(worker.run(work))
+        await asyncio.sleep(0)
+        go_on.set()  # only the loop can
+        return await answer
+
+    assert asyncio.run(ask())
+    worker.close()
+
+
+def test_what_is_raised_reaches_the_caller() -> None:
+    worker = Worker()
+
+    def work(pause: Pause) -> None:
+        raise LookupError("nobody")
+
+    with pytest.raises(LookupError, match="nobody"):
+        asyncio.run(worker.run(work))
+    worker.close()
+
+
+@pytest.mark.parametrize("how", ["the caller hangs up", "the daemon stops"])
+def test_work_for_nobody_ends_at_its_next_pause(how: str) -> None:
+    worker, begun, over = Worker(), threading.Event(), threading.Event()
+    abandoned = threading.Event()
+
+    def work(pause: Pause) -> None:
+        begun.set()
+        abandoned.wait(60)
+        try:
+            while True:
+                pause()
+        finally:
+            over.set()
+
+    async def ask() -> None:
+        answer = asyncio.create_task(worker.run(work))
+        await asyncio.to_thread(begun.wait, 60)
+        if how == "the daemon stops":
+            worker.close()
+        else:
+            answer.cancel()
+        await asyncio.sleep(0)
+        abandoned.set()
+        with pytest.raises(asyncio.CancelledError):
+            await answer
+
+    asyncio.run(ask())
+    worker.close()
+    assert over.wait(60)
+
+
+def test_what_is_quick_does_not_wait_for_a_search() -> None:
+    worker, answered = Worker(), threading.Event()
+
+    async def ask() -> None:
+        search = asyncio.create_task(worker.run(lambda pause: answered.wait(60)))
+        await worker.run(lambda pause: answered.set(), quick=True)
+        assert await search
+
+    asyncio.run(ask())
+    worker.close()
