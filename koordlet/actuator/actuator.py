@@ -72,7 +72,7 @@ class Actuator:
         memory_bytes: int | None = None,
     ) -> None:
         if isinstance(journal, Contents) and not observe:
-            raise TypeError("a journal that was only loaded serves observe mode alone")
+            raise TypeError("a journal that was only loaded can serve only observe mode")
         self._knobs = knobs
         self._ranks = {owner: rank for rank, owner in enumerate(ranks)}
         self._clock = clock

@@ -38,7 +38,7 @@ def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, 
             waiting.extendleft(heirs)
         except OSError as error:
             path = turn.files.entries[key].original.path
-            text = f"cgroups below have a copy, which must go back too: {describe(error, path)}"
+            text = f"cgroups below have a copy that must go back first: {describe(error, path)}"
         if text and not turn.urgent:
             turn.tell(key, turn.files.entries[key].original.path, Result.REFUSED, None, text=text)
         else:
@@ -77,7 +77,7 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     is_whole = len(now) == len(young)
     state.looked_until = 0 if is_whole else now[-1][0] if now else until
     rest = len(young) - len(now)
-    text = f"{rest} cgroups below are still to be looked at: a copy in them must go back too"
+    text = f"{rest} cgroups below have not been checked yet for a copy that must go back too"
     return tuple(heir.key for heir in heirs), len(now), "" if is_whole else text
 
 

@@ -191,7 +191,8 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
             merged = targets[key]
             value = amounts[key] * memory_bytes // total // PAGE_BYTES * PAGE_BYTES
             text = (
-                f"{merged.why.text} (scaled from {merged.value}: together more than the node has)"
+                f"{merged.why.text} (scaled down from {merged.value}: the sum exceeds the node's "
+                "memory)"
             )
             why = Why(merged.why.rule, text, merged.why.inputs)
             targets[key] = replace(merged, value=value, why=why, active=True)
@@ -225,9 +226,11 @@ def _intersection(ordered: Sequence[Claim]) -> tuple[Value, str]:
     sets = [parse_cpulist(str(claim.setting.value)) for claim in ordered]
     common = frozenset.intersection(*sets)
     if common:
-        return format_cpulist(common), "the CPUs all of them allow"
+        return format_cpulist(common), "the CPUs that all of them allow"
     first = ordered[0].owner
-    return format_cpulist(sets[0]), f"no CPU in common, {first} ranks first"
+    return format_cpulist(
+        sets[0]
+    ), f"they have no CPU in common, so {first}, which ranks first, wins"
 
 
 def _smallest(ordered: Sequence[Claim]) -> tuple[Value, str]:

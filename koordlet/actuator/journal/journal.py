@@ -188,8 +188,8 @@ class Journal:
         aside = keep_aside(self.path)
         self._anchor.close()
         self._rewrite()
-        text = "the journal was changed by somebody else, and is written anew; nothing is lost"
-        text += f" (what was found there is in {aside})" if aside else ""
+        text = "another process changed the journal; koordlet has rewritten it, and nothing is lost"
+        text += f" (the changed file is {aside})" if aside else ""
         log.warning(text, path=self.path)
         return text
 

@@ -234,20 +234,22 @@ class _Chain:
             if record.generation != mark.generation:
                 strange.append(number)
             elif first is not None:
-                self.findings.append(f"line {number} stands where line {first[0]} belongs")
+                self.findings.append(f"line {number} is in the place of line {first[0]}")
             else:
                 self._records[record.sequence] = number, record
                 if record.sequence < before:
-                    self.findings.append(f"line {number} stands in the wrong place")
+                    self.findings.append(f"line {number} is in the wrong place")
                 before = record.sequence
-        self.findings += [f"line {number} is no record of it" for number in sorted(strange)]
+        self.findings += [
+            f"line {number} is not a record of this journal" for number in sorted(strange)
+        ]
         self.found = bool(self._records)
         self._is_there = lines.size is not None
 
     def nobody_knows(self, anchor: str) -> None:
         """The anchor is not to be had."""
         self.incomplete = True
-        text = f"its anchor is {anchor}, so nobody knows whether records are missing at the end"
+        text = f"its anchor is {anchor}, so records may be missing at the end"
         self.findings.append(text)
 
     def follow(self) -> tuple[dict[Key, Entry], dict[Key, Lost], Boot | None]:
@@ -278,7 +280,7 @@ class _Chain:
             unsure = True
         anchored = self._records.get(self.end.sequence)
         if anchored is not None and self.end.crc not in (0, anchored[1].crc):
-            gaps.append(f"line {anchored[0]} is not the record that its anchor speaks of")
+            gaps.append(f"line {anchored[0]} is not the record that the anchor names")
             unsure = True
         if unsure:
             _doubt(entries)
@@ -296,7 +298,7 @@ class _Chain:
 
 def _missing(count: int, place: str = "") -> str:
     if count < 1:
-        return f"the records {place} do not follow each other"
+        return f"the records {place} are not consecutive"
     return f"{count} record{'s' if count > 1 else ''} missing {place}".rstrip()
 
 
