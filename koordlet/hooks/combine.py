@@ -45,7 +45,7 @@ def check(hooks: Sequence[Hook]) -> None:
 
 
 def lacks(hook: Hook, snapshot: Snapshot) -> bool:
-    """Whether nothing that the hook needs is there."""
+    """Whether the kernel lacks everything that the hook needs."""
     return bool(hook.needs) and not any(snapshot.node.has(feature) for feature in hook.needs)
 
 
@@ -140,7 +140,7 @@ def ask(
 
 
 def in_guest(pod: Pod) -> str:
-    """Why nothing is set for its containers; empty where that is no reason."""
+    """Why nothing is set for its containers; empty if they are not in a guest."""
     if not pod.is_in_guest:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Memory evict: best-effort and lower-priority work goes before the node runs out of memory
+"""Memory evict: evicts best-effort and lower-priority work before the node runs out of memory
 (spec/qos.md 4)."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIERS = (BATCH_MEMORY, MID_MEMORY)
 
 
 def strategy(limits: Limits = LIMITS) -> Strategy:
-    """It runs at an alarm too: a leak does not have until the next tick besides its grace."""
+    """It runs at an alarm too: a leak cannot wait for the next tick on top of its grace period."""
     wakes_on = frozenset({WakeKind.MEMORY})
     return Strategy(NAME, partial(decide, limits), Memory(), wakes_on)
 
