@@ -42,7 +42,7 @@ def look(turn: Turn, keys: Iterable[Key]) -> None:
 
 
 def show(turn: Turn) -> None:
-    """Observe mode: say what would be written."""
+    """Observe mode: report what would be written."""
     for key, pending in turn.pending.items():
         restores = pending.merged is None
         result = Result.WOULD_RESTORE if restores else Result.WOULD_WRITE
@@ -153,12 +153,12 @@ def _look_at_released(turn: Turn, key: Key) -> None:
 
 
 def _is_explained(turn: Turn, key: Key, found: Value) -> bool:
-    """Whether ``found`` may stand there without a second writer."""
+    """Whether ``found`` can be explained without a second writer."""
     return turn.files.has_ours(key, found) or turn.files.was_reset(key, found)
 
 
 def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: State) -> bool:
-    """Whether there is nothing to write; then that is told."""
+    """Whether there is nothing to write; if so, report that."""
     rounded = (
         state.written_for == merged.value
         and state.holds == (found,)
@@ -254,7 +254,7 @@ def _leave_locked(turn: Turn, key: Key, found: Value) -> None:
 def _answer_conflict(
     turn: Turn, key: Key, path: str, merged: Merged, found: Value, state: State
 ) -> bool:
-    """Note the foreign value; True when ours may be written over it now."""
+    """Record the foreign value; True if ours may be written over it now."""
     conflict = _notice(turn, key, path, found, state)
     return not _must_back_off(turn, key, path, found, conflict)
 

@@ -91,7 +91,7 @@ class Journal:
         self.problem = ""
         """Why the latest record could not be written, else empty."""
         self.damage: tuple[str, ...] = ()
-        """What is wrong with the file that was found, or was with an earlier one of this boot."""
+        """What is wrong with the file that was found, or with an earlier one of this boot."""
         self.aside = ""
         """Where that file is kept."""
         try:
