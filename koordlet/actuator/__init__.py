@@ -1,1 +1,1 @@
-"""Plan to kernel: merge, order, write, verify, journal, restore. The one writer. Floor 3."""
+"""Plan to kernel: merge, order, write, verify, journal, restore. The only writer. Floor 3."""

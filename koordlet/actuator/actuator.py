@@ -2,8 +2,8 @@
 
 Each ``apply`` merges the owners, looks at what the kernel holds, journals what it is about to
 change for the first time, writes what differs in an order that is valid at each step, reads back,
-and puts back what nobody wants any more. Nothing is assumed from memory: the kernel's own value
-decides whether there is something to write. Files that were found in order take turns.
+and puts back what no owner wants any more. It trusts no memory of earlier writes: the kernel's own
+value decides whether there is something to write. Files that were found in order take turns.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.proc.members import NOBODY
 
 GRACE_S = 60.0
-"""How long what an earlier daemon wrote stays in force while its owner has not spoken."""
+"""How long a value of an earlier daemon stays in force while its owner has delivered no plan."""
 LOOK_EVERY_S = 10.0
-"""Each file is looked at at least this often. One to which something has to be done, or might
-soon, is looked at each time."""
+"""Each file is looked at at least this often. One that needs a write, or may need one soon, is
+looked at each time."""
 LOOKS = 128
-"""As many files in order are looked at each time, where there are so many."""
+"""Most files in order that are looked at each time."""
 
 _IN_ORDER = frozenset({Result.IN_FORCE, Result.WOULD_WRITE, Result.WOULD_RESTORE, Result.DOUBTFUL})
-"""What there is nothing more to say about, until somebody changes his mind or the file."""
+"""Results that need no further look until a plan or the file changes."""
 
 
 def _unheard(outcome: Outcome) -> None:
-    """Nobody listens."""
+    """Ignores an outcome."""
 
 
 class Actuator:
@@ -72,7 +72,7 @@ class Actuator:
         memory_bytes: int | None = None,
     ) -> None:
         if isinstance(journal, Contents) and not observe:
-            raise TypeError("a journal that was only loaded serves observe mode alone")
+            raise TypeError("a journal that was only loaded can serve only observe mode")
         self._knobs = knobs
         self._ranks = {owner: rank for rank, owner in enumerate(ranks)}
         self._clock = clock
@@ -157,7 +157,7 @@ class Actuator:
         return key in self._files.entries and self._files.is_ours(key, found)
 
     def others_want(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
-        """What comes of what all but ``owner`` want; None where they want nothing."""
+        """The merged value of all owners but ``owner``; None if they want nothing."""
         return self._votes.without(owner, Key(cgroup, resource))
 
     def wanted(self, owner: str) -> int:
@@ -169,7 +169,7 @@ class Actuator:
         return tuple(self._votes.claims())
 
     def conflicts(self) -> tuple[Conflict, ...]:
-        """Files that somebody else writes too, until they were quiet long enough."""
+        """Files that another process writes too, until they have been quiet long enough."""
         states = sorted(self._files.states.items())
         return tuple(state.conflict for _, state in states if state.conflict is not None)
 
@@ -207,7 +207,7 @@ class Actuator:
         urgent: bool = False,
         force: bool = False,
     ) -> tuple[Outcome, ...]:
-        """See to ``files``. ``others``: of which there is something to tell besides."""
+        """Process ``files``. ``others``: further files with something to report."""
         targets = self._votes.targets
         self._files.begin_turn(now)
         turn = Turn(self._knobs, self._files, targets, now, time, urgent=urgent, force=force)
@@ -259,7 +259,7 @@ class Actuator:
                 self._in_order[key] = None
 
     def _fault(self, claim: Claim) -> tuple[Result, str] | None:
-        """Why this setting can be written nowhere and never."""
+        """Why this setting can never be written anywhere."""
         cgroup, resource = claim.setting.cgroup, claim.setting.resource
         if resource not in RULES:
             return Result.REFUSED, f"{resource} is not a value that can be set and put back"

@@ -2,9 +2,9 @@
 
 First time: our value is written again at once, since a single change may be a container runtime
 that repeats its own specification. Each further change doubles the wait before the next attempt,
-2 s up to 5 min, and a change that arrives during the wait starts it anew: while the other writer
-is active we do not press. Once nothing happened for ``QUIET_S`` beyond the wait, all is forgotten.
-An owner that gives the file up and wants it again does not start anew.
+2 s up to 5 min, and a change during the wait restarts it: koordlet does not fight an active writer.
+Once nothing has happened for ``QUIET_S`` beyond the wait, the conflict is forgotten. An owner that
+gives the file up and wants it again continues where it was.
 """
 
 from __future__ import annotations
@@ -98,5 +98,5 @@ def is_over(conflict: Conflict, now: float) -> bool:
 
 
 def is_long_ago(conflict: Conflict, now: float) -> bool:
-    """True when nothing was noticed for so long that a file nobody wants may forget it."""
+    """True when it has been quiet so long that a file no owner wants may forget the conflict."""
     return now >= conflict.next_try + QUIET_S

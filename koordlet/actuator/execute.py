@@ -62,7 +62,7 @@ def run(
     clock: Callable[[], float],
     histogram: Histogram,
 ) -> dict[Key, Done | Failed]:
-    """Run every step; a failure ends the steps of its own file, and of those that it stands with
+    """Run every step; a failure ends the steps of its own file, and of the files coupled with it
     (``Step.old``), which go back.
 
     ``raw``: bytes for the last step of files that go back to their original. ``clock``: seconds.

@@ -23,12 +23,12 @@ from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 300.0
 _CROWD = 100
-"""So many cgroups are listed for the age of those below one."""
+"""Most cgroups listed to find the age of those below one."""
 
 _BANDWIDTH = frozenset({Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US})
 _PART_OF_FILE = _BANDWIDTH | {each for each in Resource if each.startswith("blkio.")}
-"""Files that hold several values, on v2 or everywhere: put back by value, the rest of the file
-is not ours. All others are put back byte for byte."""
+"""Files that hold several values, on v2 or everywhere: only our value is put back, the rest of the
+file is not ours. All other files are put back byte for byte."""
 
 
 def restored_by_value(original: Original, knobs: Knobs) -> bool:
@@ -85,7 +85,7 @@ class Files:
         self._exact = journal.exact
         self._states: dict[Key, State] = {}
         self._given_up: dict[Key, Conflict] = {}
-        """Second writers of files that are no longer ours."""
+        """Second writers of files that koordlet has given up."""
         self._listed: dict[str, Mapping[str, int]] = {}
         if not observe or self._shown:  # one that only shows what a pause holds back has no file
             knobs.stay_with(self._path)
@@ -161,14 +161,14 @@ class Files:
         return newest
 
     def begin_turn(self, now: float) -> None:
-        """What was listed in the turn before is no longer true."""
+        """Drop the listings of the previous turn."""
         self._listed.clear()
         for key in [key for key, each in self._given_up.items() if is_long_ago(each, now)]:
             del self._given_up[key]
 
     def conflict_given_up(self, key: Key, inode: int) -> Conflict | None:
-        """Who wrote this file too when it was ours last. An owner that comes and goes would fight
-        each time as if it were the first."""
+        """The second writer of this file when it was ours last. Without it, an owner that comes and
+        goes would fight each time as if it were the first."""
         found = self._given_up.get(key)
         return found if found is not None and found.inode == inode else None
 
@@ -201,7 +201,7 @@ class Files:
         return bool(entry.ours or (state is not None and state.holds))
 
     def rename(self, old: Key, new: Key, path: str) -> None:
-        """The journal knows the file by its new name already."""
+        """Rename a file that the journal already knows by its new name."""
         self.release((old,))
         state = self._states.pop(old, None)
         if state is not None:

@@ -1,8 +1,8 @@
-"""CPU lists of cgroups that were made below one of ours.
+"""CPU lists of cgroups that were created below one of ours.
 
-A new v1 cgroup copies its parent's list, from then on a value of its own: with nobody there to
-journal it, because no daemon runs or the pod is younger than the last tick, it would keep ours
-after the parent has gone back. What was there before us is no copy, whatever it holds.
+A new v1 cgroup copies its parent's list, and the copy is then its own. If no daemon runs, or the
+pod is younger than the last tick, nothing journals that copy, and the cgroup would keep ours after
+the parent has gone back. A list that was there before us is no copy, whatever it holds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 
 LOOKS = 300
-"""So many cgroups are looked at in one turn that has time: where somebody makes thousands, the list
-that goes back waits for a later one."""
+"""Most cgroups looked at in one turn that has time: if somebody creates thousands, the list that
+goes back waits for a later turn."""
 
 
 def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, ...]:
@@ -38,7 +38,7 @@ def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, 
             waiting.extendleft(heirs)
         except OSError as error:
             path = turn.files.entries[key].original.path
-            text = f"cgroups below have a copy, which must go back too: {describe(error, path)}"
+            text = f"cgroups below have a copy that must go back first: {describe(error, path)}"
         if text and not turn.urgent:
             turn.tell(key, turn.files.entries[key].original.path, Result.REFUSED, None, text=text)
         else:
@@ -77,7 +77,7 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     is_whole = len(now) == len(young)
     state.looked_until = 0 if is_whole else now[-1][0] if now else until
     rest = len(young) - len(now)
-    text = f"{rest} cgroups below are still to be looked at: a copy in them must go back too"
+    text = f"{rest} cgroups below have not been checked yet for a copy that must go back too"
     return tuple(heir.key for heir in heirs), len(now), "" if is_whole else text
 
 

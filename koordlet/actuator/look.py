@@ -42,7 +42,7 @@ def look(turn: Turn, keys: Iterable[Key]) -> None:
 
 
 def show(turn: Turn) -> None:
-    """Observe mode: say what would be written."""
+    """Observe mode: report what would be written."""
     for key, pending in turn.pending.items():
         restores = pending.merged is None
         result = Result.WOULD_RESTORE if restores else Result.WOULD_WRITE
@@ -62,7 +62,7 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             return
         path = state.path = turn.knobs.path(*key)
         if _lock(turn, key) is _Lock.ON:
-            text = f"{_LOCKED_BY[key.resource]}=1 of the same cgroup locks it"
+            text = f"{_LOCKED_BY[key.resource]}=1 of the same cgroup locks this file"
             turn.tell(key, path, Result.OUTVOTED, found, text=text)
             return
         if not opening and _is_in_force(turn, key, merged, found, state):
@@ -74,7 +74,7 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             if new is None:
                 turn.files.forget((key,))
             elif not moved.move(turn, key, new):
-                text = f"not written, because the journal cannot record that it is {new.cgroup} now"
+                text = f"not written, because the journal cannot record its new name, {new.cgroup}"
                 turn.tell(key, path, Result.REFUSED, found, text=text)
                 return
         state = turn.files.state(key)
@@ -90,7 +90,7 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if not _answer_conflict(turn, key, path, merged, found, state):
                 return
-            text = f"somebody else had written {found}"
+            text = f"another process had written {found}"
             if _is_better(entry.original, found, state) and key.resource not in PER_PROCESS:
                 fresh = turn.files.original(key, path, found, merged.owner, turn.time)
     except FAILURES as error:
@@ -113,7 +113,7 @@ def _look_at_released(turn: Turn, key: Key) -> None:
     original, state = entry.original, turn.files.state(key)
     try:
         if turn.files.is_made_anew(key):
-            _gone(turn, key, original.path, "the cgroup was made anew: nothing of ours in it")
+            _gone(turn, key, original.path, "the cgroup was recreated and holds nothing of ours")
             return
         found = turn.knobs.read(*key)
         lock = _lock(turn, key)
@@ -125,7 +125,9 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             if state.holds is not None and not _is_explained(turn, key, found):
                 _notice(turn, key, original.path, found, state)
             turn.finished.append(key)
-            turn.tell(key, original.path, Result.RESTORED, found, text="already as found")
+            turn.tell(
+                key, original.path, Result.RESTORED, found, text="the original is there already"
+            )
             return
         kept = turn.force or opening or turn.files.has_ours(key, found)
         kept = kept or (not original.doubtful and turn.files.was_reset(key, found))
@@ -134,15 +136,15 @@ def _look_at_released(turn: Turn, key: Key) -> None:
         return
     if not kept and original.doubtful:
         text = (
-            f"left as it is: records of the journal are missing, so nobody knows who wrote {found}"
-            f" and whether {original.value} is the latest original; `koordlet restore --force` "
-            "writes that"
+            f"left as it is: records of the journal are missing, so koordlet cannot tell who wrote "
+            f"{found} and whether {original.value} is the latest original; `koordlet restore "
+            f"--force` writes {original.value}"
         )
         turn.tell(key, original.path, Result.DOUBTFUL, found, text=text)
     elif not kept:
         _notice(turn, key, original.path, found, state)
         turn.finished.append(key)
-        text = f"somebody else has written {found} since: left as it is"
+        text = f"another process has written {found} since; left as it is"
         turn.tell(key, original.path, Result.CONFLICT, found, text=text)
     elif not _must_wait(turn, key, original.path, original.value, found, state):
         change = Change(*key, found, original.value)
@@ -151,12 +153,12 @@ def _look_at_released(turn: Turn, key: Key) -> None:
 
 
 def _is_explained(turn: Turn, key: Key, found: Value) -> bool:
-    """Whether ``found`` may stand there without a second writer."""
+    """Whether ``found`` can be explained without a second writer."""
     return turn.files.has_ours(key, found) or turn.files.was_reset(key, found)
 
 
 def _is_in_force(turn: Turn, key: Key, merged: Merged, found: Value, state: State) -> bool:
-    """Whether there is nothing to write; then that is told."""
+    """Whether there is nothing to write; if so, report that."""
     rounded = (
         state.written_for == merged.value
         and state.holds == (found,)
@@ -191,7 +193,7 @@ def _note_without(turn: Turn, key: Key, without: Value, owner: str, found: Value
             path = turn.files.state(key).path
             turn.inherited.append(turn.files.computed(key, path, without, owner, turn.time))
     except ValueError as error:
-        return f"{without!r}, which it would hold without koordlet, cannot go back: {error}"
+        return f"{without!r}, its value without koordlet, cannot be put back: {error}"
     return ""
 
 
@@ -245,14 +247,14 @@ def _leave_locked(turn: Turn, key: Key, found: Value) -> None:
         return
     turn.finished.append(key)
     path = turn.files.entries[key].original.path
-    text = f"{lock.resource}=1 stays on, which holds it"
+    text = f"{lock.resource}=1 stays on and determines this file"
     turn.tell(key, path, Result.RESTORED, found, text=text)
 
 
 def _answer_conflict(
     turn: Turn, key: Key, path: str, merged: Merged, found: Value, state: State
 ) -> bool:
-    """Note the foreign value; True when ours may be written over it now."""
+    """Record the foreign value; True if ours may be written over it now."""
     conflict = _notice(turn, key, path, found, state)
     return not _must_back_off(turn, key, path, found, conflict)
 
@@ -278,7 +280,7 @@ def _must_back_off(turn: Turn, key: Key, path: str, found: Value, conflict: Conf
     if may_write(conflict, turn.now):
         return False
     text = (
-        f"somebody else writes {shown(path)}: expected {conflict.expected}, found {found}, "
+        f"another process writes {shown(path)}: expected {conflict.expected}, found {found}, "
         f"{conflict.changes} times; waiting {conflict.wait_s:g} s"
     )
     turn.tell(key, path, Result.CONFLICT, found, text=text)
@@ -319,5 +321,5 @@ def _gone(turn: Turn, key: Key, path: str, text: str) -> None:
         turn.finished.append(key)
         turn.tell(key, path, Result.GONE, None, text=text)
         return
-    turn.tell(key, path, Result.GONE, None, text=f"the cgroup is {new.cgroup} now")
+    turn.tell(key, path, Result.GONE, None, text=f"the cgroup is now named {new.cgroup}")
     moved.move(turn, key, new)

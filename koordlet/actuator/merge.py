@@ -1,7 +1,7 @@
 """One value per cgroup file out of what several owners want: one table, resource -> rule.
 
 The reference has no arbiter: its writers are independent loops and the last one wins
-(spec/qos.md 9, quirk 49). Here each resource has a rule that does not depend on who spoke last.
+(spec/qos.md 9, quirk 49). Here each resource has a rule that does not depend on who asked last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Key(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What ``owner`` wants. Not ``active``: it cannot judge now, the value stays as it is."""
+    """What ``owner`` wants. Not ``active``: it cannot decide now, and the value stays as it is."""
 
     owner: str
     setting: Setting
@@ -36,7 +36,7 @@ class Claim(NamedTuple):
 
 class Rule(StrEnum):
     INTERSECTION = "intersection"
-    """CPU list: what all agree on; nothing in common: the first owner by rank."""
+    """CPU list: the intersection; if that is empty, the list of the first owner by rank."""
     SMALLEST = "smallest"
     """The tightest limit; unlimited only when nobody limits. What raises that very limit
     (``Setting.raises``) takes its place."""
@@ -93,7 +93,7 @@ RULES: Mapping[Resource, Rule] = {
     Resource.TERWAY_GLOBAL: Rule.RANK,
     Resource.TERWAY_PODS: Rule.RANK,
 }
-"""What may be set at all. The rest is read only, or moves processes (``tasks``,
+"""The resources that can be set. The rest is read-only, or moves processes (``tasks``,
 ``cgroup.procs``), which no original can undo."""
 
 
@@ -191,7 +191,8 @@ def bound_protection(targets: dict[Key, Merged], memory_bytes: int) -> None:
             merged = targets[key]
             value = amounts[key] * memory_bytes // total // PAGE_BYTES * PAGE_BYTES
             text = (
-                f"{merged.why.text} (scaled from {merged.value}: together more than the node has)"
+                f"{merged.why.text} (scaled down from {merged.value}: the sum exceeds the node's "
+                "memory)"
             )
             why = Why(merged.why.rule, text, merged.why.inputs)
             targets[key] = replace(merged, value=value, why=why, active=True)
@@ -225,9 +226,11 @@ def _intersection(ordered: Sequence[Claim]) -> tuple[Value, str]:
     sets = [parse_cpulist(str(claim.setting.value)) for claim in ordered]
     common = frozenset.intersection(*sets)
     if common:
-        return format_cpulist(common), "the CPUs all of them allow"
+        return format_cpulist(common), "the CPUs that all of them allow"
     first = ordered[0].owner
-    return format_cpulist(sets[0]), f"no CPU in common, {first} ranks first"
+    return format_cpulist(
+        sets[0]
+    ), f"they have no CPU in common, so {first}, which ranks first, wins"
 
 
 def _smallest(ordered: Sequence[Claim]) -> tuple[Value, str]:

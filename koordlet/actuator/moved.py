@@ -1,5 +1,5 @@
-"""Cgroups that got another name, which v1 allows (rename(2)). Their values go with them, and the
-originals must too: what the journal says of the old name goes on under the new one."""
+"""Cgroups that were renamed, which v1 allows (rename(2)). Their values move with them, and so must
+the originals: the journal's records of the old name continue under the new one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from koordlet.actuator.order import LOCKS
 from koordlet.actuator.turn import FAILURES, Turn
 
 SEARCHES = 32
-"""Cgroups that are looked for in one turn, where many went at once: one search costs up to a
-millisecond. The others have their turn later."""
+"""Most cgroups searched for in one turn, if many disappear at once: one search costs up to a
+millisecond. The others are searched for later."""
 
 
 class Postponed(Exception):  # noqa: N818 - no mistake
-    """Enough was looked for in this turn."""
+    """This turn's searches are used up."""
 
 
 def find(turn: Turn, key: Key, *, at_once: bool = False) -> Key | None:

@@ -163,11 +163,10 @@ def damage_of(journal: Journal | Contents) -> str:
     text = f"the journal is damaged: {'; '.join(journal.damage)}. "
     if journal.incomplete:
         text += (
-            "Missing records may be about any file, so only what surely is a value of koordlet "
-            "goes back, and values that nothing is known about may be left. Compare `koordlet "
-            "restore --dry-run` with what the node should have; `koordlet restore --force` then "
-            "writes every original that is left and forgets the damage, and a reboot resets all "
-            "cgroups"
+            "A missing record may concern any file, so koordlet puts back only values that are "
+            "certainly its own, and may leave others in place. Compare `koordlet restore "
+            "--dry-run` with what the node should have; then `koordlet restore --force` writes "
+            "every remaining original and forgets the damage. A reboot resets all cgroups"
         )
     else:
         text += "No record is missing; `koordlet restore --force` ends this message"
@@ -203,7 +202,9 @@ def _lost(knobs: Knobs, lost: Lost) -> Item:
     if gone:
         return Item(lost.cgroup, lost.resource, path, None, None, Status.GONE)
     ours = ", ".join(map(str, lost.values))
-    text = f"its original is lost; koordlet wrote {ours}. Set it by hand where it holds that still"
+    text = (
+        f"its original is lost; koordlet wrote {ours}. If the file still holds that, set it by hand"
+    )
     return Item(lost.cgroup, lost.resource, path, found, None, Status.LOST, text)
 
 

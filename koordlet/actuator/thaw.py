@@ -71,7 +71,7 @@ def thaw(
                 written=0 if result is Result.RESTORED else None,
                 result=result,
                 why=_WHY,
-                text="" if done else "the file cannot be written; try again once it can",
+                text="" if done else "the file cannot be written; koordlet tries again",
             )
         )
         if not done:

@@ -168,7 +168,7 @@ def _written(
         state.conflict = answered(state.conflict)
     text = pending.text
     if not turn.knobs.equal(key.resource, merged.value, result.value):
-        text = f"{text}; the kernel made {result.value} of it".removeprefix("; ")
+        text = f"{text}; the kernel changed it to {result.value}".removeprefix("; ")
     if result.value not in turn.may_hold[key]:
         yield Intent(*key, (result.value,), merged.owner)
     old = pending.change.old
@@ -188,7 +188,7 @@ def _restored(turn: Turn, key: Key, pending: Pending, result: Done) -> None:
         text = pending.text
         turn.tell(key, pending.path, Result.RESTORED, old, written=result.value, text=text)
     else:
-        text = f"wrote {original.value}, the file reads {result.value}"
+        text = f"wrote {original.value}, but the file reads {result.value}"
         turn.refuse(key, pending, Result.REFUSED, text)
 
 
@@ -221,12 +221,12 @@ def _next_best(turn: Turn, key: Key, original: Value, error: Exception) -> tuple
     were unplugged or somebody narrowed it; a parent that holds a value of ours is waited for.
     """
     if original == "" and isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        text = "with tasks in it the kernel takes no empty list; that of all CPUs does the same"
+        text = "the kernel refuses an empty list while tasks run; that of all CPUs does the same"
         return turn.knobs.read("", Resource.CPUSET_CPUS_EFFECTIVE), text
     above = turn.files.ancestor(key)
     if above is None or above.original.key in turn.finished:
         left = turn.files.within_parent(key, original)
-        return left or original, f"the parent has no more than {left} of {original}"
+        return left or original, f"the parent allows only {left} of {original}"
     return original, ""
 
 

@@ -1,7 +1,7 @@
 """Network bandwidth by class and pod (spec/protocol.md 5.4.5, 5.6), in bits per second.
 
-Shared by the two mechanisms behind ``networkQOS``, which differ in what they make of it. What
-makes no sense counts as absent, and is told.
+Shared by the two mechanisms behind ``networkQOS``, which apply it differently. Invalid values
+count as absent, with a note.
 """
 
 from __future__ import annotations

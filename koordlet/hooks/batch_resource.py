@@ -1,6 +1,6 @@
 """Weights and limits from batch and mid resources (spec/hooks.md 2.3).
 
-Kubelet knows neither: to it such a pod asks for nothing. The reference has no counterpart for
+Kubelet knows neither: to kubelet such a pod requests nothing. The reference has no counterpart for
 ``kubernetes.io/mid-*``; here it is keyed on the names of the resources, since mid pods are LS or
 have no class.
 """
@@ -65,7 +65,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
 
 
 def _tiers(pod: Pod) -> tuple[PriorityClass, ...]:
-    """Batch resources are for the class BE alone (spec/protocol.md 1.4)."""
+    """Batch resources are only for the class BE (spec/protocol.md 1.4)."""
     is_be = pod.raw_qos is QoSClass.BE
     return (PriorityClass.BATCH, PriorityClass.MID) if is_be else (PriorityClass.MID,)
 
@@ -99,7 +99,7 @@ def _first(
 
 
 def _of_pod(pod: Pod) -> _Asked | None:
-    """Sums over the containers. A limit that one of them lacks is no limit of the pod."""
+    """Sums over the containers. If one of them has no limit, the pod has none."""
     parts = [_first(_tiers(pod), own, Resources()) for own in _annotated(pod).values()]
     found = [part for part in parts if part is not None]
     if not found:

@@ -45,7 +45,7 @@ def check(hooks: Sequence[AnyHook]) -> None:
 
 
 def lacks(hook: AnyHook, snapshot: Snapshot) -> bool:
-    """Whether nothing that the hook needs is there."""
+    """Whether the kernel lacks everything that the hook needs."""
     if hook.tried_on_demand or not hook.needs:
         return False
     return not any(snapshot.node.has(feature) for feature in hook.needs)
@@ -142,7 +142,7 @@ def ask(
 
 
 def in_guest(pod: Pod) -> str:
-    """Why nothing is set for its containers; empty where that is no reason."""
+    """Why nothing is set for its containers; empty if they are not in a guest."""
     if not pod.is_in_guest:
         return ""
     return (

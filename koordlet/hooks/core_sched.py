@@ -1,8 +1,7 @@
 """Which pods and applications may share a physical core (spec/hooks.md 2.5).
 
-Here they get the names of their groups; ``decision/cookies.py`` has what follows for processes.
-The expeller of a class is a group apart from that of the other classes, and needs nothing else of
-the kernel.
+This hook names their groups; ``decision/cookies.py`` derives the cookies of processes. The expeller
+of a class is a separate group, and needs nothing else from the kernel.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _SWITCHES = (
     (Resource.SYSCTL_GROUP_IDENTITY, 0, "group identity excludes core scheduling in this kernel"),
     (Resource.SYSCTL_SCHED_CORE, 1, "this kernel has a switch for core scheduling"),
 )
-"""In the order in which the kernel takes them."""
+"""In the order that the kernel accepts."""
 
 
 def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
@@ -61,7 +60,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
 
 
 def reference_name(group: str) -> str:
-    """What the reference calls a group."""
+    """The reference's name of a group."""
     return group.removeprefix(EXCLUSIVE_PREFIX) if group != SHARED_GROUP else ""
 
 

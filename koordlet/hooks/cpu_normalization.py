@@ -1,13 +1,14 @@
-"""CPU quotas in time of a normal CPU, scaled to the speed of this one (spec/hooks.md 2.4).
+"""CPU quotas in the time of a normal CPU, scaled to the speed of this one (spec/hooks.md 2.4).
 
-Scaled is always what kubelet asked for, never a quota that was scaled already. Without a ratio
-nothing is wanted, so the actuator puts kubelet's quotas back (the reference leaves the scaled
+The hook always scales what kubelet asked for, never a quota that is already scaled. Without a ratio
+it wants nothing, so the actuator puts kubelet's quotas back (the reference leaves the scaled
 ones).
 
 A pod is scaled like its containers, which matters where it has a limit of its own, and where its
-containers are in a guest. Not on v1, which refuses a container that has more than its pod: a scaled
-pod could start none that comes with kubelet's own quota, as all do that nobody asks koordlet about.
-There the quotas of its containers bound it. Of a guest no container is in a cgroup of the host.
+containers are in a guest. Not on v1, which refuses a container that has more than its pod: a
+container that keeps kubelet's own quota, because no runtime asks koordlet about it, could not start
+in a scaled pod. There the quotas of its containers limit the pod. Containers of a guest have no
+cgroup on the host.
 """
 
 from __future__ import annotations

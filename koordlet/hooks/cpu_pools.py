@@ -1,4 +1,4 @@
-"""CPUs that pods share, by NUMA node: what a cluster told, else what nobody has for himself
+"""CPUs that pods share, by NUMA node: those the cluster lists, else those nobody has exclusively
 (spec/protocol.md 2.8).
 
 The reference counts a pod that ended until kubelet forgets it (spec/metrics.md D-25); here it
@@ -28,12 +28,12 @@ def be_share_pools(snapshot: Snapshot) -> Pools:
 
 
 def both(snapshot: Snapshot) -> tuple[Pools, Pools]:
-    """Those of LS pods, those of BE pods."""
+    """The pools of LS pods, and those of BE pods."""
     return _both(_Same(snapshot.node, snapshot.pods))
 
 
 class _Same:
-    """A node and its pods as a key by identity: to compare 300 pods takes as long as to ask."""
+    """A node and its pods as a key by identity: comparing 300 pods takes as long as asking."""
 
     def __init__(self, node: Node, pods: tuple[Pod, ...]) -> None:
         self.node, self.pods = node, pods
@@ -47,7 +47,7 @@ class _Same:
 
 @lru_cache(maxsize=2)
 def _both(of: _Same) -> tuple[Pools, Pools]:
-    """Kept, since all pods of a node ask for the same."""
+    """Cached, because all pods of a node ask for the same."""
     exclusive = (pod for pod in of.pods if pod.raw_qos is QoSClass.LSE)
     return (
         _pools(of.node, of.node.share_pools, of.pods),

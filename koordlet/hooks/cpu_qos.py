@@ -1,4 +1,4 @@
-"""CPU QoS by class: who yields to whom (spec/qos.md 7.3, spec/hooks.md 2.1).
+"""CPU QoS by class: which work yields to which (spec/qos.md 7.3, spec/hooks.md 2.1).
 
 Three mechanisms, the first that applies: the vendor kernel's group identity, ``cpu.idle``, the
 smallest ``cpu.shares``. The last two stand in for "best effort yields" alone, and are set only
@@ -126,7 +126,7 @@ def class_of(subject: Subject, classes: Classes) -> QoSClass | None:
 
 
 def _switches(node: Node) -> Adjustment:
-    """The reference writes them once, and never puts them back."""
+    """The reference writes them once and never restores them."""
     return Adjustment(
         tuple(
             (resource, value, Why("cpu-qos.sysctl", f"{text}: sysctl {resource} is {value}"))
@@ -159,7 +159,7 @@ def _group_identity(subject: Subject, classes: Classes) -> Adjustment:
 
 
 def _annotation(pod: Pod, notes: list[Why]) -> CPUQOS | None:
-    """The pod's own settings; a bad annotation counts as absent and is told."""
+    """The pod's own settings; a bad annotation counts as absent, with a note."""
     try:
         return keys.CPU_QOS.read(pod.annotations)
     except AnnotationError as error:
@@ -169,7 +169,7 @@ def _annotation(pod: Pod, notes: list[Why]) -> CPUQOS | None:
 
 
 def _asks_to_yield(subject: Subject, classes: Classes) -> str | None:
-    """Why a best-effort subject shall yield where group identity cannot make it."""
+    """Why a best-effort subject should yield if group identity cannot make it."""
     qos = class_of(subject, classes)
     if qos is not QoSClass.BE or (classes[qos].group_identity or 0) >= 0:
         return None

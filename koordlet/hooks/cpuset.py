@@ -1,7 +1,7 @@
 """CPUs by allocation or by shared pool (spec/hooks.md 2.2).
 
-A pod to which the scheduler gave CPUs runs on them without a quota. All others share what is left,
-those with a NUMA node on that node.
+A pod to which the scheduler gave CPUs runs on them without a quota. All others share the rest;
+those with a NUMA node share the CPUs of that node.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _RULE = frozenset(
         keys.SYSTEM_QOS_RESOURCE,
     )
 )
-"""Annotations of the node without which there is no rule."""
+"""Annotations of the node that the rules need."""
 
 
 def _unread(names: frozenset[str]) -> Why:
@@ -130,7 +130,7 @@ def _numa_nodes(pod: Pod) -> set[int]:
 
 
 def _has_cpu(each: NumaNodeResource) -> bool:
-    """One entry with CPU makes all count (2.2)."""
+    """If one entry has CPU, all entries count (2.2)."""
     native, batch = each.resources.get(CPU), each.resources.get(BATCH_CPU)
     return (native is not None and native.nano != 0) or (batch is not None and batch.nano > 0)
 

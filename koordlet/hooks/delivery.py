@@ -1,7 +1,7 @@
 """How an adjustment reaches a container: one table for the three ways (spec/hooks.md 1.6, 3.3).
 
-A runtime that asks gets fields of its own protocol back; what it has no field for, and everything
-when nobody asks, becomes settings of a plan. All three end in the same values.
+A runtime that asks gets fields of its own protocol. A value without a field, and every value when
+no runtime asks, becomes a setting of a plan. All three ways end in the same values.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from koordlet.decision.why import Why
 
 @dataclass(frozen=True)
 class Fields:
-    """Where a value goes on the wire. Empty: that protocol has no field for it.
+    """The field that carries a value. Empty: that protocol has none for it.
 
     ``cri``: field of ``LinuxContainerResources``. ``nri``: path in ``LinuxContainerAdjustment``;
     below ``resources`` it is in ``LinuxContainerUpdate`` as well.

@@ -1,4 +1,4 @@
-"""What hooks are there, and what they would do to one pod or application. Pure.
+"""Which hooks exist, and what they would do to one pod or application. Pure.
 
 The same evaluation as in ``combine`` and ``reconcile``, with each hook asked by itself, so that a
 value that another hook overrides is seen too.

@@ -1,7 +1,6 @@
 """Which GPUs a container sees, and its share of one (spec/hooks.md 2.6).
 
-Only a runtime that creates a container can give it variables and mounts: by reconcile there is
-nothing to do.
+Only a runtime that creates a container can give it variables and mounts; reconciling cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from koordlet.protocol.errors import AnnotationError, Problem
 
 NAME = "gpu-env"
 HAMI_LOCK_DIRECTORY = "/tmp/vgpulock"
-"""Where HAMi-core containers of a node take turns; must exist on the node."""
+"""The lock that HAMi-core containers of a node share; must exist on the node."""
 
 _CORE = "koordinator.sh/gpu-core"
 _MEMORY = "koordinator.sh/gpu-memory"

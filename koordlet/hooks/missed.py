@@ -1,7 +1,7 @@
-"""What a container should have been created with and was not. Pure.
+"""What a container should have been created with but was not. Pure.
 
 Variables, devices and mounts reach a container only while it is created. One that started while
-nobody could be asked goes without them until it is created anew.
+koordlet could not be asked lacks them until it is recreated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_GPU = frozenset({"", "void", "none"})
 
 
 class Creation(msgspec.Struct, frozen=True):
-    """What hooks want a container to be created with."""
+    """What hooks want to give a container when it is created."""
 
     env: tuple[EnvVar, ...] = ()
     mounts: tuple[Mount, ...] = ()
@@ -44,7 +44,7 @@ class Missed(msgspec.Struct, frozen=True):
 
 
 def creation(combined: Combined) -> Creation | None:
-    """None: nothing that only its creation could give."""
+    """None: nothing that a container can get only at its creation."""
     if not (combined.env or combined.mounts or combined.devices):
         return None
     return Creation(combined.env, combined.mounts, combined.devices)

@@ -1,4 +1,4 @@
-"""What a cgroup has from kubelet, whatever koordlet has made of it since."""
+"""What kubelet gave a cgroup, whatever koordlet has changed since."""
 
 from __future__ import annotations
 

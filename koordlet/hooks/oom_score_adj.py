@@ -1,4 +1,4 @@
-"""Who dies first when memory runs out, by annotation (spec/hooks.md 2.8)."""
+"""What the kernel kills first when memory runs out, by annotation (spec/hooks.md 2.8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "oom-score-adj"
 
 
 def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
-    """What names the container counts before what is for all of them. The sandbox has neither."""
+    """A score for the container's name wins over one for all. The sandbox has neither."""
     pod, container = subject.pod, subject.container
     if pod is None or container is None:
         return Adjustment()

@@ -1,6 +1,6 @@
 """RDMA devices that the scheduler gave to a pod (spec/hooks.md 2.7).
 
-Only a runtime that creates a container can give it devices: by reconcile there is nothing to do.
+Only a runtime that creates a container can give it devices; reconciling cannot.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a hook looked up in the kernel, kept to see later whether it would find the same."""
+"""What a hook looked up in the kernel, kept to check later whether it would find the same."""
 
 from __future__ import annotations
 

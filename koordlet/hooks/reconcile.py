@@ -1,4 +1,4 @@
-"""Hooks through the reconcile path: what every subject on the node shall have, as plans.
+"""Hooks through the reconcile path: what every subject on the node should have, as plans.
 
 A node has a thousand cgroups, of which few change between two passes. So a pass may be given the
 one before: a pod is asked about again only where something that its answer depends on has changed.
@@ -25,7 +25,7 @@ from koordlet.hooks.reads import Reads, Watched
 from koordlet.protocol.qos import KubeQoS
 
 _NAMED_OTHERWISE = frozenset({Resource.RESCTRL_SCHEMATA})
-"""Resources of which only the hook knows the place: it is not the cgroup it was asked about."""
+"""Resources whose place only the hook knows: it is not the cgroup it was asked about."""
 
 
 @dataclass
@@ -44,7 +44,7 @@ _Part = Mapping[str, _Found]
 
 
 _Asked = Mapping[Level, Sequence[AnyHook]]
-"""Who is asked about a subject."""
+"""The hooks that are asked about a subject."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ class Pass:
 
 
 def reconcile(hooks: Sequence[AnyHook], snapshot: Snapshot) -> tuple[Decision, ...]:
-    """The decisions of a pass that knows of none before."""
+    """The decisions of a first pass."""
     return run(hooks, snapshot).decisions
 
 
 def run(hooks: Sequence[AnyHook], snapshot: Snapshot, before: Pass | None = None) -> Pass:
-    """What a pass without ``before`` finds, with as little work as that allows; what did not
+    """The same result as a pass without ``before``, with as little work as possible; what did not
     change is the same object as in ``before``.
 
     A hook that fails for one subject leaves what it had set there, and goes on with the next.

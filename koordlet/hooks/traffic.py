@@ -169,7 +169,7 @@ def traffic(snapshot: Snapshot) -> TrafficPlan | None:
 
 
 def _minor(pod: Pod, share: Share) -> int | None:
-    """None: the pod stays in the default class, because no label says otherwise."""
+    """None: the pod stays in the default class, because it has no label."""
     if share.egress.max_bps or share.ingress.max_bps:
         return _FIRST_OF_PODS + zlib.crc32(pod.uid.encode()) % (_MINORS - _FIRST_OF_PODS)
     return _CLASS[pod.raw_qos] if pod.raw_qos is not None else None
@@ -227,7 +227,7 @@ def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficCl
 
 
 def _bounded(share: Share, total: int) -> Share:
-    """The link is the limit of what has no other."""
+    """Without a limit of its own, a class is limited by the link."""
     return Share(
         Rate(share.egress.min_bps, share.egress.max_bps or total),
         Rate(share.ingress.min_bps, share.ingress.max_bps or total),

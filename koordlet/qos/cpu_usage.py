@@ -1,7 +1,7 @@
 """CPU used by pods and applications, each piece of work counted once.
 
-A cgroup's counter holds what is inside it, so of an application inside another one, or inside a
-pod, the use stands in two samples.
+A cgroup's counter includes everything inside it, so the use of an application inside another one,
+or inside a pod, appears in two samples.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def read_usage(
     within_s: float | None = None,
     aggregate: Aggregate = Aggregate.LAST,
 ) -> Reading | None:
-    """Cores, where that is a finite, non-negative, possible number. ``within_s``: None =
+    """Cores, if that is a finite, non-negative, possible number. ``within_s``: None =
     ``window_s``."""
     window = window_s(snapshot) if within_s is None else within_s
     reading = snapshot.metrics.read(metric, labels, window_s=window, aggregate=aggregate)

@@ -27,8 +27,8 @@ NAME = "resctrl-qos"
 L3 = "resctrl.l3"
 MB = "resctrl.mb"
 LOOK_S = 10.0
-"""How often it is looked for cgroups inside containers and applications; a change of the node
-does so at once."""
+"""Time between two searches for cgroups inside containers and applications; a change of the node
+triggers one at once."""
 
 _CLASSES = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 

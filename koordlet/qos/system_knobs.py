@@ -1,6 +1,6 @@
 """Knobs of the whole machine that the NodeSLO may set (spec/qos.md 7.2).
 
-What it does not name is left, or put back, as it was found.
+What it does not name stays, or goes back to, as it was found.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def decide(snapshot: Snapshot, memory: None, _: Options = DEFAULTS) -> Decision:
 
 
 def _wanted(snapshot: Snapshot, strategy: SystemStrategy) -> Iterator[tuple[_Knob, Value, str]]:
-    """Each knob that is named: what it shall be, and the words for it."""
+    """Each knob that is named, with its value and the reason's text."""
     for knob in _NUMBERS:
         asked: int | None = getattr(strategy, knob.field)
         if asked is None:

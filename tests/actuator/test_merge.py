@@ -127,7 +127,7 @@ def test_protection_is_scaled_to_what_the_node_has() -> None:
     bound_protection(targets, 2 * gib)
     values = {key.cgroup: merged.value for key, merged in targets.items()}
     assert values == {"a": 3 * gib // 2, "b": gib // 2, "a/child": 3 * gib}
-    assert "more than the node has" in targets[Key("a", Resource.MEMORY_MIN)].why.text
+    assert "the sum exceeds the node's memory" in targets[Key("a", Resource.MEMORY_MIN)].why.text
     before = dict(targets)
     bound_protection(targets, 2 * gib)
     assert targets == before

@@ -225,7 +225,7 @@ def test_what_is_no_longer_listed_is_as_in_the_default_group(world: World) -> No
 def test_the_kernel_rounds_bandwidth_and_that_is_no_conflict(world: World) -> None:
     want = ("koordlet-a", SCHEMATA, "MB:0=25\n")
     world.want("o", want)
-    assert "the kernel made" in world.heard[0].text
+    assert "the kernel changed it to" in world.heard[0].text
     assert world.want("o", want) == [Result.IN_FORCE]
 
 

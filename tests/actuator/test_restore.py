@@ -159,7 +159,7 @@ def test_an_empty_cpu_list_under_tasks_goes_back_in_effect(tmp_path: Path) -> No
     report = world.restore()
     assert report.ok
     assert {item.status for item in report.items} == {Status.RESTORED}
-    assert any("no empty list" in item.text for item in report.items)
+    assert any("refuses an empty list" in item.text for item in report.items)
     after = {c: world.value(c, Resource.CPUSET_CPUS_EFFECTIVE) for c in ("be", "be/pod")}
     assert after == before
     assert statuses(world) == []

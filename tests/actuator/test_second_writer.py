@@ -15,7 +15,7 @@ def test_the_first_time_ours_is_written_at_once_and_the_conflict_is_shown(world:
     world.want("be", WANT)
     world.cgroups.write("be", QUOTA, 70_000)
     assert world.want("be", WANT) == [Result.WRITTEN]
-    assert "somebody else had written 70000" in world.heard[0].text
+    assert "another process had written 70000" in world.heard[0].text
     (conflict,) = world.actuator.conflicts()
     assert (conflict.path, conflict.expected, conflict.found, conflict.changes) == (
         world.path("be", QUOTA),

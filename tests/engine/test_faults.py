@@ -200,7 +200,7 @@ def test_damaged_lines_of_the_journal_are_shown(world: World) -> None:
     world.start()
     (problem,) = world.views.status().problems
     assert problem.part == "journal"
-    assert "line 2 is no record of it" in problem.why
+    assert "line 2 is not a record of this journal" in problem.why
     assert "koordlet restore --force" in problem.why
     assert world.views.status().journal.damage in problem.why
     assert not world.views.restore(dry_run=True).complete

@@ -149,7 +149,9 @@ class Evictor:
         cannot be taken back."""
         held = [(case, why) for case in self._cases.values() if (why := is_held(case.begun))]
         for case, why in held:
-            asked = "; what it was asked for goes on" if case.attempt is not None else ""
+            asked = (
+                "; a stop that was already asked for continues" if case.attempt is not None else ""
+            )
             self._fail(case, f"{why}: no further step is taken{asked}")
         if self._thaw() or held:
             self._save()
@@ -185,7 +187,7 @@ class Evictor:
             if begun is None:
                 # Gone since the snapshot, or told by a source that has not heard of its end.
                 until = self._host.monotonic() + RETRY_S
-                self._failed[eviction.victim] = "its cgroup is not there", until
+                self._failed[eviction.victim] = "its cgroup does not exist", until
                 continue
             if observing:
                 self._tell_would(begun)
@@ -226,7 +228,7 @@ class Evictor:
         if not pids:
             if case.tried:
                 self._finish(case)
-            else:  # it has freed nothing: somebody else has to go
+            else:  # it has freed nothing: another victim is needed
                 self._fail(case, "nothing runs in its cgroup")
             return
         if case.killing:
@@ -249,7 +251,7 @@ class Evictor:
                 self._finish(case)
                 return
         if case.end_s is not None and now >= case.end_s:
-            case.tried.append("grace is over")
+            case.tried.append("grace period over")
             self._begin_kill(case, pids, now)
 
     def _may_go_on(self, case: _Case, now: float) -> bool:
@@ -260,7 +262,9 @@ class Evictor:
             self._fail(case, f"given up: {why}")
             return False
         elif not case.cleared and now >= _latest_s(case.begun):
-            self._fail(case, "given up: it could not be told in time whether it may be evicted")
+            self._fail(
+                case, "given up: koordlet could not find out in time whether it may be evicted"
+            )
             return False
         return case.cleared
 
@@ -307,7 +311,7 @@ class Evictor:
             self._fail(case, f"refused: {why}")
             return
         if case.end_s is not None and now >= case.end_s:
-            self._fail(case, f"{len(pids)} processes outlive SIGKILL by {KILL_S:g} s")
+            self._fail(case, f"{len(pids)} processes still run {KILL_S:g} s after SIGKILL")
             return
         how = kill.kill(self._host, self._cgroups, case.begun.cgroup, freeze=case.freezes)
         if how not in case.tried:

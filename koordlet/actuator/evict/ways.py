@@ -1,5 +1,5 @@
-"""Ways to end a victim: what each is, and those that need nobody's answer; the others are the
-daemon's."""
+"""Ways to end a victim: their interface, and those that wait for no other process; the daemon has
+the others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Attempt(Protocol):
 
     @property
     def kills(self) -> bool:
-        """Whether who works on it kills at the end of the grace by himself."""
+        """Whether the process that works on it kills at the end of the grace period itself."""
         ...
 
 
@@ -47,7 +47,7 @@ class Way(Protocol):
 
 @dataclass
 class Progress:
-    """An attempt that somebody works on, or that the cgroup alone tells the end of."""
+    """An attempt that another process works on, or whose end shows only in the cgroup."""
 
     done: bool = False
     error: str = ""

@@ -1,4 +1,4 @@
-"""The files of the journal beside its content: the lock, and what is kept of a damaged one."""
+"""The journal's other files: the lock, and a kept copy of a damaged journal."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Journal:
         self.problem = ""
         """Why the latest record could not be written, else empty."""
         self.damage: tuple[str, ...] = ()
-        """What is wrong with the file that was found, or was with an earlier one of this boot."""
+        """What is wrong with the file that was found, or with an earlier one of this boot."""
         self.aside = ""
         """Where that file is kept."""
         try:
@@ -188,8 +188,8 @@ class Journal:
         aside = keep_aside(self.path)
         self._anchor.close()
         self._rewrite()
-        text = "the journal was changed by somebody else, and is written anew; nothing is lost"
-        text += f" (what was found there is in {aside})" if aside else ""
+        text = "another process changed the journal; koordlet has rewritten it, and nothing is lost"
+        text += f" (the changed file is {aside})" if aside else ""
         log.warning(text, path=self.path)
         return text
 

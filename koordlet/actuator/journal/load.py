@@ -1,9 +1,9 @@
 """Reading a journal: what is in force, and what is missing.
 
-A torn last line is no damage: a kill came while it was written, and what it was to tell was not
-written to the kernel yet. Anything else that is not as it was left is told. Where records are
-missing, one of them may have been about any file, so each entry with a gap behind its original is
-doubtful (``Original.doubtful``), until another original begins its story anew.
+A torn last line is no damage: a kill came while it was written, and the value it records was not
+written to the kernel yet. Any other change to the file is reported. A missing record may have
+concerned any file, so each entry with a gap behind its original is doubtful
+(``Original.doubtful``), until the journal has another original of that file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from koordlet.decision.resource import Value
 from koordlet.kernel.host_files import PERSISTENT
 
 _SHOWN = 4
-"""So many findings are told one by one."""
+"""Most findings that are reported one by one."""
 _ATTEMPTS = 5
 """The daemon may put a new file in place while somebody else reads."""
 
@@ -95,7 +95,7 @@ def load(path: str, boot_id: str) -> Contents:
 
 
 def fold(entries: dict[Key, Entry], lost: dict[Key, Lost], line: Change) -> None:
-    """What ``line`` makes of what is in force."""
+    """Apply ``line`` to what is in force."""
     key = Key(line.cgroup, line.resource)
     if isinstance(line, Original):
         entries[key] = Entry(line, owner=line.owner)
@@ -177,7 +177,7 @@ def _understand(lines: _Lines, anchor: Anchor, boot_id: str) -> Contents:
 
 
 def _of_first_format(lines: _Lines, boot_id: str) -> Contents:
-    """A damaged line costs itself; whether others are missing is not known."""
+    """Only a damaged line itself is lost; whether others are missing is not known."""
     entries: dict[Key, Entry] = {}
     exact, other_boot = True, False
     mark = Mark(FIRST_FORMAT, 0, 0, 0, 0, 0, 1, boot_mark(boot_id))
@@ -234,20 +234,22 @@ class _Chain:
             if record.generation != mark.generation:
                 strange.append(number)
             elif first is not None:
-                self.findings.append(f"line {number} stands where line {first[0]} belongs")
+                self.findings.append(f"line {number} is in the place of line {first[0]}")
             else:
                 self._records[record.sequence] = number, record
                 if record.sequence < before:
-                    self.findings.append(f"line {number} stands in the wrong place")
+                    self.findings.append(f"line {number} is in the wrong place")
                 before = record.sequence
-        self.findings += [f"line {number} is no record of it" for number in sorted(strange)]
+        self.findings += [
+            f"line {number} is not a record of this journal" for number in sorted(strange)
+        ]
         self.found = bool(self._records)
         self._is_there = lines.size is not None
 
     def nobody_knows(self, anchor: str) -> None:
-        """The anchor is not to be had."""
+        """Note that the anchor cannot be read."""
         self.incomplete = True
-        text = f"its anchor is {anchor}, so nobody knows whether records are missing at the end"
+        text = f"its anchor is {anchor}, so records may be missing at the end"
         self.findings.append(text)
 
     def follow(self) -> tuple[dict[Key, Entry], dict[Key, Lost], Boot | None]:
@@ -278,7 +280,7 @@ class _Chain:
             unsure = True
         anchored = self._records.get(self.end.sequence)
         if anchored is not None and self.end.crc not in (0, anchored[1].crc):
-            gaps.append(f"line {anchored[0]} is not the record that its anchor speaks of")
+            gaps.append(f"line {anchored[0]} is not the record that the anchor names")
             unsure = True
         if unsure:
             _doubt(entries)
@@ -296,7 +298,7 @@ class _Chain:
 
 def _missing(count: int, place: str = "") -> str:
     if count < 1:
-        return f"the records {place} do not follow each other"
+        return f"the records {place} are not consecutive"
     return f"{count} record{'s' if count > 1 else ''} missing {place}".rstrip()
 
 

@@ -52,7 +52,7 @@ class Devices:
         try:
             found = msgspec.json.decode(data, type=_File)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            log.warning("damaged: all devices are looked at", path=path, error=str(error))
+            log.warning("damaged; koordlet checks all devices", path=path, error=str(error))
             self.damaged = True
             return
         if found.boot_id == boot_id:

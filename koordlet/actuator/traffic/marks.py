@@ -1,4 +1,4 @@
-"""Which packets are marked with their class, as table ``koordlet`` shall have it."""
+"""Which packets are marked with their class, as table ``koordlet`` should mark them."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class _Turn:
         indexes = self._control.default_route_devices()
         if indexes:
             return [link for link in self._links.values() if link.index in indexes]
-        text = "no default route, so nothing changes; or name devices in [hooks.network-qos]"
+        text = "no default route, so nothing changes; name devices in [hooks.network-qos]"
         self.tell("", _EGRESS, Result.REFUSED, text)
         return [self._links[name] for name in sorted(self._ours()) if name in self._links]
 
@@ -210,8 +210,8 @@ class _Turn:
         assert plan is not None
         if root is not None and not root.is_ours and root.handle:
             text = (
-                f"{link.name} has a root qdisc of somebody else ({_name(root)}), which stays. Take "
-                f"it away (tc qdisc del dev {link.name} root) or choose other devices"
+                f"{link.name} has a foreign root qdisc ({_name(root)}), which stays. Remove "
+                f"it (tc qdisc del dev {link.name} root) or choose other devices"
             )
             self.tell(link.name, _EGRESS, Result.REFUSED, text, found=_name(root))
             return
@@ -287,8 +287,8 @@ class _Turn:
         ifb = self._ifb_of(link)
         if arrivals is not None and not self._leads_to_us(link, arrivals):
             text = (
-                f"{link.name} has a qdisc of somebody else for what arrives ({_name(arrivals)}), "
-                "which stays; only what is sent is divided"
+                f"{link.name} has a foreign qdisc for incoming traffic ({_name(arrivals)}), "
+                "which stays; only outgoing traffic is divided"
             )
             self.tell(link.name, _INGRESS, Result.REFUSED, text, found=_name(arrivals))
             return

@@ -1,8 +1,9 @@
-"""Limits of block I/O on cgroup v1, where they count for the processes directly in a cgroup alone
-and not for those in cgroups inside it (Linux ``block/blk-throttle.c``: below v1 every group is
-treated as if it were right below the root).
+"""Limits of block I/O on cgroup v1, where they apply only to the processes directly in a cgroup,
+not to those in cgroups inside it (Linux ``block/blk-throttle.c``: on v1 every group is treated as
+if it were right below the root).
 
-So whoever is in a target gets an equal part of its limits: together they have what v2 gives them.
+So every cgroup with processes in a target gets an equal part of its limits: together they have
+what v2 gives them.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from koordlet.decision.snapshot import Container, InForce, Pod, Snapshot, WakeKi
 from koordlet.qos.cpu_suppress.targets import walk
 
 LOOK_S = 10.0
-"""How often it is looked for cgroups inside containers and applications; a change of the node
-does so at once."""
+"""Time between two searches for cgroups inside containers and applications; a change of the node
+triggers one at once."""
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ def _tree(in_force: InForce, top: str) -> Mapping[str, bool]:
 
 
 def part(lines: Mapping[str, str], count: int) -> Mapping[str, str]:
-    """What each of ``count`` gets of the limits for a target; a limit of 0 would be none."""
+    """The part of a target's limits that each of ``count`` gets; a limit of 0 would mean none."""
     return {disk: str(max(int(rest) // count, 1)) if rest else "" for disk, rest in lines.items()}
 
 
@@ -74,7 +75,7 @@ def tightest(one: Mapping[str, str], other: Mapping[str, str]) -> Mapping[str, s
 
 
 def _holders(snapshot: Snapshot) -> list[str]:
-    """Containers and applications. A sandbox only waits, but for one that is a machine."""
+    """Containers and applications. A sandbox only waits, unless it is a virtual machine."""
     found = [
         container.cgroup
         for pod in snapshot.pods

@@ -46,7 +46,7 @@ class _Wish(msgspec.Struct, frozen=True):
 
 
 def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
-    """The complete plan. A block that leads to no disk is left out; the others count."""
+    """The complete plan. A block that leads to no disk is left out; the others apply."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
         text = "no NodeSLO configures block I/O; limits and weights stay as they are"
@@ -86,7 +86,7 @@ def _sections(strategy: object, names: Sequence[str]) -> Iterator[tuple[str, Res
 
 
 def _blocks(section: ResourceQOS | None) -> tuple[BlockCfg, ...]:
-    """None where the section is switched off."""
+    """None if the section is switched off."""
     qos: BlkIOQOS | None = section.blkio_qos if section is not None else None
     return (qos.blocks or ()) if qos is not None and qos.enable else ()
 

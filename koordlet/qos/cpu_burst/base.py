@@ -1,7 +1,7 @@
 """The quota that a burst starts from, and goes back to.
 
-It is what others give the cgroup (kubelet, a hook, systemd), never a value of ours: what is
-requested where a runtime has told, else what the file would hold without us.
+It is what others give the cgroup (kubelet, a hook, systemd), never a value of ours: what kubelet
+requested, if a runtime reported it, else what the file would hold without us.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def told_us(
     requested: Mapping[Resource, Value],
     limit_milli: int | None,
 ) -> int | None:
-    """The quota that kubelet asks for, or that the limit makes; None where nobody tells."""
+    """The quota that kubelet asks for, or that follows from the limit; None if neither is known."""
     asked = requested.get(_QUOTA)
     if isinstance(asked, int) and asked > 0:
         return asked
@@ -96,6 +96,6 @@ def told_us(
 
 
 def period_us(in_force: InForce, cgroup: str) -> int:
-    """Length of its quota periods, the kernel's default where it cannot be read."""
+    """Length of its quota periods; the kernel's default if it cannot be read."""
     period = in_force.value(cgroup, Resource.CPU_PERIOD_US)
     return period if isinstance(period, int) and period > 0 else CFS_PERIOD_US

@@ -28,7 +28,7 @@ class Config(msgspec.Struct, frozen=True):
 
     @property
     def is_off(self) -> bool:
-        """Neither budget nor quota: there is nothing to look at."""
+        """Neither budget nor quota is asked for."""
         return not self.burst_percent and self.quota_percent is None
 
 
@@ -46,7 +46,7 @@ def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Con
 
 
 def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> Config | None:
-    """None: bursts are not for this pod. An annotation that cannot be read counts as absent; it is
+    """None: this pod may not burst. An annotation that cannot be read counts as absent; it is
     told with the pod's faults."""
     if pod.raw_qos in NOT_FOR or not pod.is_active:
         return None

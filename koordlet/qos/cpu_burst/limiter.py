@@ -1,7 +1,7 @@
 """How long a container may stay above its limit: a token bucket (spec/qos.md 3.5).
 
-A token is a percent of the limit for a second. What is used above the limit takes tokens, what is
-left below 60 % of it gives some back.
+A token is one percent of the limit for one second. Use above the limit takes tokens, use below
+60 % of it returns some.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 FOR_EVER_S = -1
-"""A period without end: no bucket."""
+"""A period without end: there is no bucket."""
 _FULL_PERCENT = 100
 _REFILL_BELOW_PERCENT = 60
 

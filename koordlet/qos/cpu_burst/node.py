@@ -1,5 +1,4 @@
-"""How busy the CPUs are that pods share (spec/qos.md 3.3): a raised quota must not take them from
-others."""
+"""How busy the shared CPUs are (spec/qos.md 3.3): a raised quota must not take them from others."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from koordlet.protocol.qos import QoSClass
 from koordlet.qos.cpu_usage import read_usage, total, usage_by_subject
 
 COOLING_RATIO = 0.9
-"""Of the threshold: from there on nothing is raised any more."""
+"""Share of the threshold from which on nothing is raised any more."""
 _LONGEST_WINDOW_S = 10.0
 _WINDOW_INTERVALS = 5
 _OWN_CPUS = frozenset({QoSClass.LSE, QoSClass.LSR})
@@ -77,7 +76,7 @@ def _has_own_cpus(work: Pod | Application) -> bool:
 
 
 def _reserved_milli(work: Pod | Application) -> int:
-    """What it asks for; the CPUs it was given where nobody tells the request."""
+    """What it requests; the CPUs it was given if no source reports the request."""
     if not isinstance(work, Pod):
         return work.resources.request_cpu_milli or 0
     if not work.is_active:

@@ -29,12 +29,12 @@ _OF_NODE = {
     },
     Operation.REMAIN: {NodeState.OVERLOAD: Operation.DOWN},
 }
-"""What the node makes of an operation; what is not listed stays as it is."""
+"""How the state of the node changes an operation; operations not listed stay as they are."""
 
 
 def of_container(*, on: bool, allowed: bool, throttled_ratio: float | None) -> Operation:
-    """What the container itself asks for. ``allowed``: by the limiter. ``throttled_ratio``: of its
-    last sample, None without one."""
+    """The operation that the container itself calls for. ``allowed``: by the limiter.
+    ``throttled_ratio``: of its last sample, None without one."""
     if not on:
         return Operation.RESET
     if not allowed:

@@ -1,4 +1,4 @@
-"""A smaller quota that a runtime is about to write: the budget goes out of its way.
+"""Lowers a burst budget before a runtime writes a smaller quota.
 
 The kernel refuses a quota below the budget (Linux ``sched-bwc.rst``), and kubelet's attempt would
 fail with it. No later decision is in time for that, so this is part of the answer to the runtime.

@@ -1,8 +1,7 @@
-"""CPU burst: what is throttled although the machine has CPU left gets more (spec/qos.md 3).
+"""CPU burst: work that is throttled while the machine has CPU to spare gets more (spec/qos.md 3).
 
-Two means. The burst budget of the kernel lets a cgroup save up quota that it did not use. And a
-quota that still throttles is raised, by what was missing, while the CPUs that pods share are not
-busy.
+Two mechanisms. The kernel's burst budget lets a cgroup save up quota that it did not use. A quota
+that still throttles is raised by what was missing, while the shared CPUs are not busy.
 """
 
 from __future__ import annotations
@@ -42,8 +41,8 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
-    """The complete plan of bursts. Where nothing is raised nothing is listed, so that the actuator
-    puts back what was there."""
+    """The complete plan of bursts. It lists only what is raised, so that the actuator puts the rest
+    back."""
     strategy = snapshot.slo.cpu_burst_strategy if snapshot.slo is not None else None
     if strategy is None or strategy.policy is None:
         return _keep(memory, "cpu-burst.no-slo", "no NodeSLO says whether pods may burst")
@@ -113,7 +112,7 @@ def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) ->
 
 
 def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -> Result:
-    """What the pod needs so that its containers can have theirs: as much more as they have."""
+    """The pod's values: its quota grows by as much as those of its containers."""
     held = memory.held.get(pod.cgroup)
     base = cpu_burst_base.find(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
     if base is None:
@@ -153,7 +152,7 @@ def _gauges(
 
 
 def _keep(memory: Memory, rule: str, text: str) -> Decision:
-    """No judgement possible."""
+    """Keep everything: no decision is possible."""
     why = Why(rule, f"{text}; burst budgets and quotas stay as they are")
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
 

@@ -37,7 +37,7 @@ class Allowance(msgspec.Struct, frozen=True):
         return self.less(0)
 
     def less(self, pressure_milli: int) -> int:
-        """The same with the pressure term taken off, never under the configured floor."""
+        """The same minus the pressure term, never below the configured floor."""
         cut = self.formula_milli - pressure_milli
         return cut if self.floor_milli is None else max(cut, self.floor_milli)
 
@@ -51,7 +51,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 
 def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance | Why:
-    """The formula, or the reason why it cannot be told at present.
+    """The formula, or the reason why it cannot be computed at present.
 
     Every BE application counts as best effort, wherever its cgroup is. Usage of a pod that no
     source knows, and of one without a sample, is part of the system term.

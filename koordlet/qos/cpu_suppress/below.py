@@ -1,9 +1,8 @@
-"""Cgroups that somebody makes below pods, containers and applications, where there may be
-thousands: which of them have a CPU list of their own, so that cgroup v1 refuses a list of the
-parent that they do not fit in.
+"""Finds cgroups below pods, containers and applications, perhaps thousands, that have a CPU list of
+their own: cgroup v1 refuses a list of the parent in which they do not fit.
 
-A decision looks at ``LOOKS`` of them. Where there are more, a round takes several decisions: those
-that were found stay found until a whole round did not find them again.
+A decision looks at ``LOOKS`` of them. If there are more, a round takes several decisions: those
+that were found stay found until a whole round has not found them again.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import InForce
 
 LOOKS = 200
-"""Some 5 ms."""
+"""Cgroups looked at in one decision: some 5 ms."""
 NAMES_PER_LOOK = 25
-"""To list so many names costs as much as to look at one cgroup."""
+"""Listing this many names costs as much as looking at one cgroup."""
 FOLLOWERS = 256
-"""So many are managed. More cannot be written within a tick. ``SIBLINGS`` beside it let one count
-twice, twice as many three times: the kernel compares a new list with those of all siblings
-(``validate_change`` in kernel/cgroup/cpuset.c), which takes 3 ms where there are 10,000."""
+"""Most cgroups that are managed; more cannot be written within a tick. A cgroup with ``SIBLINGS``
+siblings counts twice, one with twice as many three times: the kernel compares a new list with those
+of all siblings (``validate_change`` in kernel/cgroup/cpuset.c), which takes 3 ms for 10,000."""
 SIBLINGS = 400
 
 
@@ -50,7 +49,7 @@ class Below(msgspec.Struct, frozen=True):
 
     @property
     def left_out(self) -> int:
-        """How many of those that must follow cannot."""
+        """How many of those that must follow are too many to manage."""
         return max(self.more, self.beyond)
 
 

@@ -116,8 +116,8 @@ def _level(cgroup: str, target: Target) -> int:
 def _by_quota(
     snapshot: Snapshot, target: Target, cpus: int, below: Below
 ) -> tuple[tuple[Setting, ...], Why]:
-    """v1 does not shrink a list below one of a cgroup inside, and there are more of these than can
-    be written. A quota needs nothing of them."""
+    """v1 does not shrink a list below one of a cgroup inside, and there are too many of these to
+    write. A quota does not depend on them."""
     text = (
         f"{target.name}: too many cgroups inside have CPU lists of their own; {below.left_out} of "
         f"them, such as {shown(below.example)}, are not managed, so lists above them cannot "

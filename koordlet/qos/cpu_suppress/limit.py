@@ -49,7 +49,7 @@ class Limit(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a policy makes of a limit. ``level`` None: no judgement possible, keep everything."""
+    """What a policy makes of a limit. ``level`` None: no decision is possible, keep everything."""
 
     level: float | None
     cores: float = 0.0
@@ -60,7 +60,7 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 def ramp(level: float | None, target: float, step_per_s: float, growth_s: float) -> float:
-    """Slow upwards, at once downwards. ``level`` None: nothing was limited yet."""
+    """Grows slowly, falls at once. ``level`` None: nothing was limited yet."""
     if level is None or target <= level:
         return target
     return min(target, level + step_per_s * growth_s)
@@ -69,7 +69,8 @@ def ramp(level: float | None, target: float, step_per_s: float, growth_s: float)
 def settle(
     level: float | None, wanted: float, small: float, now: float, rise: Rise | None
 ) -> tuple[float, Rise | None]:
-    """Where to go now, and the rise under way. A fall and a rise of ``small`` or more: at once.
+    """The level to set now, and the pending rise. A fall, or a rise of ``small`` or more, takes
+    effect at once.
 
     A smaller rise waits for ``RISE_WAIT_S`` and then goes to the least that was wanted in that
     time, so a limit under noise stays at the noise's lower edge instead of following it.

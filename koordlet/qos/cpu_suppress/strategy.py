@@ -44,8 +44,8 @@ class Memory(msgspec.Struct, frozen=True):
 def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
     """The complete plan of suppression.
 
-    With an input missing everything stays as it is. Switched off, everything goes back to what
-    was found first.
+    If an input is missing, everything stays as it is. If it is switched off, everything goes back
+    to what was found first.
     """
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     if slo is None or slo.enable is None:
@@ -125,20 +125,20 @@ def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
 
 
 def _minimum_milli(snapshot: Snapshot, policy: str, terms: Allowance) -> int:
-    """What the policy never goes under."""
+    """The policy's own minimum."""
     quota_milli = cpu_quota.LEAST_US * 1000 // CFS_PERIOD_US
     least = quota_milli if policy == QUOTA_POLICY else minimum_cpus(snapshot.node) * 1000
     return max(least, terms.floor_milli or 0)
 
 
 def _keep(snapshot: Snapshot, memory: Memory, why: Why) -> Decision:
-    """No judgement possible. Time that passes like this earns no growth."""
+    """Keep everything: no decision is possible. Such time earns no growth."""
     after = msgspec.structs.replace(memory, at=snapshot.now)
     return Decision(Plan(NAME, keep_all=True), after, (why,), _limit_gauge(after))
 
 
 def _limit_gauge(memory: Memory) -> tuple[Gauge, ...]:
-    """There as long as the limit is, also while nothing can be judged."""
+    """Exists as long as the limit, also while no decision is possible."""
     if memory.cores is None:
         return ()
     return (Gauge("be_suppress_cpu_cores", memory.cores, (("type", memory.policy),)),)

@@ -21,8 +21,7 @@ KUBE_DEPTH = 2
 Tree = tuple[tuple[str, int], ...]
 """Cgroups with their level below the first, parents first."""
 LARGEST_TREE = 256
-"""So many cgroups of a container or application are looked at; whatever runs in it may make
-thousands."""
+"""Most cgroups looked at inside a container or application, which may create thousands."""
 
 
 class Target(msgspec.Struct, frozen=True):

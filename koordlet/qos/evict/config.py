@@ -1,4 +1,4 @@
-"""Which eviction features the NodeSLO asks for, and whether their figures make sense
+"""Which eviction features the NodeSLO asks for, and whether their arguments make sense
 (spec/qos.md 4.2)."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from koordlet.protocol.qos import PRIORITY_BANDS, PriorityClass
 from koordlet.protocol.slo import ResourceThresholdStrategy
 
 HIGHEST_PRIORITY = PRIORITY_BANDS[PriorityClass.MID].high
-"""Work above it is production, which no threshold reaches."""
+"""Work above it is production, and no threshold reaches it."""
 
 _BELOW_THRESHOLD = 2
 _USAGE_PERCENT = 90
@@ -48,7 +48,7 @@ class Satisfaction(msgspec.Struct, frozen=True):
 
 
 def satisfaction(slo: ResourceThresholdStrategy) -> Satisfaction | str | None:
-    """Of BECPUEvict. None: not asked for; text: asked for with figures that are refused."""
+    """Arguments of BECPUEvict. None: not asked for; text: why they are refused."""
     lower = slo.cpu_evict_be_satisfaction_lower_percent
     upper = slo.cpu_evict_be_satisfaction_upper_percent
     if lower is None and upper is None:
@@ -70,7 +70,7 @@ def satisfaction(slo: ResourceThresholdStrategy) -> Satisfaction | str | None:
 
 
 def usage(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark | str | None:
-    """Of CPUEvict, BEMemoryEvict and MemoryEvict."""
+    """Arguments of CPUEvict, BEMemoryEvict and MemoryEvict. None, text: as ``satisfaction``."""
     if feature is Feature.CPU:
         resource, threshold = "cpu", slo.cpu_evict_threshold_percent
         lower = slo.cpu_evict_lower_percent
@@ -92,7 +92,7 @@ def usage(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark | str |
 
 
 def allocatable(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark | str | None:
-    """Of CPUAllocatableEvict and MemoryAllocatableEvict."""
+    """Arguments of both allocatable features. None, text: as ``satisfaction``."""
     if feature is Feature.CPU_ALLOCATABLE:
         resource, threshold = "cpu", slo.cpu_allocatable_evict_threshold_percent
         lower = slo.cpu_allocatable_evict_lower_percent
@@ -117,7 +117,7 @@ def allocatable(feature: Feature, slo: ResourceThresholdStrategy) -> Watermark |
 def asked_for(
     feature: Feature, slo: ResourceThresholdStrategy
 ) -> Satisfaction | Watermark | str | None:
-    """Of any feature. None: not asked for; text: asked for with figures that are refused."""
+    """Arguments of any feature. None, text: as ``satisfaction``."""
     if feature is Feature.BE_CPU:
         return satisfaction(slo)
     if feature in (Feature.CPU_ALLOCATABLE, Feature.MEMORY_ALLOCATABLE):

@@ -1,4 +1,4 @@
-"""CPU evict: best-effort and lower-priority work goes where it starves or crowds the node
+"""CPU evict: evicts best-effort and lower-priority work that starves or crowds the node
 (spec/qos.md 4)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from koordlet.qos.evict.victims import Candidate, requested
 NAME = "cpu-evict"
 OPTIONS = EvictOptions()
 THAW_S = 60.0
-"""A frozen application goes on once nothing had to be released for so long."""
+"""A frozen application is thawed once nothing has needed releasing for this long."""
 _TIERS = (BATCH_CPU, MID_CPU)
 
 
@@ -98,7 +98,7 @@ def _still_frozen(snapshot: Snapshot, frozen: dict[str, Frozen] | None) -> dict[
 
 
 def _frozen_before(snapshot: Snapshot) -> dict[str, Frozen]:
-    """Applications that an earlier run froze: a restart lets nobody go on."""
+    """Applications that an earlier run froze: a restart thaws nobody."""
     in_force, why = snapshot.in_force, "cpu-evict.frozen-before"
     return {
         app.name: Frozen(Why(why, "frozen before koordlet restarted"), snapshot.now)

@@ -1,4 +1,4 @@
-"""Memory evict: best-effort and lower-priority work goes before the node runs out of memory
+"""Memory evict: evicts best-effort and lower-priority work before the node runs out of memory
 (spec/qos.md 4)."""
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ STRATEGY = Strategy(
     function=decide,
     initial=Memory(),
     options=OPTIONS,
-    # A leak does not have until the next tick besides its grace.
+    # A leak cannot wait for the next tick on top of its grace period.
     wakes_on=frozenset({WakeKind.MEMORY}),
     uses=("cgroup.kill",),
     switches=(

@@ -41,12 +41,12 @@ NOTHING = Release()
 
 
 def last_s(snapshot: Snapshot) -> float:
-    """An older sample does not exist for a decision of now (spec/qos.md 1.6)."""
+    """A sample older than this does not count (spec/qos.md 1.6)."""
     return 2 * snapshot.collect_interval_s
 
 
 def window_s(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> float:
-    """What CPU figures are averaged over."""
+    """The window over which CPU figures are averaged."""
     return max(snapshot.collect_interval_s, slo.cpu_evict_time_window_seconds or 0)
 
 
@@ -73,7 +73,7 @@ def best_effort(
 
 
 def starved_milli(rules: Satisfaction, average: BestEffort, last: BestEffort) -> int:
-    """What to take off the requests so that the tier is satisfied again; 0: nothing."""
+    """How much of the requests must go until the tier is satisfied again; 0: nothing."""
     averaged = _short_milli(rules, average)
     if not averaged or not (_is_busy(rules, average) and _is_busy(rules, last)):
         return 0
@@ -97,7 +97,7 @@ def _short_milli(rules: Satisfaction, tier: BestEffort) -> int:
 def satisfaction_release(
     snapshot: Snapshot, rules: Satisfaction, slo: ResourceThresholdStrategy
 ) -> Release | str:
-    """Text: why nothing can be told."""
+    """Text: why it cannot be computed."""
     window = window_s(snapshot, slo)
     average = best_effort(snapshot, rules, window, Aggregate.AVG)
     last = best_effort(snapshot, rules, last_s(snapshot), Aggregate.LAST)
@@ -131,7 +131,7 @@ def satisfaction_release(
 
 
 def above(rules: Watermark, used: int, capacity: int) -> int:
-    """What is used above the lower mark, once usage is at the threshold."""
+    """The use above the lower mark, once usage is at the threshold."""
     percent = used * 100 // capacity
     return 0 if percent < rules.threshold else capacity * (percent - rules.lower) // 100
 
@@ -139,7 +139,7 @@ def above(rules: Watermark, used: int, capacity: int) -> int:
 def cpu_release(
     snapshot: Snapshot, rules: Watermark, slo: ResourceThresholdStrategy
 ) -> Release | str:
-    """Average and last usage both count: after an eviction the average still tells of the past."""
+    """Average and last usage both count: after an eviction the average still contains the past."""
     window, capacity = window_s(snapshot, slo), snapshot.node.capacity_milli
     average = _node(snapshot, NODE_CPU_USAGE, window, Aggregate.AVG)
     last = _node(snapshot, NODE_CPU_USAGE, last_s(snapshot), Aggregate.LAST)

@@ -1,4 +1,4 @@
-"""What CPU evict and memory evict have in common: when a round may be, and what comes out of it."""
+"""What CPU evict and memory evict share: when a round may run, and its result."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Memory(msgspec.Struct, frozen=True):
 Found = tuple[Feature, Task | Why | None]
 """One feature: what it has to release; why it is left out; None: nothing to do."""
 Everybody = Callable[[], tuple[Candidate, ...]]
-"""Asked for only where something has to be released: most of the time nothing has."""
+"""Called only if something must be released, which is rare."""
 Build = Callable[[Snapshot, ResourceThresholdStrategy, Everybody], Iterable[Found]]
 
 
@@ -114,7 +114,7 @@ def objection(snapshot: Snapshot, victim: Victim, feature: str) -> str | None:
     the victim says of itself now. Empty: it may; None: that cannot be told yet.
 
     Whether anything still has to be released does not count: once its processes were told to end,
-    the victim is of no use half ended.
+    a half-stopped victim helps nobody.
     """
     slo = snapshot.slo.resource_used_threshold_with_be if snapshot.slo is not None else None
     if slo is None or not slo.enable:

@@ -36,7 +36,8 @@ PROTECTED = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM})
 """Classes that are never evicted, whatever threshold and label say."""
 
 _OF_A_PROCESS_BYTES = 64 << 10
-"""Any process has more memory of its own; counters of a cgroup without are a little above 0."""
+"""Any process has more memory of its own; counters of a cgroup without processes are slightly above
+0."""
 
 TIERS = {
     PriorityClass.BATCH: (BATCH_CPU, BATCH_MEMORY),
@@ -100,7 +101,7 @@ def candidate(snapshot: Snapshot, victim: Victim) -> Candidate | None:
 def eligible(
     feature: Feature, rules: Watermark | None, found: Iterable[Candidate]
 ) -> tuple[Candidate, ...]:
-    """Those whom ``feature`` may evict, the first to go first."""
+    """Those whom ``feature`` may evict, in the order of eviction."""
     highest = rules.priority if rules is not None else None
     chosen = [each for each in found if may_evict(feature, highest, each)]
     if feature not in _BE_FEATURES:

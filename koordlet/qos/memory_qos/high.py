@@ -1,4 +1,4 @@
-"""The watch over ``memory.high``: a cgroup that cannot get below it is given room.
+"""The watch over ``memory.high``: a cgroup that cannot get below it gets more room.
 
 Where nothing can be reclaimed (anonymous memory without swap), the kernel slows every allocation
 above ``memory.high`` down, by up to 2 s each: the work neither goes on nor is killed. Whether it
@@ -14,16 +14,16 @@ from koordlet.decision.snapshot import InForce
 from koordlet.qos.memory_qos.readings import stall_us, stalled_share, usage_bytes
 
 PINNED_SHARE = 0.98
-"""At the limit is who uses this part of it."""
+"""A cgroup that uses this share of its limit is at the limit."""
 STUCK_SHARE = 0.4
-"""Waiting for memory this part of the time, at the limit, is no progress."""
+"""A cgroup at its limit that waits for memory this share of the time makes no progress."""
 CALM_SHARE = 0.05
 STUCK_S = 5.0
-"""For so long before it gets more."""
+"""How long it must be stuck before it gets more."""
 CALM_S = 60.0
-"""For so long before some of that is taken back."""
+"""How long it must be calm before some of that is taken back."""
 STEP_PERCENT = 10
-"""So much more than it had or uses, and so much of what the QoS asks for back each time."""
+"""Size of a step: up, of what it had or uses; back, of what the QoS asks for."""
 
 
 class Watched(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ def watch(
 def _raised_before(
     in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int, page_bytes: int
 ) -> int:
-    """What an earlier run of the daemon gave it, where it would be stuck again without."""
+    """What an earlier run of the daemon gave it, if it would be stuck again without that."""
     held = in_force.value(cgroup, Resource.MEMORY_HIGH)
     if used_bytes < wanted_bytes * PINNED_SHARE or not isinstance(held, int):
         return 0
@@ -111,5 +111,5 @@ def _step(of_bytes: int, page_bytes: int) -> int:
 
 
 def within(limit_bytes: int, ceiling_bytes: int) -> int:
-    """No ``memory.high`` at or above what the cgroup can have anyway."""
+    """Drops a ``memory.high`` at or above what the cgroup can have anyway."""
     return UNLIMITED if limit_bytes >= ceiling_bytes > 0 else limit_bytes

@@ -1,4 +1,4 @@
-"""The cgroups that memory QoS is about, with what each of them asks for (spec/qos.md 5.1, 5.2)."""
+"""The cgroups that memory QoS manages, with what each requests (spec/qos.md 5.1, 5.2)."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _pod(pod: Pod, config: Config, in_force: InForce, own: Requests) -> Part:
 
 
 def _pod_request(pod: Pod, own: Requests, *, batch: bool) -> Request:
-    """What is told of the pod, else the sum of what its containers ask for."""
+    """The pod's reported request, else the sum of its containers' requests."""
     known = pod.resources
     told = known.request_batch_memory_bytes if batch else known.request_memory_bytes
     if told is not None:
@@ -119,7 +119,7 @@ def _application(application: Application, config: Config, in_force: InForce) ->
 def _container_request(
     pod: Pod, container: Container, in_force: InForce, node_bytes: int
 ) -> Request:
-    """A runtime is told limits alone: of a Guaranteed pod they are the requests too."""
+    """A runtime knows only limits: for a Guaranteed pod they are also the requests."""
     if pod.raw_qos is QoSClass.BE:
         return Request(container.resources.request_batch_memory_bytes or 0)
     told = container.resources.request_memory_bytes
@@ -161,7 +161,7 @@ def _limit(
     *,
     batch: bool,
 ) -> int:
-    """What is told, else what kubelet asked the runtime for, else what the file holds."""
+    """The reported value, else what kubelet asked the runtime for, else what the file holds."""
     told = known.limit_batch_memory_bytes if batch else known.limit_memory_bytes
     asked = container.requested.get(Resource.MEMORY_LIMIT) if container is not None else None
     for value in (told, asked, in_force.value(cgroup, Resource.MEMORY_LIMIT)):

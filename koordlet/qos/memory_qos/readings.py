@@ -1,4 +1,4 @@
-"""What the kernel tells about the memory of one cgroup, as far as memory QoS looks at it."""
+"""The kernel's figures about the memory of one cgroup that memory QoS uses."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stall_us(in_force: InForce, cgroup: str) -> int | None:
 
 
 def stalled_share(before_us: int | None, now_us: int | None, elapsed_s: float) -> float | None:
-    """None where it cannot be told. A counter that runs backwards is that of a new cgroup."""
+    """None if it is unknown. A counter that runs backwards belongs to a new cgroup."""
     if before_us is None or now_us is None or elapsed_s <= 0 or now_us < before_us:
         return None
     return (now_us - before_us) / 1e6 / elapsed_s

@@ -33,9 +33,9 @@ FIRST_STEP_BYTES = 16 << 20
 LEAST_STEP_BYTES = 1 << 20
 MOST_STEP_BYTES = 256 << 20
 AT_ONCE = 4
-"""Cgroups in one decision, those that use most: a worker asks the kernel one after the other."""
+"""Most cgroups in one decision, the largest users first: a worker reclaims from one at a time."""
 HURT_SHARE = 0.1
-"""A cgroup that waits for memory for this part of the time has no cold memory left."""
+"""A cgroup that waits for memory this share of the time has no cold memory left."""
 REFAULT_SHARE = 0.5
 """Half of what was asked for came back: it was in use."""
 PROGRESS_SHARE = 0.25
@@ -79,7 +79,7 @@ class Taken(msgspec.Struct, frozen=True):
 
 
 def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) -> Taken:
-    """What is to be taken back now. What has no cause is forgotten."""
+    """What to reclaim now. Cgroups without a cause are forgotten."""
     found = tuple(candidates)
     missing = _missing_bytes(snapshot, found)
     used: dict[str, int] = {}

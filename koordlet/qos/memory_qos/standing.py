@@ -1,4 +1,4 @@
-"""What follows from pods, applications and the NodeSLO alone, and stays until one of them
+"""Settings that follow from pods, applications and the NodeSLO alone, and stay until one of them
 changes (spec/qos.md 5.2)."""
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from koordlet.qos.memory_qos.values import (
 )
 
 RECLAIM = "memory.reclaim"
-"""The capability: memory can be taken back from a cgroup on demand."""
+"""The capability: memory can be reclaimed from a cgroup on demand."""
 PRESSURE = "psi-cgroup"
-"""The capability: a cgroup tells how long its tasks wait."""
+"""The capability: a cgroup reports how long its tasks wait."""
 _FLOORS = (
     (Resource.MEMORY_MIN, "minLimitPercent"),
     (Resource.MEMORY_LOW, "lowLimitPercent"),

@@ -24,8 +24,8 @@ from koordlet.qos.memory_qos.values import floors
 
 NAME = "memory-qos"
 LOOK_S = 10.0
-"""How often limits in the files, and what others have set there, are looked at without a change
-of pods, applications or the NodeSLO."""
+"""Time between two looks at limits in the files, and at what others have set there, without a
+change of pods, applications or the NodeSLO."""
 
 
 class Basis(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
 
 
 def _basis(snapshot: Snapshot, strategy: ResourceQOSStrategy, before: Basis | None) -> Basis:
-    """The one before while nothing that it was made of is another object."""
+    """The previous one, while all that it was made of are the same objects."""
     if (
         before is not None
         and before.pods is snapshot.pods
@@ -132,7 +132,7 @@ def _high(snapshot: Snapshot, part: Part, watch: memory_qos_high.Watch) -> Setti
 def _candidates(
     snapshot: Snapshot, standing: Standing, highs: Mapping[str, Setting]
 ) -> Iterator[Candidate]:
-    """Who is reclaimed from where the kernel has no watermarks of its own."""
+    """Candidates for reclaim, on a kernel without watermarks."""
     node = snapshot.node
     if node.has(Resource.MEMORY_WMARK_RATIO) or not node.has(RECLAIM):
         return

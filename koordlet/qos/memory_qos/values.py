@@ -64,7 +64,7 @@ def plain(
 
 
 def page_cache(qos: MemoryQOS, limit_bytes: int) -> dict[Resource, int]:
-    """Limits of the page cache; empty where nothing is said about it."""
+    """Limits of the page cache; empty if none are set."""
     asked = (qos.page_cache_enable, qos.page_cache_limit_size, qos.page_cache_limit_percent)
     if all(each is None for each in asked):
         return {}
@@ -81,7 +81,7 @@ def page_cache(qos: MemoryQOS, limit_bytes: int) -> dict[Resource, int]:
 
 
 def _page_cache_bytes(qos: MemoryQOS, limit_bytes: int) -> int | None:
-    """None: no size follows from what is said."""
+    """None: the settings determine no size."""
     if qos.page_cache_limit_size is not None:
         size = qos.page_cache_limit_size
         return min(size, limit_bytes) if limit_bytes else size

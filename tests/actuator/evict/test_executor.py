@@ -268,7 +268,7 @@ def test_after_a_restart_it_does_not_wait_for_ever(world: World) -> None:
     world.evictor.resume()
     world.run(GRACE_S + evict.MARGIN_S + evict.KILL_S + 1)
     assert not world.evictor.busy and all(world.alive())
-    assert "could not be told in time" in world.heard[-1].text
+    assert "could not find out in time" in world.heard[-1].text
 
 
 @pytest.mark.parametrize("hours", [-5, 5])
@@ -531,7 +531,7 @@ def test_one_of_whom_nothing_runs_is_no_eviction(world: World) -> None:
 def test_one_whose_cgroup_is_gone_is_passed_over_for_a_while(world: World) -> None:
     world.host.remove_cgroup(POD)
     world.take()
-    assert world.evictor.failed() == {Victim(VictimKind.POD, "a"): "its cgroup is not there"}
+    assert world.evictor.failed() == {Victim(VictimKind.POD, "a"): "its cgroup does not exist"}
     assert not world.evictor.busy and not world.heard
     world.host.advance(evict.RETRY_S + 1)
     assert not world.evictor.failed()

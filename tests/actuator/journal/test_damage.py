@@ -285,11 +285,11 @@ def without(*numbers: int) -> Callable[[list[bytes]], list[bytes]]:
         (lambda lines: [], "the file was emptied: 13 records missing", ""),
         (
             lambda lines: [*lines[:4], b"rubbish\n", *lines[5:]],
-            "1 record missing between line 4 and line 6; line 5 is no record of it",
+            "1 record missing between line 4 and line 6; line 5 is not a record of this journal",
             "ab",
         ),
         (lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]], "wrong place", ""),
-        (lambda lines: [*lines[:5], lines[3], *lines[5:]], "line 6 stands where line 4", ""),
+        (lambda lines: [*lines[:5], lines[3], *lines[5:]], "line 6 is in the place of line 4", ""),
     ],
 )
 def test_what_is_missing_is_said(
@@ -445,7 +445,7 @@ def test_the_file_is_mended_from_memory_while_a_daemon_runs(path: str) -> None:
         lambda: os.unlink(path + ".anchor"),
     ):
         harm()
-        assert "written anew" in journal.inspect()
+        assert "has rewritten it" in journal.inspect()
         contents = load(path, "boot")
         assert contents.entries == journal.entries and not contents.damage
         assert not journal.inspect()

@@ -169,7 +169,7 @@ def test_a_root_of_somebody_else_stays(node: Node, name: str, arguments: str) ->
     found = node.apply(plan())
     outcome = found["v0", Resource.NET_EGRESS]
     assert outcome.result is Result.REFUSED
-    assert f"somebody else ({name})" in outcome.text
+    assert f"foreign root qdisc ({name})" in outcome.text
     assert "tc qdisc del dev v0 root" in outcome.text
     assert ("v0", Resource.NET_INGRESS) not in found
     assert node.state() == before
