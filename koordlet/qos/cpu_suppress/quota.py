@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -11,7 +11,7 @@ from koordlet.decision.cgroups import inside, parent
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, UNLIMITED, Resource
-from koordlet.decision.snapshot import InForce, Snapshot
+from koordlet.decision.snapshot import Application, InForce, Pod, Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_suppress.limit import (
     GROWTH_PER_S,
@@ -33,6 +33,21 @@ BAND = 0.01
 """A change smaller than this share of the node is not worth a write."""
 
 
+INNER_ANEW_S = 30.0
+"""Quotas inside the best-effort directory are looked at again after this time. The kernel lets
+nobody raise one above that of the directory, so what is known of them seldom grows old."""
+
+
+class Inner(msgspec.Struct, frozen=True):
+    """Quotas inside the best-effort directory, some hundred files, as they were at ``at``.
+    ``quotas``: cgroup, quota before koordlet and period (us) of those that have one."""
+
+    at: float
+    pods: tuple[Pod, ...]
+    applications: tuple[Application, ...]
+    quotas: tuple[tuple[str, int, int], ...]
+
+
 class Current(msgspec.Struct, frozen=True):
     """What a target's cgroup holds. ``quota_us`` is per ``CFS_PERIOD_US``, None = unlimited;
     ``ceiling_us`` is the tightest quota above it (v1 refuses a child with more)."""
@@ -45,9 +60,14 @@ class Current(msgspec.Struct, frozen=True):
 
 
 def apply(
-    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, shares: dict[str, Share]
-) -> tuple[Applied, dict[str, Share]]:
-    """Settings of the quota policy, and what each target was given, for next time."""
+    snapshot: Snapshot,
+    targets: tuple[Target, ...],
+    limit: Limit,
+    shares: dict[str, Share],
+    inner: Inner | None = None,
+) -> tuple[Applied, dict[str, Share], Inner | None]:
+    """Settings of the quota policy; for next time what each target was given, and the quotas
+    inside the best-effort directory."""
     found: list[Current] = []
     keep: list[tuple[str, Resource]] = []
     notes: list[Why] = []
@@ -63,7 +83,7 @@ def apply(
         )
         notes.append(Why("cpu-suppress.no-quota", text))
     if not found:
-        return Applied(None, keep=tuple(keep), notes=tuple(notes)), shares
+        return Applied(None, keep=tuple(keep), notes=tuple(notes)), shares, inner
 
     node_us = math.ceil(snapshot.node.capacity_milli / 1000) * CFS_PERIOD_US
     step_us = node_us * GROWTH_PER_S
@@ -89,10 +109,16 @@ def apply(
         for current, value in zip(found, values, strict=True)
     )
     if snapshot.node.quotas_nest:
+        quotas: tuple[tuple[str, int, int], ...]
         for current, value in zip(found, values, strict=True):
-            settings += _lifted(snapshot, current.target, value)
+            if current.target.is_kube:
+                inner = _look_inside(snapshot, current, shares.get(current.target.cgroup), inner)
+                quotas = inner.quotas
+            else:
+                quotas = tuple(_quotas(snapshot, current.target))
+            settings += _lifted(quotas, current.target, value)
     cores = sum(values) / CFS_PERIOD_US
-    return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given
+    return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given, inner
 
 
 def _read(in_force: InForce, target: Target) -> Current | None:
@@ -191,22 +217,51 @@ def quota_for(snapshot: Snapshot, target: Target, cpus: int, why: Why) -> tuple[
         return ()
     value = cpus * CFS_PERIOD_US
     raw = cpus * current.period_us
-    lifted = _lifted(snapshot, target, value) if snapshot.node.quotas_nest else ()
+    nest = snapshot.node.quotas_nest
+    lifted = _lifted(_quotas(snapshot, target), target, value) if nest else ()
     return (Setting(target.cgroup, Resource.CPU_QUOTA_US, raw, why), *lifted)
 
 
-def _lifted(snapshot: Snapshot, target: Target, value: int) -> tuple[Setting, ...]:
+def _look_inside(
+    snapshot: Snapshot, current: Current, last: Share | None, known: Inner | None
+) -> Inner:
+    """What is known, or a new look: when somebody came or went, after a while, and when the
+    directory does not hold what it was given, since the kernel may have refused it for a quota
+    inside that is not known."""
+    if (
+        known is not None
+        and known.pods is snapshot.pods
+        and known.applications is snapshot.applications
+        and 0 <= snapshot.now - known.at < INNER_ANEW_S
+        and last is not None
+        and current.quota_us is not None
+        and abs(current.quota_us - last.quota_us) <= MIN_QUOTA_US
+    ):
+        return known
+    found = tuple(_quotas(snapshot, current.target))
+    return Inner(snapshot.now, snapshot.pods, snapshot.applications, found)
+
+
+def _quotas(snapshot: Snapshot, target: Target) -> Iterator[tuple[str, int, int]]:
+    """Cgroup, own quota and period of each cgroup inside that has a quota of its own."""
+    in_force = snapshot.in_force
+    for cgroup in _within(snapshot, target):
+        own = in_force.original(cgroup, Resource.CPU_QUOTA_US)
+        if isinstance(own, int) and own > 0:
+            yield cgroup, own, _period_us(in_force, cgroup)
+
+
+def _lifted(
+    quotas: Iterable[tuple[str, int, int]], target: Target, value: int
+) -> tuple[Setting, ...]:
     """Cgroups inside that have a larger quota of their own: v1 refuses the target's below it.
 
     None of them could use its own, so lifting it changes nothing, and need not follow the
     target's as a copy of it would. It goes back once the target has as much.
     """
-    in_force, found = snapshot.in_force, []
-    for cgroup in _within(snapshot, target):
-        own = in_force.original(cgroup, Resource.CPU_QUOTA_US)
-        if not isinstance(own, int) or own <= 0:
-            continue
-        if own * CFS_PERIOD_US > value * (period_us := _period_us(in_force, cgroup)):
+    found = []
+    for cgroup, own, period_us in quotas:
+        if own * CFS_PERIOD_US > value * period_us:
             text = (
                 f"its quota of {own / period_us:.2f} cores is out of reach inside {target.name}, "
                 f"which gets {value / CFS_PERIOD_US:.2f}; cgroup v1 refuses a quota below one "

@@ -18,6 +18,7 @@ from koordlet.qos.cpu_suppress.below import Below
 from koordlet.qos.cpu_suppress.cpuset import minimum_cpus
 from koordlet.qos.cpu_suppress.limit import Limit, Rise
 from koordlet.qos.cpu_suppress.pressure import Pressure, advance
+from koordlet.qos.cpu_suppress.quota import Inner
 from koordlet.qos.cpu_suppress.split import Share
 from koordlet.qos.cpu_suppress.targets import targets
 
@@ -29,7 +30,7 @@ CPUSET_POLICY = "cpuset"
 class Memory(msgspec.Struct, frozen=True):
     """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
     us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``cores``: what that
-    came to. ``shares`` and ``rise`` belong to cfsQuota."""
+    came to. ``shares``, ``rise`` and ``inner`` belong to cfsQuota."""
 
     policy: str = ""
     at: float | None = None
@@ -39,6 +40,7 @@ class Memory(msgspec.Struct, frozen=True):
     shares: dict[str, Share] = {}
     rise: Rise | None = None
     below: Below = Below()
+    inner: Inner | None = None
 
 
 def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
@@ -86,9 +88,9 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         now=snapshot.now,
         rise=memory.rise,
     )
-    shares, below = memory.shares, memory.below
+    shares, below, inner = memory.shares, memory.below, memory.inner
     if policy == QUOTA_POLICY:
-        applied, shares = cpu_quota.apply(snapshot, found, limit, shares)
+        applied, shares, inner = cpu_quota.apply(snapshot, found, limit, shares, inner)
     else:
         applied, below = cpu_cpuset.apply(snapshot, found, limit, below)
     if not found:
@@ -104,7 +106,7 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
     )
     cores = memory.cores if unjudged else limited
     after = Memory(
-        policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below
+        policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below, inner
     )
     allowed_for = terms.ls_cores if applied.settings else None
     used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)

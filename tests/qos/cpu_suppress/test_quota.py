@@ -316,6 +316,36 @@ def test_where_quotas_nest_larger_ones_inside_are_lifted_until_there_is_room(nes
     assert in_force.value("job/a", Resource.CPU_QUOTA_US) == 300_000
 
 
+def test_quotas_inside_are_looked_at_when_there_is_a_reason_to() -> None:
+    """A full node has hundreds of them, and nothing can change them without koordlet."""
+    in_force = kernel(16)
+    pod = be_pod("p", containers=("c",))
+    in_force.add(pod.cgroup, quota=-1).add(pod.containers[0].cgroup, quota=900_000)
+    first = quota_snapshot(node(16, quotas_nest=True), 4_400, pods=[pod], in_force=in_force)
+    memory = Memory()
+
+    def looks(**changes: object) -> bool:
+        nonlocal memory
+        seen = []
+        original = in_force.original
+        in_force.original = lambda *key: seen.append(key[0]) or original(*key)
+        decision = decide(msgspec.structs.replace(first, **changes), memory)
+        in_force.original = original
+        in_force.take(decision.plan)
+        memory = decision.memory
+        assert quotas_of(decision.plan)[pod.containers[0].cgroup] == -1
+        return pod.containers[0].cgroup in seen
+
+    now = first.now
+    assert looks()
+    assert not looks(now=now + 1)
+    assert not looks(now=now + 20)
+    assert looks(now=now + 31), "a while ago"
+    assert looks(now=now + 32, pods=(pod, be_pod("q"))), "somebody came"
+    in_force.add(BE_DIR, quota=-1)
+    assert looks(now=now + 33), "the kernel refused, or somebody else has written"
+
+
 @pytest.mark.parametrize(
     ("held", "at_once", "after_5_s"),
     [
