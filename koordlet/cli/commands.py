@@ -109,6 +109,13 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="S",
                 help="seconds between frames (default: 1)",
             ),
+            argument(
+                "--processes",
+                type=number_in(int, 0, 50),
+                default=5,
+                metavar="N",
+                help='biggest processes of "system" shown (default: 5; 0: none)',
+            ),
             OUTPUT,
             SOCKET,
         ),

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from koordlet import __version__
@@ -19,11 +18,9 @@ from koordlet.admin.model import ReloadView
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.main import Exit, build_parser, main
-from koordlet.cli.show.top import frame
 from koordlet.decision.metrics import CATALOGUE
 from koordlet.decision.snapshot import Fault
 from koordlet.views.strategy_table import NAMES
-from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
@@ -154,43 +151,6 @@ def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
     assert child.returncode == Exit.BROKEN_PIPE
 
 
-def test_top_without_a_terminal_prints_one_frame(served: Served) -> None:
-    done = _run("top", "--socket", served.path)
-    assert done.returncode == 0
-    assert done.stdout.count("CPU     [") == 1
-    assert "\x1b" not in done.stdout
-
-
-@pytest.mark.parametrize("before", ["", "trap '' INT; "], ids=["default", "ignored"])
-@pytest.mark.parametrize(("key", "code"), [(b"\x03", Exit.INTERRUPTED), (b"q", Exit.OK)])
-def test_top_on_a_terminal_redraws_until_a_key(
-    served: Served, key: bytes, code: Exit, before: str
-) -> None:
-    """The child gets the terminal as its own, so that Ctrl-C makes the signal. In a background job
-    SIGINT is ignored at first."""
-    master, slave = os.openpty()
-    top = [*KOORDLET, "top", "--interval", "0.2", "--socket", served.path]
-    command = ["sh", "-c", f'{before}exec "$@"', "sh", *top]
-    with subprocess.Popen(
-        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=subprocess.PIPE
-    ) as child:
-        os.close(slave)
-        seen = b""
-        while seen.count(b"Memory  [") < 2:
-            seen += os.read(master, 65536)
-        os.write(master, key)
-        assert child.stderr is not None
-        # Keep reading, or the last screen update would wait for us.
-        try:
-            while os.read(master, 65536):
-                pass
-        except OSError:
-            pass
-        assert child.stderr.read() == b""
-    os.close(master)
-    assert child.returncode == code
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
 def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == Exit.OK
@@ -253,16 +213,6 @@ def test_prose_fits_the_terminal(served: Served) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
     in_one = " ".join(done.stdout.split())
     assert "CPU list '9-1': range '9-1' runs backwards" in in_one
-
-
-def test_top_shows_decisions_before_pods_that_do_not_fit() -> None:
-    view = FakeDaemon().top()
-    whole = frame(msgspec.structs.replace(view, pods=view.pods * 100))
-    shown = frame(msgspec.structs.replace(view, pods=view.pods * 100), height=24)
-    assert len(shown) == 24
-    assert shown[:23] == whole[:23]
-    assert "Last decisions:" in shown
-    assert f"{len(whole) - 23} more" in shown[-1]
 
 
 def test_functions_of_the_table_exist() -> None:
