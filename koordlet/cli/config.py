@@ -6,9 +6,9 @@ import argparse
 
 import msgspec
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import ArmedView, ConfigView, ReloadView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.config.errors import ConfigError, ConfigErrors, in_file_order
 
@@ -55,7 +55,7 @@ def _check_lines(answer: Checked) -> list[str]:
 
 
 def show(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.config()
     output.emit(answer, args.output, lambda: _show_lines(answer))
     return Exit.OK
@@ -75,7 +75,7 @@ def sample(args: argparse.Namespace) -> int:
 
 
 def reload(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.reload()
     output.emit(answer, args.output, lambda: _reload_lines(answer))
     return Exit.OK if answer.ok else Exit.BAD

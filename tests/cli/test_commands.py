@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from koordlet import __version__
-from koordlet.admin.model import ReloadView
+from koordlet.admin.model import EventKind, EventView, ReloadView
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.cli.main import Exit, build_parser, main
@@ -128,8 +128,28 @@ def test_events_since(served: Served, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(line)["sequence"] == 2
 
 
+def test_follow_starts_now_unless_told_otherwise(served: Served) -> None:
+    """Now is after the past events of the fake daemon, which are of 2027."""
+    new = EventView(sequence=3, time=0.0, kind=EventKind.CONFIG, subject="", text="reloaded")
+    later = (
+        "import sys, time; time.time = lambda: 1.9e9\n"
+        "from koordlet.cli.main import main; main(sys.argv[1:])"
+    )
+    for since, seen in (([], ["reloaded"]), (["--since", "2020-01-01"], ["ready", "cpuset.cpus"])):
+        served.call(served.daemon.live_events.put(new))
+        arguments = ["events", "--follow", *since, "--socket", served.path]
+        command = [sys.executable, "-uc", later, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stdout is not None
+                for words in seen:
+                    assert words in child.stdout.readline()
+            finally:
+                child.kill()
+
+
 def test_follow_ends_quietly_on_ctrl_c(served: Served) -> None:
-    command = [*KOORDLET, "events", "--follow", "--socket", served.path]
+    command = [*KOORDLET, "events", "--follow", "--since", "2020-01-01", "--socket", served.path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline()

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from threading import Thread
 from typing import TYPE_CHECKING
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import TopView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
+from koordlet.cli.settings import find
 from koordlet.cli.show.keys import Screen, keys, press
 from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
@@ -44,17 +45,19 @@ _STYLES = {
 
 
 def main(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    paths = find(args.config).config.paths
+    limits = Limits(paths.cgroup_root, paths.proc_root)
+    with connect(args) as client:
         frames = client.top(args.interval)
         if not args.once and args.output == "table" and sys.stdout.isatty():
-            _live(_Frames(frames, args.processes))
+            _live(_Frames(frames, args.processes, limits))
         else:
             view = next(frames)
-            output.emit(view, args.output, lambda: _once(view, args.processes))
+            output.emit(view, args.output, lambda: _once(view, args.processes, limits))
     return Exit.OK
 
 
-def _once(view: TopView, processes: int) -> list[str]:
+def _once(view: TopView, processes: int, limits: Limits) -> list[str]:
     watched = SystemProcesses()
     cgroups = [pod.cgroup for pod in view.pods]
     if processes:
@@ -64,7 +67,7 @@ def _once(view: TopView, processes: int) -> list[str]:
         view,
         worth_a_line((), view.decisions),
         watched.biggest(cgroups, processes) if processes else (),
-        Limits().of(cgroups),
+        limits.of(cgroups),
     )
     return list(map(plain, draw(frame, Screen())))
 
@@ -73,10 +76,10 @@ class _Frames:
     """Frames with what this machine adds to them, read by a thread so that keys never wait.
     ``descriptor`` is readable when ``latest`` has something."""
 
-    def __init__(self, views: Iterator[TopView], processes: int) -> None:
+    def __init__(self, views: Iterator[TopView], processes: int, limits: Limits) -> None:
         self.descriptor, self._wake = os.pipe()
         self._queue: queue.SimpleQueue[Frame | Exception | None] = queue.SimpleQueue()
-        self._views, self._processes = views, processes
+        self._views, self._processes, self._limits = views, processes, limits
         Thread(target=self._read, daemon=True).start()
 
     def latest(self) -> Frame | None:
@@ -88,14 +91,14 @@ class _Frames:
         return found
 
     def _read(self) -> None:
-        watched, limits = SystemProcesses(), Limits()
+        watched = SystemProcesses()
         decisions = worth_a_line((), ())
         try:
             for view in self._views:
                 decisions = worth_a_line(decisions, view.decisions)
                 cgroups = [pod.cgroup for pod in view.pods]
                 biggest = watched.biggest(cgroups, self._processes) if self._processes else ()
-                self._put(Frame(view, decisions, biggest, limits.of(cgroups)))
+                self._put(Frame(view, decisions, biggest, self._limits.of(cgroups)))
             self._put(None)
         except Exception as error:  # raised again where the screen is
             self._put(error)
