@@ -9,6 +9,7 @@ from __future__ import annotations
 from koordlet.cli.arguments import (
     CONFIG,
     CONFIG_IF_ANY,
+    DEFAULT_CONFIG,
     DEFAULT_HOOK_CONFIG_DIR,
     DEFAULT_PROXY_SOCKET,
     DEFAULT_RUNTIME_SOCKET,
@@ -363,8 +364,34 @@ COMMANDS: tuple[Command, ...] = (
     *UNDO,
     Command(
         "config",
-        "check, show and reload the configuration",
+        "write, check, show and reload the configuration",
         children=(
+            Command(
+                "init",
+                "write a first configuration from what runs here (works without the daemon)",
+                "koordlet.cli.config_init:main",
+                (
+                    argument(
+                        "file",
+                        nargs="?",
+                        default=DEFAULT_CONFIG,
+                        metavar="FILE",
+                        is_path=True,
+                        help=f"where it goes; - prints it (default: {DEFAULT_CONFIG})",
+                    ),
+                    argument(
+                        "--preset",
+                        choices=("web+batch", "database", "kubernetes", "gpu"),
+                        help="what the machine is for (default: by what is found)",
+                    ),
+                    argument(
+                        "--yes",
+                        action="store_true",
+                        help="ask nothing: take the units whose names tell their class",
+                    ),
+                    argument("--force", action="store_true", help="replace FILE"),
+                ),
+            ),
             Command(
                 "check",
                 "check a configuration file (works without the daemon)",
@@ -391,6 +418,11 @@ COMMANDS: tuple[Command, ...] = (
                 "koordlet.cli.config:sample",
             ),
             Command(
+                "schema",
+                "print a JSON schema of the configuration (works without the daemon)",
+                "koordlet.cli.config:schema",
+            ),
+            Command(
                 "reload",
                 "make the daemon read its configuration again",
                 "koordlet.cli.config:reload",
@@ -402,6 +434,6 @@ COMMANDS: tuple[Command, ...] = (
         "completion",
         "print a completion script for a shell",
         "koordlet.cli.completion:main",
-        (argument("shell", choices=("bash", "zsh", "tcsh")),),
+        (argument("shell", choices=("bash", "fish", "tcsh", "zsh")),),
     ),
 )

@@ -1,4 +1,4 @@
-"""``koordlet config check|show|sample|reload``."""
+"""``koordlet config check|show|sample|schema|reload``."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ def sample(args: argparse.Namespace) -> int:
     from koordlet.config.sample import sample as text
 
     print(text(), end="")
+    return Exit.OK
+
+
+def schema(args: argparse.Namespace) -> int:
+    from koordlet.config.json_schema import schema as document
+
+    print(output.document(document(), "json"), end="")
     return Exit.OK
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from koordlet import __version__
 from koordlet.admin.model import EventKind, EventView, ReloadView
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
+from koordlet.cli.fish import quoted
 from koordlet.cli.main import Exit, build_parser, main
 from koordlet.decision.metrics import CATALOGUE
 from koordlet.decision.snapshot import Fault
@@ -171,7 +173,7 @@ def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
     assert child.returncode == Exit.BROKEN_PIPE
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "fish", "tcsh", "zsh"])
 def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == Exit.OK
     script = capsys.readouterr().out
@@ -199,6 +201,49 @@ def test_bash_completion_completes(typed: tuple[str, ...], offered: set[str]) ->
         ["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=False
     )
     assert {word for word in done.stdout.split() if not word.startswith("-")} == offered
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {command.name for command in COMMANDS}),
+        ("conf", {"config"}),
+        ("config ", {"check", "init", "reload", "sample", "schema", "show"}),
+        ("config init --preset ", {"database", "gpu", "kubernetes", "web+batch"}),
+        ("strategies memory-", {"memory-evict", "memory-qos"}),
+        ("status -o ", {"json", "table", "yaml"}),
+        ("query pod_cpu_", {kind for kind in CATALOGUE if kind.startswith("pod_cpu_")}),
+        ("events --f", {"--follow"}),
+        ("events --since ", set()),
+        ("config check --", {"--file-only", "--help", "--output"}),
+        ("config check x.t", {"x.toml"}),
+    ],
+)
+def test_fish_completion_completes(typed: str, offered: set[str], tmp_path: Path) -> None:
+    (tmp_path / "x.toml").touch()
+    script = tmp_path / "koordlet.fish"
+    script.write_text(_run("completion", "fish").stdout)
+    fish = ["fish", "--no-config"]
+    checked = subprocess.run([*fish, "-n", str(script)], capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    asked = f"source koordlet.fish; complete -C {shlex.quote(f'koordlet {typed}')}"
+    done = subprocess.run(
+        [*fish, "-c", asked],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    words = {line.partition("\t")[0] for line in done.stdout.splitlines()}
+    assert {word for word in words if not word.endswith(".fish")} == offered
+    assert done.stderr == ""
+
+
+def test_fish_quotes() -> None:
+    assert quoted(r"a'b\c") == r"'a\'b\\c'"
 
 
 def test_only_what_completes_is_limited_to_the_words() -> None:
