@@ -66,6 +66,12 @@ COMMANDS: tuple[Command, ...] = (
                 help="where the HTML report goes (default: demo-report.html)",
             ),
             argument(
+                "--svg",
+                metavar="DIR",
+                is_path=True,
+                help="also the story as pictures, demo-light.svg and demo-dark.svg",
+            ),
+            argument(
                 "--simulate",
                 action="store_true",
                 help="on the fake kernel, without root: a simulation",
