@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from koordlet.admin import DEFAULT_SOCKET
-
 T = TypeVar("T", int, float)
 
+SOCKET_VARIABLE = "KOORDLET_SOCKET"
 DEFAULT_CONFIG = "/etc/koordlet/koordlet.toml"
 DEFAULT_PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_PROXY_STATUS_SOCKET = "/run/koord-runtimeproxy/status.sock"
@@ -80,13 +79,6 @@ OUTPUT = argument(
     default="table",
     help="table for people; json and yaml have stable keys (default: table)",
 )
-SOCKET = argument(
-    "--socket",
-    metavar="PATH",
-    default=DEFAULT_SOCKET,
-    is_path=True,
-    help=f"socket of the daemon (default: {DEFAULT_SOCKET})",
-)
 CONFIG = argument(
     "--config",
     metavar="FILE",
@@ -94,13 +86,14 @@ CONFIG = argument(
     is_path=True,
     help=f"configuration file (default: {DEFAULT_CONFIG})",
 )
-# For what works without the daemon: absent tells "by default" from "named by the user".
+# Absent tells "by default" from "named by the user".
 CONFIG_IF_ANY = argument("--config", metavar="FILE", is_path=True, help=CONFIG.options["help"])
-SOCKET_IF_ANY = argument(
+SOCKET = argument(
     "--socket",
     metavar="PATH",
     is_path=True,
-    help="socket of the daemon (default: the one in the configuration)",
+    help=f"socket of the daemon (default: the one in --config, else ${SOCKET_VARIABLE}, else the "
+    f"one in {DEFAULT_CONFIG})",
 )
 PROXY_STATUS = argument(
     "--status-socket",

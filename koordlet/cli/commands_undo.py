@@ -5,7 +5,7 @@ from __future__ import annotations
 from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     OUTPUT,
-    SOCKET_IF_ANY,
+    SOCKET,
     Command,
     argument,
     duration,
@@ -49,14 +49,14 @@ UNDO: tuple[Command, ...] = (
             argument("--list", action="store_true", help="only list what is paused"),
             OUTPUT,
             CONFIG_IF_ANY,
-            SOCKET_IF_ANY,
+            SOCKET,
         ),
     ),
     Command(
         "resume",
         "end pauses: what was paused is managed again (works without the daemon)",
         "koordlet.cli.pause:resume",
-        (_NAMES, _CGROUPS, OUTPUT, CONFIG_IF_ANY, SOCKET_IF_ANY),
+        (_NAMES, _CGROUPS, OUTPUT, CONFIG_IF_ANY, SOCKET),
     ),
     Command(
         "restore",
@@ -73,7 +73,7 @@ UNDO: tuple[Command, ...] = (
             ),
             OUTPUT,
             CONFIG_IF_ANY,
-            SOCKET_IF_ANY,
+            SOCKET,
         ),
     ),
 )

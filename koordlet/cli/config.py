@@ -1,4 +1,4 @@
-"""``koordlet config check|show|sample|reload``."""
+"""``koordlet config check|show|sample|schema|reload``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import argparse
 
 import msgspec
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import ArmedView, ConfigView, ReloadView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.config.errors import ConfigError, ConfigErrors, in_file_order
 
@@ -55,7 +55,7 @@ def _check_lines(answer: Checked) -> list[str]:
 
 
 def show(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.config()
     output.emit(answer, args.output, lambda: _show_lines(answer))
     return Exit.OK
@@ -74,8 +74,15 @@ def sample(args: argparse.Namespace) -> int:
     return Exit.OK
 
 
+def schema(args: argparse.Namespace) -> int:
+    from koordlet.config.json_schema import schema as document
+
+    print(output.document(document(), "json"), end="")
+    return Exit.OK
+
+
 def reload(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.reload()
     output.emit(answer, args.output, lambda: _reload_lines(answer))
     return Exit.OK if answer.ok else Exit.BAD

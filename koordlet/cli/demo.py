@@ -18,7 +18,9 @@ from koordlet.decision.why import Input
 from koordlet.demo.arms import Progress
 from koordlet.demo.html import render_report
 from koordlet.demo.model import ArmResult, ArmSpec, DemoResult, Goal, Moment, Settings
+from koordlet.demo.palette import DARK, LIGHT
 from koordlet.demo.plan import Wish, problem
+from koordlet.demo.poster import poster
 from koordlet.demo.run import NotRootError, run_demo
 from koordlet.demo.stats import disturbance, goals, of_arm, three_that_mattered
 from koordlet.demo.table import (
@@ -57,13 +59,17 @@ class Document(msgspec.Struct, frozen=True):
 def main(args: argparse.Namespace) -> int:
     wish = Wish(args.seconds, args.repeat, tuple(filter(None, args.arms.split(","))), args.rate)
     report = Path(args.report)
-    wrong = problem(wish) or _cannot_write(report)
+    pictures = Path(args.svg) if args.svg else None
+    wrong = problem(wish) or _cannot_write(report) or _cannot_hold(pictures)
     if wrong:
         return complain(wrong, Exit.USAGE)
     try:
         with _progress(wish.repeat) as progress:
             demo = _run(wish, progress, simulated=args.simulate)
         report.write_text(render_report(demo))
+        if pictures is not None:
+            for name, palette in (("light", LIGHT), ("dark", DARK)):
+                (pictures / f"demo-{name}.svg").write_text(poster(demo, palette))
     except NotRootError:
         return complain(_NOT_ROOT, Exit.BAD)
     except (BusyError, ArmFailedError) as error:
@@ -89,6 +95,12 @@ def _cannot_write(report: Path) -> str:
     if report.is_dir() or not os.access(target, os.W_OK):
         return f"--report: {report} cannot be written"
     return ""
+
+
+def _cannot_hold(pictures: Path | None) -> str:
+    if pictures is None or (pictures.is_dir() and os.access(pictures, os.W_OK)):
+        return ""
+    return f"--svg: {pictures} is no directory that can be written"
 
 
 def _document(demo: DemoResult, report: Path, *, latencies: bool) -> Document:

@@ -16,6 +16,7 @@ from koordlet.admin.model import CheckState, CheckView, DoctorView
 from koordlet.admin.runtime_checks import runtime_checks
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_SOCKET
+from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit
 from koordlet.cli.settings import Settings, find
 from koordlet.kernel.cgroup.layout import detect
@@ -31,20 +32,22 @@ WANTS = f"/etc/systemd/system/multi-user.target.wants/{UNIT}"
 
 def main(args: argparse.Namespace) -> int:
     output.log_to_stderr()
-    answer = DoctorView(checks=tuple(examine(LinuxHost(), find(args.config), args.socket)))
+    settings = find(args.config)
+    answer = DoctorView(
+        checks=tuple(examine(LinuxHost(), settings, socket_of(args, settings.config)))
+    )
     output.emit(answer, args.output, lambda: lines(answer, verbose=args.verbose))
     failed = any(check.state is CheckState.FAIL for check in answer.checks)
     return Exit.BAD if failed else Exit.OK
 
 
-def examine(host: Host, settings: Settings, socket: str | None) -> Iterable[CheckView]:
+def examine(host: Host, settings: Settings, socket: str) -> Iterable[CheckView]:
     """The daemon knows its own capabilities, which its unit may have narrowed; where none
     answers the kernel is tried from here."""
     yield configuration(settings)
     yield state_directory(settings.config.paths.state_dir)
     yield systemd_unit(host)
-    path = socket or settings.config.api.socket
-    connected, daemon, runs = ask_daemon(path)
+    connected, daemon, runs = ask_daemon(socket)
     yield from runtime_checks(
         host,
         DEFAULT_PROXY_SOCKET,

@@ -86,11 +86,16 @@ def named(place: str) -> Any:
 def _run(args: argparse.Namespace) -> int:
     function: Callable[[argparse.Namespace], int] = named(args.function)
     from koordlet.admin.client import DeniedError, Fault, NotReachableError, RefusedError
+    from koordlet.config.errors import ConfigErrors
 
     try:
         return function(args)
     except NotReachableError as error:
         return complain(error, Exit.NOT_REACHABLE)
+    except ConfigErrors as error:
+        for each in error.errors:
+            warn(each)
+        return Exit.BAD
     except DeniedError as error:
         return complain(error, Exit.BAD)
     except RefusedError as error:

@@ -15,6 +15,7 @@ from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.undo import PausedView, PauseView, RestoreView, ResumedView
 from koordlet.admin.verdict import pause_by, pause_title
 from koordlet.cli import output, restore
+from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.settings import Settings
 
@@ -85,7 +86,7 @@ def _answer(
         return Exit.BAD
     try:
         try:
-            with Client(args.socket or settings.config.api.socket) as client:
+            with Client(socket_of(args, settings.config)) as client:
                 return ask(client)
         except NoAccessError:
             raise
@@ -143,7 +144,7 @@ def _pause(settings: Settings, args: argparse.Namespace) -> PausedView:
     except JournalBusyError as error:
         restored = RestoreView(dry_run=False, complete=False)
         problem = (
-            f"{error}, which does not answer on {args.socket or settings.config.api.socket}. It "
+            f"{error}, which does not answer on {socket_of(args, settings.config)}. It "
             f"reads {pauses.path} within a second if it works at all; else stop it, "
             "`systemctl stop koordlet`, and pause again"
         )

@@ -11,6 +11,7 @@ from koordlet.actuator.journal.journal import JournalBusyError
 from koordlet.admin.client import Client, NoAccessError, NotReachableError
 from koordlet.admin.undo import RestoreView
 from koordlet.cli import output
+from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit, complain, warn
 from koordlet.cli.settings import Settings, find
 
@@ -29,7 +30,7 @@ def main(args: argparse.Namespace) -> int:
         return Exit.BAD
     try:
         how = {"dry_run": args.dry_run, "force": args.force}
-        answer = _ask_daemon(args.socket or settings.config.api.socket, **how)
+        answer = _ask_daemon(socket_of(args, settings.config), **how)
         if answer is None:
             answer = from_journal(settings, **how)
     except (OSError, JournalBusyError) as error:

@@ -2,62 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from html import escape
 
 from koordlet.decision.why import Input
-from koordlet.demo.model import ARMS, ArmResult, DemoResult, Moment, Request
-from koordlet.demo.stats import disturbance, goals, of_arm, percentile, three_that_mattered
-from koordlet.demo.svg import Chart, Line, Mark, render
+from koordlet.demo.headline import Card, cards, headline
+from koordlet.demo.model import ARMS, ArmResult, DemoResult, Goal, Moment
+from koordlet.demo.palette import DARK, LIGHT, variables
+from koordlet.demo.panels import cpu_charts, latency_charts, shown
+from koordlet.demo.stats import disturbance, median_of, of_arm, three_that_mattered
+from koordlet.demo.svg import CHART_STYLE, Chart, render
 from koordlet.demo.table import goal_text, header, moment_text, rows, settings_line, time_text
 
-_LS, _BE, _OTHER, _SLOW, _DECISION = "#1769aa", "#d9822b", "#7a7f87", "#c23030", "#6b4fa0"
-_ALARM = "#e0a800"
-_BUCKET_S = 0.25
-# Above this multiple of the calmest arm's p99.9 the scale is cut, or one stalled request of the
-# unmanaged arm would flatten every other curve.
-_SCALE = 4.0
+DECISIONS_SHOWN = 60
+_WORDS = {True: "reached", False: "missed", None: "not judged"}
+_STYLES = {True: "good", False: "bad", None: "muted"}
 
 _STYLE = f"""
-:root {{ color-scheme: light dark; --fg: #1c1f23; --bg: #fff; --line: #d5d9de; --soft: #f4f6f8; }}
-@media (prefers-color-scheme: dark) {{
-  :root {{ --fg: #e6e8eb; --bg: #15181c; --line: #363b42; --soft: #1d2126; }} }}
-body {{ font: 15px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg);
-  max-width: 960px; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }} h2 {{ font-size: 1.15rem; margin: 2rem 0 .3rem; }}
+:root {{ color-scheme: light dark; {variables(LIGHT)} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}
+* {{ box-sizing: border-box; }}
+body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg);
+  max-width: 1200px; margin: 1.5rem auto; padding: 0 1rem; }}
+h1 {{ font-size: 1.45rem; line-height: 1.3; max-width: 60rem; margin: .5rem 0 1rem; }}
+h2 {{ font-size: 1.1rem; margin: 1.6rem 0 .3rem; }}
+p {{ margin: .4rem 0; }}
+.muted {{ color: var(--muted); }} .good {{ color: var(--good); }} .bad {{ color: var(--bad); }}
+.grid3 {{ display: grid; gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); }}
+.card, svg {{ background: var(--soft); border-radius: 6px; }}
+.card {{ padding: .6rem .9rem; }}
+.card b.figure {{ display: block; font-size: 2rem; line-height: 1.2; }}
+svg {{ width: 100%; height: auto; display: block; }}
+.bars {{ display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; }}
+.bars .bar {{ display: flex; align-items: center; gap: .5rem; }}
+.bars i {{ display: block; height: 1.1rem; min-width: 2px; background: var(--ls);
+  border-radius: 2px; }}
+.bars .bar span {{ white-space: nowrap; }}
+.key {{ display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; font-size: .9rem;
+  margin: .2rem 0 .5rem; }}
+.key svg {{ display: inline-block; width: 1.6rem; height: .9rem; margin-right: .4rem;
+  vertical-align: -1px; background: none; }}
 table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
-th, td {{ border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: right; }}
-th:first-child, td:first-child {{ text-align: left; }}
-svg {{ width: 100%; height: auto; background: var(--soft); border-radius: 4px; margin: .2rem 0; }}
-.grid {{ stroke: var(--line); }}
-.tick, .label {{ fill: var(--fg); font-size: 11px; opacity: .75; }}
-.dot {{ fill: {_SLOW}; }} .decision line {{ stroke: {_DECISION}; stroke-dasharray: 3 3; }}
-.decision circle {{ fill: {_DECISION}; }} .alarm circle {{ fill: {_ALARM}; }}
-.key span {{ display: inline-block; width: 1.4em; height: .5em; margin: 0 .3em 0 1em; }}
-.yes {{ color: #1a7f37; }} .no {{ color: {_SLOW}; }}
-.simulated {{ border: 2px solid {_SLOW}; padding: .5rem 1rem; border-radius: 4px; }}
-dt {{ font-weight: 600; margin-top: .8rem; }} dd {{ margin: .1rem 0 .1rem 1rem; }}
-dd table {{ width: auto; font-size: .9em; }} dd td:nth-child(n+3) {{ text-align: left; }}
+th, td {{ border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: right;
+  vertical-align: top; }}
+th:first-child, td:first-child, .decisions th, .decisions td {{ text-align: left; }}
+.decisions td:first-child {{ white-space: nowrap; }}
+.decisions td:nth-child(2) {{ min-width: 17rem; }}
+.decisions code {{ overflow-wrap: anywhere; }}
+.decisions .mattered td:first-child {{ border-left: 4px solid var(--koordlet); }}
 code {{ background: var(--soft); padding: .05em .3em; border-radius: 3px; }}
+.simulated {{ border: 2px solid var(--fg); padding: .4rem .9rem; border-radius: 6px; }}
+@media (max-width: 640px) {{
+  h1 {{ font-size: 1.2rem; }}
+  .figures {{ font-size: .82rem; }} .figures th, .figures td {{ padding: .25rem .2rem; }}
+  .decisions thead {{ display: none; }}
+  .decisions td:nth-child(2) {{ min-width: 0; }}
+  .decisions tr, .decisions td {{ display: block; border: 0; padding: .1rem .5rem; }}
+  .decisions tr {{ border-bottom: 1px solid var(--line); padding: .5rem 0; }}
+}}
+{CHART_STYLE}
 """.strip()
 
 
 def render_report(demo: DemoResult) -> str:
     """The whole document. Curves and decisions are those of the last repeat of each arm."""
-    shown = [runs[-1] for name in ARMS if (runs := of_arm(demo.results, name))]
+    arms = shown(demo)
     return "\n".join(
         (
             "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-            "<meta name='viewport' content='width=device-width'>",
+            "<meta name='viewport' content='width=device-width, initial-scale=1'>",
             f"<title>koordlet demo</title><style>{_STYLE}</style></head><body>",
-            "<h1>koordlet demo: a service, a batch load, and what keeps them apart</h1>",
+            f"<h1>{escape(headline(demo) or 'koordlet demo')}</h1>",
             _simulation_notice(demo),
-            f"<p>{escape(settings_line(demo.settings))}</p>",
+            _cards(demo),
+            _bars(demo),
+            "<h2>Latency of the service over time, in ms</h2>",
+            _key(
+                ("99 of 100 requests are faster (p99)", _stroke("ls")),
+                ("half of them are faster (p50)", _stroke("ls thin")),
+                ("one of the slowest 1 %", "<circle class='dot' cx='12' cy='7' r='2.5'/>"),
+                ("above the scale", "<polygon class='clip' points='8,11 12,3 16,11'/>"),
+            ),
+            _row_of(latency_charts(arms)),
+            "<h2>CPU over time, in cores</h2>",
+            _key(
+                ("best-effort work (BE)", _fill("be")),
+                ("the service (LS), on top of it", _fill("ls")),
+                ("the rest of the machine", _fill("rest")),
+                ("the limit of best-effort work", _stroke("limit")),
+                ("a decision", "<line class='decision' x1='12' x2='12' y1='2' y2='12'/>"),
+                ("an alarm", "<circle class='alarm' cx='12' cy='7' r='4'/>"),
+            ),
+            _row_of(cpu_charts(arms)),
+            "<h2>All figures</h2>",
             _table(demo),
-            _goals(demo),
-            "<h2>Over time</h2>",
-            *_arms(shown),
-            *(_reasons(result) for result in shown if result.moments),
+            f"<p class='muted'>{escape(settings_line(demo.settings))}</p>",
+            *(_decisions(result) for result in arms if result.moments),
             "</body></html>\n",
         )
     )
@@ -72,122 +112,119 @@ def _simulation_notice(demo: DemoResult) -> str:
     )
 
 
+def _cards(demo: DemoResult) -> str:
+    warning = disturbance(demo)
+    note = f"<p class='bad'>{escape(warning)}</p>" if warning else ""
+    return f"<div class='grid3'>{''.join(map(_card, cards(demo)))}</div>{note}"
+
+
+def _card(card: Card) -> str:
+    return (
+        f"<div class='card'><b class='figure'>{escape(card.figure)}</b>{escape(card.meaning)}"
+        f"<br>{_verdict(card.goal)}</div>"
+    )
+
+
+def _verdict(goal: Goal) -> str:
+    style = _STYLES[goal.reached]
+    return f"<b class='{style}'>{_WORDS[goal.reached]}</b>: {escape(goal_text(goal))}"
+
+
+def _bars(demo: DemoResult) -> str:
+    """p99 of the arms on one scale, from zero."""
+    found = [
+        (arm.title, p99)
+        for name, arm in ARMS.items()
+        if (p99 := median_of(of_arm(demo.results, name), "p99_ms")) is not None
+    ]
+    most = max((p99 for _, p99 in found), default=0.0) or 1.0
+    bars = (
+        f"<span>{escape(title)}</span><span class='bar'>"
+        f"<i style='width:{p99 / most * 75:.1f}%'></i><span>{p99:.2f} ms</span></span>"
+        for title, p99 in found
+    )
+    return f"<h2>p99 latency of the service</h2><div class='bars'>{''.join(bars)}</div>"
+
+
+def _key(*entries: tuple[str, str]) -> str:
+    """Words with the shape that stands for them."""
+    return (
+        "<div class='key'>"
+        + "".join(
+            f"<span><svg viewBox='0 0 24 14' aria-hidden='true'>{shape}</svg>{escape(words)}</span>"
+            for words, shape in entries
+        )
+        + "</div>"
+    )
+
+
+def _stroke(style: str) -> str:
+    return f"<polyline class='{style}' points='1,7 23,7'/>"
+
+
+def _fill(style: str) -> str:
+    return f"<polygon class='area {style}' points='2,1 22,1 22,13 2,13'/>"
+
+
+def _row_of(charts: Iterable[Chart]) -> str:
+    return f"<div class='grid3'>{''.join(map(render, charts))}</div>"
+
+
 def _table(demo: DemoResult) -> str:
     head = "".join(f"<th>{escape(title)}</th>" for title in header(demo))
     body = "".join(_row(row) for row in rows(demo))
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _row(cells: Iterable[str]) -> str:
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
-def _goals(demo: DemoResult) -> str:
-    words = {
-        True: "<b class='yes'>reached</b>",
-        False: "<b class='no'>missed</b>",
-        None: "<b>not judged</b>",
-    }
-    items = (f"<li>{words[goal.reached]}: {escape(goal_text(goal))}</li>" for goal in goals(demo))
-    warning = disturbance(demo)
-    note = f"<p class='no'>{escape(warning)}</p>" if warning else ""
-    return f"<h2>Goals</h2><ul>{''.join(items)}</ul>{note}"
-
-
-def _key(*swatches: tuple[str, str]) -> str:
+def _decisions(result: ArmResult) -> str:
+    """Those of the arm with its warm-up; what comes after the end only puts things back."""
+    moments = [moment for moment in result.moments if moment.t <= result.seconds]
+    mattered = three_that_mattered(result)
+    left = [moment for moment in moments if moment not in mattered]
+    kept = {id(each) for each in (*mattered, *left[: DECISIONS_SHOWN - len(mattered)])}
+    alarms = sum(not moment.resource for moment in moments)
+    body = "".join(
+        _decision(moment, has_mattered=moment in mattered)
+        for moment in moments
+        if id(moment) in kept
+    )
+    hidden = len(moments) - len(kept & set(map(id, moments)))
+    more = f" {hidden} of them are not shown; `-o json` has all." if hidden else ""
     return (
-        "<div class='key'>"
-        + "".join(f"<span style='background:{c}'></span>{escape(t)}" for t, c in swatches)
-        + "</div>"
+        "<h2>What koordlet decided, and why</h2>"
+        f"<p class='muted'>{len(moments) - alarms} decisions and {alarms} alarms in this arm; a "
+        f"bar at the left marks those that mattered most.{escape(more)}</p>"
+        "<table class='decisions'><thead><tr><th>Time</th><th>What</th><th>Why</th></tr></thead>"
+        f"<tbody>{body}</tbody></table>"
     )
 
 
-def _arms(shown: Sequence[ArmResult]) -> Iterable[str]:
-    x_max = max((result.seconds for result in shown), default=1.0)
-    latency_max = _SCALE * min((result.p999_ms for result in shown), default=1.0)
-    for result in shown:
-        # What was decided in the warm-up stands at the left edge; what comes after the end is
-        # only the daemon putting things back.
-        marks = [_mark(moment) for moment in result.moments if moment.t <= result.seconds]
-        marked = [("a decision", _DECISION), ("an alarm (point at it)", _ALARM)] if marks else []
-        slowest = [(r.t, r.latency_ms) for r in result.latencies if r.latency_ms > result.p99_ms]
-        latency = Chart(
-            "latency (ms)",
-            x_max,
-            latency_max,
-            _latency_lines(result.latencies),
-            dots=slowest,
-            marks=marks,
-        )
-        cpu = Chart("CPU (cores)", x_max, result.capacity_cores, _cpu_lines(result), marks=marks)
-        cut = sum(ms > latency_max for _, ms in slowest)
-        yield f"<h2>{escape(ARMS[result.arm].title)}</h2>"
-        yield _key(
-            ("p50", _LS),
-            ("p99", _BE),
-            ("slowest 1 % of requests" + (f" ({cut} above the scale)" if cut else ""), _SLOW),
-            *marked,
-        )
-        yield render(latency)
-        yield _key(("LS", _LS), ("BE", _BE), ("rest of the node", _OTHER), *marked)
-        yield render(cpu)
-
-
-def _cpu_lines(result: ArmResult) -> tuple[Line, ...]:
-    """Stacked: LS, BE on top of it, the rest on top of both."""
+def _decision(moment: Moment, *, has_mattered: bool) -> str:
+    looked = f"<br><span class='muted'>Looked at: {_inputs(moment)}.</span>"
+    rule = f"<br><span class='muted'>Rule {escape(moment.why.rule)}.</span>"
+    details = (looked if moment.why.inputs else "") + rule if has_mattered else ""
+    style = " class='mattered'" if has_mattered else ""
     return (
-        Line(
-            "whole node", _OTHER, [(s.t, max(s.node, s.ls + s.be)) for s in result.timeline], True
-        ),
-        Line("LS + BE", _BE, [(s.t, s.ls + s.be) for s in result.timeline], True),
-        Line("LS", _LS, [(s.t, s.ls) for s in result.timeline], True),
+        f"<tr{style}><td>{escape(time_text(moment))}</td>"
+        f"<td><code>{escape(moment_text(moment))}</code></td>"
+        f"<td>{escape(moment.why.text)}{details}</td></tr>"
     )
 
 
-def _latency_lines(requests: Sequence[Request]) -> tuple[Line, ...]:
-    buckets: dict[int, list[float]] = {}
-    for request in requests:
-        buckets.setdefault(int(request.t / _BUCKET_S), []).append(request.latency_ms)
-    middles = [((index + 0.5) * _BUCKET_S, sorted(v)) for index, v in sorted(buckets.items())]
-    return (
-        Line("p99", _BE, [(t, percentile(values, 0.99)) for t, values in middles]),
-        Line("p50", _LS, [(t, percentile(values, 0.50)) for t, values in middles]),
-    )
+def _inputs(moment: Moment) -> str:
+    return escape("; ".join(" ".join(_words(fact)) for fact in moment.why.inputs))
 
 
-def _mark(moment: Moment) -> Mark:
-    is_alarm = not moment.resource
-    style = "alarm" if is_alarm else "decision"
-    return Mark(max(0.0, moment.t), _tooltip(moment), style, line=not is_alarm)
-
-
-def _tooltip(moment: Moment) -> str:
-    return f"{time_text(moment)}, {moment.owner}: {moment_text(moment)}\n{moment.why.text}"
-
-
-def _reasons(result: ArmResult) -> str:
-    entries = "".join(_reason(moment) for moment in three_that_mattered(result))
-    during = sum(bool(moment.resource) and moment.t <= result.seconds for moment in result.moments)
-    alarms = sum(not moment.resource for moment in result.moments)
-    return (
-        "<h2>The decisions that mattered most</h2>"
-        f"<p>Of {during} decisions and {alarms} alarms in this arm.</p><dl>{entries}</dl>"
-    )
-
-
-def _reason(moment: Moment) -> str:
-    inputs = "".join(_row(_cells(fact)) for fact in moment.why.inputs)
-    table = f"<dd><table>{inputs}</table></dd>" if inputs else ""
-    return (
-        f"<dt>{time_text(moment)} <code>{escape(moment_text(moment))}</code></dt>"
-        f"<dd>{escape(moment.why.text)}</dd>"
-        f"<dd>Rule <code>{escape(moment.why.rule)}</code>, owner "
-        f"<code>{escape(moment.owner)}</code>.</dd>{table}"
-    )
-
-
-def _cells(fact: Input) -> tuple[str, ...]:
-    value = f"{fact.value:.4g}" if isinstance(fact.value, float) else str(fact.value)
-    window = f"{fact.window_s:g} s window" if fact.window_s else ""
-    age = f"{fact.age_s * 1000:.0f} ms old" if fact.age_s else ""
-    return fact.name, value, fact.unit, window, age
+def _words(fact: Input) -> Iterator[str]:
+    yield fact.name
+    yield f"{fact.value:.4g}" if isinstance(fact.value, float) else str(fact.value)
+    if fact.unit:
+        yield fact.unit
+    window = [f"{fact.window_s:g} s window"] if fact.window_s else []
+    age = [f"{fact.age_s * 1000:.0f} ms old"] if fact.age_s else []
+    if window or age:
+        yield f"({', '.join((*window, *age))})"

@@ -1,51 +1,71 @@
-"""Small line charts as SVG text: axes with round ticks, lines, areas, dots, marks with tooltips.
+"""Small charts as SVG text: axes with round ticks, lines, areas, steps, dots and ticks of time.
 
-A plotting library would bring tens of MiB for three kinds of picture in one report.
+A plotting library would bring tens of MiB for four kinds of picture in one report. Shapes carry CSS
+classes; colours come from the page or the poster around them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 
-WIDTH, HEIGHT = 900, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 56, 12, 12, 28
+_LEFT, _RIGHT, _TOP, _BOTTOM = 36, 10, 34, 24
+_TICK = 8
+
+CHART_STYLE = """
+svg text { font: 12px system-ui, sans-serif; fill: var(--muted); }
+svg .title { font-weight: 600; font-size: 13px; fill: var(--fg); }
+.grid { stroke: var(--line); }
+.ls, .be, .rest, .limit { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.ls { stroke: var(--ls); } .be { stroke: var(--be); } .rest { stroke: var(--rest); }
+.thin { stroke-width: 1.2; stroke-dasharray: 2 2; }
+.limit { stroke: var(--koordlet); stroke-width: 2.2; }
+.halo { fill: none; stroke: var(--soft); stroke-width: 6; stroke-linejoin: round; }
+.area { stroke: none; }
+.area.ls { fill: var(--ls); } .area.be { fill: var(--be); } .area.rest { fill: var(--rest); }
+.dot { fill: var(--ls); } .clip { fill: var(--ls); }
+.decision { stroke: var(--koordlet); stroke-width: 2; }
+.alarm { stroke: var(--koordlet); fill: var(--soft); stroke-width: 1.5; }
+""".strip()
 
 
 @dataclass(frozen=True)
 class Line:
-    """``points`` are (x, y) in data units; ``area`` fills down to zero, over what was drawn before:
-    stacked classes are drawn from the highest sum to the lowest."""
+    """``points`` are (x, y) in data units, ``style`` is CSS classes. ``area`` fills down to zero,
+    over what was drawn before: stacked classes are drawn from the highest sum to the lowest.
+    ``steps``: a value holds until the next point."""
 
-    label: str
-    colour: str
+    style: str
     points: Sequence[tuple[float, float]]
     area: bool = False
+    steps: bool = False
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment on the x axis; the browser shows ``tooltip`` when the pointer rests on it.
-    ``style`` is a CSS class; a mark with ``line`` reaches from top to bottom."""
+    """A moment above the x axis; ``style`` is ``decision`` or ``alarm``."""
 
     x: float
-    tooltip: str
     style: str
-    line: bool = True
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Shared ``x_max`` and ``y_max`` make the charts of several arms comparable by eye."""
+    """Shared ``x_max`` and ``y_max`` make the charts of several arms comparable by eye. ``about``
+    is read out; ``note`` stands at the right above the chart."""
 
-    y_label: str
+    title: str
+    about: str
     x_max: float
     y_max: float
     lines: Sequence[Line]
     dots: Sequence[tuple[float, float]] = ()
-    marks: Sequence[Mark] = field(default=())
+    marks: Sequence[Mark] = ()
+    note: str = ""
+    width: int = 420
+    height: int = 210
 
 
 def ticks(limit: float, count: int = 4) -> list[float]:
@@ -59,76 +79,111 @@ def ticks(limit: float, count: int = 4) -> list[float]:
 
 
 def render(chart: Chart) -> str:
-    """The chart as one ``<svg>`` element, with a ``<title>`` for every mark."""
-    scale = _Scale(chart.x_max or 1.0, chart.y_max or 1.0)
+    """The chart as one ``<svg>`` element."""
+    label = escape(f"{chart.title}: {chart.about}")
+    size = f"0 0 {chart.width} {chart.height}"
+    return f'<svg viewBox="{size}" role="img" aria-label="{label}">{body(chart)}</svg>'
+
+
+def body(chart: Chart) -> str:
+    """What is inside of that element. What is above the scale is marked by a triangle at the top
+    edge."""
+    scale = _Scale(chart)
+    right, top = chart.width - _RIGHT, _TOP - 16
     return "".join(
         (
-            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" ',
-            f'aria-label="{escape(chart.y_label)}">',
             *(_horizontal(scale, tick) for tick in ticks(scale.y_max)),
-            *(_time(scale, tick) for tick in ticks(scale.x_max, 8)),
-            f'<text class="label" transform="rotate(-90)" x="{-HEIGHT // 2}" y="14" ',
-            f'text-anchor="middle">{escape(chart.y_label)}</text>',
+            *(_time(scale, tick) for tick in ticks(scale.x_max)),
+            f'<text class="title" x="{_LEFT}" y="{top}">{escape(chart.title)}</text>',
+            f'<text x="{right}" y="{top}" text-anchor="end">{escape(chart.note)}</text>',
             *(_line(scale, line) for line in chart.lines if line.points),
-            *(
-                f'<circle class="dot" cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="1.8"/>'
-                for x, y in chart.dots
-            ),
+            *(_dot(scale, x, y) for x, y in chart.dots),
             *(_mark(scale, mark) for mark in chart.marks),
-            "</svg>",
         )
     )
 
 
-@dataclass(frozen=True)
 class _Scale:
     """Data units to pixels; what lies outside is drawn at the edge."""
 
-    x_max: float
-    y_max: float
+    def __init__(self, chart: Chart) -> None:
+        self.x_max, self.y_max = chart.x_max or 1.0, chart.y_max or 1.0
+        self.right, self.floor = chart.width - _RIGHT, chart.height - _BOTTOM
 
     def x(self, value: float) -> float:
-        return _LEFT + (WIDTH - _LEFT - _RIGHT) * min(value / self.x_max, 1.0)
+        return _LEFT + (self.right - _LEFT) * min(max(value / self.x_max, 0.0), 1.0)
 
     def y(self, value: float) -> float:
-        return _TOP + (HEIGHT - _TOP - _BOTTOM) * (1.0 - min(value / self.y_max, 1.0))
+        return _TOP + (self.floor - _TOP) * (1.0 - min(value / self.y_max, 1.0))
 
 
 def _horizontal(scale: _Scale, tick: float) -> str:
     y = scale.y(tick)
     return (
-        f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-        f'<text class="tick" x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+        f'<line class="grid" x1="{_LEFT}" x2="{scale.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
+        f'<text x="{_LEFT - 5}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
     )
 
 
 def _time(scale: _Scale, tick: float) -> str:
+    # The last label would leave the picture at its right.
+    anchor = "end" if scale.right - scale.x(tick) < 12 else "middle"
     return (
-        f'<text class="tick" x="{scale.x(tick):.1f}" y="{HEIGHT - 10}" '
-        f'text-anchor="middle">{tick:g} s</text>'
+        f'<text x="{scale.x(tick):.1f}" y="{scale.floor + 16}" '
+        f'text-anchor="{anchor}">{tick:g} s</text>'
     )
 
 
 def _line(scale: _Scale, line: Line) -> str:
-    path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in line.points)
-    stroke = (
-        f'<polyline fill="none" stroke="{line.colour}" stroke-width="1.6" points="{path}">'
-        f"<title>{escape(line.label)}</title></polyline>"
-    )
-    if not line.area:
-        return stroke
-    first, last = scale.x(line.points[0][0]), scale.x(line.points[-1][0])
-    floor = scale.y(0)
-    return (
-        f'<polygon fill="{line.colour}" fill-opacity="0.8" '
-        f'points="{first:.1f},{floor:.1f} {path} {last:.1f},{floor:.1f}"/>{stroke}'
-    )
+    points = _stepped(line.points, scale.x_max) if line.steps else line.points
+    path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in points)
+    if line.area:
+        first, last = scale.x(points[0][0]), scale.x(points[-1][0])
+        floor = scale.y(0)
+        return (
+            f'<polygon class="area {line.style}" '
+            f'points="{first:.1f},{floor:.1f} {path} {last:.1f},{floor:.1f}"/>'
+        )
+    peaks = "".join(_triangle(scale.x(x)) for x in _peaks(points, scale.y_max))
+    # What is drawn over areas would not stand out from them.
+    halo = f'<polyline class="halo" points="{path}"/>' if line.steps else ""
+    return f'{halo}<polyline class="{line.style}" points="{path}"/>{peaks}'
+
+
+def _stepped(points: Sequence[tuple[float, float]], end: float) -> list[tuple[float, float]]:
+    found = [points[0]]
+    for x, y in points[1:]:
+        found += [(x, found[-1][1]), (x, y)]
+    return [*found, (end, found[-1][1])]
+
+
+def _peaks(points: Sequence[tuple[float, float]], limit: float) -> Iterator[float]:
+    """Where each stretch above ``limit`` is at its highest."""
+    highest: tuple[float, float] | None = None
+    for x, y in points:
+        if y > limit and (highest is None or y > highest[1]):
+            highest = x, y
+        elif y <= limit and highest is not None:
+            yield highest[0]
+            highest = None
+    if highest is not None:
+        yield highest[0]
+
+
+def _triangle(x: float) -> str:
+    """At the top edge, its tip upwards."""
+    points = f"{x - 4:.1f},{_TOP + 5} {x:.1f},{_TOP - 3} {x + 4:.1f},{_TOP + 5}"
+    return f'<polygon class="clip" points="{points}"/>'
+
+
+def _dot(scale: _Scale, x: float, y: float) -> str:
+    if y > scale.y_max:
+        return _triangle(scale.x(x))
+    return f'<circle class="dot" cx="{scale.x(x):.1f}" cy="{scale.y(y):.1f}" r="1.6"/>'
 
 
 def _mark(scale: _Scale, mark: Mark) -> str:
     x = scale.x(mark.x)
-    line = f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}"/>'
-    return (
-        f'<g class="{mark.style}">{line if mark.line else ""}'
-        f'<circle cx="{x:.1f}" cy="{_TOP}" r="5"/><title>{escape(mark.tooltip)}</title></g>'
-    )
+    if mark.style == "alarm":
+        return f'<circle class="alarm" cx="{x:.1f}" cy="{_TOP - 5}" r="{_TICK / 2}"/>'
+    return f'<line class="decision" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP - 9}" y2="{_TOP - 1}"/>'

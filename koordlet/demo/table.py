@@ -58,9 +58,11 @@ def header(demo: DemoResult) -> tuple[str, ...]:
 
 
 def rows(demo: DemoResult) -> list[tuple[str, ...]]:
-    """Medians over the repeats, arms in the order of ``ARMS``; ``-`` where there is nothing."""
+    """Medians over the repeats, arms in the order of ``ARMS``; ``-`` where there is nothing. What
+    no arm has is left out."""
     arms = [of_arm(demo.results, name) for name in _names(demo)]
-    return [(figure.label, *(_cell(figure, runs) for runs in arms)) for figure in FIGURES]
+    found = [(figure.label, *(_cell(figure, runs) for runs in arms)) for figure in FIGURES]
+    return [row for row in found if set(row[1:]) != {"-"}]
 
 
 def medians(demo: DemoResult) -> dict[str, dict[str, float | None]]:

@@ -5,25 +5,24 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from koordlet import __version__
-from koordlet.admin.model import ReloadView
+from koordlet.admin.model import EventKind, EventView, ReloadView
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
+from koordlet.cli.fish import quoted
 from koordlet.cli.main import Exit, build_parser, main
-from koordlet.cli.show.top import frame
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.snapshot import Fault
 from koordlet.views.standings import NAMES
-from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
@@ -131,8 +130,28 @@ def test_events_since(served: Served, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(line)["sequence"] == 2
 
 
+def test_follow_starts_now_unless_told_otherwise(served: Served) -> None:
+    """Now is after the past events of the fake daemon, which are of 2027."""
+    new = EventView(sequence=3, time=0.0, kind=EventKind.CONFIG, subject="", text="reloaded")
+    later = (
+        "import sys, time; time.time = lambda: 1.9e9\n"
+        "from koordlet.cli.main import main; main(sys.argv[1:])"
+    )
+    for since, seen in (([], ["reloaded"]), (["--since", "2020-01-01"], ["ready", "cpuset.cpus"])):
+        served.call(served.daemon.live_events.put(new))
+        arguments = ["events", "--follow", *since, "--socket", served.path]
+        command = [sys.executable, "-uc", later, *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            try:
+                assert child.stdout is not None
+                for words in seen:
+                    assert words in child.stdout.readline()
+            finally:
+                child.kill()
+
+
 def test_follow_ends_quietly_on_ctrl_c(served: Served) -> None:
-    command = [*KOORDLET, "events", "--follow", "--socket", served.path]
+    command = [*KOORDLET, "events", "--follow", "--since", "2020-01-01", "--socket", served.path]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline()
@@ -154,44 +173,7 @@ def test_a_reader_that_goes_away_is_no_error(served: Served) -> None:
     assert child.returncode == Exit.BROKEN_PIPE
 
 
-def test_top_without_a_terminal_prints_one_frame(served: Served) -> None:
-    done = _run("top", "--socket", served.path)
-    assert done.returncode == 0
-    assert done.stdout.count("CPU     [") == 1
-    assert "\x1b" not in done.stdout
-
-
-@pytest.mark.parametrize("before", ["", "trap '' INT; "], ids=["default", "ignored"])
-@pytest.mark.parametrize(("key", "code"), [(b"\x03", Exit.INTERRUPTED), (b"q", Exit.OK)])
-def test_top_on_a_terminal_redraws_until_a_key(
-    served: Served, key: bytes, code: Exit, before: str
-) -> None:
-    """The child gets the terminal as its own, so that Ctrl-C makes the signal. In a background job
-    SIGINT is ignored at first."""
-    master, slave = os.openpty()
-    top = [*KOORDLET, "top", "--interval", "0.2", "--socket", served.path]
-    command = ["sh", "-c", f'{before}exec "$@"', "sh", *top]
-    with subprocess.Popen(
-        ["setsid", "--ctty", *command], stdin=slave, stdout=slave, stderr=subprocess.PIPE
-    ) as child:
-        os.close(slave)
-        seen = b""
-        while seen.count(b"Memory  [") < 2:
-            seen += os.read(master, 65536)
-        os.write(master, key)
-        assert child.stderr is not None
-        # Keep reading, or the last screen update would wait for us.
-        try:
-            while os.read(master, 65536):
-                pass
-        except OSError:
-            pass
-        assert child.stderr.read() == b""
-    os.close(master)
-    assert child.returncode == code
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+@pytest.mark.parametrize("shell", ["bash", "fish", "tcsh", "zsh"])
 def test_completion_knows_every_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == Exit.OK
     script = capsys.readouterr().out
@@ -219,6 +201,49 @@ def test_bash_completion_completes(typed: tuple[str, ...], offered: set[str]) ->
         ["bash", "-c", asked], capture_output=True, text=True, timeout=60, check=False
     )
     assert {word for word in done.stdout.split() if not word.startswith("-")} == offered
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("", {command.name for command in COMMANDS}),
+        ("conf", {"config"}),
+        ("config ", {"check", "init", "reload", "sample", "schema", "show"}),
+        ("config init --preset ", {"database", "gpu", "kubernetes", "web+batch"}),
+        ("strategies memory-", {"memory-evict", "memory-qos"}),
+        ("status -o ", {"json", "table", "yaml"}),
+        ("query pod_cpu_", {kind for kind in CATALOGUE if kind.startswith("pod_cpu_")}),
+        ("events --f", {"--follow"}),
+        ("events --since ", set()),
+        ("config check --", {"--file-only", "--help", "--output"}),
+        ("config check x.t", {"x.toml"}),
+    ],
+)
+def test_fish_completion_completes(typed: str, offered: set[str], tmp_path: Path) -> None:
+    (tmp_path / "x.toml").touch()
+    script = tmp_path / "koordlet.fish"
+    script.write_text(_run("completion", "fish").stdout)
+    fish = ["fish", "--no-config"]
+    checked = subprocess.run([*fish, "-n", str(script)], capture_output=True, check=False)
+    assert (checked.returncode, checked.stderr) == (0, b"")
+    asked = f"source koordlet.fish; complete -C {shlex.quote(f'koordlet {typed}')}"
+    done = subprocess.run(
+        [*fish, "-c", asked],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=True,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    words = {line.partition("\t")[0] for line in done.stdout.splitlines()}
+    assert {word for word in words if not word.endswith(".fish")} == offered
+    assert done.stderr == ""
+
+
+def test_fish_quotes() -> None:
+    assert quoted(r"a'b\c") == r"'a\'b\\c'"
 
 
 def test_only_what_completes_is_limited_to_the_words() -> None:
@@ -253,16 +278,6 @@ def test_prose_fits_the_terminal(served: Served) -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
     in_one = " ".join(done.stdout.split())
     assert "CPU list '9-1': range '9-1' runs backwards" in in_one
-
-
-def test_top_shows_decisions_before_pods_that_do_not_fit() -> None:
-    view = FakeDaemon().top()()
-    whole = frame(msgspec.structs.replace(view, pods=view.pods * 100))
-    shown = frame(msgspec.structs.replace(view, pods=view.pods * 100), height=24)
-    assert len(shown) == 24
-    assert shown[:23] == whole[:23]
-    assert "Last decisions:" in shown
-    assert f"{len(whole) - 23} more" in shown[-1]
 
 
 def test_functions_of_the_table_exist() -> None:

@@ -227,7 +227,7 @@ def test_a_user_who_must_not_ask_is_told_so(
         raise NoAccessError("no permission")
 
     monkeypatch.setattr(doctor, "Client", refuse)
-    *_, last = doctor.examine(Files(), Settings(str(tmp_path)), None)  # type: ignore[arg-type]
+    *_, last = doctor.examine(Files(), Settings(str(tmp_path)), str(tmp_path / "no.sock"))  # type: ignore[arg-type]
     assert (last.name, last.why) == ("daemon", "no permission")
     assert "nothing is managed" not in last.cost
 

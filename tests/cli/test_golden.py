@@ -16,7 +16,7 @@ GOLDEN = Path(__file__).parent / "golden"
 COMMANDS = {
     "status": ["status"],
     "pods": ["pods"],
-    "top": ["top", "--once"],
+    "top": ["top", "--once", "--processes", "0"],
     "explain": ["explain", "kubepods/besteffort"],
     "events": ["events"],
     "hooks": ["hooks"],

@@ -109,7 +109,7 @@ def test_a_refused_annotation_is_shown(
     files: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path(files[0]).write_text(POD.replace('"groupIdentity": 1', '"groupIdentity": 7'))
-    assert main(["hooks", "-f", files[0], "--config", files[1], "--no-probe"]) == Exit.OK
+    assert main(["hooks", "-f", files[0], "--config", files[1], "--no-probe"]) == Exit.BAD
     refused = capsys.readouterr().out.partition("Refused inputs:\n")[2]
     assert "koordinator.sh/cpuQOS $.groupIdentity" in refused
 
@@ -209,3 +209,14 @@ def test_percentiles_are_interpolated_in_their_bucket() -> None:
     assert percentile_ms([slow], 0.5) == pytest.approx(0.01 * 4**7)
     assert percentile_ms([], 0.5) is None
     assert percentile_ms([Durations()], 0.5) is None
+
+
+def test_a_refused_label_in_a_file_is_1(
+    files: tuple[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    pod, config = files
+    arguments = ["hooks", "--no-probe", "--config", config, "-f", pod]
+    assert main(arguments) == Exit.OK
+    Path(pod).write_text(POD.replace("koordinator.sh/qosClass: LS", "koordinator.sh/qosClass: SL"))
+    assert main(arguments) == Exit.BAD
+    assert "Refused inputs:" in capsys.readouterr().out

@@ -51,6 +51,7 @@ def _ends_with(monkeypatch: pytest.MonkeyPatch, outcome: DemoResult | BaseExcept
         (["--rate", "inf"], "--rate"),
         (["--report", "no/such/directory/x.html"], "--report"),
         (["--report", "."], "--report"),
+        (["--svg", "no/such/directory"], "--svg"),
     ],
 )
 def test_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,3 +140,13 @@ def test_json_for_scripts(
     assert document["mattered"][0]["why"]["rule"] == "cpu-suppress.quota"
     assert len(document["results"][0]["latencies"]) == count
     assert Path("here.html").exists()
+
+
+def test_pictures_for_a_readme(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _ends_with(monkeypatch, _RUN)
+    Path("images").mkdir()
+    assert main(["demo", "--svg", "images"]) == 0
+    assert {file.name for file in Path("images").iterdir()} == {"demo-light.svg", "demo-dark.svg"}
+    assert "With koordlet" in Path("images/demo-dark.svg").read_text()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -10,7 +12,11 @@ from hypothesis import strategies as st
 
 from koordlet.demo import table
 from koordlet.demo.html import render_report
-from koordlet.demo.svg import HEIGHT, WIDTH, Chart, Line, Mark, render, ticks
+from koordlet.demo.model import Request
+from koordlet.demo.palette import BACKGROUNDS, DARK, LIGHT, UNREAD
+from koordlet.demo.panels import cpu_charts, latency_charts, limits
+from koordlet.demo.poster import poster
+from koordlet.demo.svg import Chart, Line, Mark, render, ticks
 from tests.demo.build import demo, moment, result
 
 _VOID = {"meta", "line", "circle", "polyline", "polygon", "br"}
@@ -67,25 +73,120 @@ def test_report_is_whole_and_loads_nothing() -> None:
     assert "script" not in page.tags
     for loading in ("http:", "https:", "url(", "@import"):
         assert loading not in text
-    assert page.tags.count("svg") == 6
+    # Two charts an arm, nine entries of two keys.
+    assert page.tags.count("svg") == 6 + 10
 
 
-def test_report_tells_goals_and_reasons() -> None:
+def test_the_first_words_are_the_story() -> None:
     text = "".join(_Page(_report()).texts)
+    story = (
+        "With koordlet the service answers 99 % of its requests within 5.2 ms, 1.04 times as long "
+        "as alone (without koordlet 1.00 times), while the machine is 90 % busy and best-effort "
+        "work gets 85 % of the CPU that the service leaves."
+    )
+    assert text.index(story) < text.index("p99 latency of the service")
     assert "reached: managed p99 / alone p99: 1.04, wanted at most 1.10" in text
+
+
+def test_decisions_stand_in_a_table() -> None:
+    page = _Page(_report())
+    text = "".join(page.texts)
     assert "koordlet-demo/be cpu.cfs_quota_us: unlimited -> 90000" in text
-    assert "because <LS> & BE" in text
-    assert "3 decisions and 1 alarms" not in text
+    assert "-1.00 s (warm-up)koordlet-demo/be cpu.idle: 0 -> 1because <LS> & BE" in text
+    assert "Looked at: node 1.5 cores (2 s window, 300 ms old)" in text
+    # Not the one that puts things back after the end.
     assert "2 decisions and 1 alarms" in text
-    assert "2 s window" in text
+    assert "90000 -> unlimited" not in text
+    assert "title" in page.tags  # of the page
+    assert page.tags.count("title") == 1  # nothing is told by hovering alone
 
 
-def test_decisions_of_the_warm_up_are_marked_at_the_left_edge() -> None:
+def test_many_decisions_are_counted_and_the_important_ones_kept() -> None:
+    many = [moment(i / 100, "90000", f"{90000 + i}") for i in range(100)]
+    many.append(moment(3.0, "unlimited", "50000", resource="cpu.cfs_burst_us"))
+    page = _Page(render_report(demo(result("managed", *many))))
+    text = "".join(page.texts)
+    assert "101 decisions and 0 alarms" in text
+    assert "41 of them are not shown" in text
+    assert text.count("because <LS> & BE") == 60
+    assert "cpu.cfs_burst_us: unlimited -> 50000" in text
+
+
+def test_the_limit_of_be_is_a_line() -> None:
+    managed = result(
+        "managed",
+        moment(-1.0, "unlimited", "150000"),
+        moment(1.0, "150000", "120000"),
+        moment(2.0, "0-1", "1", resource="cpuset.cpus"),
+        moment(2.5, "120000", "unlimited"),
+        moment(3.0, "unlimited", "80000", result="refused"),
+        moment(9.0, "80000", "unlimited", result="restored"),
+    )
+    assert limits(managed) == [(0.0, 1.5), (1.0, 1.2), (2.0, 1.0), (2.5, 2.0)]
+    (chart,) = cpu_charts([managed])
+    assert 'class="limit"' in render(chart)
+    (without,) = cpu_charts([result("unmanaged")])
+    assert 'class="limit"' not in render(without)
+
+
+def test_what_is_above_the_scale_is_marked_and_counted() -> None:
+    slow = (*result().latencies, Request(1.0, 50.0), Request(1.01, 41.0), Request(3.0, 30.0))
+    calm, cut = latency_charts([result(), result("unmanaged", latencies=slow)])
+    assert (calm.y_max, calm.note) == (cut.y_max, "")
+    assert cut.note == "▲ 3 above, up to 50 ms"
+    assert "▲ 3 above, up to 50 ms" in render(cut)
+    # Three requests, and the two stretches of the p99 line.
+    assert render(cut).count('class="clip"') == 5
+    assert 'class="clip"' not in render(calm)
+
+
+def test_arms_share_their_scales() -> None:
+    arms = [result(), result("unmanaged", seconds=9.0, p999_ms=60.0), result("managed")]
+    for charts in (list(latency_charts(arms)), list(cpu_charts(arms))):
+        assert len({(chart.x_max, chart.y_max, chart.width) for chart in charts}) == 1
+
+
+def _luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.1)."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
+def test_everything_stands_out_from_its_background(palette: dict[str, str]) -> None:
+    for name in set(palette) - {*BACKGROUNDS, *UNREAD}:
+        for background in BACKGROUNDS:
+            light, dark = sorted(map(_luminance, (palette[name], palette[background])))[::-1]
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, background)
+
+
+def test_one_meaning_a_colour() -> None:
+    assert set(LIGHT) == set(DARK)
+    for palette in (LIGHT, DARK):
+        assert len(set(palette.values())) == len(palette)
+
+
+def test_the_page_has_no_colour_but_those_of_the_palettes() -> None:
     text = _report()
-    assert "-1.00 s (warm-up), cpu-suppress: koordlet-demo/be cpu.idle: 0 -&gt; 1" in text
-    # In each of two charts; not the one that puts things back after the end.
-    assert text.count('class="decision"') == 4
-    assert text.count('class="alarm"') == 2
+    assert set(re.findall(r"#[0-9a-f]{3,8}\b", text)) == {*LIGHT.values(), *DARK.values()}
+
+
+def test_a_poster_is_a_picture_of_its_own() -> None:
+    run = demo(result(), result("unmanaged"), result("managed", moment(-1.0, "0", "90000")))
+    light, dark = poster(run, LIGHT), poster(run, DARK)
+    for text, palette in ((light, LIGHT), (dark, DARK)):
+        root = ElementTree.fromstring(text)
+        assert root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert len(root.findall("{*}g/{*}rect[@class='panel']")) == 6
+        assert set(re.findall(r"#[0-9a-f]{6}\b", text)) == set(palette.values())
+        assert "With koordlet the service answers" in text
+        # What a picture in a README may not do.
+        assert not {"script", "foreignObject", "image"} & {e.tag for e in root.iter()}
+    assert light != dark
+    assert ElementTree.fromstring(poster(demo(result()), LIGHT)) is not None
 
 
 @pytest.mark.parametrize("simulated", [True, False])
@@ -99,7 +200,7 @@ def test_arms_that_were_not_run_are_not_there() -> None:
     page = _Page(render_report(demo(result())))
     assert "LS + BE, koordlet" not in page.texts
     assert "not judged" in page.texts
-    assert page.tags.count("svg") == 2
+    assert page.tags.count("svg") == 2 + 10
 
 
 def test_table_has_a_column_an_arm() -> None:
@@ -138,11 +239,12 @@ def test_nothing_is_drawn_outside(
 ) -> None:
     chart = Chart(
         "y <&>",
+        "<&>",
         x_max,
         y_max,
-        [Line("a", "#000", points, area=True)],
+        [Line("ls", points, area=True), Line("be", points), Line("limit", points, steps=True)],
         points,
-        [Mark(0.0, "<m>", "m")],
+        [Mark(0.0, "decision"), Mark(1e9, "alarm")],
     )
     seen: list[float] = []
 
@@ -150,15 +252,15 @@ def test_nothing_is_drawn_outside(
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             for name, value in attrs:
                 if name in ("cx", "x1", "x2"):
-                    assert 0 <= float(value or "nan") <= WIDTH
+                    assert 0 <= float(value or "nan") <= chart.width
                     seen.append(float(value or "nan"))
                 if name in ("cy", "y1", "y2"):
-                    assert 0 <= float(value or "nan") <= HEIGHT
+                    assert 0 <= float(value or "nan") <= chart.height
                 if name == "points":
                     for pair in (value or "").split():
                         x, y = map(float, pair.split(","))
-                        assert 0 <= x <= WIDTH
-                        assert 0 <= y <= HEIGHT
+                        assert 0 <= x <= chart.width
+                        assert 0 <= y <= chart.height
 
     _Shape().feed(render(chart))
     assert seen

@@ -8,9 +8,9 @@ from datetime import datetime
 
 import msgspec
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import EventView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
@@ -19,13 +19,22 @@ from koordlet.protocol.errors import ProtocolError
 def main(args: argparse.Namespace) -> int:
     """json prints one object per line, yaml one document per event: a stream has no end."""
     try:
-        since = parse_since(args.since, time.time()) if args.since else 0.0
+        since = _since(args.since, follow=args.follow)
     except ValueError as error:
         return complain(error, Exit.USAGE)
-    with Client(args.socket) as client:
+    with connect(args) as client:
         for event in client.events(since=since, follow=args.follow):
             print(_text(event, args.output), flush=args.follow)
     return Exit.OK
+
+
+def _since(text: str | None, *, follow: bool) -> float:
+    """Unix time of the first event that is wanted: all there are, or with ``follow`` none of the
+    past. Raises ValueError."""
+    now = time.time()
+    if text:
+        return parse_since(text, now)
+    return now if follow else 0.0
 
 
 def parse_since(text: str, now: float) -> float:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import ExplainView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.decision.record import Record, text_of
 from koordlet.decision.why import Input
 
 
 def main(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.explain(args.target, args.limit)
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK

@@ -17,9 +17,9 @@ from koordlet.admin.client import Client, NotReachableError
 from koordlet.admin.runtime import HooksView
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_CONFIG
+from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit, complain, warn
 from koordlet.cli.pod_file import read_pod
-from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded, load
 from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.resource import Resource, Value
@@ -44,18 +44,17 @@ _NO_TREE = Kubepods("kubepods")
 
 
 def main(args: argparse.Namespace) -> int:
+    """1 where something in the pod of a file is refused."""
     output.log_to_stderr()
     if args.file and args.target:
         return complain("give a pod of this node or a file, not both", Exit.USAGE)
     try:
         loaded = load(args.config or DEFAULT_CONFIG, missing_ok=args.config is None)
         view = _ask_daemon(args, loaded) or _look(loaded, args.file, try_kernel=not args.no_probe)
-    except ConfigErrors as error:
-        return complain(error, Exit.BAD)
     except (OSError, ParseError) as error:
         return complain(f"this machine cannot be looked at: {error}", Exit.BAD)
     output.emit(view, args.output, lambda: lines(view))
-    return Exit.OK
+    return Exit.BAD if args.file and view.faults else Exit.OK
 
 
 def _ask_daemon(args: argparse.Namespace, loaded: Loaded) -> HooksView | None:
@@ -63,7 +62,7 @@ def _ask_daemon(args: argparse.Namespace, loaded: Loaded) -> HooksView | None:
     if args.file or (args.no_probe and not args.target):
         return None
     try:
-        with Client(args.socket or loaded.config.api.socket) as client:
+        with Client(socket_of(args, loaded.config)) as client:
             return client.hooks(args.target)
     except NotReachableError as error:
         if args.target:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import CheckState
 from koordlet.admin.nri_check import nri_check
 from koordlet.admin.runtime import NriView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 
 
 def status(args: argparse.Namespace) -> int:
     """1 while it should be connected and is not."""
-    with Client(args.socket) as client:
+    with connect(args) as client:
         view = client.nri()
     output.emit(view, args.output, lambda: lines(view))
     return Exit.OK if nri_check(view).state is CheckState.OK else Exit.BAD

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import PodView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 
 
 def main(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         pods = client.pods()
     output.emit(pods, args.output, lambda: lines(pods))
     return Exit.OK

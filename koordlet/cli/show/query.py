@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import QueryView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
@@ -23,7 +23,7 @@ def main(args: argparse.Namespace) -> int:
         window_s = parse_duration(args.window)
     except ProtocolError as error:
         return complain(f"--window {error}", Exit.USAGE)
-    with Client(args.socket) as client:
+    with connect(args) as client:
         answer = client.query(args.kind, match, window_s, args.aggregate)
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK

@@ -6,10 +6,10 @@ import argparse
 import os
 from collections.abc import Callable, Iterable
 
-from koordlet.admin.client import Client
 from koordlet.admin.model import StatusView
 from koordlet.cli import output, pause
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.cli.show import nri
 
@@ -17,7 +17,7 @@ Row = tuple[str, ...]
 
 
 def main(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    with connect(args) as client:
         status = client.status()
     output.emit(status, args.output, lambda: lines(status))
     return Exit.OK

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from koordlet.admin.client import Client
 from koordlet.admin.strategies import StrategiesView, StrategyRow, StrategyState
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 from koordlet.decision.record import Record
 
@@ -17,7 +17,7 @@ _ACTING = frozenset({StrategyState.ACTIVE, StrategyState.OBSERVING})
 
 def main(args: argparse.Namespace) -> int:
     """1 when one of them fails."""
-    with Client(args.socket) as client:
+    with connect(args) as client:
         view = client.strategies(args.name)
     output.emit(view, args.output, lambda: lines(view, at_length=bool(args.name)))
     failed = any(row.state is StrategyState.FAILED for row in view.strategies)

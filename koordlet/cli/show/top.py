@@ -1,144 +1,185 @@
-"""``koordlet top``: one screen, redrawn as frames come."""
+"""``koordlet top``: one screen, redrawn as frames come and keys are pressed."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import queue
+import select
 import signal
 import sys
 import termios
+import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread, main_thread
+from threading import Thread
+from typing import TYPE_CHECKING
 
-from koordlet.admin.client import Client
-from koordlet.admin.model import PodView, PressureView, TopView
+from koordlet.admin.model import TopView
 from koordlet.cli import output
+from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
-from koordlet.cli.show.explain import headline
-from koordlet.cli.show.pods import table
-from koordlet.decision.record import Record
+from koordlet.cli.settings import find
+from koordlet.cli.show.keys import Screen, keys, press
+from koordlet.cli.show.limits import Limits
+from koordlet.cli.show.processes import SystemProcesses
+from koordlet.cli.show.screen import Frame, chosen, draw, plain, worth_a_line
 
-BAR_CELLS = 40
-DECISIONS_SHOWN = 6
-# In the order of the bar; what is neither is free.
-CLASSES = (("LS", "#"), ("BE", "="), ("system", "+"))
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+_KEY_BYTES = 1024
+_ONCE_S = 0.5
+"""How long processes are watched for one frame."""
+_STYLES = {
+    "LS": "blue",
+    "BE": "yellow",
+    "system": "cyan",
+    "head": "bold",
+    "dim": "dim",
+    "warn": "magenta",
+    "bad": "bold red",
+}
 
 
 def main(args: argparse.Namespace) -> int:
-    with Client(args.socket) as client:
+    paths = find(args.config).config.paths
+    limits = Limits(paths.cgroup_root, paths.proc_root)
+    with connect(args) as client:
         frames = client.top(args.interval)
-        if args.once or args.output != "table" or not sys.stdout.isatty():
+        if not args.once and args.output == "table" and sys.stdout.isatty():
+            _live(_Frames(frames, args.processes, limits))
+        else:
             view = next(frames)
-            output.emit(view, args.output, lambda: frame(view))
-            return Exit.OK
-        _draw(frames)
+            output.emit(view, args.output, lambda: _once(view, args.processes, limits))
     return Exit.OK
 
 
-def _draw(frames: Iterator[TopView]) -> None:
+def _once(view: TopView, processes: int, limits: Limits) -> list[str]:
+    watched = SystemProcesses()
+    cgroups = [pod.cgroup for pod in view.pods]
+    if processes:
+        watched.biggest(cgroups, processes)
+        time.sleep(_ONCE_S)
+    frame = Frame(
+        view,
+        worth_a_line((), view.decisions),
+        watched.biggest(cgroups, processes) if processes else (),
+        limits.of(cgroups),
+    )
+    return list(map(plain, draw(frame, Screen())))
+
+
+class _Frames:
+    """Frames with what this machine adds to them, read by a thread so that keys never wait.
+    ``descriptor`` is readable when ``latest`` has something."""
+
+    def __init__(self, views: Iterator[TopView], processes: int, limits: Limits) -> None:
+        self.descriptor, self._wake = os.pipe()
+        self._queue: queue.SimpleQueue[Frame | Exception | None] = queue.SimpleQueue()
+        self._views, self._processes, self._limits = views, processes, limits
+        Thread(target=self._read, daemon=True).start()
+
+    def latest(self) -> Frame | None:
+        """None at the end of the stream. Raises what ended it."""
+        os.read(self.descriptor, 1)
+        found = self._queue.get()
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _read(self) -> None:
+        watched = SystemProcesses()
+        decisions = worth_a_line((), ())
+        try:
+            for view in self._views:
+                decisions = worth_a_line(decisions, view.decisions)
+                cgroups = [pod.cgroup for pod in view.pods]
+                biggest = watched.biggest(cgroups, self._processes) if self._processes else ()
+                self._put(Frame(view, decisions, biggest, self._limits.of(cgroups)))
+            self._put(None)
+        except Exception as error:  # raised again where the screen is
+            self._put(error)
+
+    def _put(self, found: Frame | Exception | None) -> None:
+        self._queue.put(found)
+        os.write(self._wake, b"\0")
+
+
+def _live(frames: _Frames) -> None:
     """Redraw until ``q``. Raises KeyboardInterrupt on Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
-    from rich.text import Text
 
     console = Console()
     with (
-        _ended_by_q(),
+        _keyboard() as keyboard,
         Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
     ):
-        for view in frames:
-            text = "\n".join(frame(view, console.height))
-            live.update(Text(text, no_wrap=True, overflow="crop"), refresh=True)
+        sources = [frames.descriptor] if keyboard is None else [frames.descriptor, keyboard]
+        screen, newest, drawn = Screen(), None, None
+        while not screen.is_over:
+            ready, _, _ = select.select(sources, [], [])
+            if frames.descriptor in ready:
+                newest = frames.latest()
+                if newest is None:
+                    return
+            if keyboard in ready:
+                typed = os.read(keyboard, _KEY_BYTES)
+                if not typed:  # the terminal has gone
+                    return
+                for key in keys(typed):
+                    pods = 0 if drawn is None else len(chosen(drawn.view.pods, screen))
+                    screen = press(screen, key, pods)
+            if not screen.is_paused or drawn is None:
+                drawn = newest
+            if drawn is not None:
+                live.update(_text(drawn, screen, console), refresh=True)
+
+
+def _text(frame: Frame, screen: Screen, console: Console) -> Text:
+    from rich.text import Text
+
+    lines = draw(frame, screen, console.height, console.width)
+    found = Text(no_wrap=True, overflow="crop")
+    for number, line in enumerate(lines):
+        if number:
+            found.append("\n")
+        for span in line:
+            found.append(span.text, _STYLES.get(span.style))
+    return found
 
 
 @contextmanager
-def _ended_by_q() -> Iterator[None]:
-    """Leaves the block when ``q`` is typed, also while it waits for a frame."""
-    if not sys.stdin.isatty():
-        yield
+def _keyboard() -> Iterator[int | None]:
+    """The descriptor that keys come from, each at once and without an echo; None without one."""
+    terminal = _terminal()
+    if terminal is None:
+        yield None
         return
-    terminal, quitting = sys.stdin.fileno(), Event()
-
-    def watch() -> None:
-        while key := os.read(terminal, 1):
-            if key in b"qQ":
-                quitting.set()
-                # A signal, because only that ends the wait of grpc in the main thread.
-                signal.pthread_kill(main_thread().ident or 0, signal.SIGINT)
-                return
-
     before = termios.tcgetattr(terminal)
-    # A script's background job starts with SIGINT ignored, and neither key would end it.
+    # A shell starts a background job with SIGINT ignored, and Ctrl-C would not end it.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         tty.setcbreak(terminal)
-        Thread(target=watch, daemon=True).start()
-        yield
-    except KeyboardInterrupt:
-        if not quitting.is_set():
-            raise
+        yield terminal
     finally:
         signal.signal(signal.SIGINT, handler)
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def frame(view: TopView, height: int | None = None) -> list[str]:
-    """Node, last decisions, pods: with many pods the least busy do not fit into ``height``."""
-    shown = DECISIONS_SHOWN if height is None else min(DECISIONS_SHOWN, height // 4)
-    used = {"LS": view.cpu_ls_cores, "BE": view.cpu_be_cores, "system": view.cpu_system_cores}
-    legend = "  ".join(f"{sign} {name} {output.cores(used[name])}" for name, sign in CLASSES)
-    limit = "" if view.be_limit_cores is None else f"  BE limit {output.cores(view.be_limit_cores)}"
-    cpu = f"{output.cores(view.cpu_used_cores)} of {output.cores(view.cpu_capacity_cores)} cores"
-    memory = f"{output.size(view.memory_used_bytes)} of {output.size(view.memory_capacity_bytes)}"
-    found = [
-        f"{output.clean(view.node)}  {output.clock(view.time)}",
-        f"CPU     {_cpu_bar(used, view.cpu_capacity_cores)} {cpu}",
-        f"        {legend}{limit}",
-        f"Memory  {_memory_bar(view)} {memory}",
-        f"PSI     {_pressure(view.pressure)}",
-        *output.section("Last decisions", list(map(_decision, view.decisions[:shown]))),
-        "",
-        *table(tuple(sorted(view.pods, key=_busiest_first))),
-    ]
-    if height is None or len(found) <= height:
-        return found
-    hidden = len(found) - height + 1
-    return [*found[: height - 1], f"... {hidden} more; `koordlet pods` lists all"]
-
-
-def _decision(decision: Record) -> str:
-    what = headline(decision) if decision.resource else output.clean(decision.why.text)
-    return f"{output.clock(decision.time)}  {decision.owner}: {what}"
-
-
-def _busiest_first(pod: PodView) -> tuple[float, str]:
-    return -(pod.cpu_cores or 0.0), pod.cgroup
-
-
-def _cpu_bar(used: dict[str, float | None], capacity: float) -> str:
-    """Cells by cumulated cores, so that rounding never makes the bar longer than the whole."""
-    bar, cores = "", 0.0
-    for name, sign in CLASSES:
-        cores += used[name] or 0.0
-        bar += sign * (_cells(cores, capacity) - len(bar))
-    return f"[{bar.ljust(BAR_CELLS)}]"
-
-
-def _memory_bar(view: TopView) -> str:
-    cells = _cells(view.memory_used_bytes or 0, view.memory_capacity_bytes)
-    return f"[{('#' * cells).ljust(BAR_CELLS)}]"
-
-
-def _cells(part: float, whole: float) -> int:
-    return round(BAR_CELLS * min(max(part / whole, 0.0), 1.0)) if whole > 0 else 0
-
-
-def _pressure(pressure: PressureView | None) -> str:
-    if pressure is None:
-        return "not known"
-    return (
-        f"cpu {output.percent(pressure.cpu_some)}  memory {output.percent(pressure.memory_some)}  "
-        f"io {output.percent(pressure.io_some)}  of the last 10 s"
-    )
+def _terminal() -> int | None:
+    """stdin, or the terminal itself where stdin is something else: a script gives its background
+    jobs /dev/null. In another process group than the terminal's, reading it would stop us."""
+    if sys.stdin.isatty():
+        return sys.stdin.fileno()
+    try:
+        terminal = os.open("/dev/tty", os.O_RDWR)
+    except OSError:
+        return None
+    if os.tcgetpgrp(terminal) == os.getpgrp():
+        return terminal
+    os.close(terminal)
+    return None
