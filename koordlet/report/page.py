@@ -26,8 +26,8 @@ from koordlet.decision.names import encodable
 from koordlet.report.metrics import FAMILIES, PREFIX, Family, Kind, Labels, Page
 from koordlet.report.registry import Histogram, Metrics
 
-SAMPLES_AT_ONCE = 150
-"""Some 2 ms: a page of 300 pods takes 70 ms, and alarms must not wait for it."""
+SAMPLES_AT_ONCE = 100
+"""Some 2 ms: a page of 300 pods takes 100 ms, and alarms must not wait for it."""
 _END = b"# EOF\n"
 
 
