@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from bench import alarm, daemon, day, explain, hooks, nri, proxy, scripts
+from bench import alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -52,6 +52,7 @@ BENCHES = {
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
+    "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),
     "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
     "whole": Bench(

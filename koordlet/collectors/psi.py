@@ -7,7 +7,7 @@ line that the kernel does not have counts as 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from koordlet.collectors.base import (
@@ -116,10 +116,10 @@ class PsiCollector:
             group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
         )
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self, wanted: Container[Metric]) -> Iterator[Reading]:
         """What the files said in the last round, with the averages that are not stored."""
         for group in self._groups.values():
-            if group.texts:
+            if group.texts and group.subject.metric in wanted:
                 values = {
                     name: pressure(text, path)
                     for (name, _), text, path in zip(

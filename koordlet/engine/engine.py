@@ -347,8 +347,8 @@ class Engine:
         self._hooks_due = snapshot.now + HOOKS_EVERY_S
         started = self.parts.host.monotonic()
         self._hooks_pass = run(self.hooks, snapshot, self._hooks_pass)
-        took_ms = 1000 * (self.parts.host.monotonic() - started)
-        self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_ms)
+        took_s = self.parts.host.monotonic() - started
+        self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_s)
         wanted = self._hooks_pass.decisions
         self.wanted = tuple(
             msgspec.structs.replace(each, plan=self.pausing.carried(each.plan)) for each in wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,15 +29,15 @@ class Health:
 def routes(pages: Pages, health: Callable[[], Health]) -> dict[str, Handler]:
     """Path -> handler. ``/metrics`` is the internal page followed by the external one."""
     return {
-        "/metrics": partial(pages.answer, Page.INTERNAL, Page.EXTERNAL),
-        "/internal-metrics": partial(pages.answer, Page.INTERNAL),
-        "/external-metrics": partial(pages.answer, Page.EXTERNAL),
+        "/metrics": partial(pages.answer, (Page.INTERNAL, Page.EXTERNAL)),
+        "/internal-metrics": partial(pages.answer, (Page.INTERNAL,)),
+        "/external-metrics": partial(pages.answer, (Page.EXTERNAL,)),
         "/healthz": partial(_alive, health),
         "/readyz": partial(_ready, health),
     }
 
 
-async def _alive(ask: Callable[[], Health]) -> Response:
+async def _alive(ask: Callable[[], Health], _headers: Mapping[str, str]) -> Response:
     health = ask()
     if health.tick_age_s <= health.limit_s:
         return Response(200, b"ok\n", TEXT)
@@ -45,7 +45,7 @@ async def _alive(ask: Callable[[], Health]) -> Response:
     return Response(503, text.encode(), TEXT)
 
 
-async def _ready(ask: Callable[[], Health]) -> Response:
+async def _ready(ask: Callable[[], Health], _headers: Mapping[str, str]) -> Response:
     health = ask()
     body = msgspec.json.encode({"ready": not health.not_ready, "reasons": health.not_ready})
     return Response(503 if health.not_ready else 200, body + b"\n", "application/json")

@@ -47,9 +47,11 @@ class Response:
     status: int
     body: bytes
     content_type: str
+    encoding: str = ""
 
 
-Handler = Callable[[], Awaitable[Response]]
+Handler = Callable[[Mapping[str, str]], Awaitable[Response]]
+"""Takes the headers of the request, names and values in lower case."""
 
 
 @dataclass(frozen=True)
@@ -220,18 +222,18 @@ class HttpServer:
         if reserved and not urgent:
             response = _plain(HTTPStatus.SERVICE_UNAVAILABLE, "too many connections")
         else:
-            response = await self._response(method, path)
+            response = await self._response(method, path, headers)
         await _send(writer, response, method, slot, keep=keep)
         return keep
 
-    async def _response(self, method: str, path: str) -> Response:
+    async def _response(self, method: str, path: str, headers: Mapping[str, str]) -> Response:
         handler = self._routes.get(path)
         if handler is None:
             return _plain(HTTPStatus.NOT_FOUND, " ".join(sorted(self._routes)))
         if method not in ("GET", "HEAD"):
             return _plain(HTTPStatus.METHOD_NOT_ALLOWED)
         try:
-            return await handler()
+            return await handler(headers)
         except Exception:
             # Isolation boundary: a defect behind one page must not end the daemon.
             _log.exception("page failed", path=path)
@@ -269,6 +271,8 @@ async def _send(
         f"Content-Length: {len(response.body)}",
         f"Connection: {'keep-alive' if keep else 'close'}",
     ]
+    if response.encoding:
+        lines.append(f"Content-Encoding: {response.encoding}")
     if response.status == HTTPStatus.METHOD_NOT_ALLOWED:
         lines.append("Allow: GET, HEAD")
     async with asyncio.timeout(WRITE_TIMEOUT_S):

@@ -1,7 +1,9 @@
 """What koordlet exports to Prometheus: one table; the numbers are in ``registry``.
 
-Names, labels and the split into two pages are those of spec/metrics.md 7; counters have no
-``_total`` at their end. Families of ours carry no ``node`` label: the scrape adds ``instance``.
+Names, labels and the split into two pages are those of spec/metrics.md 7. The reference's counters
+have no ``_total`` at their end, so they are exposed as ``unknown``: as a counter, OpenMetrics would
+refuse them. Families of ours follow the conventions of Prometheus and carry no ``node`` label: the
+scrape adds ``instance``.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ Labels = tuple[str, ...]
 class Kind(StrEnum):
     GAUGE = "gauge"
     COUNTER = "counter"
+    UNKNOWN = "unknown"
     HISTOGRAM = "histogram"
 
 
@@ -30,8 +33,9 @@ class Page(StrEnum):
 
 @dataclass(frozen=True)
 class Family:
-    """``name`` without the prefix, ``labels`` in the order in which samples give their values;
-    ``node`` says whether label ``node`` comes before them. ``buckets`` are upper bounds."""
+    """``name`` without the prefix, as its samples have it. ``labels`` in the order in which
+    samples give their values; ``node`` says whether label ``node`` comes before them.
+    ``buckets`` are upper bounds."""
 
     name: str
     kind: Kind
@@ -160,7 +164,7 @@ CONTAINER_CORE_SCHED_COOKIE = Family(
 )
 CORE_SCHED_COOKIE_MANAGE_STATUS = Family(
     "core_sched_cookie_manage_status",
-    Kind.COUNTER,
+    Kind.UNKNOWN,
     "Times that processes were given the cookie of a group or lost it, or that it failed",
     ("core_sched_group", "status"),
     node=True,
@@ -207,19 +211,20 @@ CONTAINER_RESOURCE_LIMITS = Family(
     page=Page.EXTERNAL,
 )
 POD_EVICTION = Family(
-    "pod_eviction", Kind.COUNTER, "Pods evicted, by what asked for it", ("reason",), node=True
+    "pod_eviction", Kind.UNKNOWN, "Pods evicted, by what asked for it", ("reason",), node=True
 )
 POD_EVICTION_DETAIL = Family(
     "pod_eviction_detail",
-    Kind.COUNTER,
+    Kind.UNKNOWN,
     "Evictions of each pod in the last minutes",
     ("pod_namespace", "pod_name", "reason"),
     node=True,
 )
 
 # Of ours.
+BUCKETS_S = tuple(bound / 1000 for bound in BUCKETS_MS)
 APPLICATION_EVICTION = Family(
-    "application_eviction", Kind.COUNTER, "Applications stopped", ("application", "reason")
+    "application_evictions_total", Kind.COUNTER, "Applications stopped", ("application", "reason")
 )
 EVICTION_DURATION = Family(
     "eviction_duration_seconds",
@@ -229,22 +234,61 @@ EVICTION_DURATION = Family(
     buckets=(0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0),
 )
 HOOKS_PASS_DURATION = Family(
-    "hooks_pass_duration_milliseconds",
+    "hooks_pass_duration_seconds",
     Kind.HISTOGRAM,
-    "Time of all hooks for everything on the node, milliseconds",
-    buckets=BUCKETS_MS,
+    "Time of all hooks for everything on the node",
+    buckets=BUCKETS_S,
+)
+NODE_PSI = Family(
+    "node_psi",
+    Kind.GAUGE,
+    "Pressure stall information of the node, percent of time",
+    _PSI[:3],
+    page=Page.EXTERNAL,
+)
+HOST_APPLICATION_PSI = Family(
+    "host_application_psi",
+    Kind.GAUGE,
+    "Pressure stall information of a host application, percent of time",
+    ("host_application_name", *_PSI),
+    page=Page.EXTERNAL,
+)
+POD_CPU_THROTTLED = Family(
+    "pod_cpu_throttled_ratio",
+    Kind.GAUGE,
+    "Share of its periods in which a pod with a CPU quota was throttled, 0 to 1",
+    _POD,
+    page=Page.EXTERNAL,
+)
+CONTAINER_CPU_THROTTLED = Family(
+    "container_cpu_throttled_ratio",
+    Kind.GAUGE,
+    "Share of its periods in which a container with a CPU quota was throttled, 0 to 1",
+    ("container_id", "container_name", *_POD),
+    page=Page.EXTERNAL,
+)
+HOST_APPLICATION_CPU_THROTTLED = Family(
+    "host_application_cpu_throttled_ratio",
+    Kind.GAUGE,
+    "Share of its periods in which a host application with a CPU quota was throttled, 0 to 1",
+    ("host_application_name",),
+    page=Page.EXTERNAL,
 )
 NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
-NRI_EVENTS = Family("nri_events", Kind.COUNTER, "Requests of the container runtime", ("event",))
-NRI_HANDLER_DURATION = Family(
-    "nri_handler_duration_milliseconds",
-    Kind.HISTOGRAM,
-    "Time of the answer to one request of the container runtime, milliseconds",
-    ("event",),
-    buckets=BUCKETS_MS,
+NRI_EVENTS = Family(
+    "nri_events_total", Kind.COUNTER, "Requests of the container runtime", ("event",)
 )
-NRI_ERRORS = Family("nri_errors", Kind.COUNTER, "Requests answered with an error, lost connections")
-NRI_RECONNECTS = Family("nri_reconnects", Kind.COUNTER, "Connections after the first one")
+NRI_HANDLER_DURATION = Family(
+    "nri_handler_duration_seconds",
+    Kind.HISTOGRAM,
+    "Time of the answer to one request of the container runtime",
+    ("event",),
+    buckets=BUCKETS_S,
+)
+NRI_ERRORS = Family(
+    "nri_errors_total", Kind.COUNTER, "Requests answered with an error, lost connections"
+)
+NRI_RECONNECTS = Family("nri_reconnects_total", Kind.COUNTER, "Connections after the first one")
 BUILD_INFO = Family("build_info", Kind.GAUGE, "Always 1", ("version",))
 READY = Family("ready", Kind.GAUGE, "1 when every part has started")
 COLLECTOR_DURATION = Family(
@@ -268,7 +312,7 @@ TICK_DURATION = Family(
     "Time of one tick, from collection to the last write",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0),
 )
-ALARMS = Family("alarms", Kind.COUNTER, "Alarms that woke strategies", ("kind",))
+ALARMS = Family("alarms_total", Kind.COUNTER, "Alarms that woke strategies", ("kind",))
 ALARM_TO_WRITE = Family(
     "alarm_to_write_seconds",
     Kind.HISTOGRAM,
@@ -276,7 +320,10 @@ ALARM_TO_WRITE = Family(
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0),
 )
 DECISIONS = Family(
-    "decisions", Kind.COUNTER, "Settings by owner and what became of them", ("owner", "result")
+    "decisions_total",
+    Kind.COUNTER,
+    "Settings by owner and what became of them",
+    ("owner", "result"),
 )
 STRATEGY_STATE = Family(
     "strategy_state",
@@ -292,10 +339,13 @@ STRATEGY_FAILING = Family(
     ("strategy", "error"),
 )
 STRATEGY_FAILURES = Family(
-    "strategy_failures", Kind.COUNTER, "Times that a strategy or hook raised", ("strategy",)
+    "strategy_failures_total", Kind.COUNTER, "Times that a strategy or hook raised", ("strategy",)
 )
 RECLAIMED_BYTES = Family(
-    "reclaimed_bytes", Kind.COUNTER, "Memory taken back from cgroups on demand, bytes", ("owner",)
+    "reclaimed_bytes_total",
+    Kind.COUNTER,
+    "Memory taken back from cgroups on demand, bytes",
+    ("owner",),
 )
 CONFLICTS = Family("conflicts", Kind.GAUGE, "Settings backed off from, for a second writer")
 REFUSED_INPUTS = Family("refused_inputs", Kind.GAUGE, "Bad inputs refused at present")
@@ -325,7 +375,7 @@ TSDB_DISK_BYTES = Family("tsdb_disk_bytes", Kind.GAUGE, "Segments on disk")
 TSDB_SEGMENTS = Family("tsdb_segments", Kind.GAUGE, "Number of segments on disk")
 TSDB_DAMAGED_SEGMENTS = Family("tsdb_damaged_segments", Kind.GAUGE, "Segments put aside")
 TSDB_ON_DISK = Family("tsdb_on_disk", Kind.GAUGE, "1 when segments can be written")
-DECISION_LOG_DROPPED = Family("decision_log_dropped", Kind.COUNTER, "Records not written")
+DECISION_LOG_DROPPED = Family("decision_log_dropped_total", Kind.COUNTER, "Records not written")
 JOURNAL_ENTRIES = Family("journal_entries", Kind.GAUGE, "Values changed, with their originals")
 JOURNAL_DAMAGED = Family(
     "journal_damaged", Kind.GAUGE, "1 when the journal is damaged: values may be left behind"
@@ -338,7 +388,7 @@ CONFIG_RELOAD_SUCCESS = Family(
     "config_reload_success", Kind.GAUGE, "0 while a bad new configuration is kept out"
 )
 ADMIN_REFUSED_CONNECTIONS = Family(
-    "admin_refused_connections", Kind.COUNTER, "Local callers turned away", ("reason",)
+    "admin_refused_connections_total", Kind.COUNTER, "Local callers turned away", ("reason",)
 )
 MISSED_ADJUSTMENTS = Family(
     "missed_adjustments",
@@ -347,19 +397,19 @@ MISSED_ADJUSTMENTS = Family(
     ("hook", "kind"),
 )
 MISSED_ADJUSTMENTS_FOUND = Family(
-    "missed_adjustments_found",
+    "missed_adjustments_found_total",
     Kind.COUNTER,
     "Such that were found so far",
     ("hook", "kind"),
 )
 METRICS_DROPPED_CONNECTIONS = Family(
-    "metrics_dropped_connections",
+    "metrics_dropped_connections_total",
     Kind.COUNTER,
     "Connections to this page ended by koordlet: idle (another needed the place), slow, full",
     ("reason",),
 )
 METRICS_PAGES_REUSED = Family(
-    "metrics_pages_reused", Kind.COUNTER, "Times a page was served again to save CPU"
+    "metrics_pages_reused_total", Kind.COUNTER, "Times a page was served again to save CPU"
 )
 
 FAMILIES: dict[str, Family] = {

@@ -67,6 +67,6 @@ def publish_nri(metrics: Metrics, status: Status) -> None:
     metrics.set(r.NRI_RECONNECTS, max(0, status.sessions - 1))
     metrics.replace(r.NRI_EVENTS, {(event,): n for event, n in status.events.items()})
     metrics.histograms[r.NRI_HANDLER_DURATION] = {
-        (method,): Histogram(list(each.counts), each.sum_ms)
+        (method,): Histogram(list(each.counts), each.sum_ms / 1000)
         for method, each in status.durations.items()
     }

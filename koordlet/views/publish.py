@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 
 from koordlet import __version__
 from koordlet.collectors.psi import PsiCollector, Reading
@@ -50,20 +50,24 @@ def _node(engine: Engine, usage: Usage) -> None:
 
 def _workloads(engine: Engine, usage: Usage) -> None:
     parts = engine.parts
-    pods = {pod.uid: pod for pod in parts.state.pods()}
-    containers = {c.id: c.name for pod in pods.values() for c in pod.containers}
-    pod_psi: dict[r.Labels, float] = {}
-    container_psi: dict[r.Labels, float] = {}
-    for reading in _pressure_readings(engine):
-        if reading.metric is k.POD_PSI and (pod := pods.get(reading.labels[0])) is not None:
-            _add_pressure(pod_psi, _names(pod), reading.pressure)
-        elif reading.metric is k.CONTAINER_PSI:
-            uid, cid = reading.labels
-            if uid in pods and cid in containers:
-                subject = (cid, containers[cid], *_names(pods[uid]))
-                _add_pressure(container_psi, subject, reading.pressure)
-    parts.metrics.replace(r.POD_PSI, pod_psi)
-    parts.metrics.replace(r.CONTAINER_PSI, container_psi)
+    pods = {pod.uid: _names(pod) for pod in parts.state.pods()}
+    containers = {
+        container.id: (container.id, container.name, *pods[pod.uid])
+        for pod in parts.state.pods()
+        for container in pod.containers
+    }
+    applications = {each.name: (each.name,) for each in parts.state.applications()}
+    _pressure(engine, usage, pods, containers, applications)
+    shares: tuple[tuple[r.Family, k.Metric, Mapping[str, r.Labels]], ...] = (
+        (r.POD_CPU_THROTTLED, k.POD_CPU_THROTTLED, pods),
+        (r.CONTAINER_CPU_THROTTLED, k.CONTAINER_CPU_THROTTLED, containers),
+        (r.HOST_APPLICATION_CPU_THROTTLED, k.HOST_APPLICATION_CPU_THROTTLED, applications),
+    )
+    for family, metric, subjects in shares:
+        ratios = usage.latest(metric).items()
+        parts.metrics.replace(
+            family, {subjects[label]: value for (label,), value in ratios if label in subjects}
+        )
     used: dict[tuple[str, ...], float] = {}
     for application in parts.state.applications():
         priority, qos = application.priority_class or "", application.qos or ""
@@ -75,6 +79,36 @@ def _workloads(engine: Engine, usage: Usage) -> None:
             if value is not None:
                 used[application.name, resource, priority, qos] = value
     parts.metrics.replace(r.HOST_APPLICATION_RESOURCE_USAGE, used)
+
+
+def _pressure(
+    engine: Engine,
+    usage: Usage,
+    pods: Mapping[str, r.Labels],
+    containers: Mapping[str, r.Labels],
+    applications: Mapping[str, r.Labels],
+) -> None:
+    """A container's 18 series are shown where the configuration asks for them."""
+    metrics = engine.parts.metrics
+    shown: dict[k.Metric, tuple[r.Family, Mapping[str, r.Labels]]] = {
+        k.POD_PSI: (r.POD_PSI, pods),
+        k.HOST_APPLICATION_PSI: (r.HOST_APPLICATION_PSI, applications),
+    }
+    if engine.loaded.config.metrics.container_pressure:
+        shown[k.CONTAINER_PSI] = r.CONTAINER_PSI, containers
+    metrics.replace(r.CONTAINER_PSI, {})
+    samples: dict[r.Family, dict[r.Labels, float]] = {family: {} for family, _ in shown.values()}
+    for metric, labels, pressures in _pressure_readings(engine, shown):
+        family, subjects = shown[metric]
+        if labels[-1] in subjects:
+            _add_pressure(samples[family], subjects[labels[-1]], pressures)
+    for family, found in samples.items():
+        metrics.replace(family, found)
+    node = usage.latest(k.NODE_PSI, slow=True)
+    metrics.replace(
+        r.NODE_PSI,
+        {(kind, f"avg{seconds}", degree): n for (kind, seconds, degree), n in node.items()},
+    )
 
 
 def _resctrl(engine: Engine, usage: Usage) -> None:
@@ -126,10 +160,10 @@ def _names(pod: Pod) -> tuple[str, str, str]:
     return pod.uid, pod.name, pod.namespace
 
 
-def _pressure_readings(engine: Engine) -> Iterator[Reading]:
+def _pressure_readings(engine: Engine, wanted: Container[k.Metric]) -> Iterator[Reading]:
     for collector in engine.parts.runner.collectors:
         if isinstance(collector, PsiCollector):
-            yield from collector.readings()
+            yield from collector.readings(wanted)
 
 
 def _add_pressure(

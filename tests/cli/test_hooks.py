@@ -18,7 +18,7 @@ from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.report.metrics import Page
-from koordlet.report.page import encode, lines
+from koordlet.report.page import Format, render
 from koordlet.report.registry import Metrics
 from koordlet.views.nri_view import nri_view, percentile_ms, publish_nri
 from tests.admin.fake_daemon import FakeDaemon
@@ -184,14 +184,14 @@ def test_the_metrics_of_a_connection() -> None:
     status.durations["CreateContainer"].add(0.3)
     metrics = Metrics("n")
     publish_nri(metrics, status)
-    page = encode(list(lines(metrics, Page.INTERNAL))).decode()
+    page = b"".join(render(metrics, Format.TEXT, Page.INTERNAL)).decode()
     for line in (
-        "koordlet_nri_connected 1",
-        "koordlet_nri_reconnects 1",
-        'koordlet_nri_events{event="CreateContainer"} 1',
-        'koordlet_nri_handler_duration_milliseconds_bucket{event="CreateContainer",le="0.16"} 0',
-        'koordlet_nri_handler_duration_milliseconds_bucket{event="CreateContainer",le="0.64"} 1',
-        'koordlet_nri_handler_duration_milliseconds_sum{event="CreateContainer"} 0.3',
+        "koordlet_nri_connected 1.0",
+        "koordlet_nri_reconnects_total 1.0",
+        'koordlet_nri_events_total{event="CreateContainer"} 1.0',
+        'koordlet_nri_handler_duration_seconds_bucket{event="CreateContainer",le="0.00016"} 0.0',
+        'koordlet_nri_handler_duration_seconds_bucket{event="CreateContainer",le="0.00064"} 1.0',
+        'koordlet_nri_handler_duration_seconds_sum{event="CreateContainer"} 0.0003',
     ):
         assert f"\n{line}\n" in page, page
 

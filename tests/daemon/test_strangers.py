@@ -149,7 +149,7 @@ def test_idle_connections_shut_nobody_out_of_the_pages(
         assert b'"ready":true' in _get(port, "/readyz")
         assert b"koordlet_ready 1" in _get(port, "/metrics")
     page = _get(port, "/metrics").decode()
-    dropped = f'koordlet_metrics_dropped_connections{{reason="idle"}} {count - 32 + 1}'
+    dropped = f'koordlet_metrics_dropped_connections_total{{reason="idle"}} {float(count - 32 + 1)}'
     assert dropped in page.splitlines()
     for sock in held:
         sock.close()

@@ -14,7 +14,7 @@ from koordlet.hooks import HOOKS
 from koordlet.kernel.proc.files import boot_id
 from koordlet.qos import STRATEGIES
 from koordlet.report.metrics import Page
-from koordlet.report.page import lines
+from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.everything import IN_CORE_SCHED, Fault, furnish, held, start, tell
 from tests.daemon.world import World
@@ -28,6 +28,10 @@ TEXT = "ZeroDivisionError: injected into {}"
 
 def problems(world: World) -> dict[str, str]:
     return {each.part: each.why for each in world.views.status().problems}
+
+
+def _page(world: World) -> str:
+    return b"".join(render(world.parts.metrics, Format.TEXT, Page.INTERNAL)).decode()
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -66,16 +70,16 @@ def test_one_that_raises_is_isolated_and_recovers(
     told = [text for text in world.texts() if f"injected into {name}" in text]
     assert len(told) == 1
     publish(world.engine, world.views)
-    page = "\n".join(lines(world.parts.metrics, Page.INTERNAL))
-    assert f'koordlet_strategy_failing{{strategy="{name}",error="ZeroDivisionError"}} 1' in page
-    assert f'koordlet_strategy_failures{{strategy="{name}"}} {failed.failures}' in page
+    page = _page(world)
+    assert f'koordlet_strategy_failing{{error="ZeroDivisionError",strategy="{name}"}} 1' in page
+    assert f'koordlet_strategy_failures_total{{strategy="{name}"}} {failed.failures}' in page
 
     fault.on = False
     world.run(12)
     assert part not in problems(world)
     assert world.engine.runs[name].error == ""
     publish(world.engine, world.views)
-    assert "koordlet_strategy_failing{" not in "\n".join(lines(world.parts.metrics, Page.INTERNAL))
+    assert "koordlet_strategy_failing{" not in _page(world)
     assert bool(held(world, name)) is (name not in HOLDS_NOTHING)
 
 

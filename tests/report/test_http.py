@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 import math
 import os
 import random
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -42,7 +45,7 @@ class _State:
     health = Health(tick_age_s=0.5, limit_s=5.0)
 
 
-async def _crash() -> Response:
+async def _crash(_headers: Mapping[str, str]) -> Response:
     raise RuntimeError("a defect")
 
 
@@ -133,6 +136,53 @@ def test_requests_that_get_an_error(request_text: str, status: int) -> None:
     _serve(test, LOOPBACK)
 
 
+def test_openmetrics_and_gzip_for_those_who_accept_them() -> None:
+    async def test(server: HttpServer, state: _State) -> None:
+        ask = "GET /metrics HTTP/1.1\r\nConnection: close\r\n{}\r\n"
+        plain = (await _talk(server, ask.format(""))).partition(b"\r\n\r\n")[2]
+        packed = await _talk(server, ask.format("Accept-Encoding: br, GZIP;q=0.5\r\n"))
+        head, _, body = packed.partition(b"\r\n\r\n")
+        assert b"Content-Encoding: gzip" in head.split(b"\r\n")
+        assert f"Content-Length: {len(body)}".encode() in head
+        assert len(body) < len(plain) / 5
+        assert gzip.decompress(body) == plain
+        other = await _talk(
+            server, ask.format("Accept: application/openmetrics-text; version=1.0.0\r\n")
+        )
+        head, _, body = other.partition(b"\r\n\r\n")
+        kind = b"Content-Type: application/openmetrics-text; version=1.0.0; charset=utf-8"
+        assert kind in head.split(b"\r\n")
+        assert body == plain + b"# EOF\n"
+        odd = "Accept: application/openmetrics-text;version=1.1.x\nSet-Cookie: a=b\r\n"
+        head = (await _talk(server, ask.format(odd))).partition(b"\r\n\r\n")[0]
+        assert kind in head.split(b"\r\n") and b"ookie" not in head
+
+    _serve(test, LOOPBACK)
+
+
+SCRAPE_LATE = """
+import asyncio, sys
+import koordlet.cli.main, koordlet.cli.process.run, koordlet.daemon.servers
+from koordlet.report.health import Health, routes
+from koordlet.report.pages import Pages
+from koordlet.report.registry import Metrics
+
+async def main():
+    handlers = routes(Pages(Metrics("n"), lambda: None), lambda: Health(0, 1))
+    await handlers["/healthz"]({})
+    await handlers["/readyz"]({})
+    assert "prometheus_client" not in sys.modules
+    await handlers["/metrics"]({})
+    assert "prometheus_client" in sys.modules
+
+asyncio.run(main())
+"""
+
+
+def test_the_client_library_comes_with_the_first_scrape() -> None:
+    subprocess.run([sys.executable, "-c", SCRAPE_LATE], check=True)
+
+
 def test_head_and_kept_connection() -> None:
     async def test(server: HttpServer, state: _State) -> None:
         two = "HEAD /healthz HTTP/1.1\r\n\r\n" + GET.format("/healthz")
@@ -216,7 +266,7 @@ def test_health_answers_while_every_place_is_being_worked_for(
     async def test(server: HttpServer, state: _State) -> None:
         waiting = asyncio.Event()
 
-        async def slow_page() -> Response:
+        async def slow_page(_headers: Mapping[str, str]) -> Response:
             await waiting.wait()
             return Response(200, b"at last\n", "text/plain")
 
@@ -295,25 +345,31 @@ def test_a_head_that_does_not_end_and_an_answer_that_is_not_read(
 def test_pages_have_a_budget_of_cpu() -> None:
     """Whoever asks in a loop gets the last page again."""
     metrics = Metrics(node="n")
+    both, internal = (Page.INTERNAL, Page.EXTERNAL), (Page.INTERNAL,)
     refreshed = []
     pages = Pages(metrics, lambda: refreshed.append(1))
 
     async def body() -> None:
         pages._budget_ms = Pace(50, 1000, lambda: 0.0)  # time stands still
-        seen = [await pages.answer(Page.INTERNAL, Page.EXTERNAL) for _ in range(5)]
+        seen = [await pages.answer(both, {}) for _ in range(5)]
         assert len(set(map(id, seen))) > 1, "while there is a budget each page is fresh"
         del seen
         pages._budget_ms.wait_s(2000)
-        last = await pages.answer(Page.INTERNAL, Page.EXTERNAL)
+        last = await pages.answer(both, {})
         made = len(refreshed)
         for _ in range(100):
-            assert await pages.answer(Page.INTERNAL, Page.EXTERNAL) is last
+            assert await pages.answer(both, {}) is last
         assert len(refreshed) == made
         assert pages.reused == 100
         # Another page has never been made: it is, once.
-        other = await pages.answer(Page.INTERNAL)
+        other = await pages.answer(internal, {})
         assert other is not last
-        assert await pages.answer(Page.INTERNAL) is other
+        assert await pages.answer(internal, {}) is other
+        # A client cannot make it keep one page for each thing it accepts.
+        for number in range(100):
+            accept = f"application/openmetrics-text;version=1.{number}.0;escaping=dots"
+            await pages.answer(internal, {"accept": accept, "accept-encoding": f"gzip;q={number}"})
+        assert len(pages._kept) == 3
 
     asyncio.run(body())
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from koordlet.decision.resource import Resource
 from koordlet.report import metrics as table
 from koordlet.report.metrics import Page
-from koordlet.report.page import encode, lines
+from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.everything import furnish, start
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, World, suppress
@@ -20,34 +21,37 @@ from tests.engine.test_kubepods import UIDS
 MakeWorld = Callable[..., World]
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
+    "container_psi",
+    "container_cpu_throttled_ratio",
+    "pod_cpu_throttled_ratio",
     "container_core_sched_cookie",
     "core_sched_cookie_manage_status",
     "container_scaled_cfs_burst_us",
     "container_scaled_cfs_quota_us",
     "eviction_duration_seconds",
-    "application_eviction",
+    "application_evictions_total",
     "pod_eviction_detail",
     "pod_eviction",
-    "reclaimed_bytes",
+    "reclaimed_bytes_total",
     "strategy_failing",
     "container_resource_limits",
     "container_resource_requests",
     "node_resource_allocatable",
-    "strategy_failures",
+    "strategy_failures_total",
     "resctrl_llc_occupancy",
     "resctrl_memory_bandwidth",
-    "admin_refused_connections",
-    "metrics_dropped_connections",
-    "metrics_pages_reused",
+    "admin_refused_connections_total",
+    "metrics_dropped_connections_total",
+    "metrics_pages_reused_total",
     "missed_adjustments",
-    "missed_adjustments_found",
+    "missed_adjustments_found_total",
     "runtime_hook_invoked_duration_milliseconds",
     "container_oom_score_adj",
     "nri_connected",
-    "nri_events",
-    "nri_handler_duration_milliseconds",
-    "nri_errors",
-    "nri_reconnects",
+    "nri_events_total",
+    "nri_handler_duration_seconds",
+    "nri_errors_total",
+    "nri_reconnects_total",
 }
 REAL = {
     "own_cpu_cores": "0.01",
@@ -73,7 +77,8 @@ def _scene(make_world: MakeWorld) -> World:
 
 
 def _page(world: World) -> str:
-    return encode(list(lines(world.parts.metrics, Page.INTERNAL, Page.EXTERNAL))).decode()
+    metrics = world.parts.metrics
+    return b"".join(render(metrics, Format.TEXT, Page.INTERNAL, Page.EXTERNAL)).decode()
 
 
 def _held_still(page: str) -> str:
@@ -101,7 +106,7 @@ def test_a_parser_reads_it_and_finds_every_family(make_world: MakeWorld) -> None
     world = _scene(make_world)
     families = {f.name: f for f in text_string_to_metric_families(_page(world))}
     wanted = {f"koordlet_{name}" for name in table.FAMILIES if name not in NOT_IN_THE_SCENE}
-    assert set(families) == wanted
+    assert set(families) == {name.removesuffix("_total") for name in wanted}
     used = {
         sample.labels["host_application_name"]: sample.value
         for sample in families["koordlet_host_application_resource_usage"].samples
@@ -113,6 +118,49 @@ def test_a_parser_reads_it_and_finds_every_family(make_world: MakeWorld) -> None
     batch, pods = (world.limit_cores(c) for c in ("batch", "kubepods/besteffort"))
     assert limit.value == pytest.approx(batch + pods, abs=0.05)
     assert {s.labels["pod_uid"] for s in families["koordlet_pod_psi"].samples} == set(UIDS.values())
+    pressed = families["koordlet_host_application_psi"].samples
+    assert {s.labels["host_application_name"] for s in pressed} == {"shop", "batch"}
+    assert len(families["koordlet_node_psi"].samples) == 6
+    (held_back,) = families["koordlet_host_application_cpu_throttled_ratio"].samples
+    assert held_back.labels == {"host_application_name": "batch"}
+    assert 0 < held_back.value <= 1
+
+
+def test_containers_show_their_pressure_where_the_configuration_says_so(
+    make_world: MakeWorld,
+) -> None:
+    world = _scene(make_world)
+    body = world.file.read_text()
+    world.file.write_text(body + "\n[metrics]\ncontainer_pressure = true\n")
+    world.reload()
+    publish(world.engine, world.views)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+    shown = families["koordlet_container_psi"].samples
+    assert len(shown) == 18 * len(UIDS)
+    assert {each.labels["pod_uid"] for each in shown} == set(UIDS.values())
+    world.file.write_text(body)
+    world.reload()
+    publish(world.engine, world.views)
+    assert "koordlet_container_psi" not in _page(world)
+
+
+def test_a_throttled_container_is_on_the_page_with_its_pod(make_world: MakeWorld) -> None:
+    world = _scene(make_world)
+    uid = UIDS["guaranteed"]
+    (pod,) = (pod for pod in world.parts.state.pods() if pod.uid == uid)
+    world.parts.cgroups.write(pod.containers[0].cgroup, Resource.CPU_QUOTA_US, 10_000)
+    world.run(60)  # the collector looks for new quotas in turns
+    publish(world.engine, world.views)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+    (ratio,) = families["koordlet_container_cpu_throttled_ratio"].samples
+    assert ratio.value > 0.5
+    assert ratio.labels == {
+        "container_id": pod.containers[0].id,
+        "container_name": pod.containers[0].name,
+        "pod_uid": uid,
+        "pod_name": pod.name,
+        "pod_namespace": pod.namespace,
+    }
 
 
 def test_what_is_gone_is_off_the_page(make_world: MakeWorld) -> None:

@@ -32,7 +32,7 @@ from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.proc.files import boot_id
 from koordlet.report.metrics import Page
-from koordlet.report.page import encode, lines
+from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.world import CPU_QOS, FEATURES, World, suppress
 
@@ -173,7 +173,7 @@ def look_at_everything(world: World, cgroup: str) -> None:
         assert any(decision.cgroup == shown(cgroup) for decision in answer.decisions)
     check_view(pb.ExplainView(), views.explain("node", 200)())
     publish(world.engine, views)
-    page = encode(list(lines(world.parts.metrics, Page.INTERNAL, Page.EXTERNAL)))
+    page = b"".join(render(world.parts.metrics, Format.TEXT, Page.INTERNAL, Page.EXTERNAL))
     page.decode()
     world.parts.decisions.flush()
     list(world.parts.decisions.read())
