@@ -18,17 +18,15 @@ import msgspec
 
 from koordlet.actuator.claims import adopt
 from koordlet.actuator.conflict import Conflict
-from koordlet.actuator.execute import Histogram
-from koordlet.actuator.files import Files
+from koordlet.actuator.files import Files, Turn
 from koordlet.actuator.inherited_cpusets import with_heirs
 from koordlet.actuator.journal.journal import Contents, Journal
 from koordlet.actuator.look import look, show
 from koordlet.actuator.merge import RULES, Claim, Key
 from koordlet.actuator.order import LOCKS
 from koordlet.actuator.outcome import Outcome, Owned, is_news, signature
-from koordlet.actuator.turn import Turn
 from koordlet.actuator.votes import Votes
-from koordlet.actuator.write import write
+from koordlet.actuator.write import Histogram, write
 from koordlet.decision.plan import Plan, Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported

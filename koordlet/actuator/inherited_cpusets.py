@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
+from koordlet.actuator.files import FAILURES, Turn
 from koordlet.actuator.journal.journal import Entry, Intent, Journal, Original
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import describe, is_gone
-from koordlet.actuator.turn import FAILURES, Turn
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 

@@ -7,12 +7,11 @@ from enum import Enum, auto
 
 from koordlet.actuator import moved
 from koordlet.actuator.conflict import Conflict, answered, is_over, may_write, notice
-from koordlet.actuator.files import State, restored_by_value
+from koordlet.actuator.files import FAILURES, Pending, State, Turn, restored_by_value
 from koordlet.actuator.journal.journal import Original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Change
 from koordlet.actuator.outcome import describe, is_gone
-from koordlet.actuator.turn import FAILURES, Pending, Turn
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import msgspec
 
+from koordlet.actuator.files import FAILURES, Turn
 from koordlet.actuator.journal.journal import Intent
 from koordlet.actuator.merge import Key
 from koordlet.actuator.order import LOCKS
-from koordlet.actuator.turn import FAILURES, Turn
 
 SEARCHES = 32
 """Most cgroups searched for in one turn, if many disappear at once: one search costs up to a

@@ -11,12 +11,12 @@ import msgspec
 
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.evict import journal as evict_journal
+from koordlet.actuator.files import FAILURES
 from koordlet.actuator.journal.journal import Contents, Journal, load
 from koordlet.actuator.journal.lines import Lost
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome, is_gone
 from koordlet.actuator.thaw import thaw
-from koordlet.actuator.turn import FAILURES
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.layout import Layout

@@ -19,8 +19,8 @@ from koordlet.decision.strategy import AnyHook, Level, Stage, Subject
 from koordlet.engine.engine import Engine
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import combine
-from koordlet.qos.cpu_burst import strategy as cpu_burst
-from koordlet.qos.cpu_burst.resize import make_room
+from koordlet.qos.cpu_burst.quota import NAME as CPU_BURST
+from koordlet.qos.cpu_burst.quota import make_room
 from koordlet.report import metrics
 from koordlet.report.record import answer_records
 from koordlet.state.merge import bare_id
@@ -130,7 +130,7 @@ class Asked:
         quota_us = next(ours, told)
         if isinstance(quota_us, int):
             snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
-            plan = make_room(cpu_burst.NAME, snapshot.in_force, pod, container.cgroup, quota_us)
+            plan = make_room(CPU_BURST, snapshot.in_force, pod, container.cgroup, quota_us)
             if plan is not None:
                 self._engine.amend((plan,), snapshot)
 

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Sequence
 import structlog
 
 from koordlet.actuator.conflict import Conflict
+from koordlet.actuator.files import RELEASED
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, Status, together
-from koordlet.actuator.turn import RELEASED
 from koordlet.admin.model import EventKind
 from koordlet.collectors.base import Health
 from koordlet.config.load import Loaded

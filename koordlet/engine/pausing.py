@@ -16,10 +16,10 @@ import msgspec
 import structlog
 
 from koordlet.actuator.actuator import Actuator
+from koordlet.actuator.files import RELEASED
 from koordlet.actuator.merge import Key, ancestors
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, report, together
-from koordlet.actuator.turn import RELEASED
 from koordlet.decision.plan import Plan
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource

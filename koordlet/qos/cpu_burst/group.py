@@ -1,4 +1,5 @@
-"""What may burst: a container of a pod, or an application on the host."""
+"""What may burst and how far (spec/qos.md 3.1): a container of a pod, or an application on the
+host."""
 
 from __future__ import annotations
 
@@ -13,12 +14,13 @@ from koordlet.decision.metrics import (
     HOST_APPLICATION_CPU_USAGE,
     Metric,
 )
-from koordlet.decision.plan import Setting
 from koordlet.decision.snapshot import Application, Container, InForce, Pod
-from koordlet.decision.why import Why
-from koordlet.qos.cpu_burst.base import Held, told_us
-from koordlet.qos.cpu_burst.config import Config
-from koordlet.qos.cpu_burst.limiter import Bucket
+from koordlet.protocol import keys
+from koordlet.protocol.errors import AnnotationError
+from koordlet.protocol.merge import overlay
+from koordlet.protocol.qos import QoSClass
+from koordlet.protocol.slo import CPUBurstStrategy
+from koordlet.qos.cpu_burst.quota import told_us
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -33,21 +35,6 @@ class Group(msgspec.Struct, frozen=True):
     config: Config
     told_us: int | None
     labels: tuple[tuple[str, str], ...] = ()
-
-
-class Result(msgspec.Struct, frozen=True):
-    """What becomes of one cgroup. ``base_us``, ``target_us``: its quota without and with the
-    burst. ``unread``: the kernel did not tell its quota, so everything stays."""
-
-    cgroup: str
-    base_us: int = 0
-    target_us: int = 0
-    burst_us: int = 0
-    settings: tuple[Setting, ...] = ()
-    held: Held | None = None
-    bucket: Bucket | None = None
-    notes: tuple[Why, ...] = ()
-    unread: bool = False
 
 
 def of_container(pod: Pod, container: Container, config: Config, in_force: InForce) -> Group:
@@ -81,3 +68,52 @@ def of_application(app: Application, config: Config, in_force: InForce) -> Group
         config,
         told_us(in_force, app.cgroup, {}, app.resources.limit_cpu_milli),
     )
+
+
+NOT_FOR = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.BE})
+"""LSE and LSR work has CPUs of its own, best effort must not take more than it was given."""
+_BURST = frozenset({"auto", "cpuBurstOnly"})
+_QUOTA = frozenset({"auto", "cfsQuotaBurstOnly"})
+
+
+class Config(msgspec.Struct, frozen=True):
+    """Percentages of the CPU limit. ``burst_percent`` 0: no burst. ``quota_percent`` None: the
+    quota is not raised. ``period_s`` -1: for ever."""
+
+    burst_percent: int = 0
+    quota_percent: int | None = None
+    period_s: int = -1
+    origin: str = "cpuBurstStrategy"
+
+    @property
+    def is_off(self) -> bool:
+        """Neither budget nor quota is asked for."""
+        return not self.burst_percent and self.quota_percent is None
+
+
+def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Config:
+    return Config(
+        burst_percent=(strategy.cpu_burst_percent or 0) if strategy.policy in _BURST else 0,
+        quota_percent=strategy.cfs_quota_burst_percent if strategy.policy in _QUOTA else None,
+        period_s=(
+            -1
+            if strategy.cfs_quota_burst_period_seconds is None
+            else strategy.cfs_quota_burst_period_seconds
+        ),
+        origin=origin,
+    )
+
+
+def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> Config | None:
+    """None: this pod may not burst. An annotation that cannot be read counts as absent; it is
+    told with the pod's faults."""
+    if pod.raw_qos in NOT_FOR or not pod.is_active:
+        return None
+    try:
+        own = keys.CPU_BURST.read(pod.annotations)
+    except AnnotationError:
+        own = None
+    if own is None:
+        return of_node(strategy)
+    merged = overlay(strategy, own) or strategy
+    return of_node(merged, f"annotation {keys.CPU_BURST.name}")

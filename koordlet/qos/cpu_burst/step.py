@@ -1,23 +1,26 @@
-"""One decision about one cgroup: its burst budget, and one step of its quota."""
+"""One decision about one cgroup: its burst budget, one step of its quota, and how long it may stay
+above its limit (spec/qos.md 3.5)."""
 
 from __future__ import annotations
+
+import msgspec
 
 from koordlet.decision.metrics import Aggregate, Metric, Reading
 from koordlet.decision.plan import Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
-from koordlet.qos.cpu_burst import limiter
-from koordlet.qos.cpu_burst.base import Base, Held, period_us
-from koordlet.qos.cpu_burst.group import Group, Result
-from koordlet.qos.cpu_burst.limiter import Bucket
+from koordlet.qos.cpu_burst.group import Group
 from koordlet.qos.cpu_burst.node import SharedPool
 from koordlet.qos.cpu_burst.quota import (
     STEP_S,
+    Base,
+    Held,
     Operation,
     ceiling_us,
     of_container,
     on_node,
+    period_us,
     target_us,
 )
 from koordlet.qos.cpu_usage import read_usage, window_s
@@ -27,6 +30,21 @@ _STEPS = frozenset({Operation.UP, Operation.DOWN})
 _STEP_GAP_S = 0.9 * STEP_S
 # Resolution of the time of samples: the one that led to a step is older than the step by more.
 _CLOCK_S = 0.001
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What becomes of one cgroup. ``base_us``, ``target_us``: its quota without and with the
+    burst. ``unread``: the kernel did not tell its quota, so everything stays."""
+
+    cgroup: str
+    base_us: int = 0
+    target_us: int = 0
+    burst_us: int = 0
+    settings: tuple[Setting, ...] = ()
+    held: Held | None = None
+    bucket: Bucket | None = None
+    notes: tuple[Why, ...] = ()
+    unread: bool = False
 
 
 def step(
@@ -56,7 +74,7 @@ def step(
         throttled = None
     asked = of_container(
         on=group.config.quota_percent is not None,
-        allowed=bucket is None or limiter.allows(bucket),
+        allowed=bucket is None or allows(bucket),
         throttled_ratio=throttled.value if throttled is not None else None,
     )
     operation = on_node(asked, pool.state)
@@ -110,8 +128,8 @@ def _account(snapshot: Snapshot, group: Group, base: Base, bucket: Bucket | None
     used = read_usage(snapshot, group.series[1], (group.name,))
     limit_cores = base.base_us / period_us(snapshot.in_force, group.cgroup)
     percent = 100 if used is None else int(used.value / limit_cores * 100)
-    size = limiter.capacity(config.period_s, config.quota_percent)
-    return limiter.account(bucket, size, percent, snapshot.now)
+    size = capacity(config.period_s, config.quota_percent)
+    return account(bucket, size, percent, snapshot.now)
 
 
 def _missing_us(snapshot: Snapshot, group: Group, pool: SharedPool, held: Held | None) -> int:
@@ -150,7 +168,7 @@ def _why(
         reason = "is throttled and the shared CPUs are idle, so its quota grows"
     elif operation is Operation.REMAIN:
         reason = "keeps its raised quota"
-    elif bucket is not None and not limiter.allows(bucket):
+    elif bucket is not None and not allows(bucket):
         reason = "has used up its time above the limit, so its quota shrinks"
     else:
         reason = "must leave the shared CPUs to others, so its quota shrinks"
@@ -174,3 +192,40 @@ def _why(
     if bucket is not None:
         facts.append(Input("tokens", bucket.tokens, "percent x s"))
     return Why("cpu-burst.quota", text, tuple(facts))
+
+
+FOR_EVER_S = -1
+"""A period without end: there is no bucket."""
+_FULL_PERCENT = 100
+_REFILL_BELOW_PERCENT = 60
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """``tokens`` are between -``capacity`` and ``capacity``; ``at``: monotonic seconds of the last
+    account."""
+
+    tokens: float
+    capacity: float
+    at: float
+
+
+def capacity(period_s: int, percent: int) -> float:
+    """Tokens that ``percent`` of the limit takes in ``period_s``."""
+    return float(period_s * max(percent - _FULL_PERCENT, 0))
+
+
+def account(bucket: Bucket | None, size: float, usage_percent: int, now: float) -> Bucket:
+    """The bucket after what was used since the last account. None, or one of another size, starts
+    half full: neither a restart nor a new container earns or loses a burst."""
+    if bucket is None or bucket.capacity != size:
+        bucket = Bucket(size / 2, size, now)
+    elapsed_s = max(now - bucket.at, 0.0)
+    if usage_percent >= _FULL_PERCENT or usage_percent < _REFILL_BELOW_PERCENT:
+        gained = (_FULL_PERCENT - usage_percent) * elapsed_s
+    else:
+        gained = 0.0
+    return Bucket(min(max(bucket.tokens + gained, -size), size), size, now)
+
+
+def allows(bucket: Bucket) -> bool:
+    return bucket.tokens > 0

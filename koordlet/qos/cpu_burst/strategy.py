@@ -19,15 +19,19 @@ from koordlet.decision.snapshot import ALARMS, Pod, Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import CPUBurstStrategy
-from koordlet.qos.cpu_burst import base as cpu_burst_base
-from koordlet.qos.cpu_burst.base import Held
-from koordlet.qos.cpu_burst.config import NOT_FOR, Config, of_node, of_pod
-from koordlet.qos.cpu_burst.group import Group, Result, of_application, of_container
-from koordlet.qos.cpu_burst.limiter import Bucket
+from koordlet.qos.cpu_burst.group import (
+    NOT_FOR,
+    Config,
+    Group,
+    of_application,
+    of_container,
+    of_node,
+    of_pod,
+)
 from koordlet.qos.cpu_burst.node import SharedPool, shared_pool
-from koordlet.qos.cpu_burst.step import step
+from koordlet.qos.cpu_burst.quota import NAME, Held, find_base
+from koordlet.qos.cpu_burst.step import Bucket, Result, step
 
-NAME = cpu_burst_base.NAME
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
 _DEFAULT_THRESHOLD_PERCENT = 50
 
@@ -102,9 +106,7 @@ def _containers(snapshot: Snapshot, pod: Pod, config: Config) -> Iterator[Group]
 
 def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) -> Result:
     held = memory.held.get(group.cgroup)
-    base = cpu_burst_base.find(
-        snapshot.in_force, group.cgroup, group.told_us, held, first=not memory.started
-    )
+    base = find_base(snapshot.in_force, group.cgroup, group.told_us, held, first=not memory.started)
     if base is None:
         unread = snapshot.in_force.value(group.cgroup, _QUOTA) is None
         return Result(group.cgroup, held=held if unread else None, unread=unread)
@@ -114,7 +116,7 @@ def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) ->
 def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -> Result:
     """The pod's values: its quota grows by as much as those of its containers."""
     held = memory.held.get(pod.cgroup)
-    base = cpu_burst_base.find(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
+    base = find_base(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
     if base is None:
         unread = snapshot.in_force.value(pod.cgroup, _QUOTA) is None
         return Result(pod.cgroup, held=held if unread else None, unread=unread)

@@ -24,7 +24,7 @@ from koordlet.decision.metrics import NODE_MEMORY_USAGE_WITH_PAGE_CACHE
 from koordlet.decision.plan import Reclaim
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
-from koordlet.qos.memory_qos.readings import Reading, reading, stalled_share, usage_bytes
+from koordlet.qos.memory_qos.high import Reading, reading, stalled_share, usage_bytes
 
 FREE_PERCENT = 2
 """Of the node's memory, which stays free without adjustment: above the kernel's own watermarks,

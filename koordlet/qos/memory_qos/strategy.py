@@ -19,8 +19,7 @@ from koordlet.qos.memory_qos import reclaim as memory_qos_reclaim
 from koordlet.qos.memory_qos.high import Watched
 from koordlet.qos.memory_qos.parts import Part
 from koordlet.qos.memory_qos.reclaim import Candidate, Taken, Tracks
-from koordlet.qos.memory_qos.standing import RECLAIM, Standing, stand
-from koordlet.qos.memory_qos.values import floors
+from koordlet.qos.memory_qos.values import RECLAIM, Standing, floors, stand
 
 NAME = "memory-qos"
 LOOK_S = 10.0

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol import keys
 from koordlet.protocol.slo import CPUBurstStrategy
-from koordlet.qos.cpu_burst.config import Config, of_node, of_pod
-from koordlet.qos.cpu_burst.limiter import Bucket, account, allows, capacity
+from koordlet.qos.cpu_burst.group import Config, of_node, of_pod
 from koordlet.qos.cpu_burst.node import NodeState, shared_pool
 from koordlet.qos.cpu_burst.quota import (
     Operation,
@@ -19,7 +18,7 @@ from koordlet.qos.cpu_burst.quota import (
     on_node,
     target_us,
 )
-from koordlet.qos.cpu_burst.step import wanted_burst_us
+from koordlet.qos.cpu_burst.step import Bucket, account, allows, capacity, wanted_burst_us
 from tests.qos.build import app, be_pod, metrics, node, pod, snapshot
 
 
