@@ -205,7 +205,10 @@ def test_a_damaged_journal_is_told_on_stderr_and_by_the_exit_code(
     assert main(["restore", "-o", "json", "--config", write_config()]) == Exit.BAD
     printed = capsys.readouterr()
     found = json.loads(printed.out)
-    assert "line 2 is not a record of this journal" in found["damage"] and found["damage"] in printed.err
+    assert (
+        "line 2 is not a record of this journal" in found["damage"]
+        and found["damage"] in printed.err
+    )
     assert (found["complete"], found["values"]) == (False, [])
     assert found["pause"] is None
     assert main(["restore", "--config", write_config()]) == Exit.BAD
