@@ -186,7 +186,7 @@ def test_one_that_hangs_is_killed_and_nobody_in_its_place(make_world: MakeWorld)
     assert alive(world, uids)["leak"]
     world.run(4)
     assert alive(world, uids) == {"small": True, "leak": False, "says-no": True, "web": True}
-    assert "grace is over; SIGKILL" in evictions(world)[-1].detail
+    assert "grace period over; SIGKILL" in evictions(world)[-1].detail
 
 
 def test_after_a_crash_the_same_eviction_goes_on(make_world: MakeWorld) -> None:
