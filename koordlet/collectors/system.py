@@ -53,7 +53,7 @@ class SystemCollector:
 
 COLLECTOR = CollectorPart(
     name=SystemCollector.name,
-    help="What belongs to no pod and no application.",
+    help="Use by neither pods nor applications.",
     options=CollectorOptions(),
     make=lambda _, options: SystemCollector(options.interval_seconds),
     metrics=(

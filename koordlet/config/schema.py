@@ -17,7 +17,7 @@ from koordlet.protocol.slo import Int32
 
 
 class NodeTable(Table, frozen=True):
-    """The machine, where koordlet cannot find out by itself."""
+    """Facts about the machine that koordlet cannot find out itself."""
 
     name: Annotated[str, about("Name of the node; empty = the host name.")] = ""
     labels: Annotated[
@@ -72,23 +72,29 @@ class DaemonTable(Table, frozen=True):
     ] = "enforce"
     on_stop: Annotated[
         Literal["keep", "restore"],
-        about("Values in force at a stop: left as they are, or put back."),
+        about("Whether a stop keeps the values in force or puts them back."),
     ] = "keep"
     tick_seconds: Annotated[
         Annotated[float, Meta(ge=0.1, le=60)],
-        about("Time between two rounds of decisions."),
+        about("Time between two ticks."),
     ] = 1.0
     cpu_budget_percent: Annotated[
         Annotated[float, Meta(ge=0, le=100)],
-        about("CPU for koordlet itself, in percent of a core; optional collectors yield. 0 = any."),
+        about(
+            "CPU that koordlet itself may use, in percent of a core; optional collectors are shed "
+            "first. 0 = no limit."
+        ),
     ] = 5.0
     memory_budget_bytes: Annotated[
         Bytes,
-        about("Resident memory for koordlet itself; optional collectors yield. 0 = any."),
+        about(
+            "Resident memory that koordlet itself may use; optional collectors are shed first. "
+            "0 = no limit."
+        ),
     ] = msgspec.field(default=128 << 20, name="memory_budget")
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        about("Least level that is logged."),
+        about("Lowest level that is logged."),
     ] = "info"
 
 
@@ -100,7 +106,7 @@ class ApiTable(Table, frozen=True):
     )
     group: Annotated[
         str,
-        about("Group whose members may read; empty = root alone.", restart=True),
+        about("Group whose members may read; empty = root only.", restart=True),
     ] = ""
 
 
@@ -110,7 +116,7 @@ class MetricsTable(Table, frozen=True):
     listen: Annotated[
         str,
         about(
-            '"IP:PORT", "unix:/path" or "off"; "remote:IP:PORT" where other machines may look.',
+            '"IP:PORT", "unix:/path" or "off"; "remote:IP:PORT" opens it to other machines.',
             restart=True,
         ),
     ] = "127.0.0.1:9316"
@@ -149,7 +155,7 @@ class TsdbTable(Table, frozen=True):
 
 
 class ExplainTable(Table, frozen=True):
-    """The decision log that `koordlet explain` walks back."""
+    """The decision log behind `koordlet explain`."""
 
     max_bytes: Annotated[
         Annotated[Bytes, Meta(ge=64 << 10)],
@@ -158,7 +164,7 @@ class ExplainTable(Table, frozen=True):
 
 
 class SourcesTable(Table, frozen=True):
-    """Who runs here."""
+    """Where koordlet learns what runs here."""
 
     kubepods: Annotated[
         bool, about("Find pods and containers in the kubepods cgroups.", restart=True)
@@ -166,8 +172,8 @@ class SourcesTable(Table, frozen=True):
     kubepods_root: Annotated[
         str,
         about(
-            "Cgroup of the kubepods tree, such as kubepods.slice, where the one that is found is "
-            "not kubelet's; empty = found by its name.",
+            "Cgroup of the kubepods tree, such as kubepods.slice, if the one found is not "
+            "kubelet's; empty = find it by name.",
             restart=True,
         ),
     ] = ""
@@ -181,7 +187,7 @@ class SourcesTable(Table, frozen=True):
     ] = "auto"
     rescan_seconds: Annotated[
         Annotated[float, Meta(ge=1, le=3600)],
-        about("Slow rescan, the safety net behind inotify."),
+        about("Interval of the full rescan behind inotify."),
     ] = 10.0
 
 
@@ -195,7 +201,7 @@ class AlarmsTable(Table, frozen=True):
     ] = 15.0
     throttled: Annotated[bool, about("Throttling of latency-sensitive groups.")] = True
     memory: Annotated[
-        bool, about("Memory of the node at the threshold of memory-evict, where that is on.")
+        bool, about("The node's memory reaching the threshold of memory-evict, if that is on.")
     ] = True
     usage: Annotated[
         bool,
@@ -203,7 +209,7 @@ class AlarmsTable(Table, frozen=True):
     ] = True
     min_interval_ms: Annotated[
         Annotated[int, Meta(ge=10, le=60000)],
-        about("At most one alarm of a kind and a group in this time."),
+        about("Least time between two alarms of one kind and group."),
     ] = 500
 
 
@@ -234,11 +240,11 @@ class HookServerTable(Table, frozen=True):
         "/run/koordlet/hooks.sock"
     )
     config_dir: Annotated[
-        str, about("Where the proxy reads of its hook servers.", restart=True)
+        str, about("Directory in which the proxy finds its hook servers.", restart=True)
     ] = "/etc/runtime/hookserver.d"
     failure_policy: Annotated[
         FailurePolicy,
-        about("What the proxy does while koordlet cannot be asked.", restart=True),
+        about("What the proxy does while koordlet cannot be reached.", restart=True),
     ] = "Ignore"
 
 
@@ -252,7 +258,7 @@ class SloTable(Table, frozen=True):
 
 
 class Application(Table, frozen=True, kw_only=True):
-    """A service on the host that is no pod; one [[applications]] table each."""
+    """A service outside any pod; one [[applications]] table each."""
 
     name: Annotated[str, about("Name, unique in this file.")]
     cgroup: Annotated[
@@ -272,13 +278,13 @@ class Application(Table, frozen=True, kw_only=True):
             "while to free CPU."
         ),
     ] = "never"
-    request_cpu_milli: Annotated[MilliCores | None, about("CPU it counts on.")] = msgspec.field(
+    request_cpu_milli: Annotated[MilliCores | None, about("CPU it requests.")] = msgspec.field(
         default=None, name="cpu_request"
     )
     limit_cpu_milli: Annotated[MilliCores | None, about("CPU it may use.")] = msgspec.field(
         default=None, name="cpu_limit"
     )
-    request_memory_bytes: Annotated[Bytes | None, about("Memory it counts on.")] = msgspec.field(
+    request_memory_bytes: Annotated[Bytes | None, about("Memory it requests.")] = msgspec.field(
         default=None, name="memory_request"
     )
     limit_memory_bytes: Annotated[Bytes | None, about("Memory it may use.")] = msgspec.field(
@@ -290,8 +296,8 @@ class _Hooks(Table, frozen=True):
     failure_policy: Annotated[
         FailurePolicy,
         about(
-            "A hook that fails while a runtime asks: left out, or the runtime's operation fails "
-            "with it."
+            "When a hook fails while a runtime asks: leave its values out (Ignore), or fail the "
+            "runtime's operation (Fail)."
         ),
     ] = "Ignore"
 
@@ -301,8 +307,8 @@ if TYPE_CHECKING:
     StrategiesTable: TypeAlias = Table
     HooksTable: TypeAlias = _Hooks
 else:
-    CollectorsTable = part_tables.table("collectors", Table, "What is measured.")
-    StrategiesTable = part_tables.table("strategies", Table, "What decides at each tick.")
+    CollectorsTable = part_tables.table("collectors", Table, "What koordlet measures.")
+    StrategiesTable = part_tables.table("strategies", Table, "Strategies decide on each tick.")
     HooksTable = part_tables.table(
         "hooks",
         _Hooks,

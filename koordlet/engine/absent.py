@@ -26,7 +26,7 @@ LOOK_S = 60.0
 PART = "application "
 COST = "nothing is measured or managed for it"
 REMEDY = (
-    "start it, or mend its name where it is configured; `koordlet config check FILE` compares a "
+    "start it, or correct its configured name; `koordlet config check FILE` compares a "
     "file with what is there"
 )
 

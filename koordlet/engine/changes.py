@@ -170,7 +170,7 @@ class News:
         for key, each in self._conflicts.items():
             if key not in present and limit.allows(f"end of {each.path}", now):
                 log.info("conflict over", file=each.path, changes=each.changes)
-                text = f"{each.path}: nobody else writes it any more"
+                text = f"{each.path}: no other process writes it any more"
                 self._events.emit(time, EventKind.CONFLICT, f"{key.cgroup}/{key.resource}", text)
         self._conflicts = present
 

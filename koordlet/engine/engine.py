@@ -226,7 +226,7 @@ class Engine:
         self.last_tick = ended
 
     def snapshot(self, wake: Wake) -> Snapshot:
-        """Of now."""
+        """Snapshot of the current state."""
         parts = self.parts
         return take(
             parts.host,

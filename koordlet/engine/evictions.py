@@ -306,7 +306,7 @@ class RuntimeStop:
 
     def begin(self, begun: Begun) -> Attempt | str:
         if begun.victim.kind is not VictimKind.POD:
-            return "is for pods alone"
+            return "only stops pods"
         socket = self._socket()
         if not socket or not self._host.exists(socket):
             return f"{socket or 'its socket'} is not there"
@@ -333,7 +333,7 @@ class UnitStop:
 
     def begin(self, begun: Begun) -> Attempt | str:
         if not begun.unit:
-            return "it is no unit"
+            return "the application has no unit"
         if why := units.missing(self._host):
             return why
         return _work(lambda: units.stop(begun.unit), final=False)

@@ -210,7 +210,7 @@ class MissedAdjustments:
     def _must_not_end(self, pod: Pod, snapshot: Snapshot) -> str:
         """Why; empty when it may be ended."""
         if pod.uid in self._ended:
-            return "it was ended once, and nothing has changed by that"
+            return "it was evicted once already, without effect"
         if not self.asked():
             return "no runtime asks koordlet at present: made anew, it would see them again"
         victim = Victim(VictimKind.POD, pod.uid)

@@ -195,7 +195,7 @@ class Parts:
             if text := self.journal.inspect():
                 self.problems["journal"] = text
         except OSError as error:
-            self.problems["journal"] = f"{self.journal.path} cannot be mended: {error}"
+            self.problems["journal"] = f"{self.journal.path} cannot be repaired: {error}"
 
     def _act(self, journal: Journal | Contents, *, observing: bool) -> None:
         before = self.actuator.histogram

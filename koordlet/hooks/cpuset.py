@@ -31,7 +31,7 @@ class CpusetOptions(Options, frozen=True):
 
     unset_quota: Annotated[bool, about("No CPU quota for pods with CPUs of their own.")] = True
     be_pools: Annotated[
-        bool, about("Best-effort pods with a NUMA node stay on its best-effort CPUs.")
+        bool, about("Best-effort pods bound to a NUMA node stay on its best-effort CPUs.")
     ] = False
 
 

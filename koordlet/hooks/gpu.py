@@ -36,8 +36,8 @@ class GpuEnvOptions(Options, frozen=True):
     on_missing: Annotated[
         Literal["tell", "evict"],
         about(
-            "What to do about a container that started while nobody could be asked and sees GPUs "
-            'that are not its own: "tell", or "evict" its pod once, where that may be evicted.'
+            "What to do about a container that started without koordlet and sees GPUs that are not "
+            'its own: "tell" reports it, "evict" also evicts its pod once, if that is allowed.'
         ),
     ] = "tell"
 

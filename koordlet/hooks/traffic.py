@@ -236,7 +236,7 @@ def _bounded(share: Share, total: int) -> Share:
 
 HOOK = Hook(
     name=NAME,
-    help="Traffic classes of ours, where netQOSPolicy is tc.",
+    help="Traffic classes of koordlet's own, where netQOSPolicy is tc.",
     options=NetworkQosOptions(),
     check=_check,
     levels=(Level.NODE, Level.POD, Level.APPLICATION),

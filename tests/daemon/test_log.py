@@ -116,7 +116,7 @@ def test_a_conflict_has_a_beginning_and_an_end(make_world: MakeWorld) -> None:
     assert (began["file"], began["owner"], began["found"]) == (path, "cpu-suppress", "-1")
     (over,) = about(logs, "conflict over")
     assert over["file"] == path and over["changes"] >= 3
-    assert any(f"{path}: nobody else writes it any more" in text for text in world.texts())
+    assert any(f"{path}: no other process writes it any more" in text for text in world.texts())
 
 
 def hostile(world: World, number: int) -> None:

@@ -29,16 +29,16 @@ CoolDown = Annotated[
 ]
 MaxGrace = Annotated[
     Annotated[float, Meta(ge=0, le=3600)],
-    about("A victim is killed after its own grace, and after this at the latest."),
+    about("Longest grace period; after it, or after its own if shorter, a victim is killed."),
 ]
 
 
 class EvictOptions(Options, frozen=True):
-    enable: Annotated[bool, about("Off: it does not run, and evicts nobody.")] = True
+    enable: Annotated[bool, about("Off: it does not run, and nobody is evicted.")] = True
     cool_down_seconds: CoolDown = 20.0
     max_per_minute: Annotated[
         Annotated[int, Meta(ge=1, le=1000)],
-        about("The most evictions in any minute."),
+        about("Most evictions in any minute."),
     ] = 30
     max_grace_seconds: MaxGrace = 30.0
 

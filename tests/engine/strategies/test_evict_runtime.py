@@ -118,7 +118,7 @@ def test_nobody_is_asked_for_an_application_or_without_a_socket(tmp_path: Path) 
     way = RuntimeStop(LinuxHost(), lambda: str(tmp_path / "no.sock"))
     assert "is not there" in str(way.begin(begun()))
     assert "is not there" in str(RuntimeStop(LinuxHost(), lambda: "").begin(begun()))
-    assert way.begin(begun(VictimKind.APPLICATION)) == "is for pods alone"
+    assert way.begin(begun(VictimKind.APPLICATION)) == "only stops pods"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_without_systemd_another_way_is_taken(
     monkeypatch.setattr(units, "_RUNS", str(tmp_path / "nothing"))
     way = UnitStop(LinuxHost())
     assert "does not run here" in str(way.begin(begun(VictimKind.APPLICATION, "x.service")))
-    assert way.begin(begun()) == "it is no unit"
+    assert way.begin(begun()) == "the application has no unit"
     monkeypatch.setattr(units, "_RUNS", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert "not installed" in str(way.begin(begun(VictimKind.APPLICATION, "x.service")))
