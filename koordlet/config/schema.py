@@ -81,8 +81,8 @@ class DaemonTable(Table, frozen=True):
     cpu_budget_percent: Annotated[
         Annotated[float, Meta(ge=0, le=100)],
         about(
-            "CPU that koordlet itself may use, in percent of a core; optional collectors are shed "
-            "first. 0 = no limit."
+            "CPU that koordlet itself may use, in percent of a core; optional collectors are "
+            "shed first. 0 = no limit."
         ),
     ] = 5.0
     memory_budget_bytes: Annotated[

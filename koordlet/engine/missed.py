@@ -212,7 +212,7 @@ class MissedAdjustments:
         if pod.uid in self._ended:
             return "it was evicted once already, without effect"
         if not self.asked():
-            return "no runtime asks koordlet at present: made anew, it would see them again"
+            return "no runtime asks koordlet at present: recreated, it would see them again"
         victim = Victim(VictimKind.POD, pod.uid)
         if candidate(snapshot, victim) is None or not _lets(snapshot, victim):
             return _SPARED

@@ -64,5 +64,5 @@ HOOK = Hook(
     writes=(Resource.CPU_QUOTA_US,),
     stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
     overrides=("batch-resource",),
-    without="pods on a faster CPU get more than what their limits mean elsewhere",
+    without="pods on a faster CPU get more than their limits mean elsewhere",
 )

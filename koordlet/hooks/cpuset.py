@@ -272,6 +272,6 @@ HOOK = Hook(
     writes=(Resource.CPUSET_CPUS, Resource.CPU_QUOTA_US),
     stages=(Stage.RUN_POD_SANDBOX, Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER),
     overrides=("batch-resource", "cpu-normalization"),
-    without="pods run on all CPUs, also on those that others were given for themselves",
+    without="pods run on all CPUs, including those that other pods have exclusively",
     shared=both,
 )

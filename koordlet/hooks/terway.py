@@ -102,7 +102,7 @@ HOOK = Hook(
     function=_evaluate,
     needs=(FEATURE,),
     writes=(Resource.TERWAY_GLOBAL, Resource.TERWAY_PODS),
-    without="with netQOSPolicy terway-qos no pod is limited",
+    without="under netQOSPolicy terway-qos no pod is limited",
     switches=(slo_keys.policy("netQOSPolicy", bandwidth.TERWAY),),
     arguments=bandwidth.ARGUMENTS,
 )
