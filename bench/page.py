@@ -12,16 +12,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import msgspec
 
 from bench.figures import Figure, quantile
 from bench.hooks_node import Node
+from koordlet.kernel.host import Host
+from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.files import SelfUsage, self_usage
 from koordlet.report.metrics import Page
 from koordlet.report.pages import Pages
-from koordlet.views.publish import publish
+from koordlet.views import usage
+from koordlet.views.publish import steps
 from koordlet.views.views import Views
 
 _KIB, _MIB = 1 << 10, 1 << 20
@@ -56,13 +61,14 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
                 node.host.advance(1.0)
                 node.engine.tick()
             views = Views(node.engine, lambda: None)
-            figures += asyncio.run(_scrapes(node, views, times))
-            _configure(node, containers=True)
-            figures += [
-                msgspec.structs.replace(figure, name=f"{figure.name}, with containers' pressure")
-                for figure in asyncio.run(_scrapes(node, views, times))
-                if figure.name.startswith(("series", "page as text:"))
-            ]
+            with patch.object(usage, "self_usage", _self_usage):
+                figures += asyncio.run(_scrapes(node, views, times))
+                _configure(node, containers=True)
+                figures += [
+                    msgspec.structs.replace(figure, name=f"{figure.name}, with containers")
+                    for figure in asyncio.run(_scrapes(node, views, times))
+                    if figure.name.startswith(("series", "page as text:"))
+                ]
         finally:
             node.stop()
     done = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, check=True)
@@ -72,6 +78,11 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
         Figure("first scrape: CPU for the library's import", 1000 * import_s, "ms"),
         Figure("memory it takes in the daemon", import_bytes / _MIB, "MiB"),
     ]
+
+
+def _self_usage(_host: Host, _proc_root: str) -> SelfUsage:
+    """The fake kernel takes 10 ms to say what the daemon uses, the real one 0.1."""
+    return self_usage(LinuxHost())
 
 
 def _configure(node: Node, *, containers: bool) -> None:
@@ -88,10 +99,13 @@ def _configure(node: Node, *, containers: bool) -> None:
 async def _scrapes(node: Node, views: Views, times: int) -> list[Figure]:
     refreshed_ms: list[float] = []
 
-    def refresh() -> None:
-        started_s = time.thread_time()
-        publish(node.engine, views)
-        refreshed_ms.append(1000 * (time.thread_time() - started_s))
+    def refresh() -> Iterator[None]:
+        took_s = -time.thread_time()
+        for step in steps(node.engine, views):
+            took_s += time.thread_time()
+            yield step
+            took_s -= time.thread_time()
+        refreshed_ms.append(1000 * (took_s + time.thread_time()))
 
     figures: list[Figure] = []
     for name, headers in (
@@ -112,7 +126,7 @@ async def _scrapes(node: Node, views: Views, times: int) -> list[Figure]:
             with contextlib.suppress(asyncio.CancelledError):
                 await watching
             took_ms.append(whole_ms - refreshed_ms[0])
-            held_ms.append(sorted(loop_ms)[-2])  # the greatest holds the refresh
+            held_ms.append(max(loop_ms))
             size = len(response.body)
         if not figures:
             text = response.body.decode()
@@ -123,7 +137,7 @@ async def _scrapes(node: Node, views: Views, times: int) -> list[Figure]:
             ]
         figures += [
             Figure(f"page as {name}: CPU, p50", quantile(took_ms, 0.5), "ms"),
-            Figure(f"page as {name}: the loop's longest turn of it", quantile(held_ms, 0.5), "ms"),
+            Figure(f"page as {name}: the loop's longest turn", quantile(held_ms, 0.5), "ms"),
             Figure(f"page as {name}: size", size / _KIB, "KiB"),
         ]
     return figures

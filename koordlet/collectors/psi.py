@@ -117,8 +117,9 @@ class PsiCollector:
         )
 
     def readings(self, wanted: Container[Metric]) -> Iterator[Reading]:
-        """What the files said in the last round, with the averages that are not stored."""
-        for group in self._groups.values():
+        """What the files said in the last round, with the averages that are not stored. Whoever
+        asks may let a round pass meanwhile."""
+        for group in tuple(self._groups.values()):
             if group.texts and group.subject.metric in wanted:
                 values = {
                     name: pressure(text, path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 import structlog
 
@@ -15,7 +15,7 @@ from koordlet.report.health import HEALTH_PATHS, Health, routes
 from koordlet.report.http import HttpServer, ListenError, parse_address
 from koordlet.report.pages import Pages
 from koordlet.serving.unix_socket import SocketError
-from koordlet.views.publish import publish
+from koordlet.views.publish import steps
 from koordlet.views.views import Views
 
 log = structlog.get_logger()
@@ -66,9 +66,9 @@ class Servers:
     def _config(self) -> Config:
         return self._engine.loaded.config
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> Iterator[None]:
         """Bring the gauges up to date, because somebody looks."""
-        publish(self._engine, self._views)
+        yield from steps(self._engine, self._views)
         metrics = self._engine.parts.metrics
         metrics.set(r.METRICS_PAGES_REUSED, self._pages.reused)
         if self._http is not None:

@@ -1,4 +1,4 @@
-"""Answers to runtimes: what NRI and the hook server ask, decided from a snapshot of the current state.
+"""Answers to runtimes (NRI, hook server), decided from a snapshot of the current state.
 
 An answer is what reconciling would set, at the moment when it does most good: before the first
 process of a container runs. What concerns the pod's own cgroup is written here; what concerns the

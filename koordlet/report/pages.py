@@ -13,7 +13,8 @@ import importlib
 import sys
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from koordlet.report.http import Response
@@ -41,9 +42,10 @@ class _Form(NamedTuple):
 
 
 class Pages:
-    """``refresh`` brings the numbers up to date. ``reused``: how often a page was served again."""
+    """``refresh`` brings the numbers up to date, step by step. ``reused``: how often a page was
+    served again."""
 
-    def __init__(self, metrics: Metrics, refresh: Callable[[], None]) -> None:
+    def __init__(self, metrics: Metrics, refresh: Callable[[], Iterable[None]]) -> None:
         self._metrics = metrics
         self._refresh = refresh
         self._budget_ms = Pace(CORES * 1000, BURST_MS)
@@ -85,10 +87,11 @@ class Pages:
         from koordlet.report import page
 
         spent_s = -time.thread_time()
-        self._refresh()
-        pieces = []
-        for piece in page.render(self._metrics, page.Format(form.content_type), *form.parts):
-            pieces.append(piece)
+        pieces: list[bytes] = []
+        written = page.render(self._metrics, page.Format(form.content_type), *form.parts)
+        for piece in chain(self._refresh(), written):
+            if piece is not None:
+                pieces.append(piece)
             spent_s += time.thread_time()
             await asyncio.sleep(0)
             spent_s -= time.thread_time()

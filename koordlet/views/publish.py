@@ -21,18 +21,30 @@ from koordlet.views.nri_view import publish_nri
 from koordlet.views.usage import Usage
 from koordlet.views.views import Views
 
+READINGS_AT_ONCE = 20
+"""Of one group each: some 2 ms."""
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
 
 def publish(engine: Engine, views: Views) -> None:
-    """What counts itself (decisions, alarms, durations) is not touched here."""
+    """All steps at once."""
+    for _ in steps(engine, views):
+        pass
+
+
+def steps(engine: Engine, views: Views) -> Iterator[None]:
+    """Bring the gauges up to date, some milliseconds at a time. What counts itself (decisions,
+    alarms, durations) is not touched here."""
     usage = Usage(engine)
     _node(engine, usage)
-    _workloads(engine, usage)
+    yield
+    yield from _workloads(engine, usage)
     _resctrl(engine, usage)
     _hooks(engine)
+    yield
     tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
     _strategies(engine, views)
+    yield
     _health(engine, views)
 
 
@@ -48,7 +60,7 @@ def _node(engine: Engine, usage: Usage) -> None:
     metrics.replace(r.BE_SUPPRESS_BE_USED_CPU_CORES, be_used)
 
 
-def _workloads(engine: Engine, usage: Usage) -> None:
+def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
     parts = engine.parts
     pods = {pod.uid: _names(pod) for pod in parts.state.pods()}
     containers = {
@@ -57,7 +69,8 @@ def _workloads(engine: Engine, usage: Usage) -> None:
         for container in pod.containers
     }
     applications = {each.name: (each.name,) for each in parts.state.applications()}
-    _pressure(engine, usage, pods, containers, applications)
+    yield from _pressure(engine, usage, pods, containers, applications)
+    yield
     shares: tuple[tuple[r.Family, k.Metric, Mapping[str, r.Labels]], ...] = (
         (r.POD_CPU_THROTTLED, k.POD_CPU_THROTTLED, pods),
         (r.CONTAINER_CPU_THROTTLED, k.CONTAINER_CPU_THROTTLED, containers),
@@ -68,6 +81,7 @@ def _workloads(engine: Engine, usage: Usage) -> None:
         parts.metrics.replace(
             family, {subjects[label]: value for (label,), value in ratios if label in subjects}
         )
+        yield
     used: dict[tuple[str, ...], float] = {}
     for application in parts.state.applications():
         priority, qos = application.priority_class or "", application.qos or ""
@@ -87,7 +101,7 @@ def _pressure(
     pods: Mapping[str, r.Labels],
     containers: Mapping[str, r.Labels],
     applications: Mapping[str, r.Labels],
-) -> None:
+) -> Iterator[None]:
     """A container's 18 series are shown where the configuration asks for them."""
     metrics = engine.parts.metrics
     shown: dict[k.Metric, tuple[r.Family, Mapping[str, r.Labels]]] = {
@@ -98,12 +112,15 @@ def _pressure(
         shown[k.CONTAINER_PSI] = r.CONTAINER_PSI, containers
     metrics.replace(r.CONTAINER_PSI, {})
     samples: dict[r.Family, dict[r.Labels, float]] = {family: {} for family, _ in shown.values()}
-    for metric, labels, pressures in _pressure_readings(engine, shown):
+    for number, (metric, labels, pressures) in enumerate(_pressure_readings(engine, shown)):
+        if number % READINGS_AT_ONCE == READINGS_AT_ONCE - 1:
+            yield
         family, subjects = shown[metric]
         if labels[-1] in subjects:
             _add_pressure(samples[family], subjects[labels[-1]], pressures)
     for family, found in samples.items():
         metrics.replace(family, found)
+        yield
     node = usage.latest(k.NODE_PSI, slow=True)
     metrics.replace(
         r.NODE_PSI,

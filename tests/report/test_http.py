@@ -12,7 +12,7 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from koordlet.report.http import (
     parse_address,
 )
 from koordlet.report.metrics import Page
+from koordlet.report.page import SAMPLES_AT_ONCE
 from koordlet.report.pages import ALIVE, Pages
 from koordlet.report.registry import Metrics
 from koordlet.serving.listener import Pace
@@ -56,7 +57,7 @@ def _serve(test: Callable[[HttpServer, _State], Awaitable[None]], address: Addre
         for number in range(2000):  # more than one slice of a page
             metrics.set(table.CAPABILITY, 1.0, (f"{number:04}",))
         metrics.set(table.POD_PSI, 1.0, ("",) * 7)
-        pages = Pages(metrics, lambda: None)
+        pages = Pages(metrics, lambda: ())
         handlers = routes(pages, lambda: state.health) | {"/crash": _crash}
         server = HttpServer(address, handlers, urgent=HEALTH_PATHS)
         server.pages = pages  # type: ignore[attr-defined]
@@ -168,7 +169,7 @@ from koordlet.report.pages import Pages
 from koordlet.report.registry import Metrics
 
 async def main():
-    handlers = routes(Pages(Metrics("n"), lambda: None), lambda: Health(0, 1))
+    handlers = routes(Pages(Metrics("n"), lambda: ()), lambda: Health(0, 1))
     await handlers["/healthz"]({})
     await handlers["/readyz"]({})
     assert "prometheus_client" not in sys.modules
@@ -347,7 +348,7 @@ def test_pages_have_a_budget_of_cpu() -> None:
     metrics = Metrics(node="n")
     both, internal = (Page.INTERNAL, Page.EXTERNAL), (Page.INTERNAL,)
     refreshed = []
-    pages = Pages(metrics, lambda: refreshed.append(1))
+    pages = Pages(metrics, lambda: [refreshed.append(1)])
 
     async def body() -> None:
         pages._budget_ms = Pace(50, 1000, lambda: 0.0)  # time stands still
@@ -370,6 +371,37 @@ def test_pages_have_a_budget_of_cpu() -> None:
             accept = f"application/openmetrics-text;version=1.{number}.0;escaping=dots"
             await pages.answer(internal, {"accept": accept, "accept-encoding": f"gzip;q={number}"})
         assert len(pages._kept) == 3
+
+    asyncio.run(body())
+
+
+def test_the_loop_goes_on_while_a_page_is_made() -> None:
+    """After each step of the refresh and after each piece. A family shows what it had at its
+    first."""
+    metrics = Metrics(node="n")
+    count, steps = 10 * SAMPLES_AT_ONCE, 5
+    turns: list[int] = []
+
+    def refresh() -> Iterator[None]:
+        for _ in range(steps):
+            yield
+        metrics.replace(table.CAPABILITY, {(f"{number:05}",): 1.0 for number in range(count)})
+
+    async def others() -> None:
+        while True:
+            turns.append(len(metrics.scalars.get(table.CAPABILITY, ())))
+            if turns[-1]:
+                metrics.replace(table.CAPABILITY, {})
+            await asyncio.sleep(0)
+
+    async def body() -> None:
+        pages = Pages(metrics, refresh)
+        await pages.answer((Page.EXTERNAL,), {})  # loads the library
+        task = asyncio.create_task(others())
+        response = await pages.answer((Page.INTERNAL,), {})
+        task.cancel()
+        assert len(turns) >= steps + count // SAMPLES_AT_ONCE
+        assert response.body.count(b"koordlet_capability{") == count
 
     asyncio.run(body())
 
