@@ -29,16 +29,17 @@ help:
 	@echo "make install-service  install koordlet as a systemd service (root)"
 	@echo "make clean    remove .venv and caches"
 
+# stdout belongs to what a target prints: `make demo DEMO_ARGS='-o json' | jq .` works.
 $(VENV)/.runtime: pyproject.toml tools/setup
-	tools/setup $(VENV) ""
+	@tools/setup $(VENV) "" >&2
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml tools/setup
-	tools/setup $(VENV) dev
+	@tools/setup $(VENV) dev >&2
 	@touch $@ $(VENV)/.runtime
 
 demo: $(VENV)/.runtime
-	$(BIN)/koordlet demo $(DEMO_ARGS)
+	@$(BIN)/koordlet demo $(DEMO_ARGS)
 
 test: $(VENV)/.dev
 	tools/test-setup

@@ -14,6 +14,7 @@ import msgspec
 
 from koordlet.cli import output
 from koordlet.cli.main import Exit, complain, warn
+from koordlet.cli.show.processes import SystemProcesses
 from koordlet.decision.why import Input
 from koordlet.demo.arms import Progress
 from koordlet.demo.html import render_report
@@ -22,6 +23,7 @@ from koordlet.demo.palette import DARK, LIGHT
 from koordlet.demo.plan import Wish, problem
 from koordlet.demo.poster import poster
 from koordlet.demo.run import NotRootError, run_demo
+from koordlet.demo.stage import PARENT
 from koordlet.demo.stats import disturbance, goals, of_arm, three_that_mattered
 from koordlet.demo.table import (
     goal_text,
@@ -41,6 +43,7 @@ _NOT_ROOT = (
 )
 _SIMULATED = "SIMULATION: figures of the fake kernel and its scheduling model, not of this machine."
 _WIDTH = 96
+_OTHERS_NAMED = 3
 
 
 class Document(msgspec.Struct, frozen=True):
@@ -64,6 +67,8 @@ def main(args: argparse.Namespace) -> int:
     if wrong:
         return complain(wrong, Exit.USAGE)
     try:
+        others = SystemProcesses()
+        others.biggest(())
         with _progress(wish.repeat) as progress:
             demo = _run(wish, progress, simulated=args.simulate)
         report.write_text(render_report(demo))
@@ -76,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
         return complain(error, Exit.BAD)
     except OSError as error:
         return complain(f"the demo cannot run here: {error}", Exit.BAD)
-    document = _document(demo, report, latencies=args.latencies)
+    document = _document(demo, report, _disturbed(demo, others), latencies=args.latencies)
     output.emit(document, args.output, lambda: _lines(demo, document))
     return Exit.OK
 
@@ -103,7 +108,25 @@ def _cannot_hold(pictures: Path | None) -> str:
     return f"--svg: {pictures} is no directory that can be written"
 
 
-def _document(demo: DemoResult, report: Path, *, latencies: bool) -> Document:
+def _disturbed(demo: DemoResult, others: SystemProcesses) -> str:
+    """What else used the machine, by name as far as it still runs."""
+    warning = disturbance(demo)
+    if not warning:
+        return ""
+    biggest = others.biggest((PARENT,), _OTHERS_NAMED + 1)
+    named = [
+        f"{output.clean(each.name)} (pid {each.pid}) {each.cores:.2f}"
+        for each in biggest
+        if each.pid != os.getpid()
+    ]
+    return (
+        f"{warning} The biggest of it, in cores: {', '.join(named[:_OTHERS_NAMED])}."
+        if named
+        else warning
+    )
+
+
+def _document(demo: DemoResult, report: Path, warning: str, *, latencies: bool) -> Document:
     def shown(result: ArmResult) -> ArmResult:
         return result if latencies else msgspec.structs.replace(result, latencies=())
 
@@ -111,7 +134,7 @@ def _document(demo: DemoResult, report: Path, *, latencies: bool) -> Document:
         settings=demo.settings,
         goals=goals(demo),
         medians=medians(demo),
-        warning=disturbance(demo),
+        warning=warning,
         mattered=tuple(_mattered(demo)),
         report=str(report.absolute()),
         results=tuple(shown(result) for result in demo.results),

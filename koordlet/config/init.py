@@ -114,11 +114,11 @@ def _application(unit: Unit, name: str) -> str:
         f'qos = "{unit.qos}"',
     ]
     if unit.qos == "BE":
-        # docs/concepts/cpu-qos.md: cpu.idle of a unit is systemd's.
-        lines.append(
-            f"# `systemctl set-property {unit.name} CPUWeight=idle` lets it yield at once "
-            "(systemd 252, v2)."
-        )
+        # docs/tutorial.md: cpu.idle of a unit is systemd's.
+        lines += [
+            f"# `systemctl set-property {unit.name} CPUWeight=idle` lets it yield at once (systemd",
+            "# 252, cgroup v2); then also: [hooks.cpu-qos] weight = false",
+        ]
     return "\n".join((*lines, ""))
 
 

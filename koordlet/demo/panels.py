@@ -27,7 +27,7 @@ def latency_charts(arms: Sequence[ArmResult]) -> Iterator[Chart]:
     most_ms = _SCALE * min((result.p999_ms for result in arms), default=1.0)
     for result in arms:
         slowest = [(r.t, r.latency_ms) for r in result.latencies if r.latency_ms > result.p99_ms]
-        above = [ms for _, ms in slowest if ms > most_ms]
+        above = [r.latency_ms for r in result.latencies if r.latency_ms > most_ms]
         yield Chart(
             ARMS[result.arm].title,
             LATENCY,
@@ -43,11 +43,12 @@ def cpu_charts(arms: Sequence[ArmResult]) -> Iterator[Chart]:
     """Best-effort work at the bottom, so that its limit is a line over its own use."""
     for result in arms:
         limit = limits(result)
+        until_end = [(result.seconds, limit[-1][1])] if limit else []
         lines = [
             Line("rest", [(s.t, max(s.node, s.ls + s.be)) for s in result.timeline], area=True),
             Line("ls", [(s.t, s.ls + s.be) for s in result.timeline], area=True),
             Line("be", [(s.t, s.be) for s in result.timeline], area=True),
-            Line("limit", limit, steps=True),
+            Line("limit", [*limit, *until_end], steps=True),
         ]
         marks = [_mark(moment) for moment in result.moments if moment.t <= result.seconds]
         yield Chart(

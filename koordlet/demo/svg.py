@@ -135,7 +135,7 @@ def _time(scale: _Scale, tick: float) -> str:
 
 
 def _line(scale: _Scale, line: Line) -> str:
-    points = _stepped(line.points, scale.x_max) if line.steps else line.points
+    points = _stepped(line.points) if line.steps else line.points
     path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in points)
     if line.area:
         first, last = scale.x(points[0][0]), scale.x(points[-1][0])
@@ -150,11 +150,11 @@ def _line(scale: _Scale, line: Line) -> str:
     return f'{halo}<polyline class="{line.style}" points="{path}"/>{peaks}'
 
 
-def _stepped(points: Sequence[tuple[float, float]], end: float) -> list[tuple[float, float]]:
+def _stepped(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     found = [points[0]]
     for x, y in points[1:]:
         found += [(x, found[-1][1]), (x, y)]
-    return [*found, (end, found[-1][1])]
+    return found
 
 
 def _peaks(points: Sequence[tuple[float, float]], limit: float) -> Iterator[float]:

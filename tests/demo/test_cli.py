@@ -10,6 +10,7 @@ import pytest
 
 import koordlet.cli.demo as command
 from koordlet.cli.main import main
+from koordlet.cli.show.processes import Process, SystemProcesses
 from koordlet.demo.model import DemoResult
 from koordlet.demo.run import NotRootError
 from koordlet.demo.workdir import BusyError
@@ -150,3 +151,22 @@ def test_pictures_for_a_readme(
     assert main(["demo", "--svg", "images"]) == 0
     assert {file.name for file in Path("images").iterdir()} == {"demo-light.svg", "demo-dark.svg"}
     assert "With koordlet" in Path("images/demo-dark.svg").read_text()
+
+
+def test_what_disturbed_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [
+        Process(os.getpid(), "koordlet", 0.9, 1, "/"),
+        Process(7, "cc1\x1b", 0.5, 1, "system.slice/ci.service"),
+        Process(8, "ld", 0.25, 1, "/"),
+    ]
+    monkeypatch.setattr(SystemProcesses, "biggest", lambda *_: tuple(found))
+    _ends_with(monkeypatch, demo(result(other_cores=1.0), result("managed")))
+    assert main(["demo"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "the arms did not run under the same conditions" in text
+    assert "The biggest of it, in cores: cc1\\x1b (pid 7) 0.50, ld (pid 8) 0.25." in text
+    _ends_with(monkeypatch, _RUN)
+    assert main(["demo"]) == 0
+    assert "cc1" not in capsys.readouterr().out

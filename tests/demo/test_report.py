@@ -125,19 +125,31 @@ def test_the_limit_of_be_is_a_line() -> None:
     assert limits(managed) == [(0.0, 1.5), (1.0, 1.2), (2.0, 1.0), (2.5, 2.0)]
     (chart,) = cpu_charts([managed])
     assert 'class="limit"' in render(chart)
+    # It ends with its arm, which may be shorter than another.
+    longer = result("unmanaged", seconds=9.0)
+    assert [
+        line.points[-1] for line in next(cpu_charts([managed, longer])).lines if line.steps
+    ] == [(4.0, 2.0)]
     (without,) = cpu_charts([result("unmanaged")])
     assert 'class="limit"' not in render(without)
 
 
 def test_what_is_above_the_scale_is_marked_and_counted() -> None:
     slow = (*result().latencies, Request(1.0, 50.0), Request(1.01, 41.0), Request(3.0, 30.0))
-    calm, cut = latency_charts([result(), result("unmanaged", latencies=slow)])
+    calm, cut = latency_charts([result(), result("unmanaged", latencies=slow, p99_ms=6.9)])
     assert (calm.y_max, calm.note) == (cut.y_max, "")
     assert cut.note == "▲ 3 above, up to 50 ms"
     assert "▲ 3 above, up to 50 ms" in render(cut)
     # Three requests, and the two stretches of the p99 line.
     assert render(cut).count('class="clip"') == 5
     assert 'class="clip"' not in render(calm)
+
+
+def test_all_that_is_above_the_scale_counts() -> None:
+    """Not only the slowest 1 %."""
+    stalled = tuple(Request(i / 100, 1000.0 + i) for i in range(400))
+    _, cut = latency_charts([result(), result("unmanaged", latencies=stalled, p99_ms=1395.0)])
+    assert cut.note == "▲ 400 above, up to 1399 ms"
 
 
 def test_arms_share_their_scales() -> None:

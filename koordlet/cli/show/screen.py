@@ -12,6 +12,7 @@ from koordlet.cli.show.keys import HELP, ORDERS, Screen
 from koordlet.cli.show.limits import NO_LIMIT, Limit
 from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
+from koordlet.decision.plan import Result
 from koordlet.decision.record import Record
 from koordlet.protocol.qos import QoSClass
 
@@ -25,7 +26,7 @@ _NARROWEST_NAME = 20
 # In the order of the bar; what is none of them is free.
 CLASSES = (("LS", "#"), ("BE", "="), ("system", "+"))
 _QOS = frozenset(each.value.lower() for each in QoSClass)
-WELL = frozenset({"written", "would-write", "restored", "note", "gone", "outvoted"})
+_WRONG = frozenset({Result.UNSUPPORTED, Result.REFUSED, Result.CONFLICT, Result.DOUBTFUL})
 
 
 class Span(NamedTuple):
@@ -206,7 +207,7 @@ def _decisions(frame: Frame, height: int | None) -> list[Line]:
 
 def _decision(decision: Record) -> Line:
     what = headline(decision) if decision.resource else output.clean(decision.why.text)
-    style = "dim" if not decision.resource else "" if decision.result in WELL else "bad"
+    style = "dim" if not decision.resource else "bad" if decision.result in _WRONG else ""
     time = Span(f"  {output.clock(decision.time)}  ", "dim")
     return time, Span(f"{decision.owner}: {what}", style)
 
