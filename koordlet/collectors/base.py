@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.kernel.parse import Pressure
 
 
 class SeriesStore(Protocol):
@@ -147,6 +149,38 @@ class Listener(Protocol):
     """A collector that wants to know what koordlet writes."""
 
     def wrote(self, cgroup: str, resource: Resource) -> None: ...
+
+
+@runtime_checkable
+class MemoryWatcher(Protocol):
+    """A collector that measures the memory of pods more often when the node is about full."""
+
+    fresh_memory_from: float
+    """Share of the node's memory in use from which on it does so in each round."""
+
+
+@runtime_checkable
+class PressureReader(Protocol):
+    """A collector that has averages of pressure which are not stored."""
+
+    def readings(self) -> Iterator[PressureReading]: ...
+
+
+@runtime_checkable
+class ThrottlingExplainer(Protocol):
+    """A collector that knows why a subject has no ratio of throttled periods."""
+
+    def why_none(self, metric: Metric, label: str) -> str:
+        """``label``: the uid, id or name of a pod, container or application."""
+        ...
+
+
+class PressureReading(NamedTuple):
+    """Pressure of one subject by resource: ``cpu``, ``mem``, ``io``."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    pressure: dict[str, Pressure]
 
 
 @dataclass(frozen=True)

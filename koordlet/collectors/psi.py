@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.base import PressureReading, Round, SeriesStore, series_of
 from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
-from koordlet.kernel.parse import Pressure, pressure
+from koordlet.kernel.parse import pressure
 from koordlet.kernel.parse_hot import pressure_avg10
 
 _RESOURCES = (
@@ -33,14 +33,6 @@ class _Subject(NamedTuple):
     full_supported: Metric | None
     labels: tuple[str, ...]
     cgroup: str
-
-
-class Reading(NamedTuple):
-    """Pressure of one subject by resource: ``cpu``, ``mem``, ``io``."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    pressure: dict[str, Pressure]
 
 
 def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[_Subject]:
@@ -110,7 +102,7 @@ class PsiCollector:
             group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
         )
 
-    def readings(self) -> Iterator[Reading]:
+    def readings(self) -> Iterator[PressureReading]:
         """What the files said in the last round, with the averages that are not stored."""
         for group in self._groups.values():
             if group.texts:
@@ -120,7 +112,7 @@ class PsiCollector:
                         _RESOURCES, group.texts, group.paths, strict=True
                     )
                 }
-                yield Reading(group.subject.metric, group.subject.labels, values)
+                yield PressureReading(group.subject.metric, group.subject.labels, values)
 
     def close(self) -> None:
         self._keep({})

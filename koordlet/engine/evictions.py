@@ -15,7 +15,6 @@ from koordlet.actuator.evict import journal as evict_journal
 from koordlet.actuator.evict.executor import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.evict.ways import Attempt, EvictionApi, Progress, Terminate
-from koordlet.collectors.pods import PodsCollector
 from koordlet.config.load import Loaded
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
@@ -90,10 +89,9 @@ class Evictions:
         self._looked_s = -math.inf
         slo = loaded.slo.resource_used_threshold_with_be
         percent = slo.memory_evict_threshold_percent if slo is not None and slo.enable else None
-        for collector in self._parts.runner.collectors:
-            if isinstance(collector, PodsCollector):
-                share = math.inf if percent is None else (percent - NEAR_PERCENT) / 100
-                collector.fresh_memory_from = share
+        self._parts.runner.watch_memory(
+            math.inf if percent is None else (percent - NEAR_PERCENT) / 100
+        )
         total, is_on = self._parts.memory_bytes, loaded.config.strategies.memory_evict.enable
         limit = None if percent is None or not is_on else total - -(-total * percent // 100)
         self._parts.alarms.watch_memory(limit)
@@ -258,8 +256,7 @@ class Evictions:
         if begun.victim.kind is VictimKind.APPLICATION:
             found.inc(metrics.APPLICATION_EVICTION, (begun.victim.name, reason))
             return
-        namespace, _, name = begun.title.removeprefix("pod ").partition("/")
-        labels = namespace, name, reason
+        labels = begun.namespace, begun.name, reason
         found.inc(metrics.POD_EVICTION, (reason,))
         found.inc(metrics.POD_EVICTION_DETAIL, labels)
         self._shown[labels] = outcome.time

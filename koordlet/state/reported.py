@@ -43,6 +43,7 @@ class ReportedSource:
         file: ReportedFile[PodFacts] | None = None,
     ) -> None:
         self.name = name
+        self.error = ""
         self._file = file
         self._host = host
         self._table = PodTable(name, host, layout, on_move=self._settle, on_change=self._changed)

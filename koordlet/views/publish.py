@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from koordlet import __version__
-from koordlet.collectors.psi import PsiCollector, Reading
 from koordlet.decision import metrics as k
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Wake
@@ -54,7 +53,7 @@ def _workloads(engine: Engine, usage: Usage) -> None:
     containers = {c.id: c.name for pod in pods.values() for c in pod.containers}
     pod_psi: dict[r.Labels, float] = {}
     container_psi: dict[r.Labels, float] = {}
-    for reading in _pressure_readings(engine):
+    for reading in parts.runner.pressure():
         if reading.metric is k.POD_PSI and (pod := pods.get(reading.labels[0])) is not None:
             _add_pressure(pod_psi, _names(pod), reading.pressure)
         elif reading.metric is k.CONTAINER_PSI:
@@ -124,12 +123,6 @@ def _strategies(engine: Engine, views: Views) -> None:
 
 def _names(pod: Pod) -> tuple[str, str, str]:
     return pod.uid, pod.name, pod.namespace
-
-
-def _pressure_readings(engine: Engine) -> Iterator[Reading]:
-    for collector in engine.parts.runner.collectors:
-        if isinstance(collector, PsiCollector):
-            yield from collector.readings()
 
 
 def _add_pressure(

@@ -124,7 +124,7 @@ def test_everything_goes_back_and_is_only_shown_until_it_is_resumed(
     assert written(world) == before
     assert "would-write" in results(world), "one sees what would be done"
     would = world.views.explain("batch", 1)().decisions[0]
-    assert would.previous == str(UNLIMITED) or would.resource != QUOTA
+    assert would.previous == UNLIMITED or would.resource != QUOTA
     assert "paused by root (pid 7): disk swap" in would.detail
     assert resume(world) == ["all"]
     world.answer()
