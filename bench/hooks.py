@@ -104,7 +104,7 @@ def _pushes() -> Callable[[str, str, Combined], None]:
 
 def _answers(node: Node, times: int) -> list[Figure]:
     """Pods come, as kubelet and the runtime bring them, and go."""
-    asked = Asked(node.engine, node.parts.told, _pushes())
+    asked = Asked(node.engine, node.parts.reported, _pushes())
     sandboxes, containers, changes = [], [], []
     for number in range(len(node.pods), len(node.pods) + times):
         pod = node.make(number)
@@ -112,7 +112,7 @@ def _answers(node: Node, times: int) -> list[Figure]:
         early = msgspec.structs.replace(pod, containers=())
         sandboxes.append(_ms(asked.pod, "nri", Stage.RUN_POD_SANDBOX, early))
         containers += _ask_for_containers(asked, pod)
-        node.parts.told["nri"].upsert(pod)
+        node.parts.reported["nri"].upsert(pod)
         changes.append(_ms(_change, node))
         asked.pod("nri", Stage.REMOVE_POD_SANDBOX, pod)
         node.host.remove_cgroup(pod.cgroup or "")
@@ -158,7 +158,7 @@ def _compared(ticks: list[float], without: list[float]) -> list[Figure]:
 
 def _together(node: Node, seconds: int) -> list[Figure]:
     """One answer after the other on one thread, and a tick each second, as the loop would."""
-    asked, level = Asked(node.engine, node.parts.told, _pushes()), Level.CONTAINER
+    asked, level = Asked(node.engine, node.parts.reported, _pushes()), Level.CONTAINER
     stage = Stage.CREATE_CONTAINER
     hooks = sum(level in hook.levels and stage in hook.stages for hook in node.engine.hooks)
     answers: list[float] = []
@@ -197,7 +197,7 @@ def _around(pods: list[PodFacts]) -> Iterator[PodFacts]:
 def _annotate(node: Node, number: int, key: str, text: str) -> None:
     pod = node.pods[number]
     annotations = {**(pod.annotations or {}), key: text}
-    node.parts.told["nri"].upsert(msgspec.structs.replace(pod, annotations=annotations))
+    node.parts.reported["nri"].upsert(msgspec.structs.replace(pod, annotations=annotations))
 
 
 def _taken(node: Node) -> Snapshot:

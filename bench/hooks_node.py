@@ -87,7 +87,7 @@ class Node:
         self.engine = Engine(self.parts, loaded)
         self.parts.state.start()
         self.engine.rescan()
-        self.parts.told["nri"].replace(self.pods)
+        self.parts.reported["nri"].replace(self.pods)
         self.engine.set_capabilities([Capability(str(each), True, "") for each in Resource])
         self.engine.changed()
         # What the collector of garbage would look through is mostly the fake kernel.

@@ -84,7 +84,7 @@ def _measure(runtime: Runtime, calls: int) -> list[float]:
 
 
 class _Known:
-    """``Ask`` and ``Told`` of a daemon that knows every answer."""
+    """``Ask`` and ``Reported`` of a daemon that knows every answer."""
 
     def pod(self, origin: str, stage: Stage, pod: PodFacts) -> Combined:
         return Combined()

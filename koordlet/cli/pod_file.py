@@ -103,6 +103,7 @@ class _File:
 
     name = "file"
     synced = True
+    error = ""
     tells_labels = True
 
     def __init__(self, pod: PodFacts) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta
 
@@ -18,6 +18,7 @@ from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
+from koordlet.kernel.parse import Pressure
 
 C = TypeVar("C", bound="CollectorOptions")
 Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
@@ -187,6 +188,38 @@ class Listener(Protocol):
     """A collector that wants to know what koordlet writes."""
 
     def wrote(self, cgroup: str, resource: Resource) -> None: ...
+
+
+@runtime_checkable
+class MemoryWatcher(Protocol):
+    """A collector that measures the memory of pods more often when the node is about full."""
+
+    fresh_memory_from: float
+    """Share of the node's memory in use from which on it does so in each round."""
+
+
+@runtime_checkable
+class PressureReader(Protocol):
+    """A collector that has averages of pressure which are not stored."""
+
+    def readings(self, wanted: Container[Metric]) -> Iterator[PressureReading]: ...
+
+
+@runtime_checkable
+class ThrottlingExplainer(Protocol):
+    """A collector that knows why a subject has no ratio of throttled periods."""
+
+    def why_none(self, metric: Metric, label: str) -> str:
+        """``label``: the uid, id or name of a pod, container or application."""
+        ...
+
+
+class PressureReading(NamedTuple):
+    """Pressure of one subject by resource: ``cpu``, ``mem``, ``io``."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    pressure: dict[str, Pressure]
 
 
 @dataclass(frozen=True)

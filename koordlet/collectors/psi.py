@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from koordlet.collectors.base import (
     CollectorPart,
+    PressureReading,
     Round,
     SeriesStore,
     SlowCollectorOptions,
@@ -23,7 +24,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
-from koordlet.kernel.parse import Pressure, pressure
+from koordlet.kernel.parse import pressure
 from koordlet.kernel.parse_hot import pressure_avg10
 
 _RESOURCES = (
@@ -39,14 +40,6 @@ class _Subject(NamedTuple):
     full_supported: Metric | None
     labels: tuple[str, ...]
     cgroup: str
-
-
-class Reading(NamedTuple):
-    """Pressure of one subject by resource: ``cpu``, ``mem``, ``io``."""
-
-    metric: Metric
-    labels: tuple[str, ...]
-    pressure: dict[str, Pressure]
 
 
 def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[_Subject]:
@@ -116,7 +109,7 @@ class PsiCollector:
             group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
         )
 
-    def readings(self, wanted: Container[Metric]) -> Iterator[Reading]:
+    def readings(self, wanted: Container[Metric]) -> Iterator[PressureReading]:
         """What the files said in the last round, with the averages that are not stored. Whoever
         asks may let a round pass meanwhile."""
         for group in tuple(self._groups.values()):
@@ -127,7 +120,7 @@ class PsiCollector:
                         _RESOURCES, group.texts, group.paths, strict=True
                     )
                 }
-                yield Reading(group.subject.metric, group.subject.labels, values)
+                yield PressureReading(group.subject.metric, group.subject.labels, values)
 
     def close(self) -> None:
         self._keep({})

@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 
 import structlog
 
-from koordlet.collectors.base import Collector, Follower, Health, Listener, Round, SeriesStore
+from koordlet.collectors.base import (
+    Collector,
+    Follower,
+    Health,
+    Listener,
+    MemoryWatcher,
+    PressureReader,
+    PressureReading,
+    Round,
+    SeriesStore,
+    ThrottlingExplainer,
+)
 from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
+from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.kernel.host import Host
@@ -106,6 +118,23 @@ class Runner:
         for slot in self._slots:
             if isinstance(slot.collector, Listener):
                 slot.collector.wrote(cgroup, resource)
+
+    def watch_memory(self, from_share: float) -> None:
+        """Measure the memory of pods in each round from this share of the node's memory on."""
+        for slot in self._slots:
+            if isinstance(slot.collector, MemoryWatcher):
+                slot.collector.fresh_memory_from = from_share
+
+    def pressure(self, wanted: Container[Metric]) -> Iterator[PressureReading]:
+        """What was read last of the pressure of these kinds of subjects."""
+        for slot in self._slots:
+            if isinstance(slot.collector, PressureReader):
+                yield from slot.collector.readings(wanted)
+
+    def throttling(self) -> ThrottlingExplainer | None:
+        """None: nothing measures it."""
+        found = (s.collector for s in self._slots if isinstance(s.collector, ThrottlingExplainer))
+        return next(found, None)
 
     def _round(
         self,

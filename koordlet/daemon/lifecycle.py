@@ -57,12 +57,12 @@ class Daemon:
         self._files = ConfigFiles(read, loaded)
         self._stopping = asyncio.Event()
         self._summary = ""
-        self._wakes = Wakes(self._answer, host.monotonic)
+        self._wakes = Wakes(self._answer, lambda wake: self.engine.alarmed(wake), host.monotonic)
         self.parts = build(
             host,
             loaded.config,
             Callbacks(
-                self._wakes.changed, self._alarmed, lambda outcome: self.engine.heard(outcome)
+                self._wakes.changed, self._wakes.alarmed, lambda outcome: self.engine.heard(outcome)
             ),
         )
         self._guard = Guard(self.parts.problems)
@@ -139,10 +139,6 @@ class Daemon:
             self.engine.reconfigure(loaded)
         except CannotStartError as error:
             raise ConfigErrors([ConfigError(loaded.file, "daemon.mode", str(error))]) from error
-
-    def _alarmed(self, wake: Wake) -> None:
-        self.engine.alarmed(wake)
-        self._wakes.alarmed(wake)
 
     def _answer(self, wake: Wake, changed: bool, asked_s: float) -> None:
         if changed:

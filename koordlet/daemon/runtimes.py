@@ -12,7 +12,7 @@ from koordlet.config.schema import Config
 from koordlet.decision.answer import Combined
 from koordlet.engine.answers import Asked
 from koordlet.engine.engine import Engine
-from koordlet.engine.parts import told_file
+from koordlet.engine.parts import reported_file
 from koordlet.engine.updates import Updates
 from koordlet.hookserver.config_file import (
     FILE_NAME,
@@ -36,16 +36,18 @@ class Runtimes:
         self._engine = engine
         parts, config = engine.parts, engine.loaded.config
         self._updates = Updates()
-        asked = Asked(engine, parts.told, self._answered)
+        asked = Asked(engine, parts.reported, self._answered)
         self._pushing: asyncio.Task[None] | None = None
         engine.missed.asked = self._asks
         self.plugin: Plugin | None = None
         self.hook_server: HookServer | None = None
         if config.nri.enable:
             options = Options(config.nri.socket, config.nri.plugin_name, config.nri.plugin_index)
-            self.plugin = Plugin(asked, parts.told["nri"], options, held=self._updates.synchronized)
+            self.plugin = Plugin(
+                asked, parts.reported["nri"], options, held=self._updates.synchronized
+            )
         if config.hook_server.enable:
-            file = told_file(parts.host, config, "requested", Wishes)
+            file = reported_file(parts.host, config, "requested", Wishes)
             self._requested = Requested(file)
             if file.damage:
                 parts.problems["requested"] = file.damage
@@ -91,7 +93,7 @@ class Runtimes:
             return
         if self._engine.observing or self._pushing is not None:
             return
-        wanted = self._updates.due(self._engine.parts.told["nri"].pods(), self._engine.wanted)
+        wanted = self._updates.due(self._engine.parts.reported["nri"].pods(), self._engine.wanted)
         if wanted:
             self._pushing = asyncio.get_running_loop().create_task(self._push(plugin, wanted))
 

@@ -18,12 +18,17 @@ what an answer costs."""
 
 class Wakes:
     """``answer(wake, changed, asked_s)``: ``wake`` is the first alarm that waits, or a CHANGE;
-    ``changed`` says whether there was a change as well; ``asked_s`` is when the alarm came."""
+    ``changed`` says whether there was a change as well; ``asked_s`` is when the alarm came.
+    ``count`` hears of each alarm when it comes."""
 
     def __init__(
-        self, answer: Callable[[Wake, bool, float], None], monotonic: Callable[[], float]
+        self,
+        answer: Callable[[Wake, bool, float], None],
+        count: Callable[[Wake], None],
+        monotonic: Callable[[], float],
     ) -> None:
         self._answer = answer
+        self._count = count
         self._monotonic = monotonic
         self._alarm: Wake | None = None
         self._asked_s = 0.0
@@ -37,6 +42,7 @@ class Wakes:
         self._arm(CHANGE_GATHER_S)
 
     def alarmed(self, wake: Wake) -> None:
+        self._count(wake)
         if self._alarm is None:
             self._alarm, self._asked_s = wake, self._monotonic()
         self._arm(0.0)

@@ -24,31 +24,31 @@ from koordlet.qos.cpu_burst.quota import make_room
 from koordlet.report import metrics
 from koordlet.report.record import answer_records
 from koordlet.state.merge import bare_id
-from koordlet.state.reported import ToldSource
+from koordlet.state.reported import ReportedSource
 
 _CARRIES_VALUES = frozenset({Stage.CREATE_CONTAINER, Stage.UPDATE_CONTAINER})
 
 
 class Asked:
-    """``decision.answer.Ask`` of this daemon. ``told``: origin -> the source that remembers what
-    a runtime told with its questions."""
+    """``decision.answer.Ask`` of this daemon. ``reported``: origin -> the source that
+    remembers what a runtime reported with its questions."""
 
     def __init__(
         self,
         engine: Engine,
-        told: Mapping[str, ToldSource],
+        reported: Mapping[str, ReportedSource],
         answered: Callable[[str, str, Combined], None],
     ) -> None:
         """``answered(origin, container id, values)`` hears what a runtime was given to store."""
         self._engine = engine
-        self._told = told
+        self._reported = reported
         self._answered = answered
 
     def pod(self, origin: str, stage: Stage, pod: PodFacts) -> Combined:
         if stage is Stage.REMOVE_POD_SANDBOX:
-            self._told[origin].remove_pod(pod.uid)
+            self._reported[origin].remove_pod(pod.uid)
             return Combined()
-        self._told[origin].upsert(pod)
+        self._reported[origin].upsert(pod)
         known = self._engine.parts.state.asked(origin, pod)
         if known is None:
             return Combined()
@@ -57,12 +57,10 @@ class Asked:
     def container(
         self, origin: str, stage: Stage, pod: PodFacts, container: ContainerFacts
     ) -> Combined:
-        told = self._told[origin]
-        told.upsert(pod)
-        known_now = told.upsert_container(pod.uid, container).containers
+        reported = self._reported[origin].upsert(pod, container)
         if container.id:
             bare = bare_id(container.id)
-            container = next((c for c in known_now if bare_id(c.id) == bare), container)
+            container = next((c for c in reported.containers if bare_id(c.id) == bare), container)
         placed = _placed(pod, container)
         known = self._engine.parts.state.asked(
             origin, msgspec.structs.replace(pod, containers=(placed,))

@@ -15,7 +15,6 @@ from koordlet.actuator.evict import journal as evict_journal
 from koordlet.actuator.evict.executor import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.evict.ways import Attempt, EvictionApi, Progress, Terminate
-from koordlet.collectors.pods import PodsCollector
 from koordlet.config.load import Loaded
 from koordlet.config.part_tables import options_in
 from koordlet.decision.names import shown
@@ -92,14 +91,11 @@ class Evictions:
         self._looked_s = -math.inf
         slo = loaded.slo.resource_used_threshold_with_be
         percent = slo.memory_evict_threshold_percent if slo is not None and slo.enable else None
-        for collector in self._parts.runner.collectors:
-            if isinstance(collector, PodsCollector):
-                share = math.inf if percent is None else (percent - NEAR_PERCENT) / 100
-                collector.fresh_memory_from = share
-        total, is_on = (
-            self._parts.memory_bytes,
-            options_in(loaded.config.strategies, MEMORY_EVICT).enable,
+        self._parts.runner.watch_memory(
+            math.inf if percent is None else (percent - NEAR_PERCENT) / 100
         )
+        total = self._parts.memory_bytes
+        is_on = options_in(loaded.config.strategies, MEMORY_EVICT).enable
         limit = None if percent is None or not is_on else total - -(-total * percent // 100)
         self._parts.alarms.watch_memory(limit)
 
@@ -263,8 +259,7 @@ class Evictions:
         if begun.victim.kind is VictimKind.APPLICATION:
             found.inc(metrics.APPLICATION_EVICTION, (begun.victim.name, reason))
             return
-        namespace, _, name = begun.title.removeprefix("pod ").partition("/")
-        labels = namespace, name, reason
+        labels = begun.namespace, begun.name, reason
         found.inc(metrics.POD_EVICTION, (reason,))
         found.inc(metrics.POD_EVICTION_DETAIL, labels)
         self._shown[labels] = outcome.time

@@ -94,7 +94,7 @@ class Found(msgspec.Struct, frozen=True):
 def missed_views(missed: MissedAdjustments) -> tuple[MissedView, ...]:
     return tuple(
         MissedView(
-            pod=each.pod.title.removeprefix("pod "),
+            pod=f"{each.pod.namespace}/{each.pod.name or each.pod.uid}",
             container=each.container.name or bare_id(each.container.id),
             kind=each.missed.kind,
             name=each.missed.name,

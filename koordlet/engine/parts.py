@@ -48,8 +48,8 @@ from koordlet.state.kubepods import KubepodsSource
 from koordlet.state.labels import bounded
 from koordlet.state.node import Hardware
 from koordlet.state.node_state import NodeState
-from koordlet.state.reported import ToldSource
-from koordlet.state.reported_file import T, ToldFile
+from koordlet.state.reported import ReportedSource
+from koordlet.state.reported_file import ReportedFile, T
 from koordlet.state.source import Source
 from koordlet.tsdb.store import Store
 
@@ -91,7 +91,7 @@ class Parts:
     kubepods: KubepodsSource | None
     applications: ApplicationsSource
     slo_applications: ApplicationsSource
-    told: Mapping[str, ToldSource]
+    reported: Mapping[str, ReportedSource]
     cri: CriSource | None
     runner: Runner
     alarms: Alarms
@@ -132,7 +132,7 @@ class Parts:
         if self.cri is not None:
             log.info("container runtime found", socket=self.cri.socket)
             self.sources = self.state.sources = _ranked(
-                self.kubepods, self.told, self.cri, self.applications, self.slo_applications
+                self.kubepods, self.reported, self.cri, self.applications, self.slo_applications
             )
             self.cri.start(self.callbacks.on_change)
             self.callbacks.on_change()
@@ -252,9 +252,9 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         kubepods = KubepodsSource(host, layout, root=config.sources.kubepods_root)
     applications = ApplicationsSource("config", host, cgroups, paths.cgroup_root)
     slo_applications = ApplicationsSource("slo", host, cgroups, paths.cgroup_root)
-    told = _told(host, layout, config)
+    reported = _reported(host, layout, config)
     cri = _cri(host, layout, config)
-    sources = _ranked(kubepods, told, cri, applications, slo_applications)
+    sources = _ranked(kubepods, reported, cri, applications, slo_applications)
     return Parts(
         host=host,
         config=config,
@@ -270,7 +270,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         kubepods=kubepods,
         applications=applications,
         slo_applications=slo_applications,
-        told=told,
+        reported=reported,
         cri=cri,
         runner=_runner(host, cgroups, store, config),
         alarms=_alarms(host, cgroups, config, callbacks),
@@ -286,35 +286,39 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
 
 
 def _ranked(
-    kubepods: Source | None, told: Mapping[str, ToldSource], cri: Source | None, *others: Source
+    kubepods: Source | None,
+    reported: Mapping[str, ReportedSource],
+    cri: Source | None,
+    *others: Source,
 ) -> tuple[Source, ...]:
     """Of two that know a field the first counts."""
-    found = (kubepods, *told.values(), cri, *others)
+    found = (kubepods, *reported.values(), cri, *others)
     return tuple(source for source in found if source is not None)
 
 
-def told_file(
+def reported_file(
     host: Host, config: Config, name: str, kind: type[T], admit: Callable[[T], T] | None = None
-) -> ToldFile[T]:
-    """What runtimes told, kept over restarts in this boot."""
+) -> ReportedFile[T]:
+    """What runtimes reported, kept over restarts in this boot. The name on disk is from before
+    koordlet called it so."""
     path = os.path.join(config.paths.state_dir, f"told-{name}")
-    return ToldFile(path, _boot(host, config), kind, admit)
+    return ReportedFile(path, _boot(host, config), kind, admit)
 
 
-def _told(host: Host, layout: Layout, config: Config) -> dict[str, ToldSource]:
-    """Origin -> what a runtime that asks has told."""
+def _reported(host: Host, layout: Layout, config: Config) -> dict[str, ReportedSource]:
+    """Origin -> what a runtime that asks has reported."""
     nri = config.nri
     # The runtime lists everything when it is connected; until then a pod may be missing.
     awaited_s = NRI_AWAITED_S if nri.enable and host.exists(nri.socket) else 0.0
     enabled = {"nri": nri.enable, "hooks": config.hook_server.enable}
     return {
-        origin: ToldSource(
+        origin: ReportedSource(
             origin,
             host,
             layout,
             awaited_s=awaited_s if origin == "nri" else 0.0,
             lists=origin == "nri",
-            file=told_file(host, config, origin, PodFacts, bounded),
+            file=reported_file(host, config, origin, PodFacts, bounded),
         )
         for origin, is_on in enabled.items()
         if is_on

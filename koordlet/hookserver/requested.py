@@ -13,7 +13,7 @@ import msgspec
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.strategy import Stage
-from koordlet.state.reported_file import ToldFile
+from koordlet.state.reported_file import ReportedFile
 
 _Values = Mapping[Resource, Value]
 
@@ -31,7 +31,7 @@ class Wishes(msgspec.Struct, frozen=True):
 class Requested:
     """Remembered by pod uid, of the pods last heard of, and container name."""
 
-    def __init__(self, file: ToldFile[Wishes] | None = None) -> None:
+    def __init__(self, file: ReportedFile[Wishes] | None = None) -> None:
         self._file = file
         self._pods = {each.uid: each for each in file.load()} if file is not None else {}
 

@@ -29,8 +29,8 @@ Held = Callable[[Mapping[str, Mapping[Resource, Value]]], None]
 """Takes bare container id -> what the runtime has stored of its resources, of all there are."""
 
 
-class Told(Protocol):
-    """What remembers the pods that a runtime told; ``Ask`` adds those it is asked about."""
+class Reported(Protocol):
+    """Remembers the pods that a runtime reports; ``Ask`` adds those it is asked about."""
 
     def replace(self, pods: Iterable[PodFacts]) -> None:
         """These are all there are."""
@@ -57,9 +57,9 @@ class Events:
     Methods raise HookFailedError where the runtime's operation shall fail.
     """
 
-    def __init__(self, ask: Ask, told: Told, held: Held) -> None:
+    def __init__(self, ask: Ask, reported: Reported, held: Held) -> None:
         self._ask = ask
-        self._told = told
+        self._reported = reported
         self._held = held
         self._sandboxes: dict[str, _Sandbox] = {}
         self._current: dict[str, str] = {}  # uid -> id of its latest sandbox
@@ -87,7 +87,7 @@ class Events:
             found[sandbox.uid][1].append(container_facts(container, self.runtime, asked))
             held[container.id] = fields.requested(container.linux)
         self._held(held)
-        self._told.replace(
+        self._reported.replace(
             [pod_facts(pod, self.runtime, tuple(inside)) for pod, inside in found.values()]
         )
         return len(found), len(held)
@@ -133,14 +133,14 @@ class Events:
         self._sandboxes.pop(pod.id, None)
         if self._current.get(uid, pod.id) != pod.id:
             # kubelet has made a new sandbox for the same pod, which lives on.
-            self._told.remove_container(uid, container_id(pod.id, self.runtime))
+            self._reported.remove_container(uid, container_id(pod.id, self.runtime))
             return
         self._current.pop(uid, None)
         try:
             facts = pod_facts(pod, self.runtime)
             self._ask.pod(ORIGIN, Stage.REMOVE_POD_SANDBOX, facts)
         finally:
-            self._told.remove_pod(uid)
+            self._reported.remove_pod(uid)
 
     def _container(
         self,
@@ -176,7 +176,7 @@ class Events:
         if sandbox is not None:
             sandbox.requested.pop(container.id, None)
         if uid:
-            self._told.remove_container(uid, container_id(container.id, self.runtime))
+            self._reported.remove_container(uid, container_id(container.id, self.runtime))
 
     def _know(self, pod: Any, uid: str) -> _Sandbox:
         """The sandbox that was made last is the pod's current one."""

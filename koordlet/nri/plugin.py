@@ -29,7 +29,7 @@ from koordlet.nri.status import Phase, Status
 from koordlet.nri.updates import takes_updates, why_not
 
 if TYPE_CHECKING:
-    from koordlet.nri.events import Events, Held, Told
+    from koordlet.nri.events import Events, Held, Reported
     from koordlet.nri.session import Session
 
 STABLE_S = 30.0
@@ -46,14 +46,14 @@ def _nobody(held: Mapping[str, Mapping[Resource, Value]]) -> None:
 
 
 class Plugin:
-    """``ask`` decides; ``told`` remembers who runs. ``held`` hears at each synchronization what
+    """``ask`` decides; ``reported`` remembers who runs. ``held`` hears at each synchronization what
     the runtime has stored. ``status`` changes as things happen."""
 
     def __init__(
-        self, ask: Ask, told: Told, options: Options | None = None, *, held: Held = _nobody
+        self, ask: Ask, reported: Reported, options: Options | None = None, *, held: Held = _nobody
     ) -> None:
         self._ask = ask
-        self._told = told
+        self._reported = reported
         self._held = held
         self._options = options or Options()
         self._events: Events | None = None
@@ -166,6 +166,6 @@ class Plugin:
         from koordlet.nri.session import Session
 
         if self._events is None:
-            self._events = Events(self._ask, self._told, self._held)
+            self._events = Events(self._ask, self._reported, self._held)
         self._session = Session(reader, writer, self._events, self.status, self._options)
         await self._session.run()

@@ -1,6 +1,8 @@
 """Every label and annotation of the protocol that concerns pods on a node, in one table.
 
-``KEYS`` follows spec/protocol.md 2.1, 2.2, and of 2.3, 2.7 and 2.8 what is read on the node.
+``KEYS`` follows spec/protocol.md 2.1, 2.2, and of 2.3, 2.7 and 2.8 what is read on the node. It has
+no ``topology-key-to-explain``, which nobody reads, and not the label by which a CRI proxy passes
+pods over, which is an option of the proxy.
 """
 
 from __future__ import annotations
@@ -35,8 +37,6 @@ class Reader(StrEnum):
     SCHEDULER = "scheduler"
     MANAGER = "manager"
     DESCHEDULER = "descheduler"
-    RUNTIME_PROXY = "runtime-proxy"
-    NOBODY = "nobody"  # declared, but nothing in the reference reads it
 
 
 @dataclass(frozen=True)
@@ -228,56 +228,6 @@ GPU_ISOLATION_PROVIDER = _label(
     (Reader.SCHEDULER, Reader.KOORDLET),
     _in_any_case("HAMi-core"),
 )
-VGPU_NODE = _label("hami.io/vgpu-node", "node name", _KOORDLET, _text)
-BINDING_ADMISSION_BYPASS = _label(
-    "koordinator.sh/binding-admission-bypass", "any value", _MANAGER, _text
-)
-EVICT_POLICY = _label(
-    "koordinator.sh/evict-policy",
-    "Eviction | Delete | SoftEviction",
-    (Reader.DESCHEDULER,),
-    _one_of("Eviction", "Delete", "SoftEviction"),
-)
-MUTATING_UPDATE = _label("pod.koordinator.sh/mutating-update", _TRUE, _MANAGER, _flag)
-SKIP_ENHANCED_VALIDATION = _label(
-    "pod.koordinator.sh/skip-enhanced-validation", _TRUE, _MANAGER, _flag
-)
-IS_PRE_ALLOCATABLE = _label("pod.koordinator.sh/is-pre-allocatable", _TRUE, _SCHEDULER, _flag)
-PREEMPTION_POLICY = _label(
-    "scheduling.koordinator.sh/preemption-policy",
-    "Never | PreemptLowerPriority",
-    _SCHEDULER,
-    _one_of("Never", "PreemptLowerPriority"),
-)
-DISABLE_PREEMPTIBLE = _label(
-    "scheduling.koordinator.sh/disable-preemptible", _TRUE, _SCHEDULER, _flag
-)
-SCHEDULER_NAME = _label("scheduling.koordinator.sh/scheduler-name", "text", _SCHEDULER, _text)
-RESERVATION_IGNORED = _label(
-    "scheduling.koordinator.sh/reservation-ignored", _TRUE, _SCHEDULER, _flag
-)
-OPERATING_MODE = _label(
-    "scheduling.koordinator.sh/operating-mode",
-    "Runnable | Reservation",
-    _SCHEDULER,
-    _one_of("Runnable", "Reservation"),
-)
-QUESTIONED_OBJECT_KEY = _label(
-    "scheduling.koordinator.sh/questioned-object-key", "text", _SCHEDULER, _text
-)
-TOPOLOGY_KEY_TO_EXPLAIN = _label(
-    "scheduling.koordinator.sh/topology-key-to-explain", "text", (Reader.NOBODY,), _text
-)
-QUOTA_NAME = _label("quota.scheduling.koordinator.sh/name", "ElasticQuota name", _SCHEDULER, _text)
-PREEMPTIBLE = _label("quota.scheduling.koordinator.sh/preemptible", '"false"', _SCHEDULER, _flag)
-POD_GROUP = _label("pod-group.scheduling.sigs.k8s.io", "PodGroup name", _SCHEDULER, _text)
-POD_GROUP_NAME = _label("pod-group.scheduling.sigs.k8s.io/name", "text", _SCHEDULER, _text)
-POD_GROUP_MIN_AVAILABLE = _label(
-    "pod-group.scheduling.sigs.k8s.io/min-available", "integer", _SCHEDULER, _INT32
-)
-SKIP_HOOK_SERVER = _label(
-    "runtimeproxy.koordinator.sh/skip-hookserver", _TRUE, (Reader.RUNTIME_PROXY,), _flag
-)
 
 # 2.2 Pod annotations that koordlet consumes; letters as in the spec.
 CPU_BURST = _document(
@@ -318,16 +268,6 @@ EXTENDED_RESOURCE_SPEC = _document(
 )
 RESCTRL = _document(
     "node.koordinator.sh/resctrl", "JSON schemata (i)", shape.Resctrl, limits.RESCTRL
-)
-REPLACE_RESOURCES = _annotation(
-    "pod.koordinator.sh/replace-resources",
-    "from:to,drop:",
-    (Reader.SCHEDULER, Reader.MANAGER),
-    _replacements,
-    limits.BY_CONTAINER,
-)
-PRE_ALLOCATABLE_PRIORITY = _annotation(
-    "pod.koordinator.sh/pre-allocatable-priority", "number", _SCHEDULER, _number
 )
 
 # 2.3, what the scheduler tells the node.
@@ -379,6 +319,63 @@ POD_CPU_ALLOCS = _of_node(
     "node.koordinator.sh/pod-cpu-allocs",
     "JSON array of namespace, name, uid, cpuset, managedByKubelet",
     decoder(tuple[shape.PodCPUAlloc, ...], limits.NODE.values),
+)
+
+# 2.1 and 2.2, what nothing on the node reads: for scheduler, manager and descheduler, the central
+# companion of issues 11 and 12. A node keeps none of them (``annotations.received``).
+VGPU_NODE = _label("hami.io/vgpu-node", "node name", _SCHEDULER, _text)
+BINDING_ADMISSION_BYPASS = _label(
+    "koordinator.sh/binding-admission-bypass", "any value", _MANAGER, _text
+)
+EVICT_POLICY = _label(
+    "koordinator.sh/evict-policy",
+    "Eviction | Delete | SoftEviction",
+    (Reader.DESCHEDULER,),
+    _one_of("Eviction", "Delete", "SoftEviction"),
+)
+MUTATING_UPDATE = _label("pod.koordinator.sh/mutating-update", _TRUE, _MANAGER, _flag)
+SKIP_ENHANCED_VALIDATION = _label(
+    "pod.koordinator.sh/skip-enhanced-validation", _TRUE, _MANAGER, _flag
+)
+IS_PRE_ALLOCATABLE = _label("pod.koordinator.sh/is-pre-allocatable", _TRUE, _SCHEDULER, _flag)
+PREEMPTION_POLICY = _label(
+    "scheduling.koordinator.sh/preemption-policy",
+    "Never | PreemptLowerPriority",
+    _SCHEDULER,
+    _one_of("Never", "PreemptLowerPriority"),
+)
+DISABLE_PREEMPTIBLE = _label(
+    "scheduling.koordinator.sh/disable-preemptible", _TRUE, _SCHEDULER, _flag
+)
+SCHEDULER_NAME = _label("scheduling.koordinator.sh/scheduler-name", "text", _SCHEDULER, _text)
+RESERVATION_IGNORED = _label(
+    "scheduling.koordinator.sh/reservation-ignored", _TRUE, _SCHEDULER, _flag
+)
+OPERATING_MODE = _label(
+    "scheduling.koordinator.sh/operating-mode",
+    "Runnable | Reservation",
+    _SCHEDULER,
+    _one_of("Runnable", "Reservation"),
+)
+QUESTIONED_OBJECT_KEY = _label(
+    "scheduling.koordinator.sh/questioned-object-key", "text", _SCHEDULER, _text
+)
+QUOTA_NAME = _label("quota.scheduling.koordinator.sh/name", "ElasticQuota name", _SCHEDULER, _text)
+PREEMPTIBLE = _label("quota.scheduling.koordinator.sh/preemptible", '"false"', _SCHEDULER, _flag)
+POD_GROUP = _label("pod-group.scheduling.sigs.k8s.io", "PodGroup name", _SCHEDULER, _text)
+POD_GROUP_NAME = _label("pod-group.scheduling.sigs.k8s.io/name", "text", _SCHEDULER, _text)
+POD_GROUP_MIN_AVAILABLE = _label(
+    "pod-group.scheduling.sigs.k8s.io/min-available", "integer", _SCHEDULER, _INT32
+)
+REPLACE_RESOURCES = _annotation(
+    "pod.koordinator.sh/replace-resources",
+    "from:to,drop:",
+    (Reader.SCHEDULER, Reader.MANAGER),
+    _replacements,
+    limits.BY_CONTAINER,
+)
+PRE_ALLOCATABLE_PRIORITY = _annotation(
+    "pod.koordinator.sh/pre-allocatable-priority", "number", _SCHEDULER, _number
 )
 
 KEYS: dict[str, Key[Any]] = {

@@ -56,7 +56,7 @@ QUANTITY_CHARACTERS = 128
 JSON_DEPTH = 64
 """Nothing in the protocol nests deeper than ten levels."""
 
-TOLD_LINE_BYTES = 1 << 20
+REPORTED_LINE_BYTES = 1 << 20
 """Of what the daemon keeps of one pod in a file: all keys at their bounds, every character
 escaped, and 100 containers."""
 

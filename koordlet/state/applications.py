@@ -99,6 +99,7 @@ class ApplicationsSource:
     ) -> None:
         self.name = name
         self.synced = False
+        self.error = ""
         self.tells_labels = False
         self._started = False
         self._host = host

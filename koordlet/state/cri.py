@@ -24,7 +24,7 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.socket_watch import SocketWatch, identity
 from koordlet.state.cri_facts import READY, Details, pods_of
 from koordlet.state.merge import bare_id
-from koordlet.state.pod_facts import Known
+from koordlet.state.pod_table import PodTable
 
 if TYPE_CHECKING:
     from koordlet.state.cri_client import Client
@@ -62,7 +62,7 @@ class CriSource:
         self._host = host
         self.socket = socket
         self._interval_s = interval_s
-        self._known = Known(self.name, host, layout, on_move=self._moved, on_change=self._tell)
+        self._table = PodTable(self.name, host, layout, on_move=self._moved, on_change=self._tell)
         self._on_change: Callable[[], None] = _nobody
         self._task: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
@@ -96,11 +96,11 @@ class CriSource:
         if self._task is not None:
             self._task.cancel()
             self._task = None
-        self._known.close()
+        self._table.close()
 
     def rescan(self) -> None:
-        self._known.rescan()
-        self._known.publish()
+        self._table.rescan()
+        self._table.publish()
         self.refresh()
 
     def refresh(self) -> None:
@@ -119,16 +119,16 @@ class CriSource:
         return bool(new)
 
     def pods(self) -> tuple[PodFacts, ...]:
-        return self._known.published()
+        return self._table.published()
 
     def applications(self) -> tuple[Application, ...]:
         return ()
 
     def faults(self) -> tuple[Fault, ...]:
         if not self.error:
-            return self._known.faults()
+            return self._table.faults()
         text = f"{self.error}; labels and annotations of pods are those last known"
-        return (Fault("source cri", self.socket, text), *self._known.faults())
+        return (Fault("source cri", self.socket, text), *self._table.faults())
 
     async def _run(self) -> None:
         delay_s, watch = FIRST_DELAY_S, SocketWatch(self.socket)
@@ -204,11 +204,11 @@ class CriSource:
         }
         await self._look_into_containers(client, {each.id for each in containers})
         pods = pods_of(sandboxes, containers, self._details, self._as_of, runtime, self._given)
-        for uid in self._known.uids() - {pod.uid for pod in pods}:
-            self._known.drop(uid)
+        for uid in self._table.uids() - {pod.uid for pod in pods}:
+            self._table.drop(uid)
         for pod in pods:
-            self._known.put(pod)
-        self._known.publish()
+            self._table.put(pod)
+        self._table.publish()
 
     async def _look_into(self, client: Client, sandbox_ids: list[str]) -> None:
         limit = asyncio.Semaphore(_STATUS_CALLS)
@@ -234,7 +234,7 @@ class CriSource:
             self._news.set()
 
     def _moved(self, uids: set[str]) -> None:
-        self._known.publish()
+        self._table.publish()
 
     def _tell(self) -> None:
         self._on_change()

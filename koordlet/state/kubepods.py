@@ -52,6 +52,7 @@ class KubepodsSource:
     the tree, where its name is known."""
 
     name = "cgroup-tree"
+    error = ""
     tells_labels = False
 
     def __init__(self, host: Host, layout: Layout, parent: str = "", root: str = "") -> None:

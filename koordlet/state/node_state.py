@@ -13,7 +13,7 @@ from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Application, Fault, Pod
 from koordlet.state.labels import bounded, read_labels
 from koordlet.state.merge import container_key, containers_of, merge_pod
-from koordlet.state.pod_facts import told_again
+from koordlet.state.pod_table import with_previous
 from koordlet.state.source import Source
 
 log = structlog.get_logger()
@@ -210,9 +210,9 @@ def _asked(old: PodFacts | None, facts: PodFacts) -> PodFacts:
     containers = {container_key(c): c for c in old.containers} if old is not None else {}
     for container in facts.containers:
         key = container_key(container)
-        containers[key] = told_again(containers.get(key), container)
+        containers[key] = with_previous(container, containers.get(key))
     return msgspec.structs.replace(
-        told_again(old, facts),
+        with_previous(facts, old),
         containers=tuple(containers.values()),
         as_of=math.inf if facts.as_of is None else facts.as_of,
     )

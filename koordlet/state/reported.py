@@ -1,4 +1,4 @@
-"""Pods that somebody tells of, one at a time: the runtime through NRI, a proxy through the hook
+"""Pods that a runtime reports, one at a time: containerd through NRI, a proxy through the hook
 API."""
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.state.labels import bounded
 from koordlet.state.merge import bare_id, container_key
-from koordlet.state.pod_facts import Known, told_again
-from koordlet.state.reported_file import ToldFile
+from koordlet.state.pod_table import PodTable, with_previous
+from koordlet.state.reported_file import ReportedFile
 
 GRACE_S = 60.0
 """How long a pod or container is remembered whose cgroup was not there yet."""
 
 
-class ToldSource:
+class ReportedSource:
     """``name`` is the origin of its fields: ``nri``, ``hooks``.
 
-    What is told stays until somebody takes it back, or its cgroup goes; where the cgroup is not
-    there yet or nobody names it, until ``GRACE_S`` after it was last told of. A container that has
+    What is reported stays until it is taken back, or its cgroup goes; where the cgroup is not
+    there yet or nobody names it, until ``GRACE_S`` after the last report. A container that has
     no id yet stays under its name until one with that name has.
 
     ``awaited_s``: a complete list is expected (``replace``), and the source is not synced before
     it came or this time after the start has passed. ``lists``: whether one ever comes. ``file``
-    keeps what is told over a restart.
+    keeps what is reported over a restart.
     """
 
     def __init__(
@@ -40,19 +40,20 @@ class ToldSource:
         *,
         awaited_s: float = 0.0,
         lists: bool = True,
-        file: ToldFile[PodFacts] | None = None,
+        file: ReportedFile[PodFacts] | None = None,
     ) -> None:
         self.name = name
+        self.error = ""
         self._file = file
         self._host = host
-        self._known = Known(name, host, layout, on_move=self._settle, on_change=self._tell)
+        self._table = PodTable(name, host, layout, on_move=self._settle, on_change=self._changed)
         self._on_change: Callable[[], None] = _nobody
         self._awaited_s = awaited_s
         self._lists = lists
         self._started_s = host.monotonic()
         self._replaced = False
-        self._told_s: dict[str, float] = {}
-        """Pod uid or key of a container -> when it was last told of, until its cgroup was seen."""
+        self._reported_s: dict[str, float] = {}
+        """Pod uid or key of a container -> when it was last reported, until its cgroup was seen."""
 
     @property
     def synced(self) -> bool:
@@ -73,16 +74,16 @@ class ToldSource:
             self._settle({pod.uid for pod in known})
 
     def stop(self) -> None:
-        self._known.close()
+        self._table.close()
         if self._file is not None:
             self._file.close()
 
     def rescan(self) -> None:
-        self._known.rescan()
-        self._settle(self._known.uids())
+        self._table.rescan()
+        self._settle(self._table.uids())
 
     def pods(self) -> tuple[PodFacts, ...]:
-        return self._known.published()
+        return self._table.published()
 
     def applications(self) -> tuple[Application, ...]:
         return ()
@@ -90,27 +91,26 @@ class ToldSource:
     def faults(self) -> tuple[Fault, ...]:
         wrong = (self._file.error, self._file.damage) if self._file is not None else ()
         found = (Fault(f"source {self.name}", "", each) for each in wrong if each)
-        return (*found, *self._known.faults())
+        return (*found, *self._table.faults())
 
-    def upsert(self, pod: PodFacts) -> PodFacts:
-        """What ``pod`` leaves open stays as told before; so do containers it does not list.
+    def upsert(self, pod: PodFacts, container: ContainerFacts | None = None) -> PodFacts:
+        """What ``pod`` and ``container``, which is one of its own, leave open stays as it was
+        reported before; so do containers that are not listed.
 
-        Returns all that was told of it. ``as_of`` None: its labels and annotations are of now,
-        or of when they were first told as they are.
+        Returns all that was reported of the pod. ``as_of`` None: its labels and annotations are of
+        now, or of when they were first reported as they are. A container without an id is yet to
+        be created; one that has neither id nor name is not remembered.
         """
-        told = self._upsert(pod)
+        if container is not None:
+            pod = msgspec.structs.replace(pod, containers=(*pod.containers, container))
+        reported = self._upsert(pod)
         self._settle({pod.uid})
-        return told
-
-    def upsert_container(self, pod_uid: str, container: ContainerFacts) -> PodFacts:
-        """Returns all that was told of the pod. A container without an id is yet to be created;
-        one that has neither id nor name is not remembered."""
-        return self.upsert(PodFacts(uid=pod_uid, containers=(container,)))
+        return reported
 
     def replace(self, pods: Iterable[PodFacts]) -> None:
         """From now on exactly these pods and containers."""
         listed = {pod.uid: pod for pod in pods}
-        before = self._known.uids()
+        before = self._table.uids()
         for uid in before - listed.keys():
             self._forget(uid)
         for pod in listed.values():
@@ -124,7 +124,7 @@ class ToldSource:
         self._settle({uid})
 
     def remove_container(self, pod_uid: str, container_id: str) -> None:
-        pod = self._known.get(pod_uid)
+        pod = self._table.get(pod_uid)
         if pod is not None:
             self._keep(
                 pod_uid, {container_key(c) for c in pod.containers} - {bare_id(container_id)}
@@ -134,9 +134,9 @@ class ToldSource:
     def _upsert(self, pod: PodFacts) -> PodFacts:
         pod = bounded(pod)
         now_s = self._host.monotonic()
-        old = self._known.get(pod.uid)
+        old = self._table.get(pod.uid)
         containers = {container_key(c): c for c in old.containers} if old is not None else {}
-        self._told_s[pod.uid] = now_s
+        self._reported_s[pod.uid] = now_s
         for container in pod.containers:
             key = container_key(container)
             if not container.id:
@@ -146,36 +146,36 @@ class ToldSource:
                 continue
             containers[key] = _container(containers.get(key), container)
             containers.pop(container_key(ContainerFacts("", name=container.name)), None)
-            self._told_s[key] = now_s
-        told = told_again(old, pod)
-        if pod.as_of is None and (old is None or _news(old, told)):
-            told = msgspec.structs.replace(told, as_of=now_s)
-        told = msgspec.structs.replace(
-            told, containers=tuple(containers[key] for key in sorted(containers))
+            self._reported_s[key] = now_s
+        merged = with_previous(pod, old)
+        if pod.as_of is None and (old is None or _labels_differ(old, merged)):
+            merged = msgspec.structs.replace(merged, as_of=now_s)
+        merged = msgspec.structs.replace(
+            merged, containers=tuple(containers[key] for key in sorted(containers))
         )
-        self._known.put(told)
-        return told
+        self._table.put(merged)
+        return merged
 
     def _keep(self, uid: str, keys: set[str]) -> None:
         """Of the pod's containers these alone."""
-        pod = self._known.get(uid)
+        pod = self._table.get(uid)
         if pod is None:
             return
         kept = tuple(c for c in pod.containers if container_key(c) in keys)
         for gone in {container_key(c) for c in pod.containers} - keys:
-            self._told_s.pop(gone, None)
+            self._reported_s.pop(gone, None)
         if len(kept) != len(pod.containers):
-            self._known.put(msgspec.structs.replace(pod, containers=kept))
+            self._table.put(msgspec.structs.replace(pod, containers=kept))
 
     def _forget(self, uid: str) -> None:
         self._keep(uid, set())
-        self._told_s.pop(uid, None)
-        self._known.drop(uid)
+        self._reported_s.pop(uid, None)
+        self._table.drop(uid)
 
     def _settle(self, uids: set[str]) -> None:
-        """Forgets of these pods what went, and tells the rest."""
+        """Forgets of these pods what went, and publishes the rest."""
         for uid in uids:
-            pod = self._known.get(uid)
+            pod = self._table.get(uid)
             if pod is None:
                 continue
             if self._stale(uid, pod.cgroup):
@@ -187,32 +187,32 @@ class ToldSource:
                     {key for key, c in containers if not c.id or not self._stale(key, c.cgroup)},
                 )
         if self._file is not None:
-            self._file.save(self._known.told(), uids)
-        self._known.publish()
+            self._file.save(self._table.facts(), uids)
+        self._table.publish()
 
     def _stale(self, key: str, cgroup: str | None) -> bool:
-        if cgroup is not None and self._known.present(cgroup):
-            self._told_s.pop(key, None)
+        if cgroup is not None and self._table.present(cgroup):
+            self._reported_s.pop(key, None)
             return False
         # Without an entry its cgroup was there when it was last looked for.
-        told_s = self._told_s.get(key)
-        return told_s is None or self._host.monotonic() - told_s > GRACE_S
+        reported_s = self._reported_s.get(key)
+        return reported_s is None or self._host.monotonic() - reported_s > GRACE_S
 
-    def _tell(self) -> None:
+    def _changed(self) -> None:
         self._on_change()
 
 
 def _container(old: ContainerFacts | None, new: ContainerFacts) -> ContainerFacts:
     """What kubelet asks for in an update adds to what it asked for before."""
-    told = told_again(old, new)
+    merged = with_previous(new, old)
     if old is None:
-        return told
+        return merged
     if old.requested and new.requested:
-        told = msgspec.structs.replace(told, requested={**old.requested, **new.requested})
-    return told if "://" in new.id else msgspec.structs.replace(told, id=old.id)
+        merged = msgspec.structs.replace(merged, requested={**old.requested, **new.requested})
+    return merged if "://" in new.id else msgspec.structs.replace(merged, id=old.id)
 
 
-def _news(old: PodFacts, new: PodFacts) -> bool:
+def _labels_differ(old: PodFacts, new: PodFacts) -> bool:
     return (old.labels, old.annotations) != (new.labels, new.annotations)
 
 

@@ -1,7 +1,7 @@
-"""What runtimes told, on disk, so that a daemon that starts again knows it at once.
+"""What runtimes reported, on disk, so that a daemon that starts again knows it at once.
 
-A runtime tells only once what kubelet asked for: afterwards it shows what koordlet had made of it.
-To lose that would mean to scale a quota twice, and to put back a value of ours as the original.
+A runtime reports what kubelet asked for only once: afterwards it shows what koordlet had made of
+it. To lose that would mean to scale a quota twice, and to put back a value of ours as the original.
 
 One line is what is known of one pod now, or the uid of one that went, after a CRC of it and its
 place. The first line names the boot, since times and cgroups of another boot mean nothing, after
@@ -22,7 +22,7 @@ import msgspec
 import structlog
 
 from koordlet.decision.names import encodable_all
-from koordlet.protocol.limits import TOLD_LINE_BYTES
+from koordlet.protocol.limits import REPORTED_LINE_BYTES
 
 log = structlog.get_logger()
 
@@ -56,17 +56,17 @@ _COUNT = 8
 def _lines(file: BinaryIO) -> Iterator[bytes]:
     """Without their ends. One that is longer than any of ours comes out empty; the last one, torn
     by a kill, does not come."""
-    while raw := file.readline(TOLD_LINE_BYTES):
+    while raw := file.readline(REPORTED_LINE_BYTES):
         line = raw[:-1]
         while raw and not raw.endswith(b"\n"):
-            raw, line = file.readline(TOLD_LINE_BYTES), b""
+            raw, line = file.readline(REPORTED_LINE_BYTES), b""
         if raw:
             yield line
 
 
-class ToldFile(Generic[T]):
+class ReportedFile(Generic[T]):
     """``kind``: class of what is kept of a pod. ``admit`` bounds what the file says of one; what is
-    saved has been bounded by whoever told it. ``error``: why nothing is written at present, else
+    saved has been bounded before. ``error``: why nothing is written at present, else
     empty. ``damage``: what was wrong with the file that was loaded. Nothing here raises OSError: a
     disk that refuses costs what a restart would otherwise know."""
 
@@ -97,7 +97,7 @@ class ToldFile(Generic[T]):
             self._failed(error)
             return ()
         if self.damage:
-            log.warning("what runtimes told is damaged", damage=self.damage)
+            log.warning("what runtimes reported is damaged", damage=self.damage)
         self._rewrite(found)
         return tuple(found.values())
 
@@ -201,7 +201,7 @@ class ToldFile(Generic[T]):
     def _failed(self, error: OSError) -> None:
         text = f"{self._path}: {error.strerror}; after a restart pods may be known less well"
         if text != self.error:
-            log.warning("what runtimes tell cannot be kept", error=text)
+            log.warning("what runtimes report cannot be kept", error=text)
         self.error = text
 
 

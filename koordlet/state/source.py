@@ -28,6 +28,11 @@ class Source(Protocol):
         ...
 
     @property
+    def error(self) -> str:
+        """Why it cannot list at present; empty while it can."""
+        ...
+
+    @property
     def tells_labels(self) -> bool:
         """Whether it tells the labels of pods, if not yet of every pod."""
         ...

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
-from koordlet.collectors.psi import PsiCollector, Reading
 from koordlet.decision import metrics as k
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Wake
@@ -112,7 +111,7 @@ def _pressure(
         shown[k.CONTAINER_PSI] = r.CONTAINER_PSI, containers
     metrics.replace(r.CONTAINER_PSI, {})
     samples: dict[r.Family, dict[r.Labels, float]] = {family: {} for family, _ in shown.values()}
-    for number, (metric, labels, pressures) in enumerate(_pressure_readings(engine, shown)):
+    for number, (metric, labels, pressures) in enumerate(engine.parts.runner.pressure(shown)):
         if number % READINGS_AT_ONCE == READINGS_AT_ONCE - 1:
             yield
         family, subjects = shown[metric]
@@ -175,12 +174,6 @@ def _strategies(engine: Engine, views: Views) -> None:
 
 def _names(pod: Pod) -> tuple[str, str, str]:
     return pod.uid, pod.name, pod.namespace
-
-
-def _pressure_readings(engine: Engine, wanted: Container[k.Metric]) -> Iterator[Reading]:
-    for collector in engine.parts.runner.collectors:
-        if isinstance(collector, PsiCollector):
-            yield from collector.readings(wanted)
 
 
 def _add_pressure(

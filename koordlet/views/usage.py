@@ -8,7 +8,6 @@ from typing import TypedDict
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.worker import Pause, no_pause
-from koordlet.collectors.throttled import ThrottledCollector
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
@@ -73,6 +72,7 @@ class Usage:
         self.pause: Pause = no_pause
         self._pods = engine.parts.state.pods()
         self._applications = engine.parts.state.applications()
+        self._throttling = engine.parts.runner.throttling()
         self._now_ms = int(engine.parts.host.time() * 1000)
         tick_s = engine.loaded.config.daemon.tick_seconds
         self._fresh_ms = int(3 * max(1.0, tick_s) * 1000)
@@ -208,10 +208,9 @@ class Usage:
         return {"throttled_ratio": ratio, "throttled_why": why}
 
     def _why_none(self, metric: Metric, label: str) -> str:
-        for collector in self._parts.runner.collectors:
-            if isinstance(collector, ThrottledCollector):
-                return collector.why_none(metric, label)
-        return "not measured: collectors.throttled is off"
+        if self._throttling is None:
+            return "not measured: collectors.throttled is off"
+        return self._throttling.why_none(metric, label)
 
     def be_quota_cores(self) -> float | None:
         """What quotas grant best-effort now; None without one. Reads the kernel."""

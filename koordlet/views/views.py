@@ -37,7 +37,6 @@ from koordlet.engine.parts import (
 from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
-from koordlet.state.cri import CriSource
 from koordlet.views import plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
@@ -199,7 +198,7 @@ class Views:
                     synced=source.synced,
                     pods=len(source.pods()),
                     applications=len(source.applications()),
-                    error=source.error if isinstance(source, CriSource) else "",
+                    error=source.error,
                 )
                 for source in parts.sources
             ),

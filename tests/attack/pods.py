@@ -128,7 +128,7 @@ def _uid(number: int) -> str:
 def _tell(world: World, number: int, labels: dict[str, str], annotations: dict[str, str]) -> None:
     container = f"{number:064x}"
     cgroup = f"kubepods/besteffort/pod{_uid(number)}"
-    world.parts.told["nri"].upsert(
+    world.parts.reported["nri"].upsert(
         PodFacts(
             _uid(number),
             cgroup=cgroup,

@@ -176,7 +176,7 @@ def tell(world: World, priority: str = "0") -> None:
         known = Resources(limit_cpu_milli=1000) if uid == LIMITED else None
         (cgroup,) = [p.cgroup for p in world.parts.state.pods() if p.uid == uid]
         container = f"c{number}" * 32
-        world.parts.told["nri"].upsert(
+        world.parts.reported["nri"].upsert(
             PodFacts(
                 uid,
                 cgroup=cgroup,

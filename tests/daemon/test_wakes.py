@@ -18,10 +18,16 @@ CHANGE = Wake(WakeKind.CHANGE)
 Heard = list[tuple[float, Wake, bool]]
 
 
-def play(scene: Callable[[Wakes], Coroutine[Any, Any, None]], work_s: float = 0.0) -> Heard:
-    """Answers as (seconds since the start, wake, changed); each takes ``work_s``."""
+def play(
+    scene: Callable[[Wakes], Coroutine[Any, Any, None]],
+    work_s: float = 0.0,
+    counted: list[Wake] | None = None,
+) -> Heard:
+    """Answers as (seconds since the start, wake, changed); each takes ``work_s``. ``counted``
+    gets every alarm."""
     host = FakeHost()
     heard: Heard = []
+    counted = [] if counted is None else counted
 
     async def run() -> None:
         start = host.monotonic()
@@ -31,13 +37,24 @@ def play(scene: Callable[[Wakes], Coroutine[Any, Any, None]], work_s: float = 0.
             heard.append((host.monotonic() - start, wake, changed))
             host.advance(work_s)
 
-        wakes = Wakes(answer, host.monotonic)
+        wakes = Wakes(answer, counted.append, host.monotonic)
         await scene(wakes)
         await asyncio.sleep(10)
         wakes.close()
 
     run_virtually(host, run())
     return heard
+
+
+def test_each_alarm_is_counted_also_where_one_answer_serves_several() -> None:
+    async def scene(wakes: Wakes) -> None:
+        for _ in range(3):
+            wakes.alarmed(PSI)
+        wakes.changed()
+
+    counted: list[Wake] = []
+    assert len(play(scene, counted=counted)) < 3
+    assert counted == [PSI, PSI, PSI]
 
 
 def test_an_alarm_is_answered_at_once() -> None:

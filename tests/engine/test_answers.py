@@ -4,6 +4,7 @@ nothing; and what changes later is told to the runtime."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 
 import msgspec
@@ -16,6 +17,8 @@ from koordlet.decision.strategy import Stage
 from koordlet.engine.answers import Asked
 from koordlet.engine.updates import Updates
 from koordlet.protocol.keys import RESCTRL
+from koordlet.state.pod_table import PodTable
+from koordlet.state.reported_file import ReportedFile
 from tests.daemon.world import FEATURES, NO_ALARMS, World
 
 MakeWorld = Callable[..., World]
@@ -65,7 +68,7 @@ def asked(make_world: MakeWorld) -> Callable[..., tuple[World, Asked, Updates]]:
         def answered(origin: str, container_id: str, combined: Combined) -> None:
             updates.answered(container_id, combined)
 
-        return world, Asked(world.engine, world.parts.told, answered), updates
+        return world, Asked(world.engine, world.parts.reported, answered), updates
 
     return make
 
@@ -96,6 +99,34 @@ def test_a_container_gets_its_values_before_it_is_made(asked) -> None:
     assert any("answered" in text for text in answered), answered
 
 
+def test_a_question_enters_what_it_tells_once(asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, ask, _ = asked("[nri]\nenable = true\n")
+    world.host.make_pod("cgroupfs", "besteffort", UID, [])
+    saved: list[tuple[set[str], int]] = []
+    published = 0
+    real_save, real_publish = ReportedFile.save, PodTable.publish
+
+    def save(self: ReportedFile[PodFacts], pods: dict[str, PodFacts], uids: set[str]) -> None:
+        before = os.path.getsize(world.directory / "state" / "told-nri")
+        real_save(self, pods, uids)
+        size = os.path.getsize(world.directory / "state" / "told-nri")
+        saved.append((uids, size - before))
+
+    def publish(self: PodTable) -> None:
+        nonlocal published
+        published += 1
+        real_publish(self)
+
+    monkeypatch.setattr(ReportedFile, "save", save)
+    monkeypatch.setattr(PodTable, "publish", publish)
+    sandbox = ContainerFacts("containerd://" + "5" * 64, f"{POD}/{'5' * 64}", is_sandbox=True)
+    pod = msgspec.structs.replace(batch_pod(), containers=(sandbox,))
+    found = ask.container("nri", Stage.CREATE_CONTAINER, pod, box(requested={}))
+    assert found.settings
+    ((uids, bytes_written),) = saved
+    assert uids == {UID} and bytes_written > 0 and published == 1
+
+
 @pytest.mark.parametrize("taken", [0, 7])
 def test_a_container_is_never_made_in_a_resctrl_group_that_is_not_there(
     make_world: MakeWorld, taken: int
@@ -106,7 +137,7 @@ def test_a_container_is_never_made_in_a_resctrl_group_that_is_not_there(
     for number in range(taken):
         world.host.mkdir(f"/sys/fs/resctrl/other{number}")
     world.host.make_pod("cgroupfs", "besteffort", UID, [])
-    ask = Asked(world.engine, world.parts.told, lambda *_: None)
+    ask = Asked(world.engine, world.parts.reported, lambda *_: None)
     pod = batch_pod(**{RESCTRL.name: '{"llc":{"schemata":{"range":[0,50]}}}'})
     early = ask.container("nri", Stage.CREATE_CONTAINER, pod, box())
     ask.pod("nri", Stage.RUN_POD_SANDBOX, pod)
@@ -127,7 +158,7 @@ def test_a_proxy_asks_before_the_container_has_an_id(asked) -> None:
     found = ask.container("hooks", Stage.CREATE_CONTAINER, batch_pod(), nameless)
     values = {wanted.resource: wanted.value for wanted in found.settings}
     assert values[Resource.CPU_QUOTA_US] == 100_000
-    told = world.parts.told["hooks"].pods()
+    told = world.parts.reported["hooks"].pods()
     assert [(c.id, c.name) for pod in told for c in pod.containers] == [("", "main")]
 
 
@@ -164,10 +195,10 @@ def test_a_pod_that_is_removed_is_forgotten(asked) -> None:
     world, ask, _ = asked()
     made = world.host.make_pod("cgroupfs", "besteffort", UID, [])
     ask.pod("nri", Stage.RUN_POD_SANDBOX, batch_pod())
-    assert [pod.uid for pod in world.parts.told["nri"].pods()] == [UID]
+    assert [pod.uid for pod in world.parts.reported["nri"].pods()] == [UID]
     world.host.remove_cgroup(made.pod)
     ask.pod("nri", Stage.REMOVE_POD_SANDBOX, batch_pod())
-    assert world.parts.told["nri"].pods() == ()
+    assert world.parts.reported["nri"].pods() == ()
     world.run(0.1)
     assert world.parts.state.pods() == ()
 
@@ -177,7 +208,7 @@ def test_the_runtime_is_told_what_it_did_not_ask_about(asked) -> None:
     world.host.make_pod("cgroupfs", "besteffort", UID, [BOX])
     ask.pod("nri", Stage.RUN_POD_SANDBOX, batch_pod())
     ask.container("nri", Stage.CREATE_CONTAINER, batch_pod(), box())
-    told = world.parts.told["nri"]
+    told = world.parts.reported["nri"]
     world.run(1.0)
     assert updates.due(told.pods(), world.engine.wanted) == {}, "it knows from the answer"
 
@@ -206,7 +237,7 @@ def test_a_restart_tells_the_runtime_only_what_it_does_not_have(asked) -> None:
     ask.pod("nri", Stage.RUN_POD_SANDBOX, batch_pod())
     found = ask.container("nri", Stage.CREATE_CONTAINER, batch_pod(), box())
     stored = {wanted.resource: wanted.value for wanted in found.settings}
-    pods = world.parts.told["nri"].pods
+    pods = world.parts.reported["nri"].pods
 
     again = Updates()
     again.synchronized({BOX: stored})
@@ -222,7 +253,7 @@ def test_a_restart_tells_the_runtime_only_what_it_does_not_have(asked) -> None:
     assert updates.due(pods(), world.engine.wanted) == {}
 
     # What the run before had told is put back by this one.
-    world.parts.told["nri"].upsert(batch_pod(**{SPEC: "{}"}))
+    world.parts.reported["nri"].upsert(batch_pod(**{SPEC: "{}"}))
     world.run(1.0)
     due = again.due(pods(), world.engine.wanted)
     assert {w.resource: w.value for w in due[BOX].settings} == {
@@ -241,7 +272,7 @@ def test_a_guest_keeps_what_it_got_when_it_was_made(asked) -> None:
     assert {w.resource: w.value for w in found.settings}[Resource.CPU_QUOTA_US] == 100_000
     world.run(11.0)
     assert world.value(POD, Resource.CPU_QUOTA_US) == 100_000
-    assert updates.due(world.parts.told["nri"].pods(), world.engine.wanted) == {}
+    assert updates.due(world.parts.reported["nri"].pods(), world.engine.wanted) == {}
     assert "run in a virtual machine (runtime handler kata-qemu)" in world.views.hooks(UID).matched
 
 
@@ -254,7 +285,7 @@ def test_what_came_by_the_runtime_goes_back_to_what_kubelet_asked(asked) -> None
     world.host.make_cgroup(f"{POD}/{BOX}")
     for wanted in found.settings:  # the runtime makes the container as it was told
         world.parts.knobs.write(f"{POD}/{BOX}", wanted.resource, wanted.value)
-    world.parts.told["nri"].upsert_container(UID, box(requested=wish))
+    world.parts.reported["nri"].upsert(PodFacts(uid=UID), box(requested=wish))
     world.run(1.0)
     world.engine.restore(dry_run=False)
     assert world.value(f"{POD}/{BOX}", Resource.CPU_SHARES) == 2
@@ -283,10 +314,10 @@ def test_what_kubelet_asked_for_survives_kill_9(asked, origin: str, identity: st
     # The runtime lists what it has, which is what koordlet had made of it.
     listed = ContainerFacts(f"containerd://{BOX}", cgroup, "main")
     pods = [PodFacts(uid=UID, cgroup=pod.cgroup, containers=(listed,))]
-    world.parts.told["nri"].replace(pods)
+    world.parts.reported["nri"].replace(pods)
     world.stop()  # before anything of it was reconciled
     world.start((*FEATURES, Resource.MEMORY_LIMIT))
-    world.parts.told["nri"].replace(pods)
+    world.parts.reported["nri"].replace(pods)
     world.run(1.0)
     assert world.value(cgroup, Resource.CPU_QUOTA_US) == 120_000, "not scaled twice"
     world.engine.restore(dry_run=False)
@@ -325,7 +356,7 @@ def test_budgets_make_room_for_a_smaller_quota_before_the_runtime_writes_it(
     assert (made.pod, *made.containers) == (pod.cgroup, web, side)
     for cgroup, quota_us in ((made.pod, 160_000), (web, 100_000), (side, 60_000)):
         world.parts.cgroups.write(cgroup, QUOTA, quota_us)
-    world.parts.told[origin].upsert(pod)
+    world.parts.reported[origin].upsert(pod)
     world.run(2)
     groups = (made.pod, web, side)
     assert [world.value(each, BURST) for each in groups] == [160_000, 100_000, 60_000]
@@ -360,7 +391,7 @@ def test_a_budget_that_is_not_ours_makes_no_room(asked) -> None:
     made = world.host.make_pod("cgroupfs", "burstable", UID, [pod.containers[0].id])
     for resource in (QUOTA, BURST):
         world.parts.cgroups.write(made.containers[0], resource, 100_000)
-    world.parts.told["nri"].upsert(pod)
+    world.parts.reported["nri"].upsert(pod)
     world.run(1)
     smaller = web_pod(40_000)
     ask.container("nri", Stage.UPDATE_CONTAINER, smaller, smaller.containers[0])

@@ -71,7 +71,7 @@ def tell(world: World, annotations: Mapping[str, str], label: str = "") -> None:
     for number in range(PODS):
         uid = f"00000000-0000-0000-0001-{number:012}"
         cgroup, container = f"kubepods/besteffort/pod{uid}", f"{number:x}" * 64
-        world.parts.told["nri"].upsert(
+        world.parts.reported["nri"].upsert(
             PodFacts(
                 uid,
                 cgroup=cgroup,
@@ -225,7 +225,7 @@ def test_a_pod_that_only_names_cpus_takes_them_from_nobody(
     for name in pods:
         (cgroup,) = [each.cgroup for each in world.parts.state.pods() if name in each.uid]
         mine = name == "liar"
-        world.parts.told["nri"].upsert(
+        world.parts.reported["nri"].upsert(
             PodFacts(
                 f"{name}-uid",
                 cgroup=cgroup,

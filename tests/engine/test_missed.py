@@ -53,7 +53,7 @@ def _gpu_pod(
         ),
     )
     world.host.spawn(groups.containers[0], demand_cores=0.1)
-    world.parts.told["nri"].upsert(pod)
+    world.parts.reported["nri"].upsert(pod)
     return pod
 
 
@@ -190,7 +190,7 @@ def test_one_that_is_being_ended_is_spared_when_that_is_no_longer_asked_for(
         world.reload(NO_ALARMS)
     else:
         labels = {**(pod.labels or {}), "koordinator.sh/eviction-enabled": "false"}
-        world.parts.told["nri"].upsert(msgspec.structs.replace(pod, labels=labels))
+        world.parts.reported["nri"].upsert(msgspec.structs.replace(pod, labels=labels))
     world.run(60)
     assert not world.engine.evictions.view().terminating
     assert process.alive

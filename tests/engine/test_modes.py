@@ -49,7 +49,7 @@ def test_observe_writes_nothing_and_shows_everything(make_world: MakeWorld, layo
     assert world.views.status().mode is Mode.OBSERVE
     shown = {d.resource for d in world.views.explain("batch", 50)().decisions}
     assert {QUOTA, IDLE} <= shown
-    assert {"would-write"} == set(results(world)) - {"note"}
+    assert {"would-write"} == set(results(world)) - {""}
 
 
 def test_observe_then_enforce_then_observe_by_reload(make_world: MakeWorld) -> None:

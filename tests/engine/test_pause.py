@@ -124,7 +124,7 @@ def test_everything_goes_back_and_is_only_shown_until_it_is_resumed(
     assert written(world) == before
     assert "would-write" in results(world), "one sees what would be done"
     would = world.views.explain("batch", 1)().decisions[0]
-    assert would.previous == str(UNLIMITED) or would.resource != QUOTA
+    assert would.previous == UNLIMITED or would.resource != QUOTA
     assert "paused by root (pid 7): disk swap" in would.detail
     assert resume(world) == ["all"]
     world.answer()
@@ -491,7 +491,7 @@ def test_a_paused_strategy_evicts_nobody_and_the_other_one_still_does(
 def test_a_runtime_gets_nothing_and_what_it_got_goes_back(make_world: MakeWorld) -> None:
     world = make_world(NO_ALARMS)
     world.start((*FEATURES, Resource.MEMORY_LIMIT))
-    ask = Asked(world.engine, world.parts.told, lambda *_: None)
+    ask = Asked(world.engine, world.parts.reported, lambda *_: None)
     pod, box, cgroup = test_asked.batch_pod(), test_asked.box(), test_asked.POD
     world.host.make_pod("cgroupfs", "besteffort", test_asked.UID, [])
     pause(world)
@@ -518,7 +518,9 @@ def test_a_runtime_is_told_to_forget_what_it_was_given(make_world: MakeWorld) ->
     world = make_world(NO_ALARMS)
     world.start((*FEATURES, Resource.MEMORY_LIMIT))
     updates = test_asked.Updates()
-    ask = Asked(world.engine, world.parts.told, lambda _, cid, given: updates.answered(cid, given))
+    ask = Asked(
+        world.engine, world.parts.reported, lambda _, cid, given: updates.answered(cid, given)
+    )
     world.host.make_pod("cgroupfs", "besteffort", test_asked.UID, [])
     wish = {Resource.CPU_SHARES: 2}
     pod, box = test_asked.batch_pod(), test_asked.box(requested=wish)
@@ -528,13 +530,13 @@ def test_a_runtime_is_told_to_forget_what_it_was_given(make_world: MakeWorld) ->
     world.host.make_cgroup(cgroup)
     for each in given.settings:
         world.parts.knobs.write(cgroup, each.resource, each.value)
-    world.parts.told["nri"].upsert_container(test_asked.UID, box)
+    world.parts.reported["nri"].upsert(test_asked.PodFacts(uid=test_asked.UID), box)
     world.run(12)
     pause(world, cgroups=(test_asked.UID,))
     world.run(2)
     assert world.value(cgroup, QUOTA) == UNLIMITED
     assert world.value(cgroup, Resource.CPU_SHARES) == 2
-    due = updates.due(world.parts.told["nri"].pods(), world.engine.wanted)
+    due = updates.due(world.parts.reported["nri"].pods(), world.engine.wanted)
     told = {each.resource: each.value for each in due[test_asked.BOX].settings}
     assert told[QUOTA] == UNLIMITED
     assert told[Resource.CPU_SHARES] == 2

@@ -94,7 +94,7 @@ def test_a_pod_is_left_alone_until_its_labels_come(make_world: MakeWorld) -> Non
     """Its class by the cgroup alone would put an LSR pod on the shared CPUs."""
     world = make_world(NO_ALARMS)
     world.start()
-    told = world.parts.told["nri"]
+    told = world.parts.reported["nri"]
     first = _pod(world, GUARANTEED)
     told.replace([_facts(GUARANTEED, "LSR", "0-1")])
     world.run(2)
@@ -116,7 +116,7 @@ def test_a_pod_is_left_alone_until_its_labels_come(make_world: MakeWorld) -> Non
 def test_labels_that_never_come_are_awaited_for_ten_seconds(make_world: MakeWorld) -> None:
     world = make_world(NO_ALARMS)
     world.start()
-    told = world.parts.told["nri"]
+    told = world.parts.reported["nri"]
     _pod(world, GUARANTEED)
     told.replace([_facts(GUARANTEED, "LSR", "0-1")])
     newcomer = _pod(world, NEWCOMER)
@@ -132,7 +132,7 @@ def test_labels_that_never_come_are_awaited_for_ten_seconds(make_world: MakeWorl
 def test_best_effort_by_its_directory_is_held_back_at_once(make_world: MakeWorld) -> None:
     world = make_world(suppress("cpuset") + NO_ALARMS)
     world.start()
-    world.parts.told["nri"].replace([])
+    world.parts.reported["nri"].replace([])
     busy = _pod(world, GUARANTEED)
     world.host.spawn(busy, demand_cores=1.5, threads=CPUS)
     batch = _pod(world, BATCH, "besteffort")
@@ -151,14 +151,14 @@ def test_after_a_restart_what_was_set_stays_until_labels_come(
     world.start()
     first, shared = _pod(world, GUARANTEED), _pod(world, SHARED, "burstable")
     everybody = [_facts(GUARANTEED, "LSR", "0-1"), _facts(SHARED, "LS")]
-    world.parts.told["nri"].replace(everybody)
+    world.parts.reported["nri"].replace(everybody)
     world.run(2)
     assert (world.value(first, CPUS_OF), world.value(shared, CPUS_OF)) == ("0-1", "2-3")
     world.stop()
     for file in (world.directory / "state").glob("told-*"):
         file.unlink()
     world.start()
-    told = world.parts.told["nri"]
+    told = world.parts.reported["nri"]
     began = world.host.time()
     world.run(3)
     told.replace([])  # the plugin is registered; the runtime tells its pods one by one

@@ -154,11 +154,11 @@ class History:
     def tell(self, pod: Pod) -> None:
         """The runtime tells the daemon of a pod."""
         if self.daemon.alive:
-            self.act(lambda: self.daemon.parts.told["nri"].upsert(pod.facts))
+            self.act(lambda: self.daemon.parts.reported["nri"].upsert(pod.facts))
 
     def untell(self, pod: Pod) -> None:
         if self.daemon.alive:
-            self.act(lambda: self.daemon.parts.told["nri"].remove_pod(pod.uid))
+            self.act(lambda: self.daemon.parts.reported["nri"].remove_pod(pod.uid))
 
     def mend(self) -> None:
         for fault in self.faults:

@@ -15,7 +15,7 @@ from koordlet.decision.strategy import Device, EnvVar, Mount, Stage
 from koordlet.hookserver import requested
 from koordlet.hookserver.answers import Answers
 from koordlet.hookserver.facts import InvalidRequestError
-from koordlet.state.reported_file import ToldFile
+from koordlet.state.reported_file import ReportedFile
 from koordlet.wire.pb import hook_pb2 as pb
 
 from .fakes import (
@@ -276,7 +276,7 @@ def test_memory_of_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_asked_for_survives_a_restart(tmp_path: Path) -> None:
     def memory() -> requested.Requested:
-        return requested.Requested(ToldFile(str(tmp_path / "file"), "boot", requested.Wishes))
+        return requested.Requested(ReportedFile(str(tmp_path / "file"), "boot", requested.Wishes))
 
     before = memory()  # never closed: as after kill -9
     before.asked(CREATE, UID, "main", {Resource.CPU_SHARES: 5, Resource.CPUSET_CPUS: "0-1"})
@@ -286,7 +286,7 @@ def test_what_was_asked_for_survives_a_restart(tmp_path: Path) -> None:
     ours = {Resource.CPU_SHARES: 7}
     wish = {Resource.CPU_SHARES: 5, Resource.CPUSET_CPUS: "0-1"}
     assert memory().asked(START, UID, "main", ours) == wish
-    assert len(ToldFile(str(tmp_path / "file"), "boot", requested.Wishes).load()) == 1
+    assert len(ReportedFile(str(tmp_path / "file"), "boot", requested.Wishes).load()) == 1
 
 
 def test_a_pod_without_a_uid_is_refused() -> None:

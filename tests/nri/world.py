@@ -17,7 +17,7 @@ WHY = Why("test", "because of a test")
 
 @dataclass
 class World:
-    """``Ask`` and ``Told`` in one. ``answer`` is what every question gets; an error is raised."""
+    """``Ask`` and ``Reported``. ``answer`` is what every question gets; an error is raised."""
 
     answer: Combined | Exception = field(default_factory=Combined)
     asked: list[tuple[Stage, PodFacts, ContainerFacts | None]] = field(default_factory=list)

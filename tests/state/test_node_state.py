@@ -32,6 +32,7 @@ class Fixed:
         tells_labels: bool = False,
     ) -> None:
         self.name = name
+        self.error = ""
         self.tells_labels = tells_labels
         self.synced = synced
         self.known = pods

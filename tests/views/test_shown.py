@@ -30,6 +30,7 @@ class Kubelet:
 
     name = "kubelet"
     synced = True
+    error = ""
     tells_labels = True
 
     def __init__(self, *pods: PodFacts) -> None:

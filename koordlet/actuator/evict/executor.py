@@ -344,10 +344,12 @@ class Evictor:
         self._heard(EvictOutcome(self._host.time(), begun, EvictResult.WOULD_EVICT, text))
 
     def _begun(self, owner: str, eviction: Eviction, snapshot: Snapshot) -> Begun | None:
-        victim, unit = eviction.victim, ""
+        victim, unit, namespace, name = eviction.victim, "", "", ""
         if victim.kind is VictimKind.POD:
             pod = next((each for each in snapshot.pods if each.uid == victim.name), None)
             title, cgroup = (pod.title, pod.cgroup) if pod is not None else ("", "")
+            if pod is not None:
+                namespace, name = pod.namespace, pod.name or pod.uid
         else:
             app = next((each for each in snapshot.applications if each.name == victim.name), None)
             title = f"application {victim.name}"
@@ -368,6 +370,8 @@ class Evictor:
             grace_s=eviction.grace_s,
             releases=eviction.releases,
             unit=unit,
+            namespace=namespace,
+            name=name,
         )
 
     def _inode(self, cgroup: str) -> int | None:

@@ -21,7 +21,8 @@ FILE_NAME = "evictions"
 class Begun(msgspec.Struct, frozen=True):
     """``since``: unix seconds; ``since_s``: monotonic ones, which go on while a boot lasts and do
     not jump. ``inode``: of the cgroup's directory, because another may have its name by now.
-    ``unit``: of an application that is a systemd unit."""
+    ``unit``: of an application that is a systemd unit. ``namespace``, ``name``: of a pod; its uid
+    where nobody knows its name."""
 
     victim: Victim
     title: str
@@ -35,6 +36,8 @@ class Begun(msgspec.Struct, frozen=True):
     releases: tuple[tuple[str, int], ...] = ()
     unit: str = ""
     since_s: float = 0.0
+    namespace: str = ""
+    name: str = ""
 
 
 class Frozen(msgspec.Struct, frozen=True):

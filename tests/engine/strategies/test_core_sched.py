@@ -64,7 +64,7 @@ def start(world: World, *, core_sched: bool = True) -> None:
     world.start((*FEATURES, "core-sched") if core_sched else FEATURES)
     for pod in world.parts.state.pods():
         (name,) = [each for each in PODS if uid(each) == pod.uid]
-        world.parts.told["nri"].upsert(
+        world.parts.reported["nri"].upsert(
             PodFacts(
                 pod.uid,
                 cgroup=pod.cgroup,

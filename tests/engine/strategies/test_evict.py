@@ -67,7 +67,7 @@ def pod(
     kube = "besteffort" if qos == "BE" else "burstable"
     groups = world.host.make_pod(qos=kube, uid=uid, containers=(f"c{number}" * 32,))
     world.processes[uid] = world.host.spawn(groups.containers[0], memory_bytes=memory_mib * MIB)
-    world.parts.told["nri"].upsert(
+    world.parts.reported["nri"].upsert(
         PodFacts(
             uid,
             cgroup=groups.pod,
@@ -197,11 +197,11 @@ def test_after_a_crash_the_same_eviction_goes_on(make_world: MakeWorld) -> None:
     leak(world, uids["leak"], 3500)
     world.run(2)
     assert [record.result for record in evictions(world)] == ["evicting"]
-    facts = world.parts.told["nri"].pods()
+    facts = world.parts.reported["nri"].pods()
     world.stop()
     world.start()
     for each in facts:
-        world.parts.told["nri"].upsert(each)
+        world.parts.reported["nri"].upsert(each)
     world.run(10)
     assert [record.result for record in evictions(world)] == ["evicting", "evicting"]
     assert all(alive(world, uids).values())
@@ -211,11 +211,11 @@ def test_after_a_crash_the_same_eviction_goes_on(make_world: MakeWorld) -> None:
 
 def restart(world: World) -> None:
     """With the same pods told."""
-    facts = world.parts.told["nri"].pods()
+    facts = world.parts.reported["nri"].pods()
     world.stop()
     world.start()
     for each in facts:
-        world.parts.told["nri"].upsert(each)
+        world.parts.reported["nri"].upsert(each)
 
 
 @pytest.mark.parametrize(
@@ -318,14 +318,14 @@ def test_a_pod_that_says_no_meanwhile_is_spared(make_world: MakeWorld, restarted
     leak(world, uids["leak"], 3500)
     world.run(2)
     assert [record.result for record in evictions(world)] == ["evicting"]
-    facts = {each.uid: each for each in world.parts.told["nri"].pods()}
+    facts = {each.uid: each for each in world.parts.reported["nri"].pods()}
     if restarted:
         world.stop()
         world.start()
     says_no = {**facts[uids["leak"]].annotations, "koordinator.sh/eviction-policy": "[]"}
     facts[uids["leak"]] = msgspec.structs.replace(facts[uids["leak"]], annotations=says_no)
     for each in facts.values():
-        world.parts.told["nri"].upsert(each)
+        world.parts.reported["nri"].upsert(each)
     world.run(5)
     assert world.host.machine.processes[world.processes[uids["leak"]].pid].alive
     (given_up,) = (each for each in evictions(world) if each.result == "not-evicted")

@@ -147,7 +147,7 @@ def furnish(
     without = identity if policy == CORE_SCHED or layout not in ANOLIS else set()
     world.start(tuple(each for each in FEATURES if each not in without))
     for name, (_, qos, uid) in PODS.items():
-        world.parts.told["nri"].upsert(
+        world.parts.reported["nri"].upsert(
             PodFacts(
                 uid,
                 cgroup=places[name]["pod"],

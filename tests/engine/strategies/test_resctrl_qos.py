@@ -147,7 +147,7 @@ def test_a_pod_with_an_allocation_of_its_own_has_a_group_as_long_as_it_asks(
             labels={"koordinator.sh/qosClass": "BE"},
             annotations={} if annotation is None else {keys.RESCTRL.name: annotation},
         )
-        world.parts.told["nri"].upsert(facts)
+        world.parts.reported["nri"].upsert(facts)
         world.run(1.1)
 
     def ways() -> str:
@@ -189,7 +189,7 @@ def test_groups_of_an_earlier_daemon_go_too(make_world: MakeWorld) -> None:
     world.host.write(f"{ROOT}/{mine}/tasks", b"%d" % inside.pid)
     world.start(BOTH)
     asks = {keys.RESCTRL.name: '{"llc":{"schemata":{"range":[0,50]}}}'}
-    world.parts.told["nri"].upsert(
+    world.parts.reported["nri"].upsert(
         PodFacts(uid, cgroup=pod.pod, name="job", namespace="batch", annotations=asks)
     )
     world.run(1.1)

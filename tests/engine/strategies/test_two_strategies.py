@@ -217,7 +217,7 @@ def tell(world: World, number: int, qos: str, *, request_mib: int, limit_mib: in
         request_batch_memory_bytes=request_mib * MIB,
         limit_batch_memory_bytes=limit_mib * MIB,
     )
-    world.parts.told["nri"].upsert(
+    world.parts.reported["nri"].upsert(
         PodFacts(
             uid,
             cgroup=cgroup,
@@ -335,13 +335,13 @@ def test_kubelet_gives_a_bursting_pod_less(make_world: MakeWorld, layout: str) -
         cgroup=made.pod,
         containers=(ContainerFacts(BOX, box, "main", requested={QUOTA: 100_000}),),
     )
-    world.parts.told["nri"].upsert(facts)
+    world.parts.reported["nri"].upsert(facts)
     world.run(3)
     assert (world.value(box, BURST), world.value(made.pod, BURST)) == (100_000, 100_000)
     assert not resize(world, box, QUOTA, 40_000)
     (container,) = facts.containers
     asked = msgspec.structs.replace(container, requested={QUOTA: 40_000})
-    world.parts.told["nri"].upsert(msgspec.structs.replace(facts, containers=(asked,)))
+    world.parts.reported["nri"].upsert(msgspec.structs.replace(facts, containers=(asked,)))
     world.run(1)
     for cgroup in (box, made.pod):
         assert world.value(cgroup, BURST) == 40_000

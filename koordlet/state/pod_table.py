@@ -1,4 +1,4 @@
-"""Facts about pods that somebody told, with the cgroups that are really there.
+"""Facts about pods by uid, published with the cgroups that are really there.
 
 A runtime names the cgroup of a container before it makes it, and goes on naming it when it is
 gone. What is published names a cgroup while it exists, so that nobody reads or writes what is
@@ -21,8 +21,8 @@ from koordlet.state.presence import Presence
 _T = TypeVar("_T", PodFacts, ContainerFacts)
 
 
-class Known:
-    """Facts as told, by pod uid: ``put`` and ``drop``, then ``publish``.
+class PodTable:
+    """Facts as a source has them, by pod uid: ``put`` and ``drop``, then ``publish``.
 
     ``on_move`` gets the uids of pods of which a cgroup came or went, to be published again.
     ``on_change`` is called from ``publish`` when what is published differs.
@@ -50,8 +50,8 @@ class Known:
     def get(self, uid: str) -> PodFacts | None:
         return self._pods.get(uid)
 
-    def told(self) -> Mapping[str, PodFacts]:
-        """By uid, as told."""
+    def facts(self) -> Mapping[str, PodFacts]:
+        """By uid, as they were put."""
         return self._pods
 
     def uids(self) -> set[str]:
@@ -139,7 +139,7 @@ def _places(pod: PodFacts | None) -> set[str]:
     return {cgroup for cgroup in named if cgroup is not None}
 
 
-def told_again(old: _T | None, new: _T) -> _T:
+def with_previous(new: _T, old: _T | None) -> _T:
     """``new``, with what it leaves open as ``old`` had it."""
     if old is None:
         return new

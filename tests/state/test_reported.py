@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.kernel.host import DirectoryWatch
-from koordlet.state.reported import GRACE_S, ToldSource
+from koordlet.state.reported import GRACE_S, ReportedSource
 
 from .world import World, make_world
 
 POD = "kubepods/besteffort/pod1"
 
 
-def told(world: World, name: str = "nri", *, awaited_s: float = 0.0) -> ToldSource:
-    source = ToldSource(name, world.host, world.layout, awaited_s=awaited_s)
+def told(world: World, name: str = "nri", *, awaited_s: float = 0.0) -> ReportedSource:
+    source = ReportedSource(name, world.host, world.layout, awaited_s=awaited_s)
     source.start(world.changed)
     return source
 
@@ -52,7 +52,7 @@ def test_what_is_left_open_stays(world: World) -> None:
     source = told(world)
     asked = {Resource.CPU_SHARES: 7}
     source.upsert(pod(name="web", containers=(container(requested=asked),)))
-    source.upsert_container("1", ContainerFacts("aa", is_sandbox=False))
+    source.upsert(PodFacts(uid="1"), ContainerFacts("aa", is_sandbox=False))
     source.upsert(pod(labels=None, annotations={"koordinator.sh/eviction-priority": "2"}))
     (known,) = source.pods()
     assert (
@@ -199,13 +199,13 @@ def test_a_container_without_an_id_stays_under_its_name_until_it_has_one(world: 
     new = ContainerFacts("", name="main", requested={Resource.CPU_SHARES: 7})
     other = ContainerFacts("", name="side")
     for each in (new, other, ContainerFacts("")):
-        source.upsert_container("1", each)
+        source.upsert(PodFacts(uid="1"), each)
     world.host.advance(2 * GRACE_S)
     source.rescan()
     assert source.pods()[0].containers == (new, other)
     again = ContainerFacts("", name="main", requested={Resource.CPU_QUOTA_US: 9000})
-    assert source.upsert_container("1", again).containers == (again, other), "created anew"
-    source.upsert_container("1", container())
+    assert source.upsert(PodFacts(uid="1"), again).containers == (again, other), "created anew"
+    source.upsert(PodFacts(uid="1"), container())
     assert source.pods()[0].containers == (other, container())
 
 

@@ -14,7 +14,7 @@ from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.qos import KubeQoS
-from koordlet.state.reported_file import ToldFile
+from koordlet.state.reported_file import ReportedFile
 
 POD = PodFacts(
     uid="a",
@@ -36,15 +36,15 @@ POD = PodFacts(
 )
 
 
-def saved(path: Path, *pods: PodFacts, boot: str = "boot") -> ToldFile[PodFacts]:
-    file = ToldFile(str(path), boot, PodFacts)
+def saved(path: Path, *pods: PodFacts, boot: str = "boot") -> ReportedFile[PodFacts]:
+    file = ReportedFile(str(path), boot, PodFacts)
     file.load()
     file.save({pod.uid: pod for pod in pods}, [pod.uid for pod in pods])
     return file
 
 
 def loaded(path: Path, boot: str = "boot") -> tuple[PodFacts, ...]:
-    file = ToldFile(str(path), boot, PodFacts)
+    file = ReportedFile(str(path), boot, PodFacts)
     found = file.load()
     file.close()
     return found
@@ -102,7 +102,7 @@ def test_it_does_not_grow_for_ever(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_is_told_and_tried_again(tmp_path: Path) -> None:
     directory = tmp_path / "gone"
-    file = ToldFile(str(directory / "told"), "boot", PodFacts)
+    file = ReportedFile(str(directory / "told"), "boot", PodFacts)
     assert file.load() == ()
     file.save({"a": POD}, ["a"])
     assert "No such file" in file.error
@@ -124,7 +124,7 @@ def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mon
         return done
 
     real = os.pwrite
-    file = ToldFile(str(path), "boot", PodFacts)
+    file = ReportedFile(str(path), "boot", PodFacts)
     file.load()
     states.append(path.read_bytes())
     monkeypatch.setattr(os, "pwrite", look)
@@ -134,7 +134,7 @@ def test_what_a_kill_leaves_is_no_damage(tmp_path: Path, monkeypatch: pytest.Mon
     file.close()
     for state in states:
         path.write_bytes(state)
-        again = ToldFile(str(path), "boot", PodFacts)
+        again = ReportedFile(str(path), "boot", PodFacts)
         again.load()
         again.close()
         assert not again.damage
@@ -158,7 +158,7 @@ def test_a_file_that_was_cut_or_changed_is_told(
     path = tmp_path / "told"
     saved(path, *(PodFacts(uid=each, name=f"pod {each}") for each in "abcd")).close()
     path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
-    file = ToldFile(str(path), "boot", PodFacts)
+    file = ReportedFile(str(path), "boot", PodFacts)
     file.load()
     file.close()
     assert told in file.damage and str(path) in file.damage
