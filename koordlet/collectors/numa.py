@@ -33,7 +33,6 @@ class NumaCollector:
         self._cgroups = cgroups
         self._files = files
         self._nodes = f"{sys_root}/devices/system/node"
-        self._opened: set[str] = set()
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel shows no NUMA nodes."""
@@ -56,30 +55,22 @@ class NumaCollector:
 
     def close(self) -> None:
         self._files.drop(self._nodes)
-        for path in self._opened:
-            self._files.forget(path)
-        self._opened.clear()
 
     def _groups(self, round_: Round) -> dict[int, float]:
         counted = disjoint(round_.applications, round_.pods)
         cgroups = [pod.cgroup for pod in round_.pods]
         cgroups += [a.cgroup for a in round_.applications if a.present and a.name in counted]
         used: defaultdict[int, float] = defaultdict(float)
-        opened = set()
         for cgroup in cgroups:
             try:
                 path = self._cgroups.path(cgroup, Resource.MEMORY_NUMA_STAT)
             except Unsupported:
                 break
-            opened.add(path)
             try:
-                stat = numa_stat(self._files.read(path), path)
+                stat = numa_stat(self._host.read(path), path)
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
                 continue
             for numa, memory in stat.items():
                 used[numa] += memory.without_cache_bytes
-        for path in self._opened - opened:
-            self._files.forget(path)
-        self._opened = opened
         return dict(used)

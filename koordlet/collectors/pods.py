@@ -60,6 +60,7 @@ class PodsCollector:
         tight = (round_.totals.node_memory_bytes or 0) >= needed_bytes
         sums = self._groups.read(round_, all_memory=tight)
         round_.totals.pods_cpu_cores, round_.totals.pods_memory_bytes = sums
+        round_.pods_cpu_ns = self._groups.counters()
 
     def close(self) -> None:
         self._groups.close()
@@ -94,7 +95,7 @@ class ContainersCollector:
     def collect(self, round_: Round) -> None:
         if round_.pods is not self._pods:
             self._groups.keep(
-                Wanted(container.id, container.cgroup, counted=False)
+                Wanted(container.id, container.cgroup, counted=False, pod=pod.uid)
                 for pod in round_.pods
                 for container in pod.containers
             )

@@ -1,4 +1,5 @@
-"""Pressure of the node, pods, containers and applications (spec/metrics.md 2.11).
+"""Pressure of the node, pods and applications (spec/metrics.md 2.11), of containers on request:
+at 600 containers they would be half of all series.
 
 On a hybrid host a cgroup has pressure files where the same path exists in the unified
 hierarchy. Groups without any are named by ``missing``, not warned about each round. A ``full``
@@ -43,10 +44,12 @@ class Reading(NamedTuple):
     pressure: dict[str, Pressure]
 
 
-def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[_Subject]:
+def _subjects(
+    pods: tuple[Pod, ...], applications: tuple[Application, ...], *, containers: bool
+) -> Iterator[_Subject]:
     for pod in pods:
         yield _Subject(metrics.POD_PSI, metrics.POD_PSI_CPU_FULL_SUPPORTED, (pod.uid,), pod.cgroup)
-        for container in pod.containers:
+        for container in pod.containers if containers else ():
             yield _Subject(
                 metrics.CONTAINER_PSI,
                 metrics.CONTAINER_PSI_CPU_FULL_SUPPORTED,
@@ -84,7 +87,11 @@ class PsiCollector:
         store: SeriesStore,
         interval_s: float = 10.0,
         proc_root: str = "/proc",
+        *,
+        containers: bool = False,
     ) -> None:
+        """``containers``: of each container too, seven series and three files for each."""
+        self._containers = containers
         self.interval_s = interval_s
         self._cgroups = cgroups
         self._files = files
@@ -104,7 +111,8 @@ class PsiCollector:
             round_.add(metrics.NODE_PSI, (name, _PRECISION, "full"), full or 0.0)
         seen = (round_.pods, round_.applications)
         if self._seen is None or seen[0] is not self._seen[0] or seen[1] is not self._seen[1]:
-            self._keep({(s.metric.kind, s.labels): s for s in _subjects(*seen)})
+            subjects = _subjects(*seen, containers=self._containers)
+            self._keep({(s.metric.kind, s.labels): s for s in subjects})
             self._seen = seen
         self.missing = tuple(
             group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
@@ -131,8 +139,6 @@ class PsiCollector:
     def _keep(self, wanted: dict[tuple[str, tuple[str, ...]], _Subject]) -> None:
         for key, group in tuple(self._groups.items()):
             if wanted.get(key) != group.subject:
-                for path in group.paths:
-                    self._files.forget(path)
                 for series in group.series:
                     self._store.release(series)
                 del self._groups[key]
@@ -157,7 +163,7 @@ class PsiCollector:
         group.texts = ()
         for path in group.paths:
             try:
-                texts.append(self._files.read(path))
+                texts.append(self._files.read_once(path))
                 some, full = pressure_avg10(texts[-1], path)
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
