@@ -65,15 +65,17 @@ def _subjects(
 
 class _Group:
     """``series``: one id per resource and degree, then that of the cpu-full flag if any.
-    ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that."""
+    ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that.
+    ``calm_ns``: CPU counter of the pod when nobody in it waited for memory or a disk, else -1."""
 
-    __slots__ = ("paths", "series", "subject", "texts")
+    __slots__ = ("calm_ns", "paths", "series", "subject", "texts")
 
     def __init__(self, subject: _Subject, paths: tuple[str, ...]) -> None:
         self.subject = subject
         self.paths = paths
         self.series: tuple[int, ...] = ()
         self.texts: tuple[bytes, ...] = ()
+        self.calm_ns = -1
 
 
 class PsiCollector:
@@ -157,20 +159,26 @@ class PsiCollector:
         a reader compares the three resources."""
         if not group.paths:
             return False
+        is_pod = group.subject.metric is metrics.POD_PSI
+        cpu_ns = round_.pods_cpu_ns.get(group.subject.labels[0], -1) if is_pod else -1
+        # Who waits for memory or a disk has run before; who waits for a CPU need not have.
+        calm = 0 <= cpu_ns == group.calm_ns
+        before, group.texts, group.calm_ns = group.texts, (), -1
         values: list[float] = []
         texts: list[bytes] = []
         cpu_full = False
-        group.texts = ()
-        for path in group.paths:
+        for number, path in enumerate(group.paths):
             try:
-                texts.append(self._files.read_once(path))
+                texts.append(before[number] if number and calm else self._files.read_once(path))
                 some, full = pressure_avg10(texts[-1], path)
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
                 return not isinstance(error, FileNotFoundError)
-            if path is group.paths[0]:
+            if number == 0:
                 cpu_full = full is not None
             values += (some, full or 0.0)
+        if not any(values[2:]):
+            group.calm_ns = cpu_ns
         if group.subject.full_supported is not None:
             values.append(float(cpu_full))
         if not group.series:

@@ -44,7 +44,13 @@ class Descriptors:
     def read_once(self, path: str) -> bytes:
         """The content now, of a file that is read too seldom to keep it open. One that is open is
         used. Raises like ``read``."""
-        return self.read(path) if path in self._files else self._host.read(path)
+        if path in self._files:
+            return self.read(path)
+        file = self._host.open(path)
+        try:
+            return file.read()
+        finally:
+            file.close()
 
     def kept(self, path: str) -> File | None:
         """The open file, for a hot loop that reads it itself. Such a reader calls ``forget``

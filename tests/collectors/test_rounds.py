@@ -163,6 +163,7 @@ def test_a_node_without_best_effort_has_no_tier() -> None:
 def test_pressure_of_node_pods_and_applications(layout: str) -> None:
     world = World(layout)
     pod = world.pod("burstable", UID, "c1")
+    world.host.spawn(pod.containers[0].cgroup, demand_cores=0.1)
     world.application("web", "web")
     root = "/sys/fs/cgroup/unified" if layout == "hybrid" else "/sys/fs/cgroup"
     world.host.stall(f"{root}/{pod.cgroup}/memory.pressure", some=0.5, full=0.25)
@@ -301,6 +302,25 @@ def test_who_does_not_run_is_not_read() -> None:
     world.host.set_demand(work, 0)
     world.rounds(1)
     assert world.samples(world.rounds(1))["container_cpu_usage", "c1"] == 0
+
+
+def test_pressure_and_numa_memory_of_a_pod_that_does_not_run_are_not_read() -> None:
+    world = World()
+    pod = world.pod("burstable", UID, "c1")
+    world.cgroups.write(pod.cgroup, Resource.CPU_QUOTA_US, 10_000)
+    world.rounds(40)
+    reads = world.host.faults.before(f"*{UID}/*.[psn]*[rt]*", lambda: None, op="read", times=None)
+    found = world.samples(world.rounds(1))
+    assert found["pod_cpu_throttled", UID] == 0
+    world.rounds(25)
+    assert reads.hits <= 8, "its CPU pressure, and now and then its memory"
+    world.host.stall(f"/sys/fs/cgroup/unified/{pod.cgroup}/io.pressure", some=0.5)
+    world.host.spawn(pod.containers[0].cgroup, demand_cores=1)
+    seen: dict[tuple[str, ...], float] = {}
+    for _ in range(20):
+        seen |= world.samples(world.rounds(1))
+    assert seen["pod_psi", UID, "some", "10", "io"] > 30
+    assert seen["pod_cpu_throttled", UID] > 0.5
 
 
 def test_memory_of_a_group_that_does_not_run_is_followed_too() -> None:
