@@ -34,6 +34,9 @@ from koordlet.views.views import Views
 
 log = structlog.get_logger()
 
+SECOND_LOOK_S = 0.3
+"""After the first tick. A rate needs two readings, and what rests on rates, such as the first
+limit, need not wait for the second tick. A rate over less is noise."""
 CONFIG_LOOK_S = 2.0
 RUNTIME_LOOK_S = 2.0
 """Between two looks for the socket of a runtime, until there is one."""
@@ -169,7 +172,7 @@ class Daemon:
             guard.run_async("hook server", self._serve_hooks),
             guard.run_async("nri", self.runtimes.talk_nri),
             self._probe(),
-            self._every("tick", lambda: self._config.daemon.tick_seconds, self._tick),
+            self._ticks(),
             self._every("alarms", lambda: parts.alarms.options.sample_interval_s, self._sample),
             self._every("rescan", lambda: self._config.sources.rescan_seconds, self.engine.rescan),
             self._every("configuration", lambda: CONFIG_LOOK_S, self._look_at_files),
@@ -191,6 +194,11 @@ class Daemon:
             due = max(due + seconds(), self._host.monotonic())
             await asyncio.sleep(due - self._host.monotonic())
             self._guard.run(part, work)
+
+    async def _ticks(self) -> None:
+        await asyncio.sleep(min(SECOND_LOOK_S, self._config.daemon.tick_seconds))
+        self._guard.run("tick", lambda: self.engine.tick(early=True))
+        await self._every("tick", lambda: self._config.daemon.tick_seconds, self._tick)
 
     def _tick(self) -> None:
         self.engine.tick()

@@ -11,9 +11,9 @@ from koordlet.cli.process.lean import UNUSED, unavailable
 
 _PROBE = """
 import sys
-from koordlet.cli import lean
+from koordlet.cli.process import lean
 with lean.unavailable(*lean.UNUSED):
-    from koordlet.cli import run
+    from koordlet.cli.process import run
 print(*(name for name in sys.argv[1:] if name in sys.modules))
 import ssl
 import rich
