@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -19,7 +19,7 @@ from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
 from koordlet.daemon.servers import Servers
 from koordlet.daemon.wakes import Wakes
-from koordlet.decision.snapshot import Wake, WakeKind
+from koordlet.decision.snapshot import Capability, Wake, WakeKind
 from koordlet.decision.why import Why
 from koordlet.engine.changes import log_restored
 from koordlet.engine.engine import Engine
@@ -53,9 +53,16 @@ class Daemon:
     """
 
     def __init__(
-        self, host: Host, loaded: Loaded, read: Callable[[], Loaded], notifier: Notifier
+        self,
+        host: Host,
+        loaded: Loaded,
+        read: Callable[[], Loaded],
+        notifier: Notifier,
+        about_self: Sequence[Capability] = (),
     ) -> None:
+        """``about_self``: what this process got of the kernel for itself, shown with the rest."""
         self._host = host
+        self._about_self = tuple(about_self)
         self._notifier = notifier
         self._files = ConfigFiles(read, loaded)
         self._stopping = asyncio.Event()
@@ -257,7 +264,7 @@ class Daemon:
                 self._host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root
             )
             tried = there
-            self.engine.set_capabilities(found)
+            self.engine.set_capabilities((*found, *self._about_self))
             self._wakes.changed()
 
         await self._guard.run_async("probe", find)

@@ -16,7 +16,6 @@ from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc import kill
 from koordlet.kernel.syscalls import send_signal
-
 from tests.kernel.dict_host import DictHost
 
 SLEEP = "import time; print(flush=True); time.sleep(600)"
