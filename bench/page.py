@@ -20,6 +20,7 @@ import msgspec
 
 from bench.figures import Figure, quantile
 from bench.hooks_node import Node
+from koordlet.collectors.psi import PsiOptions
 from koordlet.kernel.host import Host
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc.files import SelfUsage, self_usage
@@ -91,7 +92,9 @@ def _configure(node: Node, *, containers: bool) -> None:
     config = msgspec.structs.replace(
         config,
         daemon=msgspec.structs.replace(config.daemon, cpu_budget_percent=0),
-        metrics=msgspec.structs.replace(config.metrics, container_pressure=containers),
+        collectors=msgspec.structs.replace(
+            config.collectors, psi=PsiOptions(containers=containers)
+        ),
     )
     node.engine.reconfigure(msgspec.structs.replace(node.engine.loaded, config=config))
 

@@ -81,6 +81,7 @@ class Round:
         "node",
         "now_s",
         "pods",
+        "pods_cpu_ns",
         "skipped",
         "time_ms",
         "totals",
@@ -105,6 +106,9 @@ class Round:
         self.ids: list[int] = []
         self.values: list[float] = []
         self.totals = Totals()
+        self.pods_cpu_ns: dict[str, int] = {}
+        """CPU counters of the pods by uid, as read in this round. While one stands still, nothing
+        in that pod has run."""
         self.skipped: list[str] = []
         """What could not be read, though it should be there."""
 

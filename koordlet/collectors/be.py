@@ -151,7 +151,7 @@ class BestEffortCollector:
             containers = [container for pod in inside for container in pod.containers]
             for index, container in enumerate(containers):
                 look = index % TURN_ROUNDS == self._turn
-                inner = self._cpus_of(container.cgroup, before, look=look)
+                inner = self._cpus_of(container.cgroup, before, look=look, keep=False)
                 if inner and len(inner) < len(cpus):
                     cpus = inner
         try:
@@ -164,9 +164,10 @@ class BestEffortCollector:
         return Limit(cpus, quota * 1000 // period)
 
     def _cpus_of(
-        self, cgroup: str, before: dict[str, _List], *, look: bool = True
+        self, cgroup: str, before: dict[str, _List], *, look: bool = True, keep: bool = True
     ) -> CPUSet | None:
-        """None where the cgroup has no list of its own. Without ``look`` a known one will do."""
+        """None where the cgroup has no list of its own. Without ``look`` a known one will do.
+        ``keep``: the file is read in each round, so it stays open."""
         known = before.get(cgroup)
         if known is not None and not look:
             self._lists[cgroup] = known
@@ -175,7 +176,7 @@ class BestEffortCollector:
             if known is None:
                 path = self._cgroups.path(cgroup, Resource.CPUSET_CPUS_EFFECTIVE)
                 known = _List(path, b"", frozenset())
-            text = self._files.read(known.path)
+            text = (self._files.read if keep else self._files.read_once)(known.path)
         except (Unsupported, FileNotFoundError):
             return None
         if text != known.text:

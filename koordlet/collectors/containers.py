@@ -43,7 +43,7 @@ class ContainersCollector:
     def collect(self, round_: Round) -> None:
         if round_.pods is not self._pods:
             self._groups.keep(
-                Wanted(container.id, container.cgroup, counted=False)
+                Wanted(container.id, container.cgroup, counted=False, pod=pod.uid)
                 for pod in round_.pods
                 for container in pod.containers
             )

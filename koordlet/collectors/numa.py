@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from koordlet.collectors.applications import disjoint
 from koordlet.collectors.base import CollectorPart, Round, SlowCollectorOptions
@@ -11,7 +13,20 @@ from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
-from koordlet.kernel.parse import meminfo, numa_stat
+from koordlet.kernel.parse import NumaMemory, meminfo, numa_stat
+
+STILL_ROUNDS = 6
+"""The memory of a pod that does not run is read each so many rounds: the kernel may have reclaimed
+some."""
+
+
+class _Known(NamedTuple):
+    """Figures of a pod, its CPU counter then (-1: not known), and for how many rounds they have
+    been taken as they were."""
+
+    cpu_ns: int
+    rounds: int
+    stat: Mapping[int, NumaMemory]
 
 
 class NumaCollector:
@@ -32,8 +47,8 @@ class NumaCollector:
         self._host = host
         self._cgroups = cgroups
         self._files = files
+        self._known: dict[str, _Known] = {}
         self._nodes = f"{sys_root}/devices/system/node"
-        self._opened: set[str] = set()
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel shows no NUMA nodes."""
@@ -56,33 +71,36 @@ class NumaCollector:
 
     def close(self) -> None:
         self._files.drop(self._nodes)
-        for path in self._opened:
-            self._files.forget(path)
-        self._opened.clear()
+        self._known = {}
 
     def _groups(self, round_: Round) -> dict[int, float]:
         counted = disjoint(round_.applications, round_.pods)
         cgroups = [pod.cgroup for pod in round_.pods]
         cgroups += [a.cgroup for a in round_.applications if a.present and a.name in counted]
+        cpu_ns = round_.pods_cpu_ns
+        counters = {pod.cgroup: cpu_ns.get(pod.uid, -1) for pod in round_.pods}
+        before, self._known = self._known, {}
         used: defaultdict[int, float] = defaultdict(float)
-        opened = set()
         for cgroup in cgroups:
             try:
                 path = self._cgroups.path(cgroup, Resource.MEMORY_NUMA_STAT)
             except Unsupported:
                 break
-            opened.add(path)
             try:
-                stat = numa_stat(self._files.read(path), path)
+                known = self._stat(path, counters.get(cgroup, -1), before.get(path))
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
                 continue
-            for numa, memory in stat.items():
+            self._known[path] = known
+            for numa, memory in known.stat.items():
                 used[numa] += memory.without_cache_bytes
-        for path in self._opened - opened:
-            self._files.forget(path)
-        self._opened = opened
         return dict(used)
+
+    def _stat(self, path: str, cpu_ns: int, known: _Known | None) -> _Known:
+        """Read anew, unless nothing in the pod has run since."""
+        if known is not None and 0 <= cpu_ns == known.cpu_ns and known.rounds < STILL_ROUNDS:
+            return known._replace(rounds=known.rounds + 1)
+        return _Known(cpu_ns, 0, numa_stat(self._host.read(path), path))
 
 
 COLLECTOR = CollectorPart(

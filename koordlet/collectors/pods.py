@@ -53,6 +53,7 @@ class PodsCollector:
         tight = (round_.totals.node_memory_bytes or 0) >= needed_bytes
         sums = self._groups.read(round_, all_memory=tight)
         round_.totals.pods_cpu_cores, round_.totals.pods_memory_bytes = sums
+        round_.pods_cpu_ns = self._groups.counters()
 
     def close(self) -> None:
         self._groups.close()

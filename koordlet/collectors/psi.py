@@ -1,4 +1,5 @@
-"""Pressure of the node, pods, containers and applications (spec/metrics.md 2.11).
+"""Pressure of the node, pods and applications (spec/metrics.md 2.11), of containers on request:
+at 600 containers they would be half of all series.
 
 On a hybrid host a cgroup has pressure files where the same path exists in the unified
 hierarchy. Groups without any are named by ``missing``, not warned about each round. A ``full``
@@ -8,7 +9,7 @@ line that the kernel does not have counts as 0.
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 from koordlet.collectors.base import (
     CollectorPart,
@@ -20,6 +21,7 @@ from koordlet.collectors.base import (
 )
 from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
+from koordlet.decision.options import about
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
@@ -42,10 +44,12 @@ class _Subject(NamedTuple):
     cgroup: str
 
 
-def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[_Subject]:
+def _subjects(
+    pods: tuple[Pod, ...], applications: tuple[Application, ...], *, containers: bool
+) -> Iterator[_Subject]:
     for pod in pods:
         yield _Subject(metrics.POD_PSI, metrics.POD_PSI_CPU_FULL_SUPPORTED, (pod.uid,), pod.cgroup)
-        for container in pod.containers:
+        for container in pod.containers if containers else ():
             yield _Subject(
                 metrics.CONTAINER_PSI,
                 metrics.CONTAINER_PSI_CPU_FULL_SUPPORTED,
@@ -61,15 +65,24 @@ def _subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> I
 
 class _Group:
     """``series``: one id per resource and degree, then that of the cpu-full flag if any.
-    ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that."""
+    ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that.
+    ``calm_ns``: CPU counter of the pod when nobody in it waited for memory or a disk, else -1."""
 
-    __slots__ = ("paths", "series", "subject", "texts")
+    __slots__ = ("calm_ns", "paths", "series", "subject", "texts")
 
     def __init__(self, subject: _Subject, paths: tuple[str, ...]) -> None:
         self.subject = subject
         self.paths = paths
         self.series: tuple[int, ...] = ()
         self.texts: tuple[bytes, ...] = ()
+        self.calm_ns = -1
+
+
+class PsiOptions(SlowCollectorOptions, frozen=True):
+    containers: Annotated[
+        bool,
+        about("Pressure of each container too, in the store and on the metrics page."),
+    ] = False
 
 
 class PsiCollector:
@@ -83,7 +96,11 @@ class PsiCollector:
         store: SeriesStore,
         interval_s: float = 10.0,
         proc_root: str = "/proc",
+        *,
+        containers: bool = False,
     ) -> None:
+        """``containers``: of each container too, seven series and three files for each."""
+        self._containers = containers
         self.interval_s = interval_s
         self._cgroups = cgroups
         self._files = files
@@ -103,7 +120,8 @@ class PsiCollector:
             round_.add(metrics.NODE_PSI, (name, _PRECISION, "full"), full or 0.0)
         seen = (round_.pods, round_.applications)
         if self._seen is None or seen[0] is not self._seen[0] or seen[1] is not self._seen[1]:
-            self._keep({(s.metric.kind, s.labels): s for s in _subjects(*seen)})
+            subjects = _subjects(*seen, containers=self._containers)
+            self._keep({(s.metric.kind, s.labels): s for s in subjects})
             self._seen = seen
         self.missing = tuple(
             group.subject.cgroup for group in self._groups.values() if not self._read(group, round_)
@@ -131,8 +149,6 @@ class PsiCollector:
     def _keep(self, wanted: dict[tuple[str, tuple[str, ...]], _Subject]) -> None:
         for key, group in tuple(self._groups.items()):
             if wanted.get(key) != group.subject:
-                for path in group.paths:
-                    self._files.forget(path)
                 for series in group.series:
                     self._store.release(series)
                 del self._groups[key]
@@ -151,20 +167,26 @@ class PsiCollector:
         a reader compares the three resources."""
         if not group.paths:
             return False
+        is_pod = group.subject.metric is metrics.POD_PSI
+        cpu_ns = round_.pods_cpu_ns.get(group.subject.labels[0], -1) if is_pod else -1
+        # Who waits for memory or a disk has run before; who waits for a CPU need not have.
+        calm = 0 <= cpu_ns == group.calm_ns
+        before, group.texts, group.calm_ns = group.texts, (), -1
         values: list[float] = []
         texts: list[bytes] = []
         cpu_full = False
-        group.texts = ()
-        for path in group.paths:
+        for number, path in enumerate(group.paths):
             try:
-                texts.append(self._files.read(path))
+                texts.append(before[number] if number and calm else self._files.read_once(path))
                 some, full = pressure_avg10(texts[-1], path)
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
                 return not isinstance(error, FileNotFoundError)
-            if path is group.paths[0]:
+            if number == 0:
                 cpu_full = full is not None
             values += (some, full or 0.0)
+        if not any(values[2:]):
+            group.calm_ns = cpu_ns
         if group.subject.full_supported is not None:
             values.append(float(cpu_full))
         if not group.series:
@@ -188,9 +210,14 @@ class PsiCollector:
 COLLECTOR = CollectorPart(
     name=PsiCollector.name,
     help="Pressure stall information of node and cgroups.",
-    options=SlowCollectorOptions(),
+    options=PsiOptions(),
     make=lambda machine, options: PsiCollector(
-        machine.cgroups, machine.files, machine.store, options.interval_seconds, machine.proc_root
+        machine.cgroups,
+        machine.files,
+        machine.store,
+        options.interval_seconds,
+        machine.proc_root,
+        containers=options.containers,
     ),
     metrics=(
         metrics.NODE_PSI,

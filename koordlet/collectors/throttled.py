@@ -40,7 +40,8 @@ def throttled_ratio(last: tuple[int, int], now: tuple[int, int]) -> float:
 
 class _Group:
     __slots__ = (
-        "cgroup", "label", "last", "limited", "metric", "path", "series", "stood_ns", "time_series"
+        "cgroup", "cpu_ns", "label", "last", "limited", "metric", "path", "series", "stood_ns",
+        "time_series"
     )  # fmt: skip
 
     def __init__(self, cgroup: str, label: str, metric: Metric, path: str) -> None:
@@ -51,6 +52,7 @@ class _Group:
         self.limited = False
         self.last: tuple[int, int] | None = None
         self.stood_ns = 0
+        self.cpu_ns = -1
         self.series = self.time_series = -1
 
 
@@ -147,6 +149,15 @@ class ThrottledCollector:
 
     def _read(self, group: _Group, round_: Round) -> None:
         last, before_ns = group.last, group.stood_ns
+        cpu_ns = -1
+        if group.metric is POD_CPU_THROTTLED:
+            cpu_ns = round_.pods_cpu_ns.get(group.label, -1)
+        if 0 <= cpu_ns == group.cpu_ns and last is not None and group.series >= 0:
+            # Nothing in the pod has run, so nothing was throttled.
+            round_.ids.append(group.series)
+            round_.values.append(0.0)
+            return
+        group.cpu_ns = cpu_ns
         try:
             data = self._files.read(group.path)
             now = cfs_periods(data, group.path)

@@ -1,7 +1,9 @@
 """CPU and memory of many cgroups: what pods, containers and applications have in common.
 
-The hot path of the daemon, some two thousand files a second on a full node: descriptors stay
-open, series ids are kept, and one pass does reading, parsing and the difference.
+The hot path of the daemon, up to a thousand files a second on a full node: descriptors of CPU
+counters stay open, series ids are kept, and one pass does reading, parsing and the difference. Who
+has not run is not read: a container whose pod's counter stands still, and the memory of a group
+whose own does.
 """
 
 from __future__ import annotations
@@ -30,11 +32,18 @@ class Kinds(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """``counted``: its use goes into the round's totals (False: another group contains it)."""
+    """``counted``: its use goes into the round's totals (False: another group contains it).
+    ``pod``: uid of the pod that it is in."""
 
     label: str
     cgroup: str
     counted: bool = True
+    pod: str = ""
+
+
+STILL_TURNS = 10
+"""The memory of a group that does not run is read each so many of its turns: the kernel may have
+reclaimed some."""
 
 
 class Sums(NamedTuple):
@@ -46,10 +55,12 @@ class _Group:
     """One cgroup between rounds.
 
     ``read_cpu`` is the bound ``read`` of the kept file once that is open: no look-up on the way.
-    ``memory_bytes`` is -1 until read.
+    ``memory_bytes`` is -1 until read; ``memory_at_ns`` the CPU counter then, and ``still_turns``
+    how often it was taken as it was since. ``pod_ns``: counter of its pod when its own was read.
     """
 
     __slots__ = (
+        "cache_bytes",
         "cache_id",
         "cache_path",
         "counted",
@@ -57,20 +68,25 @@ class _Group:
         "cpu_path",
         "last_ns",
         "last_s",
+        "memory_at_ns",
         "memory_bytes",
         "memory_id",
         "memory_path",
         "parse_cpu",
         "parse_memory",
+        "pod_ns",
         "read_cpu",
+        "still_turns",
         "wanted",
     )
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
         self.counted = wanted.counted
-        self.memory_bytes = -1
-        self.last_ns = -1
+        self.memory_bytes = self.cache_bytes = -1
+        self.memory_at_ns = -1
+        self.still_turns = 0
+        self.last_ns = self.pod_ns = -1
         self.last_s = 0.0
         self.cpu_path = self.memory_path = self.cache_path = ""
         self.cpu_id = self.memory_id = self.cache_id = -1
@@ -149,7 +165,7 @@ class GroupUsage:
         rounds = 1 if all_memory else self._memory_rounds
         for group in self._with_memory[self._turn % rounds :: rounds]:
             if group.memory_bytes >= 0:
-                self._read_memory(group, round_)
+                (self._read_memory if all_memory else self._take_memory)(group, round_)
         for group in unread:
             self._read_memory(group, round_)
         return Sums(cpu_cores, sum(max(group.memory_bytes, 0) for group in self._counted))
@@ -159,10 +175,18 @@ class GroupUsage:
         cores_sum = 0.0
         monotonic = self._monotonic
         add_id, add_value = round_.ids.append, round_.values.append
+        pods_cpu_ns = round_.pods_cpu_ns
         for group in self._with_cpu:
+            pod_ns = pods_cpu_ns.get(group.wanted.pod, -1)
+            if pod_ns >= 0 and pod_ns == group.pod_ns and group.last_ns >= 0:
+                add_id(group.cpu_id)
+                add_value(0.0)
+                group.last_s = monotonic()
+                continue
             try:
                 usage_ns = group.parse_cpu(group.read_cpu())
             except (OSError, ValueError) as error:
+                group.pod_ns = -1
                 read_again = self._read_cpu_again(group, error, round_)
                 if read_again is None:
                     continue
@@ -181,10 +205,25 @@ class GroupUsage:
                 self._use_kept(group)
             group.last_ns = usage_ns
             group.last_s = now_s
+            group.pod_ns = pod_ns
         return cores_sum
 
+    def counters(self) -> dict[str, int]:
+        """CPU counters (ns) of the groups that were read, by label."""
+        return {group.wanted.label: group.last_ns for group in self._with_cpu if group.last_ns >= 0}
+
+    def _take_memory(self, group: _Group, round_: Round) -> None:
+        """As it was, where the group has not run since; else as it is."""
+        moved = group.last_ns < 0 or group.last_ns != group.memory_at_ns
+        if moved or group.still_turns >= STILL_TURNS:
+            self._read_memory(group, round_)
+            return
+        group.still_turns += 1
+        round_.ids += (group.memory_id, group.cache_id)
+        round_.values += (group.memory_bytes, group.cache_bytes)
+
     def _read_memory(self, group: _Group, round_: Round) -> None:
-        read = self._files.read
+        read = self._files.read_once
         try:
             used, with_cache = group.parse_memory(read(group.memory_path), group.memory_path)
             if self._raw_page_cache:
@@ -193,7 +232,9 @@ class GroupUsage:
             group.memory_bytes = -1
             round_.skip(group.memory_path, error)
             return
-        group.memory_bytes = used
+        group.memory_bytes, group.cache_bytes = used, with_cache
+        group.memory_at_ns = group.last_ns
+        group.still_turns = 0
         round_.ids += (group.memory_id, group.cache_id)
         round_.values += (used, with_cache)
 

@@ -120,13 +120,6 @@ class MetricsTable(Table, frozen=True):
             restart=True,
         ),
     ] = "127.0.0.1:9316"
-    container_pressure: Annotated[
-        bool,
-        about(
-            "Show the pressure of each container (koordlet_container_psi) and not of pods alone: "
-            "18 series a container."
-        ),
-    ] = False
 
 
 class TsdbTable(Table, frozen=True):

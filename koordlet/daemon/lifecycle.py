@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 
 import structlog
 
@@ -20,7 +20,7 @@ from koordlet.daemon.runtimes import Runtimes
 from koordlet.daemon.servers import Servers
 from koordlet.daemon.wakes import Wakes
 from koordlet.decision.record import Kind, Record
-from koordlet.decision.snapshot import Wake, WakeKind
+from koordlet.decision.snapshot import Capability, Wake, WakeKind
 from koordlet.decision.why import Why
 from koordlet.engine.changes import log_restored
 from koordlet.engine.engine import Engine
@@ -34,6 +34,9 @@ from koordlet.views.views import Views
 
 log = structlog.get_logger()
 
+SECOND_LOOK_S = 0.3
+"""After the first tick. A rate needs two readings, and what rests on rates, such as the first
+limit, need not wait for the second tick. A rate over less is noise."""
 CONFIG_LOOK_S = 2.0
 RUNTIME_LOOK_S = 2.0
 """Between two looks for the socket of a runtime, until there is one."""
@@ -50,9 +53,16 @@ class Daemon:
     """
 
     def __init__(
-        self, host: Host, loaded: Loaded, read: Callable[[], Loaded], notifier: Notifier
+        self,
+        host: Host,
+        loaded: Loaded,
+        read: Callable[[], Loaded],
+        notifier: Notifier,
+        about_self: Sequence[Capability] = (),
     ) -> None:
+        """``about_self``: what this process got of the kernel for itself, shown with the rest."""
         self._host = host
+        self._about_self = tuple(about_self)
         self._notifier = notifier
         self._files = ConfigFiles(read, loaded)
         self._stopping = asyncio.Event()
@@ -165,7 +175,7 @@ class Daemon:
             guard.run_async("hook server", self._serve_hooks),
             guard.run_async("nri", self.runtimes.talk_nri),
             self._probe(),
-            self._every("tick", lambda: self._config.daemon.tick_seconds, self._tick),
+            self._ticks(),
             self._every("alarms", lambda: parts.alarms.options.sample_interval_s, self._sample),
             self._every("rescan", lambda: self._config.sources.rescan_seconds, self.engine.rescan),
             self._every("configuration", lambda: CONFIG_LOOK_S, self._look_at_files),
@@ -187,6 +197,11 @@ class Daemon:
             due = max(due + seconds(), self._host.monotonic())
             await asyncio.sleep(due - self._host.monotonic())
             self._guard.run(part, work)
+
+    async def _ticks(self) -> None:
+        await asyncio.sleep(min(SECOND_LOOK_S, self._config.daemon.tick_seconds))
+        self._guard.run("tick", lambda: self.engine.tick(early=True))
+        await self._every("tick", lambda: self._config.daemon.tick_seconds, self._tick)
 
     def _tick(self) -> None:
         self.engine.tick()
@@ -245,7 +260,7 @@ class Daemon:
                 self._host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root
             )
             tried = there
-            self.engine.set_capabilities(found)
+            self.engine.set_capabilities((*found, *self._about_self))
             self._wakes.changed()
 
         await self._guard.run_async("probe", find)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from koordlet.decision.snapshot import Wake, WakeKind
 
 CHANGE_GATHER_S = 0.05
@@ -45,6 +47,9 @@ class Wakes:
         self._count(wake)
         if self._alarm is None:
             self._alarm, self._asked_s = wake, self._monotonic()
+        elif wake.ls_cores is not None:
+            # One answer serves both alarms, and it needs the newest figure.
+            self._alarm = msgspec.structs.replace(self._alarm, ls_cores=wake.ls_cores)
         self._arm(0.0)
 
     def close(self) -> None:

@@ -190,14 +190,15 @@ class Engine:
         self._hooks_due = -math.inf
         self._follow()
 
-    def tick(self, wake: Wake | None = None) -> None:
-        """Measure, decide, act. With an alarm only what it wakes decides."""
+    def tick(self, wake: Wake | None = None, *, early: bool = False) -> None:
+        """Measure, decide, act. With an alarm only what it wakes decides. ``early``: before its
+        time, so what decisions need is measured whether due or not."""
         parts = self.parts
         wake = wake or Wake()
         started = parts.host.monotonic()
         node = self.node()
         pods, applications = parts.state.pods(), parts.state.applications()
-        if wake.kind is WakeKind.TICK:
+        if wake.kind is WakeKind.TICK and not early:
             parts.runner.run(node, pods, applications)
         elif wake.kind not in CARRIES_FIGURES:
             parts.runner.refresh(URGENT, node, pods, applications)

@@ -72,40 +72,51 @@ def usage_by_subject(
 
     Of a pod and an application with the same cgroup the use counts as the application's.
     """
-    subjects = [
+    subjects: list[tuple[str, bool, bool, Reading | None]] = [
         (
-            SubjectUsage(pod.cgroup, True, pod.is_best_effort),
+            pod.cgroup,
+            True,
+            pod.is_best_effort,
             read_usage(snapshot, POD_CPU_USAGE, (pod.uid,), within_s, aggregate),
         )
         for pod in snapshot.pods
     ]
-    subjects += [
+    applications = [
         (
-            SubjectUsage(app.cgroup, False, app.is_best_effort),
+            app.cgroup,
+            False,
+            app.is_best_effort,
             read_usage(snapshot, HOST_APPLICATION_CPU_USAGE, (app.name,), within_s, aggregate),
         )
         for app in snapshot.applications
         if app.present
     ]
+    subjects += applications
     # Shorter paths first: what is around a subject comes before it.
-    subjects.sort(key=lambda subject: len(subject[0].cgroup))
-    own = [0.0 if reading is None else reading.value for _, reading in subjects]
+    subjects.sort(key=lambda subject: len(subject[0]))
+    own = [0.0 if reading is None else reading.value for _, _, _, reading in subjects]
+    if applications:  # no pod is inside another
+        _count_once(subjects, own)
+    return tuple(
+        SubjectUsage(cgroup, is_pod, is_best_effort)
+        if reading is None
+        else SubjectUsage(cgroup, is_pod, is_best_effort, max(cores, 0.0), reading.age_s)
+        for (cgroup, is_pod, is_best_effort, reading), cores in zip(subjects, own, strict=True)
+    )
+
+
+def _count_once(subjects: list[tuple[str, bool, bool, Reading | None]], own: list[float]) -> None:
+    """Take off ``own`` what other subjects inside use."""
     holder: dict[str, int] = {}
-    for index, (subject, reading) in enumerate(subjects):
-        if reading is None or not subject.cgroup:
+    for index, (cgroup, _, _, reading) in enumerate(subjects):
+        if reading is None or not cgroup:
             continue
-        around = subject.cgroup
+        around = cgroup
         while around and around not in holder:
             around = parent(around)
         if around:
             own[holder[around]] -= reading.value
-        holder[subject.cgroup] = index
-    return tuple(
-        subject
-        if reading is None
-        else msgspec.structs.replace(subject, cores=max(cores, 0.0), age_s=reading.age_s)
-        for (subject, reading), cores in zip(subjects, own, strict=True)
-    )
+        holder[cgroup] = index
 
 
 def total(subjects: Iterable[SubjectUsage]) -> Usage:

@@ -71,7 +71,7 @@ GATE_HOLD_S = 1.0
 """So long after the pressure of a directory was last high the groups in it are looked at."""
 STALE_S = 1.0
 """A look this long ago says nothing about the last moments."""
-LOOK_ANEW_S = 10.0
+LOOK_ANEW_S = 60.0
 """A quota may be put on a group, or taken away, while its pod stays the same."""
 
 

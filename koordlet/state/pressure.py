@@ -27,7 +27,7 @@ class AlarmOptions(msgspec.Struct, frozen=True):
     throttled_periods: int = 1
     min_gap_s: float = 0.5
     """At most one alarm of a kind and a source in this time."""
-    max_reads: int = 40
+    max_reads: int = 24
     """Files one sampling turn reads; with more groups each is looked at less often."""
     max_cores: float = 0.005
 

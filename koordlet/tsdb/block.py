@@ -111,6 +111,13 @@ class Block:
             spread[self._seqs[index % self._capacity] - first_seq] = value
         return spread
 
+    def latest(self, column: int) -> tuple[int, float]:
+        """Seq of the newest row and the column's value in it, NaN in a gap."""
+        if not self._count:
+            return -1, NAN
+        slot = (self._count - 1) % self._capacity
+        return self._seqs[slot], self._values[column * self._capacity + slot]
+
     def newest(self, column: int, oldest_seq: int) -> Iterator[tuple[int, float]]:
         """Seq and value of the column's samples, the newest first."""
         capacity, base = self._capacity, column * self._capacity

@@ -15,7 +15,7 @@ MAX_SERIES = 32768
 
 def canonical(labels: Labels) -> Labels:
     """The order of labels is no part of a series' identity."""
-    return tuple(sorted(labels))
+    return labels if len(labels) < 2 else tuple(sorted(labels))
 
 
 class _Object:

@@ -101,14 +101,13 @@ def _pressure(
     containers: Mapping[str, r.Labels],
     applications: Mapping[str, r.Labels],
 ) -> Iterator[None]:
-    """A container's 18 series are shown where the configuration asks for them."""
+    """A container's 18 series are there where its pressure is measured."""
     metrics = engine.parts.metrics
     shown: dict[k.Metric, tuple[r.Family, Mapping[str, r.Labels]]] = {
         k.POD_PSI: (r.POD_PSI, pods),
+        k.CONTAINER_PSI: (r.CONTAINER_PSI, containers),
         k.HOST_APPLICATION_PSI: (r.HOST_APPLICATION_PSI, applications),
     }
-    if engine.loaded.config.metrics.container_pressure:
-        shown[k.CONTAINER_PSI] = r.CONTAINER_PSI, containers
     metrics.replace(r.CONTAINER_PSI, {})
     samples: dict[r.Family, dict[r.Labels, float]] = {family: {} for family, _ in shown.values()}
     for number, (metric, labels, pressures) in enumerate(engine.parts.runner.pressure(shown)):

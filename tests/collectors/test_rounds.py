@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from koordlet_fakefs import FakeCpu, FakeTopology, shape
 
+from koordlet.collectors.psi import PsiCollector
 from koordlet.collectors.self_usage import SelfUsageCollector
 from koordlet.collectors.throttled import TURN_ROUNDS
+from koordlet.collectors.usage import STILL_TURNS
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Resources
 from koordlet.kernel.descriptors import Descriptors
@@ -161,6 +163,7 @@ def test_a_node_without_best_effort_has_no_tier() -> None:
 def test_pressure_of_node_pods_and_applications(layout: str) -> None:
     world = World(layout)
     pod = world.pod("burstable", UID, "c1")
+    world.host.spawn(pod.containers[0].cgroup, demand_cores=0.1)
     world.application("web", "web")
     root = "/sys/fs/cgroup/unified" if layout == "hybrid" else "/sys/fs/cgroup"
     world.host.stall(f"{root}/{pod.cgroup}/memory.pressure", some=0.5, full=0.25)
@@ -168,10 +171,19 @@ def test_pressure_of_node_pods_and_applications(layout: str) -> None:
     found = world.samples(world.rounds(21))
     assert found["pod_psi", UID, "some", "10", "mem"] == pytest.approx(50, abs=15)
     assert found["pod_psi", UID, "full", "10", "mem"] == pytest.approx(25, abs=8)
-    assert found["container_psi", "c1", UID, "some", "10", "cpu"] == 0
+    assert not [key for key in found if key[0].startswith("container_psi")]
     assert found["pod_psi_cpu_full_supported", UID] == 1
     assert found["node_psi", "some", "10", "io"] == pytest.approx(10, abs=3)
     assert ("host_application_psi", "web", "some", "10", "cpu") in found
+
+
+def test_pressure_of_containers_on_request() -> None:
+    world = World()
+    world.pod("burstable", UID, "c1")
+    files = Descriptors(world.host)
+    world.runner = world.runner_of(PsiCollector(world.cgroups, files, world.store, containers=True))
+    found = world.samples(world.rounds(1))
+    assert found["container_psi", "c1", UID, "some", "10", "cpu"] == 0
 
 
 def test_pressure_is_missing_on_plain_v1_and_said_once() -> None:
@@ -257,7 +269,8 @@ def test_vanishing_in_the_middle_of_a_round() -> None:
     world = World()
     gone = world.pod("burstable", UID, "c1")
     stays = world.pod("burstable", UID2, "c2")
-    world.host.spawn(stays.cgroup, demand_cores=1)
+    for pod in (gone, stays):
+        world.host.spawn(pod.cgroup, demand_cores=1)
     world.round()
     world.host.faults.before(
         f"*{gone.cgroup}/memory.numa_stat", lambda: world.host.remove_cgroup(gone.cgroup), op="read"
@@ -267,6 +280,85 @@ def test_vanishing_in_the_middle_of_a_round() -> None:
     assert ("pod_memory_usage", UID) not in found
     assert not world.host.exists(f"/sys/fs/cgroup/memory/{gone.cgroup}")
     assert all(health.success and health.skipped == 0 for health in world.runner.health())
+
+
+def test_who_does_not_run_is_not_read() -> None:
+    world = World()
+    pod = world.pod("burstable", UID, "c1", "c2")
+    world.rounds(40)  # until its memory is known and every quota has been looked at
+    reads = {
+        kind: world.host.faults.before(f"*{UID}/{path}", lambda: None, op="read", times=None)
+        for kind, path in {"cpu": "c*/cpuacct.usage", "memory": "*memory.numa_stat"}.items()
+    }
+    found = world.samples(world.rounds(1))
+    assert found["container_cpu_usage", "c1"] == 0
+    world.rounds(9)
+    assert reads["cpu"].hits == 0
+    assert reads["memory"].hits <= 4, "pressure of other groups may have taken some of it"
+    work = world.host.spawn(pod.containers[0].cgroup, demand_cores=0.5)
+    found = world.samples(world.rounds(1))
+    assert found["container_cpu_usage", "c1"] == close(0.5)
+    assert found["container_cpu_usage", "c2"] == 0
+    world.host.set_demand(work, 0)
+    world.rounds(1)
+    assert world.samples(world.rounds(1))["container_cpu_usage", "c1"] == 0
+
+
+def test_pressure_and_numa_memory_of_a_pod_that_does_not_run_are_not_read() -> None:
+    world = World()
+    pod = world.pod("burstable", UID, "c1")
+    world.cgroups.write(pod.cgroup, Resource.CPU_QUOTA_US, 10_000)
+    world.rounds(40)
+    reads = world.host.faults.before(f"*{UID}/*.[psn]*[rt]*", lambda: None, op="read", times=None)
+    found = world.samples(world.rounds(1))
+    assert found["pod_cpu_throttled", UID] == 0
+    world.rounds(25)
+    assert reads.hits <= 8, "its CPU pressure, and now and then its memory"
+    world.host.stall(f"/sys/fs/cgroup/unified/{pod.cgroup}/io.pressure", some=0.5)
+    world.host.spawn(pod.containers[0].cgroup, demand_cores=1)
+    seen: dict[tuple[str, ...], float] = {}
+    for _ in range(20):
+        seen |= world.samples(world.rounds(1))
+    assert seen["pod_psi", UID, "some", "10", "io"] > 30
+    assert seen["pod_cpu_throttled", UID] > 0.5
+
+
+def test_memory_of_a_group_that_does_not_run_is_followed_too() -> None:
+    world = World()
+    pod = world.pod("burstable", UID, "c1")
+    process = world.host.spawn(pod.containers[0].cgroup)
+    world.rounds(5)
+    world.host.set_memory(process, 64 << 20)
+    read = {}
+    for _ in range(2 * (STILL_TURNS + 2)):
+        read |= world.samples(world.rounds(1))
+    assert read["pod_memory_usage", UID] >= 64 << 20
+
+
+def test_a_container_made_anew_while_its_pod_rests_starts_again() -> None:
+    world = World()
+    pod = world.pod("burstable", UID, "c1")
+    (container,) = pod.containers
+    world.host.spawn(container.cgroup, demand_cores=0.5)
+    world.rounds(3)
+    world.host.remove_cgroup(container.cgroup)
+    world.host.make_cgroup(container.cgroup)
+    world.rounds(3)
+    world.host.spawn(container.cgroup, demand_cores=0.5)
+    world.rounds(2)
+    found = world.samples(world.rounds(1))
+    assert found["container_cpu_usage", "c1"] == close(0.5)
+
+
+def test_few_files_stay_open() -> None:
+    """Those that are read each second: of a pod its CPU counter, of a container too."""
+    world = World()
+    world.rounds(2)
+    before = len(world.host.open_files)
+    for number in range(10):
+        world.pod("burstable", UID[:-2] + f"{number:02}", f"c{number}", f"d{number}")
+    world.rounds(25)
+    assert len(world.host.open_files) - before <= 30
 
 
 def test_an_io_error_on_one_file_leaves_out_that_value_alone() -> None:

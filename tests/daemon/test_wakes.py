@@ -126,3 +126,13 @@ def test_closed_it_answers_nothing() -> None:
         wakes.close()
 
     assert play(scene) == []
+
+
+def test_a_figure_that_comes_while_another_alarm_waits_is_not_lost() -> None:
+    async def scene(wakes: Wakes) -> None:
+        wakes.alarmed(PSI)
+        wakes.alarmed(Wake(WakeKind.USAGE, "/", 1.5))
+        wakes.alarmed(THROTTLED)
+
+    ((_, wake, _),) = play(scene)
+    assert wake == Wake(WakeKind.PSI, "a", 1.5)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from koordlet.daemon.lifecycle import SECOND_LOOK_S
 from koordlet.decision.resource import Resource
 from koordlet.protocol.qos import KubeQoS, QoSClass
 from tests.daemon.world import CPUS, LAYOUTS, NO_ALARMS, World, suppress
@@ -176,3 +177,14 @@ def test_a_second_tree_is_told_and_the_key_ends_it(make_world: MakeWorld) -> Non
     world.start()
     assert {pod.uid for pod in world.views.pods()()} == {"0", "1", "2"}
     assert world.views.status().problems == ()
+
+
+def test_a_second_look_gives_the_first_limit_before_the_second_tick(make_world: MakeWorld) -> None:
+    world = make_world(suppress("cfsQuota"))
+    pod = world.host.make_pod("cgroupfs", "besteffort", UIDS["besteffort"], [BOX])
+    world.host.spawn(pod.containers[0], demand_cores=2)
+    world.start()
+    assert world.value("kubepods/besteffort", Resource.CPU_QUOTA_US) == -1
+    world.host.advance(SECOND_LOOK_S)
+    world.engine.tick(early=True)
+    assert world.value("kubepods/besteffort", Resource.CPU_QUOTA_US) > 0

@@ -131,8 +131,9 @@ def test_containers_show_their_pressure_where_the_configuration_says_so(
 ) -> None:
     world = _scene(make_world)
     body = world.file.read_text()
-    world.file.write_text(body + "\n[metrics]\ncontainer_pressure = true\n")
+    world.file.write_text(body + "\n[collectors.psi]\ncontainers = true\n")
     world.reload()
+    world.run(11)
     publish(world.engine, world.views)
     families = {f.name: f for f in text_string_to_metric_families(_page(world))}
     shown = families["koordlet_container_psi"].samples

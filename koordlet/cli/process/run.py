@@ -17,6 +17,7 @@ from koordlet.daemon.lifecycle import Daemon
 from koordlet.daemon.reload import read_config
 from koordlet.engine.parts import CannotStartError
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.slice import ask_for_short_slice
 from koordlet.serving.notify import Notifier
 
 
@@ -44,7 +45,9 @@ async def _run(loaded: Loaded, args: argparse.Namespace) -> None:
         _warn(fresh)
         return fresh
 
-    await Daemon(LinuxHost(), loaded, reload, Notifier()).run()
+    # Before threads are made, which inherit it.
+    own_slice = ask_for_short_slice()
+    await Daemon(LinuxHost(), loaded, reload, Notifier(), (own_slice,)).run()
 
 
 def _read(args: argparse.Namespace) -> Loaded:
