@@ -9,7 +9,6 @@ from __future__ import annotations
 from koordlet.cli.arguments import (
     CONFIG,
     CONFIG_IF_ANY,
-    DEFAULT_CONFIG,
     DEFAULT_HOOK_CONFIG_DIR,
     DEFAULT_PROXY_SOCKET,
     DEFAULT_RUNTIME_SOCKET,
@@ -20,6 +19,7 @@ from koordlet.cli.arguments import (
     argument,
     number_in,
 )
+from koordlet.cli.commands_config import CONFIGURATION
 from koordlet.cli.commands_undo import UNDO
 
 COMMANDS: tuple[Command, ...] = (
@@ -368,74 +368,7 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     *UNDO,
-    Command(
-        "config",
-        "write, check, show and reload the configuration",
-        children=(
-            Command(
-                "init",
-                "write a first configuration from what runs here (works without the daemon)",
-                "koordlet.cli.config_init:main",
-                (
-                    argument(
-                        "file",
-                        nargs="?",
-                        default=DEFAULT_CONFIG,
-                        metavar="FILE",
-                        is_path=True,
-                        help=f"where it goes; - prints it (default: {DEFAULT_CONFIG})",
-                    ),
-                    argument(
-                        "--preset",
-                        choices=("web+batch", "database", "kubernetes", "gpu"),
-                        help="what the machine is for (default: by what is found)",
-                    ),
-                    argument(
-                        "--yes",
-                        action="store_true",
-                        help="ask nothing: take the units whose names tell their class",
-                    ),
-                    argument("--force", action="store_true", help="replace FILE"),
-                ),
-            ),
-            Command(
-                "check",
-                "check a configuration file (works without the daemon)",
-                "koordlet.cli.config:check",
-                (
-                    argument("file", metavar="FILE", is_path=True),
-                    argument(
-                        "--file-only",
-                        action="store_true",
-                        help="leave out what this machine makes impossible",
-                    ),
-                    OUTPUT,
-                ),
-            ),
-            Command(
-                "show",
-                "effective values of the daemon and where each came from",
-                "koordlet.cli.config:show",
-                (OUTPUT, CONFIG_IF_ANY, SOCKET),
-            ),
-            Command(
-                "sample",
-                "print the annotated sample file (works without the daemon)",
-                "koordlet.cli.config:sample",
-            ),
-            Command(
-                "schema",
-                "print a JSON schema of the configuration (works without the daemon)",
-                "koordlet.cli.config:schema",
-            ),
-            Command(
-                "reload",
-                "make the daemon read its configuration again",
-                "koordlet.cli.config:reload",
-                (OUTPUT, CONFIG_IF_ANY, SOCKET),
-            ),
-        ),
-    ),
+    CONFIGURATION,
     Command(
         "completion",
         "print a completion script for a shell",

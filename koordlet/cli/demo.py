@@ -17,11 +17,11 @@ from koordlet.cli.main import Exit, complain, warn
 from koordlet.cli.show.processes import SystemProcesses
 from koordlet.decision.why import Input
 from koordlet.demo.arms import Progress
-from koordlet.demo.html import render_report
 from koordlet.demo.model import ArmResult, ArmSpec, DemoResult, Goal, Moment, Settings
-from koordlet.demo.palette import DARK, LIGHT
 from koordlet.demo.plan import Wish, problem
-from koordlet.demo.poster import poster
+from koordlet.demo.report.html import render_report
+from koordlet.demo.report.palette import DARK, LIGHT
+from koordlet.demo.report.poster import poster
 from koordlet.demo.run import NotRootError, run_demo
 from koordlet.demo.stage import PARENT
 from koordlet.demo.stats import disturbance, goals, of_arm, three_that_mattered

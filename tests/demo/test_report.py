@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.demo import table
-from koordlet.demo.html import render_report
 from koordlet.demo.model import Request
-from koordlet.demo.palette import BACKGROUNDS, DARK, LIGHT, UNREAD
-from koordlet.demo.panels import cpu_charts, latency_charts, limits
-from koordlet.demo.poster import poster
-from koordlet.demo.svg import Chart, Line, Mark, render, ticks
+from koordlet.demo.report.html import render_report
+from koordlet.demo.report.palette import BACKGROUNDS, DARK, LIGHT, UNREAD
+from koordlet.demo.report.panels import cpu_charts, latency_charts, limits
+from koordlet.demo.report.poster import poster
+from koordlet.demo.report.svg import Chart, Line, Mark, render, ticks
 from tests.demo.build import demo, moment, result
 
 _VOID = {"meta", "line", "circle", "polyline", "polygon", "br"}

@@ -34,7 +34,7 @@ _KEY_BYTES = 1024
 _ONCE_S = 0.5
 """How long processes are watched for one frame."""
 _STYLES = {
-    "LS": "blue",
+    "LS": "bright_blue",  # the plain one cannot be read on black
     "BE": "yellow",
     "system": "cyan",
     "head": "bold",

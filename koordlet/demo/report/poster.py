@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from html import escape
 
-from koordlet.demo.headline import headline
 from koordlet.demo.model import DemoResult
-from koordlet.demo.palette import variables
-from koordlet.demo.panels import cpu_charts, latency_charts, shown
-from koordlet.demo.svg import CHART_STYLE, Chart, body
+from koordlet.demo.report.headline import headline
+from koordlet.demo.report.palette import variables
+from koordlet.demo.report.panels import cpu_charts, latency_charts, shown
+from koordlet.demo.report.svg import CHART_STYLE, Chart, body
 from koordlet.demo.table import settings_line
 
 _GAP = 12

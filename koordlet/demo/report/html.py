@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from koordlet.decision.why import Input
-from koordlet.demo.headline import Card, cards, headline
 from koordlet.demo.model import ARMS, ArmResult, DemoResult, Goal, Moment
-from koordlet.demo.palette import DARK, LIGHT, variables
-from koordlet.demo.panels import cpu_charts, latency_charts, shown
+from koordlet.demo.report.headline import Card, cards, headline
+from koordlet.demo.report.palette import DARK, LIGHT, variables
+from koordlet.demo.report.panels import cpu_charts, latency_charts, shown
+from koordlet.demo.report.svg import CHART_STYLE, Chart, render
 from koordlet.demo.stats import disturbance, median_of, of_arm, three_that_mattered
-from koordlet.demo.svg import CHART_STYLE, Chart, render
 from koordlet.demo.table import goal_text, header, moment_text, rows, settings_line, time_text
 
 DECISIONS_SHOWN = 60
