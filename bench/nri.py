@@ -107,4 +107,5 @@ class _Known:
 
 if __name__ == "__main__":
     world = _Known()
-    asyncio.run(Plugin(world, world, Options(socket=sys.argv[1])).run())
+    plugin = Plugin(world, world, Options(socket=sys.argv[1]), held=lambda held: None)
+    asyncio.run(plugin.run())

@@ -61,7 +61,7 @@ class Limiter:
     def __init__(self) -> None:
         self._left = float(BURST)
         self._at_s = -math.inf
-        self._told_s: dict[str, float] = {}
+        self._said_s: dict[str, float] = {}
         self._unsaid = 0
         self._counted_s = -math.inf
 
@@ -69,12 +69,12 @@ class Limiter:
         """Whether it may be said now; else it counts as unsaid."""
         self._left = min(float(BURST), self._left + (now - self._at_s) / EVERY_S)
         self._at_s = now
-        if self._left < 1 or now - self._told_s.get(subject, -math.inf) < SUBJECT_S:
+        if self._left < 1 or now - self._said_s.get(subject, -math.inf) < SUBJECT_S:
             self._unsaid += 1
             return False
         self._left -= 1
-        self._told_s = {s: at for s, at in self._told_s.items() if now - at < SUBJECT_S}
-        self._told_s[subject] = now
+        self._said_s = {s: at for s, at in self._said_s.items() if now - at < SUBJECT_S}
+        self._said_s[subject] = now
         return True
 
     def unsaid(self, now: float) -> int:
@@ -86,8 +86,9 @@ class Limiter:
         return found
 
 
-class News:
-    """Remembers what it told; each call is the present state. ``now``: monotonic seconds."""
+class ChangeReporter:
+    """Makes an event of what differs from the state of the call before: of pods, refused inputs,
+    conflicts, collectors. ``now``: monotonic seconds."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts

@@ -33,7 +33,7 @@ from koordlet.decision.strategy import AnyHook, AnyStrategy
 from koordlet.decision.why import Why
 from koordlet.engine import cookies, options, unlabelled
 from koordlet.engine.alarms import Heard, hear
-from koordlet.engine.changes import News, log_given_up
+from koordlet.engine.changes import ChangeReporter, log_given_up
 from koordlet.engine.evictions import Evictions
 from koordlet.engine.machine import Machine, read_machine
 from koordlet.engine.missed import MissedAdjustments
@@ -88,10 +88,10 @@ class Engine:
         self._hooks_due = -math.inf
         self._hooks_pass: Pass | None = None
         self._node: tuple[tuple[object, ...], Node] | None = None
-        self._told = NodeOptions("")
+        self._node_options = NodeOptions("")
         # What an earlier run had set and this one has switched off goes back at the first tick.
         self._given_up = {entry.owner for entry in parts.journal.entries.values()}
-        self._news = News(parts)
+        self._changes = ChangeReporter(parts)
         self.pausing = Pausing(parts, lambda outcome: self.heard(outcome))
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
         self.evictions = Evictions(parts, loaded, self.pausing.pauses)
@@ -110,9 +110,11 @@ class Engine:
         self.evictions.adapt(loaded)
         self.loaded = loaded
         config = loaded.config
-        self._told = options.node_options(config, node_name(config), self._told.told)
+        self._node_options = options.node_options(
+            config, node_name(config), self._node_options.told
+        )
         if observed != self.observing:
-            self._news.mode(loaded)
+            self._changes.mode(loaded)
         for part in [each for each in self.parts.problems if each.startswith(PLUGIN)]:
             del self.parts.problems[part]
         for problem in plugins.load(config.plugins).missing:
@@ -206,7 +208,7 @@ class Engine:
         if self.pausing.turn():
             self._hooks_due = -math.inf
         snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
-        self._news.collectors(snapshot.time, parts.runner.health())
+        self._changes.collectors(snapshot.time, parts.runner.health())
         given_up, self._given_up = self._given_up, set()
         plans = [Plan(owner) for owner in sorted(given_up)]
         plans += self._run_strategies(snapshot)
@@ -219,7 +221,7 @@ class Engine:
             self.heard(outcome)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
-        self._news.conflicts(snapshot.now, snapshot.time)
+        self._changes.conflicts(snapshot.now, snapshot.time)
         for follow in self.after_turn:
             follow(snapshot.time)
         if wake.kind is WakeKind.TICK:
@@ -258,7 +260,7 @@ class Engine:
             parts.hardware,
         )
         if self._node is None or self._node[0] != about:
-            node = node_of(self._told, *about[1:])
+            node = node_of(self._node_options, *about[1:])
             offered = options.allocatable(config)
             v1 = parts.cgroups.layout.v1
             node = msgspec.structs.replace(
@@ -273,7 +275,7 @@ class Engine:
 
     def faults(self) -> tuple[Fault, ...]:
         """Everything that was refused and still stands: of the node, of pods, of sources."""
-        return (*refused(self._told), *self.parts.state.faults())
+        return (*refused(self._node_options), *self.parts.state.faults())
 
     def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """Write what an answer needs, before it is given."""
@@ -285,7 +287,7 @@ class Engine:
         record = record_of(outcome, self._wake.title)
         self.parts.metrics.inc(metrics.DECISIONS, (outcome.owner, outcome.result))
         cookies.count(self.parts.metrics, outcome)
-        self._news.heard(outcome)
+        self._changes.heard(outcome)
         if outcome.written is not None:
             self.parts.runner.wrote(outcome.cgroup, outcome.resource)
         self.parts.tell(record)
@@ -402,11 +404,11 @@ class Engine:
         self, runs: Runs, notes: Sequence[Why], snapshot: Snapshot, *, others_stand: bool = False
     ) -> bool:
         """Record what is new; False when nothing was."""
-        news = runs.news(notes, snapshot.now, others_stand=others_stand)
+        due = runs.due_notes(notes, snapshot.now, others_stand=others_stand)
         wake = snapshot.wake.title
-        for note in news:
+        for note in due:
             self.parts.tell(Record(snapshot.time, Kind.NOTE, runs.name, note, wake=wake))
-        return bool(news)
+        return bool(due)
 
     def _set_slo_applications(self) -> None:
         parts = self.parts
@@ -421,6 +423,6 @@ class Engine:
         watched = {(armed.kind, armed.source) for armed in parts.alarms.describe()}
         for key in self.alarms_heard.keys() - watched:
             del self.alarms_heard[key]
-        self._news.workloads(now, pods, applications)
-        self._news.faults(parts.host.monotonic(), now, self.faults())
+        self._changes.workloads(now, pods, applications)
+        self._changes.faults(parts.host.monotonic(), now, self.faults())
         parts.runner.follow(pods, applications)

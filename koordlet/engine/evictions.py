@@ -227,8 +227,8 @@ class Evictions:
 
     def _heard(self, outcome: EvictOutcome) -> None:
         begun, parts = outcome.begun, self._parts
-        told = _TOLD[outcome.result].format(title=begun.title, seconds=outcome.took_s)
-        text = f"{told}: {begun.why.text}"
+        done = _SENTENCES[outcome.result].format(title=begun.title, seconds=outcome.took_s)
+        text = f"{done}: {begun.why.text}"
         if outcome.result is EvictResult.EVICTED:
             self._count(outcome)
         log.info(
@@ -281,7 +281,7 @@ def _everybody(
         yield Victim(VictimKind.APPLICATION, application.name), application.cgroup
 
 
-_TOLD = {
+_SENTENCES = {
     EvictResult.WOULD_EVICT: "{title} would be evicted",
     EvictResult.BEGUN: "{title} is being evicted",
     EvictResult.EVICTED: "{title} evicted after {seconds:.1f} s",

@@ -22,10 +22,10 @@ NOTE_EVERY_S = 30.0
 class Runs:
     """One strategy or hook. Times are unix seconds.
 
-    ``noted``: the notes that were told and still stand, by rule and text; ``told_s``: when a rule
-    was last told. ``waits``: at the last run an input was missing. ``error``: what it raised,
-    empty while it works; ``failing_since``: from when on. ``count``, ``failures``: of this daemon
-    run.
+    ``noted``: the notes that were recorded and still stand, by rule and text; ``recorded_s``: when
+    a rule was last recorded. ``waits``: at the last run an input was missing. ``error``: what it
+    raised, empty while it works; ``failing_since``: from when on. ``count``, ``failures``: of this
+    daemon run.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Runs:
     last_run: float | None = None
     result: str = ""
     noted: frozenset[tuple[str, str]] = frozenset()
-    told_s: dict[str, float] = field(default_factory=dict)
+    recorded_s: dict[str, float] = field(default_factory=dict)
     count: int = 0
     failures: int = 0
     waits: bool = False
@@ -60,24 +60,24 @@ class Runs:
         self.error, self.failing_since = "", None
         problems.pop(self.part, None)
 
-    def news(self, notes: Sequence[Why], now: float, *, others_stand: bool) -> list[Why]:
-        """Which of ``notes`` are to be told now. ``others_stand``: these are not all there are.
+    def due_notes(self, notes: Sequence[Why], now: float, *, others_stand: bool) -> list[Why]:
+        """Which of ``notes`` are to be recorded now. ``others_stand``: these are not all there are.
 
         One rule speaks at most every ``NOTE_EVERY_S``, since its text may hold figures that
-        change each second; a note that has to wait is told later if it still stands.
+        change each second; a note that has to wait is recorded later if it still stands.
         """
-        told = self.noted
+        recorded = self.noted
         if not others_stand:
-            told = told & {(note.rule, note.text) for note in notes}
+            recorded = recorded & {(note.rule, note.text) for note in notes}
         found = []
         for note in notes:
-            waits = 0 < now - self.told_s.get(note.rule, -math.inf) < NOTE_EVERY_S
-            if waits or (note.rule, note.text) in told:
+            waits = 0 < now - self.recorded_s.get(note.rule, -math.inf) < NOTE_EVERY_S
+            if waits or (note.rule, note.text) in recorded:
                 continue
-            told |= {(note.rule, note.text)}
-            self.told_s[note.rule] = now
+            recorded |= {(note.rule, note.text)}
+            self.recorded_s[note.rule] = now
             found.append(note)
-        self.noted = told
+        self.noted = recorded
         return found
 
 

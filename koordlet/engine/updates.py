@@ -21,7 +21,7 @@ from koordlet.state.merge import bare_id
 Values = dict[Resource, Value]
 Claims = dict[Resource, Wanted]
 
-_TOLD = frozenset(
+_UPDATABLE = frozenset(
     resource for resource, fields in FIELDS.items() if fields.nri.startswith("resources.")
 ) - {Resource.RESCTRL_GROUP}
 """A runtime takes the class of cache at creation alone, and passes over it in updates."""
@@ -29,11 +29,11 @@ _GIVEN_UP = Why("nri.given-up", "koordlet does not set this any more; what kubel
 
 
 class Updates:
-    """What the runtime was last told of each container, by bare id. ``_held``: what it had
+    """What was last sent to the runtime about each container, by bare id. ``_held``: what it had
     stored when it was synchronized, of containers that nobody updated since."""
 
     def __init__(self) -> None:
-        self._told: dict[str, Values] = {}
+        self._sent: dict[str, Values] = {}
         self._held: dict[str, Mapping[Resource, Value]] = {}
         self._nothing_due: tuple[object, object] | None = None
         """The pods and decisions, kept as long as nothing changes, for which nothing was due."""
@@ -43,8 +43,8 @@ class Updates:
         it is in there: an update of kubelet may have come while nobody was connected."""
         self._nothing_due = None
         self._held = dict(held)
-        self._told = {
-            bare: {r: v for r, v in self._told.get(bare, {}).items() if _holds(found, r, v)}
+        self._sent = {
+            bare: {r: v for r, v in self._sent.get(bare, {}).items() if _holds(found, r, v)}
             for bare, found in held.items()
         }
 
@@ -52,10 +52,10 @@ class Updates:
         """The runtime asked about a container and got this."""
         self._nothing_due = None
         self._held.pop(bare_id(container_id), None)
-        self._told[bare_id(container_id)] = {
+        self._sent[bare_id(container_id)] = {
             wanted.resource: wanted.value
             for wanted in combined.settings
-            if wanted.resource in _TOLD
+            if wanted.resource in _UPDATABLE
         }
 
     def due(
@@ -69,7 +69,7 @@ class Updates:
         settings: dict[str, Claims] = {}
         for plan in (decision.plan for decision in decisions):
             for setting in plan.settings:
-                if setting.resource in _TOLD:
+                if setting.resource in _UPDATABLE:
                     claims = settings.setdefault(setting.cgroup, {})
                     claims[setting.resource] = Wanted(
                         plan.owner, setting.resource, setting.value, setting.why
@@ -85,7 +85,7 @@ class Updates:
             changes = self._changes(bare, container, settings.get(container.cgroup, {}))
             if changes:
                 found[bare] = Combined(tuple(changes))
-        self._told = {bare: told for bare, told in self._told.items() if bare in alive}
+        self._sent = {bare: sent for bare, sent in self._sent.items() if bare in alive}
         self._held = {bare: held for bare, held in self._held.items() if bare in alive}
         self._nothing_due = None if found else asked
         return found
@@ -93,21 +93,21 @@ class Updates:
     def pushed(self, wanted: Mapping[str, Combined]) -> None:
         """The runtime was told; what it refused is not tried again before it changes."""
         for bare, combined in wanted.items():
-            told = self._told.setdefault(bare, {})
+            sent = self._sent.setdefault(bare, {})
             self._held.pop(bare, None)
             for each in combined.settings:
                 if each.why is _GIVEN_UP:
-                    told.pop(each.resource, None)
+                    sent.pop(each.resource, None)
                 else:
-                    told[each.resource] = each.value
+                    sent[each.resource] = each.value
 
     def _changes(self, bare: str, container: ContainerFacts, wanted: Claims) -> list[Wanted]:
-        told = self._told.setdefault(bare, {})
+        sent = self._sent.setdefault(bare, {})
         if (held := self._held.get(bare)) is not None:
             # Of the run before, or while nobody was connected: it has the value already.
-            told |= {r: each.value for r, each in wanted.items() if _holds(held, r, each.value)}
-        changes = [each for each in wanted.values() if told.get(each.resource) != each.value]
-        for resource in told.keys() - wanted.keys():
+            sent |= {r: each.value for r, each in wanted.items() if _holds(held, r, each.value)}
+        changes = [each for each in wanted.values() if sent.get(each.resource) != each.value]
+        for resource in sent.keys() - wanted.keys():
             value = (container.requested or {}).get(resource, UNASKED.get(resource))
             if value is not None:
                 changes.append(Wanted("nri", resource, value, _GIVEN_UP))

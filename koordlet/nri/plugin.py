@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koordlet.decision.answer import Ask, Combined
-from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.socket_watch import SocketWatch, identity
 from koordlet.nri.errors import (
     ClosedError,
@@ -41,16 +40,12 @@ PUSH_BATCH = 8
 log = structlog.get_logger()
 
 
-def _nobody(held: Mapping[str, Mapping[Resource, Value]]) -> None:
-    """Wants to know."""
-
-
 class Plugin:
     """``ask`` decides; ``reported`` remembers who runs. ``held`` hears at each synchronization what
     the runtime has stored. ``status`` changes as things happen."""
 
     def __init__(
-        self, ask: Ask, reported: Reported, options: Options | None = None, *, held: Held = _nobody
+        self, ask: Ask, reported: Reported, options: Options | None = None, *, held: Held
     ) -> None:
         self._ask = ask
         self._reported = reported

@@ -56,7 +56,7 @@ def test_life_of_a_pod(tmp_path: Path, dedicated: bool) -> None:
         world = World(wants(CPU_SHARES=77, CPUSET_CPUS="0-1"))
         options = quick(tmp_path)
         runtime = FakeRuntime(options.socket, dedicated=dedicated)
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -118,7 +118,7 @@ def test_nothing_to_change_claims_nothing(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(wants(CPU_SHARES=2, CPU_QUOTA_US=20000, MEMORY_LIMIT=-1))
         runtime = FakeRuntime(quick(tmp_path).socket)
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -141,7 +141,7 @@ def test_synchronize_replaces_what_was_known(tmp_path: Path, chunk: int) -> None
         pods = [sandbox(n) for n in range(1, 11)]
         containers = [container(n, of=n) for n in range(1, 11)]
         runtime = FakeRuntime(quick(tmp_path).socket, chunk=chunk, pods=pods, containers=containers)
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -168,7 +168,7 @@ def test_more_objects_than_any_node_has_are_refused_and_forgotten(
     async def main() -> None:
         world = World()
         runtime = FakeRuntime(quick(tmp_path).socket)
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -197,7 +197,7 @@ def test_messages_larger_than_a_frame(tmp_path: Path) -> None:
         world = World(wants(CPUSET_CPUS=",".join(map(str, range(0, 4000, 2)))))
         big = {f"annotation-{n}": "x" * 50_000 for n in range(70)}
         runtime = FakeRuntime(quick(tmp_path).socket, pods=[sandbox(annotations=big)])
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -218,7 +218,7 @@ def test_failures_of_hooks(tmp_path: Path) -> None:
     async def main() -> None:
         world = World(failed())
         runtime = FakeRuntime(quick(tmp_path).socket)
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -241,7 +241,7 @@ def test_pushed_updates(tmp_path: Path) -> None:
     async def main() -> None:
         world = World()
         runtime = FakeRuntime(quick(tmp_path).socket, unknown=frozenset({"c3"}))
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         with pytest.raises(NotConnectedError):
             await plugin.update({"containerd://c1": wants(CPU_QUOTA_US=1000)})
         await runtime.start()
@@ -265,7 +265,7 @@ def test_no_update_goes_to_a_runtime_that_would_lock_up(tmp_path: Path) -> None:
         world = World()
         options = quick(tmp_path)
         runtime = FakeRuntime(options.socket, nri_version="")
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
         await runtime.start()
         async with running(plugin, runtime):
             peer = await runtime.admitted()
@@ -302,7 +302,7 @@ def test_updates_that_the_runtime_does_not_answer(tmp_path: Path) -> None:
         world = World()
         options = quick(tmp_path, push_s=0.05)
         runtime = FakeRuntime(options.socket)
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
         wanted = {"a": wants(CPU_QUOTA_US=1000), "b": wants(CPU_QUOTA_US=1000)}
         await runtime.start()
         async with running(plugin, runtime):
@@ -321,7 +321,7 @@ def test_updates_that_the_runtime_does_not_answer(tmp_path: Path) -> None:
 def test_waits_for_a_runtime_that_comes_later(tmp_path: Path) -> None:
     async def main() -> None:
         world = World()
-        plugin = Plugin(world, world, quick(tmp_path))
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
         runtime = FakeRuntime(quick(tmp_path).socket)
         async with running(plugin, runtime):
             await until(lambda: plugin.status.phase is Phase.NO_SOCKET)
@@ -343,7 +343,7 @@ def test_a_runtime_that_is_new_is_found_before_the_pause_is_over(tmp_path: Path)
     async def main() -> None:
         world = World()
         options = quick(tmp_path, backoff_s=3600.0, max_backoff_s=3600.0)
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
         runtime = FakeRuntime(options.socket, rejects="not now")
         await runtime.start()
         async with running(plugin, runtime):
@@ -375,7 +375,7 @@ def test_a_start_that_fails_is_tried_again(
     async def main() -> None:
         world = World()
         options = quick(tmp_path, register_s=0.1, synchronize_s=0.2)
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
         runtime = FakeRuntime(options.socket, **how)  # type: ignore[arg-type]
         seen = []
         await runtime.start()
@@ -412,7 +412,7 @@ def test_garbage_ends_the_session_alone(tmp_path: Path, garbage: bytes) -> None:
     async def main() -> None:
         world = World()
         options = quick(tmp_path, register_s=0.2)
-        plugin = Plugin(world, world, options)
+        plugin = Plugin(world, world, options, held=world.holds)
 
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(garbage)
