@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from bench.child import Daemon, daemon
+from bench.child import Daemon, daemon, prepare
 from bench.figures import Figure
 from bench.quota import FirstLimit, Quota
 from bench.tree import besteffort_of, enter, kubepods_of, make_pods, scratch_root
@@ -57,6 +57,7 @@ def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
         containers = make_pods(cgroups, make, name, pods, 2)
         for container in containers[:: len(containers) // tenants]:
             enter(cgroups, container, _tenant().pid)
+        prepare()
         quota = Quota(cgroups.path(besteffort_of(name), Resource.CPU_QUOTA_US))
         limit, spawned = FirstLimit(quota), time.time()
         with daemon(CONFIG.format(kubepods=kubepods_of(name))) as child:

@@ -95,7 +95,8 @@ class Daemon:
         )
         self._guard.run("sources", self.parts.state.start)
         self._guard.run("rescan", self.engine.rescan)
-        self._guard.run("tick", self.engine.tick)
+        # What no decision waits for, such as containers and pressure, is measured a tick later.
+        self._guard.run("tick", lambda: self.engine.tick(early=True))
         tasks = [asyncio.create_task(part) for part in self._beside()]
         self._tell(
             Kind.LIFECYCLE,

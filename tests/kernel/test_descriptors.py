@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
+from koordlet_fakefs import FakeHost
 
 from koordlet.kernel.descriptors import Descriptors
 from tests.kernel.dict_host import DictHost
@@ -57,3 +60,23 @@ def test_beyond_the_limit_files_are_read_and_closed() -> None:
     for _ in range(2):
         assert [kept.read(path) for path in host.files] == [b"%d\n" % i for i in range(5)]
     assert len(kept) == 2 and open_paths(host) == ["/0", "/1"]
+
+
+def test_what_is_read_once_stays_closed_and_what_is_open_is_used() -> None:
+    host = FakeHost("hybrid")
+    files = Descriptors(host)
+    path = "/sys/fs/cgroup/cpuacct/cpuacct.usage"
+    assert files.read_once(path) == files.read_once(path)
+    assert (len(files), len(host.open_files)) == (0, 0)
+    files.read(path)
+    opens = host.faults.before(path, lambda: None, op="open", times=None)
+    files.read_once(path)
+    assert (len(files), opens.hits) == (1, 0)
+
+
+def test_a_read_that_fails_leaves_nothing_open() -> None:
+    host = FakeHost("hybrid")
+    host.faults.add("*cpuacct.usage", op="read", errno=errno.EIO)
+    with pytest.raises(OSError):
+        Descriptors(host).read_once("/sys/fs/cgroup/cpuacct/cpuacct.usage")
+    assert not host.open_files

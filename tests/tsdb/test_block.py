@@ -37,6 +37,9 @@ def check(block: Block, rounds: list[dict[int, float]]) -> None:
         seqs = reversed(range(oldest, len(rounds)))
         newest = [(seq, rounds[seq][column]) for seq in seqs if column in rounds[seq]]
         assert list(block.newest(column, oldest)) == newest
+        seq, value = block.latest(column)
+        if value == value and seq >= oldest:
+            assert (seq, value) == newest[0]
 
 
 @given(ROUNDS, st.lists(st.dictionaries(COLUMNS, st.just(0.5), max_size=3), max_size=90))
