@@ -11,7 +11,7 @@ from bench.effects.network_pair import NODE_IPS, PEER_IP, Flow, Pair, rates_bps,
 from bench.figures import Figure
 from koordlet.actuator.traffic.devices import Devices
 from koordlet.actuator.traffic.writer import Wanted, apply, restore
-from koordlet.decision.traffic import Member, Rate, Share, TrafficClass, TrafficPlan
+from koordlet.decision.traffic import BandwidthShare, Member, Rate, TrafficClass, TrafficPlan
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
 
@@ -69,9 +69,9 @@ def stretched(seconds: float, total_mbit: float) -> float:
 
 
 def _plan(total_mbit: float, promised: Sequence[float], pod_mbit: float = 0) -> TrafficPlan:
-    def rate(least: float, most: float) -> Share:
+    def rate(least: float, most: float) -> BandwidthShare:
         both = Rate(int(least * MBIT), int(most * MBIT))
-        return Share(both, both)
+        return BandwidthShare(both, both)
 
     classes = [
         TrafficClass(name, minor, minor - 1, rate(least, total_mbit))

@@ -39,7 +39,7 @@ class Lookup(Protocol[T_co]):
     def __call__(self, pause: Pause = no_pause) -> T_co: ...
 
 
-class Daemon(Protocol):
+class DaemonApi(Protocol):
     """What the API server needs of the daemon. All calls come on the daemon's event loop and take
     a millisecond or two; what would take longer is a ``Lookup``. Errors for the caller are
     NotFoundError and InvalidError; others are defects, answered as INTERNAL."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 
-from koordlet.admin.daemon import Daemon
+from koordlet.admin.daemon import DaemonApi
 from koordlet.serving.door import Backend, Door
 from koordlet.serving.unix_socket import API_DIR, Access
 
 
 class AdminServer(Door):
-    def __init__(self, daemon: Daemon, path: str, group: str = "") -> None:
+    def __init__(self, daemon: DaemonApi, path: str, group: str = "") -> None:
         """``group`` (a name, may be empty) gets the read-only calls."""
 
         async def start(access: Access, private_path: str) -> Backend:

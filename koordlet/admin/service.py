@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from koordlet.admin import wire, worker
-from koordlet.admin.daemon import Daemon, InvalidError, NotFoundError
+from koordlet.admin.daemon import DaemonApi, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
 from koordlet.decision.names import encodable
@@ -35,7 +35,7 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
     """All calls for ``Access.FULL``; for ``Access.READ_ONLY`` those that change nothing.
     ``caller``: who is behind a peer of grpc."""
 
-    def __init__(self, daemon: Daemon, access: Access, caller: Callers) -> None:
+    def __init__(self, daemon: DaemonApi, access: Access, caller: Callers) -> None:
         self._daemon = daemon
         self._access = access
         self._caller = caller
@@ -184,7 +184,7 @@ class _Pods(msgspec.Struct, frozen=True):
     pods: tuple[Any, ...]
 
 
-async def start(daemon: Daemon, access: Access, path: str, caller: Callers) -> grpc.aio.Server:
+async def start(daemon: DaemonApi, access: Access, path: str, caller: Callers) -> grpc.aio.Server:
     """A gRPC server on the private socket ``path``."""
     server = grpc.aio.server(
         options=[

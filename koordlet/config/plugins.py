@@ -44,7 +44,7 @@ class Plugin:
 
 
 @dataclass(frozen=True)
-class Found:
+class LoadedPlugins:
     """``parts``: those that are switched on, with their options, by table. ``faults``: what is
     wrong with an option. ``missing``: what is switched on and cannot be had here."""
 
@@ -56,7 +56,7 @@ class Found:
         return self.parts.get(table, ())
 
 
-NOTHING = Found({})
+NOTHING = LoadedPlugins({})
 
 
 @cache
@@ -72,7 +72,7 @@ def installed() -> Mapping[str, Plugin]:
     return found
 
 
-def load(tables: Mapping[str, Mapping[str, Any]]) -> Found:
+def load(tables: Mapping[str, Mapping[str, Any]]) -> LoadedPlugins:
     """What ``[plugins.*]`` asks for."""
     if not tables:
         return NOTHING
@@ -101,7 +101,7 @@ def load(tables: Mapping[str, Mapping[str, Any]]) -> Found:
                 continue
         faults += [*wrong, *_own_problems(part, path)]
         parts[table] = (*parts.get(table, ()), part)
-    return Found(parts, tuple(faults), tuple(missing))
+    return LoadedPlugins(parts, tuple(faults), tuple(missing))
 
 
 def _part(name: str, path: str) -> tuple[str, Part[Any] | Problem]:

@@ -26,7 +26,7 @@ class Create(msgspec.Struct, frozen=True):
     pids: tuple[int, ...]
 
 
-class Share(msgspec.Struct, frozen=True):
+class ShareCookie(msgspec.Struct, frozen=True):
     """The cookie of ``from_pid`` for each of ``to_pids``."""
 
     from_pid: int
@@ -39,7 +39,7 @@ class Clear(msgspec.Struct, frozen=True):
     pids: tuple[int, ...]
 
 
-Step = Create | Share | Clear
+Step = Create | ShareCookie | Clear
 
 
 def steps(
@@ -68,7 +68,7 @@ def steps(
         return (Create(everyone),) if everyone else ()
     target = min(counts, key=lambda cookie: (-counts[cookie], cookie))
     others = tuple(sorted(pid for pid, cookie in observed.cookies.items() if cookie != target))
-    return (Share(min(holders[target]), others),) if others else ()
+    return (ShareCookie(min(holders[target]), others),) if others else ()
 
 
 def _holders(cgroups: Sequence[Observed]) -> dict[int, list[int]]:

@@ -25,7 +25,7 @@ class Rate(msgspec.Struct, frozen=True):
     max_bps: int = 0
 
 
-class Share(msgspec.Struct, frozen=True):
+class BandwidthShare(msgspec.Struct, frozen=True):
     """What a class, or a pod, may send and receive."""
 
     egress: Rate = Rate()
@@ -39,7 +39,7 @@ class TrafficClass(msgspec.Struct, frozen=True):
     name: str
     minor: int
     priority: int
-    share: Share
+    share: BandwidthShare
     part_of: int = 0
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from koordlet.demo import best_effort, stage
 from koordlet.demo.figures import Observation, arm_result
-from koordlet.demo.managed import Daemon
+from koordlet.demo.managed import ManagedDaemon
 from koordlet.demo.model import ArmResult, ArmSpec, Moment, Request, Settings
 from koordlet.demo.moments import read_moments
 from koordlet.demo.sampling import Probe
@@ -32,7 +32,7 @@ class Arms:
         self._directory = directory
         self._settings = settings
         self._cast: Cast | None = None
-        self._daemon: Daemon | None = None
+        self._daemon: ManagedDaemon | None = None
 
     def run(self, spec: ArmSpec, repeat: int, progress: Progress) -> ArmResult:
         """One arm, from empty groups to empty groups. Raises ArmFailedError."""
@@ -74,7 +74,7 @@ class Arms:
             )
         cast.wait_for_socket(service)
         if spec.managed:
-            self._daemon = Daemon(directory / "daemon")
+            self._daemon = ManagedDaemon(directory / "daemon")
             self._daemon.start()
 
         start = time.monotonic() + WARM_UP_S

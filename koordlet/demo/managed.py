@@ -60,7 +60,7 @@ qos = "BE"
 """
 
 
-class Daemon:
+class ManagedDaemon:
     """A child ``koordlet run``; its state lives below `directory` and goes with it."""
 
     def __init__(self, directory: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from koordlet.demo.arms import Arms, Progress
 from koordlet.demo.ls_server import calibrate
-from koordlet.demo.managed import Daemon
+from koordlet.demo.managed import ManagedDaemon
 from koordlet.demo.model import ARMS, DemoResult
 from koordlet.demo.plan import Wish, plan, service_ms
 from koordlet.demo.process import interruptible
@@ -74,7 +74,7 @@ def run_demo(
 
 def _clean_up_after_a_killed_run(workdir: Workdir, stage: Stage, announce: Announce) -> None:
     for journal in workdir.path.glob("arms/*/daemon"):
-        Daemon(journal).restore()
+        ManagedDaemon(journal).restore()
     ended = stage.sweep(workdir.remembered())
     if ended:
         announce(f"ended {ended} processes that a killed demo had left behind")

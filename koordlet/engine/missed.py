@@ -69,7 +69,7 @@ def _lets(snapshot: Snapshot, victim: Victim) -> bool:
     return not says_no and (found.features is None or FEATURE in found.features)
 
 
-class Found(msgspec.Struct, frozen=True):
+class MissedAdjustment(msgspec.Struct, frozen=True):
     """``since``: unix seconds of when it was found."""
 
     pod: Pod
@@ -117,7 +117,7 @@ class MissedAdjustments:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self.asked: Callable[[], bool] = _by_nobody
-        self._found: dict[_Key, Found] = {}
+        self._found: dict[_Key, MissedAdjustment] = {}
         self._untold: dict[_Key, None] = {}
         self._read: dict[str, Given] = {}
         """By bare id: what first processes told."""
@@ -126,7 +126,7 @@ class MissedAdjustments:
         self._spared: dict[str, str] = {}
         """Uid of a pod -> why it was not, as it was told."""
 
-    def found(self) -> tuple[Found, ...]:
+    def found(self) -> tuple[MissedAdjustment, ...]:
         return tuple(self._found.values())
 
     def given(self, container: Container) -> Given | None:
@@ -171,7 +171,7 @@ class MissedAdjustments:
                 key = (bare_id(container.id), each.kind, each.name)
                 old = before.get(key)
                 since = old.since if old is not None else snapshot.time
-                self._found[key] = Found(pod, container, each, since)
+                self._found[key] = MissedAdjustment(pod, container, each, since)
                 if old is None:
                     self._untold[key] = None
         self._tell(snapshot)

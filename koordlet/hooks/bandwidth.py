@@ -12,7 +12,7 @@ import msgspec
 
 from koordlet.decision import slo_keys
 from koordlet.decision.snapshot import Pod, Snapshot
-from koordlet.decision.traffic import Rate, Share
+from koordlet.decision.traffic import BandwidthShare, Rate
 from koordlet.protocol import keys
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.qos import SLO_SECTION_OF_QOS, QoSClass
@@ -41,7 +41,7 @@ class NodeBandwidth(msgspec.Struct, frozen=True):
     nothing is larger."""
 
     total_bps: int
-    shares: Mapping[QoSClass, Share]
+    shares: Mapping[QoSClass, BandwidthShare]
     problems: tuple[str, ...] = ()
 
 
@@ -73,7 +73,7 @@ def of_node(snapshot: Snapshot) -> NodeBandwidth:
         block = getattr(strategy, SLO_SECTION_OF_QOS[qos], None)
         network = block.network_qos if block is not None else None
         if network is not None and network.enable:
-            shares[qos] = Share(
+            shares[qos] = BandwidthShare(
                 _rate(qos, "egress", network.egress_request, network.egress_limit, total, problems),
                 _rate(
                     qos, "ingress", network.ingress_request, network.ingress_limit, total, problems
@@ -82,14 +82,14 @@ def of_node(snapshot: Snapshot) -> NodeBandwidth:
     return NodeBandwidth(total, shares, tuple(problems))
 
 
-def of_pod(pod: Pod) -> tuple[Share, tuple[str, ...]]:
+def of_pod(pod: Pod) -> tuple[BandwidthShare, tuple[str, ...]]:
     """The limits of its annotation, either of which may be absent, and what is wrong with it."""
     try:
         limits = keys.NETWORK_QOS.read(pod.annotations)
     except AnnotationError as error:
-        return Share(), (f"{pod.title}: {error}; the annotation is ignored",)
+        return BandwidthShare(), (f"{pod.title}: {error}; the annotation is ignored",)
     if limits is None:
-        return Share(), ()
+        return BandwidthShare(), ()
     given = {"egressLimit": limits.egress_limit, "ingressLimit": limits.ingress_limit}
     problems = tuple(
         f"{pod.title}: {keys.NETWORK_QOS.name}: {name} {limit} is negative; it is ignored"
@@ -99,7 +99,7 @@ def of_pod(pod: Pod) -> tuple[Share, tuple[str, ...]]:
     egress, ingress = (
         Rate(0, max(limit.value, 0)) if limit is not None else Rate() for limit in given.values()
     )
-    return Share(egress, ingress), problems
+    return BandwidthShare(egress, ingress), problems
 
 
 def _rate(

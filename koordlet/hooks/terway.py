@@ -12,7 +12,7 @@ from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
-from koordlet.decision.traffic import Share
+from koordlet.decision.traffic import BandwidthShare
 from koordlet.decision.why import Input, Why
 from koordlet.hooks import bandwidth
 from koordlet.hooks.bandwidth import NodeBandwidth
@@ -72,14 +72,14 @@ def _global(node: NodeBandwidth) -> str:
     total = _bytes(node.total_bps)
     lines = [f"hw_tx_bps_max {total}", f"hw_rx_bps_max {total}"]
     for level, qos in enumerate(bandwidth.CLASSES, start=1):
-        share = node.shares.get(qos, Share())
+        share = node.shares.get(qos, BandwidthShare())
         for way, rate in (("tx", share.egress), ("rx", share.ingress)):
             lines.append(f"offline_l{level}_{way}_bps_min {_bytes(rate.min_bps)}")
             lines.append(f"offline_l{level}_{way}_bps_max {_bytes(rate.max_bps)}")
     return "".join(f"{line}\n" for line in lines)
 
 
-def _record(pod: Pod, share: Share) -> _PodRecord:
+def _record(pod: Pod, share: BandwidthShare) -> _PodRecord:
     return _PodRecord(
         pod.name,
         pod.namespace,

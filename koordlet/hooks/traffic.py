@@ -24,9 +24,9 @@ from koordlet.decision.traffic import (
     MAJOR,
     MARKS,
     SHAPING,
+    BandwidthShare,
     Member,
     Rate,
-    Share,
     TrafficClass,
     TrafficPlan,
 )
@@ -144,7 +144,7 @@ def traffic(snapshot: Snapshot) -> TrafficPlan | None:
     if not node.total_bps:
         return None
     members = []
-    limited: dict[int, list[tuple[Pod, Share]]] = {}
+    limited: dict[int, list[tuple[Pod, BandwidthShare]]] = {}
     for pod in snapshot.pods:
         if not pod.is_active or not pod.cgroup:
             continue
@@ -168,7 +168,7 @@ def traffic(snapshot: Snapshot) -> TrafficPlan | None:
     return TrafficPlan(node.total_bps, SYSTEM, classes, tuple(members))
 
 
-def _minor(pod: Pod, share: Share) -> int | None:
+def _minor(pod: Pod, share: BandwidthShare) -> int | None:
     """None: the pod stays in the default class, because it has no label."""
     if share.egress.max_bps or share.ingress.max_bps:
         return _FIRST_OF_PODS + zlib.crc32(pod.uid.encode()) % (_MINORS - _FIRST_OF_PODS)
@@ -179,16 +179,16 @@ def _of_node(node: NodeBandwidth) -> Iterator[TrafficClass]:
     """SYSTEM has what the others are not promised. HTB keeps promises that are more than the link
     together, and lets more through than the link has: so they count in proportion."""
     total = node.total_bps
-    shares = [_bounded(node.shares.get(qos, Share()), total) for qos in bandwidth.CLASSES]
+    shares = [_bounded(node.shares.get(qos, BandwidthShare()), total) for qos in bandwidth.CLASSES]
     promised = _promised(shares)
     ls, be = (
-        Share(
+        BandwidthShare(
             _in_proportion(share.egress, total, promised["egress"]),
             _in_proportion(share.ingress, total, promised["ingress"]),
         )
         for share in shares
     )
-    rest = Share(
+    rest = BandwidthShare(
         Rate(max(0, total - promised["egress"]), total),
         Rate(max(0, total - promised["ingress"]), total),
     )
@@ -196,7 +196,7 @@ def _of_node(node: NodeBandwidth) -> Iterator[TrafficClass]:
         yield TrafficClass(name, minor, _PRIORITY[minor], share)
 
 
-def _promised(shares: Iterable[Share]) -> Mapping[str, int]:
+def _promised(shares: Iterable[BandwidthShare]) -> Mapping[str, int]:
     """Direction -> sum, bits per second."""
     shares = tuple(shares)
     return {
@@ -209,7 +209,7 @@ def _in_proportion(rate: Rate, total: int, promised: int) -> Rate:
     return Rate(rate.min_bps * total // max(total, promised), rate.max_bps)
 
 
-def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficClass:
+def _of_pods(minor: int, pods: list[tuple[Pod, BandwidthShare]], total: int) -> TrafficClass:
     def together(limits: list[int]) -> Rate:
         return Rate(0, min(sum(limits), total) if all(limits) else total)
 
@@ -218,7 +218,7 @@ def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficCl
         ", ".join(pod.title for pod, _ in pods),
         minor,
         _PRIORITY[part_of],
-        Share(
+        BandwidthShare(
             together([share.egress.max_bps for _, share in pods]),
             together([share.ingress.max_bps for _, share in pods]),
         ),
@@ -226,9 +226,9 @@ def _of_pods(minor: int, pods: list[tuple[Pod, Share]], total: int) -> TrafficCl
     )
 
 
-def _bounded(share: Share, total: int) -> Share:
+def _bounded(share: BandwidthShare, total: int) -> BandwidthShare:
     """Without a limit of its own, a class is limited by the link."""
-    return Share(
+    return BandwidthShare(
         Rate(share.egress.min_bps, share.egress.max_bps or total),
         Rate(share.ingress.min_bps, share.ingress.max_bps or total),
     )

@@ -33,7 +33,7 @@ triggers one at once."""
 _CLASSES = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 
 
-class Memory(msgspec.Struct, frozen=True):
+class ResctrlState(msgspec.Struct, frozen=True):
     """``below``: cgroup -> it and all inside it, as of ``at``."""
 
     at: float = 0.0
@@ -47,19 +47,19 @@ def group_of(qos: QoSClass | None) -> str | None:
     return f"{GROUP_PREFIX}{qos}" if qos in _CLASSES else None
 
 
-def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
+def decide(snapshot: Snapshot, memory: ResctrlState, _: Options = DEFAULTS) -> Decision:
     """The complete plan: groups of the classes that are switched on, and who is in them."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
         return _keep(memory, "no-slo", "no NodeSLO has a resourceQOSStrategy")
     enabled = _enabled(strategy)
     if not enabled:
-        return Decision(Plan(NAME), Memory())
+        return Decision(Plan(NAME), ResctrlState())
     node = snapshot.node
     if not node.capabilities:
         return _keep(memory, "not-probed", "the kernel's features are not known yet")
     if not (node.has(L3) or node.has(MB)):
-        return Decision(Plan(NAME), Memory(), (_unsupported(node),))
+        return Decision(Plan(NAME), ResctrlState(), (_unsupported(node),))
     settings: list[Setting] = []
     notes: list[Why] = []
     for qos, block in enabled.items():
@@ -161,7 +161,7 @@ def _members(snapshot: Snapshot) -> Iterator[Member]:
             yield Member(application.cgroup, group, f"application {application.name}")
 
 
-def _placed(snapshot: Snapshot, memory: Memory) -> dict[str, Member]:
+def _placed(snapshot: Snapshot, memory: ResctrlState) -> dict[str, Member]:
     """Cgroup -> the innermost member that it is in, where that one has a group."""
     members = {member.cgroup: member for member in _members(snapshot)}
     found: dict[str, Member] = {}
@@ -186,7 +186,7 @@ def _has_its_own(pod: Pod) -> bool:
         return False
 
 
-def _looked(snapshot: Snapshot, memory: Memory) -> Memory:
+def _looked(snapshot: Snapshot, memory: ResctrlState) -> ResctrlState:
     due = snapshot.now - memory.at >= LOOK_S or snapshot.wake.kind is WakeKind.CHANGE
     known = {} if due else memory.below
     below = {}
@@ -197,7 +197,7 @@ def _looked(snapshot: Snapshot, memory: Memory) -> Memory:
         if found is None:
             found = tuple(cgroup for cgroup, _ in walk(snapshot.in_force, member.cgroup))
         below[member.cgroup] = found
-    return Memory(snapshot.now if due else memory.at, below)
+    return ResctrlState(snapshot.now if due else memory.at, below)
 
 
 def _setting(cgroup: str, member: Member) -> Setting:
@@ -215,7 +215,7 @@ def _unsupported(node: Node) -> Why:
     return Why(f"{NAME}.unsupported", text)
 
 
-def _keep(memory: Memory, rule: str, text: str) -> Decision:
+def _keep(memory: ResctrlState, rule: str, text: str) -> Decision:
     why = Why(f"{NAME}.{rule}", f"{text}; resctrl groups stay as they are")
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
 
@@ -224,7 +224,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="L3 cache and memory bandwidth by QoS class.",
     function=decide,
-    initial=Memory(),
+    initial=ResctrlState(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
     needs=(L3, MB),

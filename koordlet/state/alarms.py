@@ -56,7 +56,7 @@ class Armed(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Target(msgspec.Struct, frozen=True):
+class AlarmTarget(msgspec.Struct, frozen=True):
     """``source`` names it in alarms: its cgroup, or ``WHOLE_NODE``. ``pressure`` and ``stat`` are
     files; ``""`` where there is none or, for ``stat``, no quota that could throttle. ``shared``:
     the pressure file of the directory around, which holds latency-sensitive work alone."""
@@ -80,7 +80,7 @@ class _Loaded:
 
     __slots__ = ("armed", "files", "history", "over_s", "raised_s", "target", "trigger")
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: AlarmTarget) -> None:
         self.target = target
         self.trigger: Watch | None = None
         self.files: dict[WakeKind, str] = {}
@@ -150,7 +150,7 @@ class Alarms:
         """Those that are looked at while a gate is open."""
         self._gates: dict[str, _Gate] = {}
         self._refused = ""
-        self._of_pods: dict[str, tuple[Pod, list[Target]]] = {}
+        self._of_pods: dict[str, tuple[Pod, list[AlarmTarget]]] = {}
         self._looked_s = -math.inf
         self._reads = self.options.max_reads
         self._cost_s = 0.0
@@ -261,14 +261,16 @@ class Alarms:
             is_gated = kind is WakeKind.PSI and loaded.target.shared in self._gates
             (self._gated if is_gated else self._ring).append((loaded, kind))
 
-    def _targets(self, pods: Iterable[Pod], applications: Iterable[Application]) -> list[Target]:
+    def _targets(
+        self, pods: Iterable[Pod], applications: Iterable[Application]
+    ) -> list[AlarmTarget]:
         psi = self.options.psi
         now_s = self._host.monotonic()
         if now_s - self._looked_s >= LOOK_ANEW_S:
             self._of_pods.clear()
             self._looked_s = now_s
         before, self._of_pods = self._of_pods, {}
-        found = [Target(WHOLE_NODE, self._node_pressure, "")] if psi else []
+        found = [AlarmTarget(WHOLE_NODE, self._node_pressure, "")] if psi else []
         for pod in pods:
             if pod.qos in _LATENCY_SENSITIVE:
                 known = before.get(pod.uid)
@@ -283,7 +285,7 @@ class Alarms:
         ]
         return found
 
-    def _of_pod(self, pod: Pod) -> list[Target]:
+    def _of_pod(self, pod: Pod) -> list[AlarmTarget]:
         inside = (self._target(each.cgroup, pressure=False) for each in pod.containers)
         own = self._target(pod.cgroup, pressure=self.options.psi)
         if own.pressure and pod.kube_qos is KubeQoS.BURSTABLE:
@@ -291,8 +293,8 @@ class Alarms:
             own = msgspec.structs.replace(own, shared=self._path(around, Resource.CPU_PRESSURE))
         return [own, *(target for target in inside if target.stat)]
 
-    def _target(self, cgroup: str, *, pressure: bool) -> Target:
-        return Target(
+    def _target(self, cgroup: str, *, pressure: bool) -> AlarmTarget:
+        return AlarmTarget(
             cgroup,
             self._path(cgroup, Resource.CPU_PRESSURE) if pressure else "",
             self._path(cgroup, Resource.CPU_STAT) if self._has_quota(cgroup) else "",
@@ -313,7 +315,7 @@ class Alarms:
             return False  # gone, or without the cpu controller: nothing limits it
         return isinstance(quota, int) and quota > 0
 
-    def _load(self, target: Target) -> _Loaded:
+    def _load(self, target: AlarmTarget) -> _Loaded:
         loaded = _Loaded(target)
         if target.pressure:
             self._arm_pressure(loaded)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from koordlet.admin import model as m
-from koordlet.admin.daemon import Daemon, InvalidError, Lookup, NotFoundError
+from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
@@ -368,5 +368,5 @@ class FakeDaemon:
         return self.reload_answer
 
 
-def _is_a_daemon(fake: FakeDaemon) -> Daemon:
+def _is_a_daemon(fake: FakeDaemon) -> DaemonApi:
     return fake

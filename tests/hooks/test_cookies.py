@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.decision.cookies import Clear, Create, Observed, Share, Step, steps
+from koordlet.decision.cookies import Clear, Create, Observed, ShareCookie, Step, steps
 
 GROUPS = ("", "a", "b", "-expeller")
 
@@ -41,7 +41,7 @@ class Kernel:
         if isinstance(step, Create):
             self.made += 1
             self.set(step.pids, self.made)
-        elif isinstance(step, Share):
+        elif isinstance(step, ShareCookie):
             source = next(h[step.from_pid] for h in self.cookies.values() if step.from_pid in h)
             self.set(step.to_pids, source)
         else:
@@ -106,8 +106,8 @@ def test_steps_by_example() -> None:
     alone = Observed("c", {3: 0, 2: 0})
     assert steps("c", "g", alone, ()) == (Create((2, 3)),)
     assert steps("c", "g", Observed("c", {}), ()) == ()
-    assert steps("c", "g", Observed("c", {2: 7, 3: 0}), ()) == (Share(2, (3,)),)
-    assert steps("c", "g", alone, (Observed("d", {9: 7, 8: 7}),)) == (Share(8, (2, 3)),)
+    assert steps("c", "g", Observed("c", {2: 7, 3: 0}), ()) == (ShareCookie(2, (3,)),)
+    assert steps("c", "g", alone, (Observed("d", {9: 7, 8: 7}),)) == (ShareCookie(8, (2, 3)),)
     assert steps("c", "g", Observed("c", {2: 7, 3: 7}), ()) == ()
     assert steps("c", "", Observed("c", {2: 7, 3: 0}), ()) == (Clear((2,)),)
     assert steps("c", "", alone, ()) == ()
@@ -116,10 +116,12 @@ def test_steps_by_example() -> None:
 def test_a_cookie_of_another_group_is_left_behind() -> None:
     moved = Observed("c", {2: 7})
     assert steps("c", "g", moved, (), taken={7}) == (Create((2,)),)
-    assert steps("c", "g", moved, (Observed("d", {5: 7, 4: 8}),), taken={7}) == (Share(4, (2,)),)
+    assert steps("c", "g", moved, (Observed("d", {5: 7, 4: 8}),), taken={7}) == (
+        ShareCookie(4, (2,)),
+    )
 
 
 def test_the_cookie_of_most_stays() -> None:
     siblings = (Observed("d", {5: 8}), Observed("e", {6: 8}))
-    assert steps("c", "g", Observed("c", {2: 7}), siblings) == (Share(5, (2,)),)
+    assert steps("c", "g", Observed("c", {2: 7}), siblings) == (ShareCookie(5, (2,)),)
     assert steps("d", "g", siblings[0], (Observed("c", {2: 7}), siblings[1])) == ()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Level, Subject
-from koordlet.decision.traffic import MAJOR, Member, Rate, Share, TrafficPlan
+from koordlet.decision.traffic import MAJOR, BandwidthShare, Member, Rate, TrafficPlan
 from koordlet.hooks.bandwidth import of_node
 from koordlet.hooks.combine import combine
 from koordlet.hooks.traffic import BE, HOOK, LS, SYSTEM, traffic
@@ -47,7 +47,7 @@ def limited(
     return pod(uid, qos, kube, annotations={KEY: text}, **f)
 
 
-def shares(plan: TrafficPlan) -> dict[int, Share]:
+def shares(plan: TrafficPlan) -> dict[int, BandwidthShare]:
     return {each.minor: each.share for each in plan.classes}
 
 
@@ -61,9 +61,9 @@ def test_classes_of_the_node() -> None:
     ]
     assert [each.class_id for each in plan.classes] == [MAJOR << 16 | minor for minor in (2, 3, 4)]
     assert shares(plan) == {
-        SYSTEM: Share(Rate(500 * MBIT, 1000 * MBIT), Rate(700 * MBIT, 1000 * MBIT)),
-        LS: Share(Rate(400 * MBIT, 900 * MBIT), Rate(300 * MBIT, 1000 * MBIT)),
-        BE: Share(Rate(100 * MBIT, 500 * MBIT), Rate(0, 200 * MBIT)),
+        SYSTEM: BandwidthShare(Rate(500 * MBIT, 1000 * MBIT), Rate(700 * MBIT, 1000 * MBIT)),
+        LS: BandwidthShare(Rate(400 * MBIT, 900 * MBIT), Rate(300 * MBIT, 1000 * MBIT)),
+        BE: BandwidthShare(Rate(100 * MBIT, 500 * MBIT), Rate(0, 200 * MBIT)),
     }
 
 
@@ -174,7 +174,7 @@ def test_a_limit_is_the_limit_in_both_directions() -> None:
     plan = plan_of(found)
     [own] = plan.classes[3:]
     assert (own.name, own.priority, own.part_of) == ("pod n/a", 3, BE)
-    assert own.share == Share(Rate(0, 80 * MBIT), Rate(0, 40 * MBIT))
+    assert own.share == BandwidthShare(Rate(0, 80 * MBIT), Rate(0, 40 * MBIT))
     assert [each.minor for each in plan.members] == [own.minor]
     [mark] = combine((HOOK,), of_pod(found), machine(found)).settings
     assert mark.value == own.class_id
@@ -184,7 +184,7 @@ def test_a_limit_is_the_limit_in_both_directions() -> None:
 def test_one_direction_alone_and_no_label() -> None:
     plan = plan_of(limited("p", None, "Burstable", egress="2G"), spec=network_slo("tc", "1G"))
     [own] = plan.classes[3:]
-    assert own.share == Share(Rate(0, 1000 * MBIT), Rate(0, 1000 * MBIT))
+    assert own.share == BandwidthShare(Rate(0, 1000 * MBIT), Rate(0, 1000 * MBIT))
     assert (own.priority, own.part_of) == (2, LS)
 
 

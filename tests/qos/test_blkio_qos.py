@@ -18,7 +18,7 @@ from koordlet.protocol.slo import (
     ResourceQOSStrategy,
 )
 from koordlet.qos.blkio.devices import cost_lines, limit_lines, over
-from koordlet.qos.blkio.flat import LOOK_S, Memory
+from koordlet.qos.blkio.flat import LOOK_S, FlatLimits
 from koordlet.qos.blkio.strategy import decide
 from tests.qos.build import BE_DIR, app, be_pod, kernel, node, pod, snapshot
 
@@ -41,7 +41,7 @@ def slo(section: str = "be_class", enable: bool = True, *blocks: BlockCfg) -> No
     return NodeSLOSpec(resource_qos_strategy=ResourceQOSStrategy(**{section: qos}))
 
 
-def run(spec: NodeSLOSpec, *, in_force=None, flat: bool = False, memory=Memory(), **fields):  # noqa: B008  immutable
+def run(spec: NodeSLOSpec, *, in_force=None, flat: bool = False, memory=FlatLimits(), **fields):  # noqa: B008  immutable
     machine = node(4, blocks=DEVICES, io_limits_are_flat=flat)
     found = snapshot(machine, spec=spec, in_force=in_force or kernel(4), **fields)
     decision = decide(found, memory)

@@ -15,7 +15,7 @@ from koordlet.decision.snapshot import Capability, Snapshot, Wake, WakeKind
 from koordlet.protocol.slo import NodeSLOSpec, ResctrlQOS, ResourceQOS, ResourceQOSStrategy
 from koordlet.protocol.slo_defaults import effective
 from koordlet.qos import resctrl_qos
-from koordlet.qos.resctrl_qos import LOOK_S, Memory
+from koordlet.qos.resctrl_qos import LOOK_S, ResctrlState
 from tests.qos.build import Kernel, app, node, pod, snapshot
 
 R = Resource
@@ -117,8 +117,8 @@ def machine(vendor: str = INTEL, l3: bool = True, mb: bool = True, **fields: Any
     return node(4, **machine | fields)
 
 
-def decide(snap: Snapshot, memory: Memory | None = None) -> Decision:
-    return resctrl_qos.decide(snap, memory or Memory())
+def decide(snap: Snapshot, memory: ResctrlState | None = None) -> Decision:
+    return resctrl_qos.decide(snap, memory or ResctrlState())
 
 
 def schemata(decision: Decision) -> dict[str, object]:
@@ -211,7 +211,7 @@ def test_a_class_that_is_off_has_no_group_and_moves_nobody() -> None:
     assert set(schemata(found)) == {"koordlet-BE"}
     assert set(placed(found).values()) == {"koordlet-BE"}
     off = decide(taken(pods=pods, spec=slo()), found.memory)
-    assert off.plan.settings == () and not off.plan.keep_all and off.memory == Memory()
+    assert off.plan.settings == () and not off.plan.keep_all and off.memory == ResctrlState()
 
 
 def test_the_innermost_member_counts() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from koordlet.decision.cgroups import parent
-from koordlet.decision.cookies import Clear, Create, Observed, Share, Step, steps
+from koordlet.decision.cookies import Clear, Create, Observed, ShareCookie, Step, steps
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
@@ -281,7 +281,7 @@ class CoreSched:
     def _run(self, step: Step, ids: set[int]) -> None:
         if isinstance(step, Clear):
             self._share(0, [pid for pid in step.pids if pid in ids])
-        elif isinstance(step, Share):
+        elif isinstance(step, ShareCookie):
             self._share(step.from_pid, [pid for pid in step.to_pids if pid in ids])
         elif isinstance(step, Create):
             pids = [pid for pid in step.pids if pid in ids]

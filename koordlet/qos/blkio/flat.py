@@ -22,7 +22,7 @@ LOOK_S = 10.0
 triggers one at once."""
 
 
-class Memory(msgspec.Struct, frozen=True):
+class FlatLimits(msgspec.Struct, frozen=True):
     """``below``: container or application -> it and all inside it, as of ``at``; True for those
     that count, because they have processes or are about to."""
 
@@ -30,7 +30,7 @@ class Memory(msgspec.Struct, frozen=True):
     below: Mapping[str, Mapping[str, bool]] = {}
 
 
-def looked(snapshot: Snapshot, memory: Memory, tops: frozenset[str]) -> Memory:
+def looked(snapshot: Snapshot, memory: FlatLimits, tops: frozenset[str]) -> FlatLimits:
     """``tops``: the targets."""
     due = snapshot.now - memory.at >= LOOK_S or snapshot.wake.kind is WakeKind.CHANGE
     known = {} if due else memory.below
@@ -39,10 +39,10 @@ def looked(snapshot: Snapshot, memory: Memory, tops: frozenset[str]) -> Memory:
         if any(inside(cgroup, top) for top in tops):
             found = known.get(cgroup)
             below[cgroup] = _tree(snapshot.in_force, cgroup) if found is None else found
-    return Memory(snapshot.now if due else memory.at, below)
+    return FlatLimits(snapshot.now if due else memory.at, below)
 
 
-def members(memory: Memory, top: str) -> tuple[tuple[str, ...], int]:
+def members(memory: FlatLimits, top: str) -> tuple[tuple[str, ...], int]:
     """The cgroups inside ``top``, or it itself, whose processes the limits of ``top`` are for; and
     among how many the limits are divided."""
     found: dict[str, bool] = {}

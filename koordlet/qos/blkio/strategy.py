@@ -18,7 +18,7 @@ from koordlet.protocol import keys
 from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.slo import BlkIOQOS, BlockCfg, IOCfg, ResourceQOS
 from koordlet.qos.blkio.devices import LIMITS, Lines, cost_lines, disks_of, limit_lines, over
-from koordlet.qos.blkio.flat import Memory, looked, members, part, tightest
+from koordlet.qos.blkio.flat import FlatLimits, looked, members, part, tightest
 from koordlet.qos.cpu_suppress.targets import crowd, targets
 
 NAME = "blkio-qos"
@@ -45,7 +45,7 @@ class _Wish(msgspec.Struct, frozen=True):
     devices: Mapping[str, str]
 
 
-def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
+def decide(snapshot: Snapshot, memory: FlatLimits, _: Options = DEFAULTS) -> Decision:
     """The complete plan. A block that leads to no disk is left out; the others apply."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
     if strategy is None:
@@ -126,7 +126,7 @@ def _annotated(pod: Pod) -> tuple[BlockCfg, ...]:
 
 
 def _wishes(
-    snapshot: Snapshot, memory: Memory, target: _Target, notes: list[Why]
+    snapshot: Snapshot, memory: FlatLimits, target: _Target, notes: list[Why]
 ) -> Iterator[tuple[str, Resource, _Wish]]:
     wanted: dict[Resource, dict[str, str]] = {}
     names: dict[Resource, list[str]] = {}
@@ -188,7 +188,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Block I/O limits and weights of best effort and of pods, cost of disks.",
     function=decide,
-    initial=Memory(),
+    initial=FlatLimits(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
     needs=(

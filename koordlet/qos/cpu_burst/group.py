@@ -32,12 +32,12 @@ class Group(msgspec.Struct, frozen=True):
     title: str
     name: str
     series: tuple[Metric, Metric, Metric]
-    config: Config
+    config: BurstLimits
     told_us: int | None
     labels: tuple[tuple[str, str], ...] = ()
 
 
-def of_container(pod: Pod, container: Container, config: Config, in_force: InForce) -> Group:
+def of_container(pod: Pod, container: Container, config: BurstLimits, in_force: InForce) -> Group:
     limit_milli = container.resources.limit_cpu_milli
     return Group(
         container.cgroup,
@@ -55,7 +55,7 @@ def of_container(pod: Pod, container: Container, config: Config, in_force: InFor
     )
 
 
-def of_application(app: Application, config: Config, in_force: InForce) -> Group:
+def of_application(app: Application, config: BurstLimits, in_force: InForce) -> Group:
     return Group(
         app.cgroup,
         f"application {app.name}",
@@ -76,7 +76,7 @@ _BURST = frozenset({"auto", "cpuBurstOnly"})
 _QUOTA = frozenset({"auto", "cfsQuotaBurstOnly"})
 
 
-class Config(msgspec.Struct, frozen=True):
+class BurstLimits(msgspec.Struct, frozen=True):
     """Percentages of the CPU limit. ``burst_percent`` 0: no burst. ``quota_percent`` None: the
     quota is not raised. ``period_s`` -1: for ever."""
 
@@ -91,8 +91,8 @@ class Config(msgspec.Struct, frozen=True):
         return not self.burst_percent and self.quota_percent is None
 
 
-def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Config:
-    return Config(
+def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> BurstLimits:
+    return BurstLimits(
         burst_percent=(strategy.cpu_burst_percent or 0) if strategy.policy in _BURST else 0,
         quota_percent=strategy.cfs_quota_burst_percent if strategy.policy in _QUOTA else None,
         period_s=(
@@ -104,7 +104,7 @@ def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Con
     )
 
 
-def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> Config | None:
+def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> BurstLimits | None:
     """None: this pod may not burst. An annotation that cannot be read counts as absent; it is
     told with the pod's faults."""
     if pod.raw_qos in NOT_FOR or not pod.is_active:

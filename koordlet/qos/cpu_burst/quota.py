@@ -79,7 +79,7 @@ NAME = "cpu-burst"
 _QUOTA = Resource.CPU_QUOTA_US
 
 
-class Held(msgspec.Struct, frozen=True):
+class RaisedQuota(msgspec.Struct, frozen=True):
     """A raised quota as of the last decision: ``base_us`` that it started from, ``told_us`` that
     was asked for then, ``without_us`` that the file would have held without us, ``values_us`` that
     it may hold (what it held and what was wanted, which the kernel may have refused),
@@ -105,7 +105,7 @@ class Base(msgspec.Struct, frozen=True):
 
 
 def find_base(
-    in_force: InForce, cgroup: str, told_us: int | None, held: Held | None, *, first: bool
+    in_force: InForce, cgroup: str, told_us: int | None, held: RaisedQuota | None, *, first: bool
 ) -> Base | None:
     """None: no quota, or none that can be read. ``first``: nothing is remembered yet, so the
     journal alone tells whether the value in the file is ours.

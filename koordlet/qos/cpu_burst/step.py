@@ -15,8 +15,8 @@ from koordlet.qos.cpu_burst.node import SharedPool
 from koordlet.qos.cpu_burst.quota import (
     STEP_S,
     Base,
-    Held,
     Operation,
+    RaisedQuota,
     ceiling_us,
     of_container,
     on_node,
@@ -41,7 +41,7 @@ class Result(msgspec.Struct, frozen=True):
     target_us: int = 0
     burst_us: int = 0
     settings: tuple[Setting, ...] = ()
-    held: Held | None = None
+    held: RaisedQuota | None = None
     bucket: Bucket | None = None
     notes: tuple[Why, ...] = ()
     unread: bool = False
@@ -52,7 +52,7 @@ def step(
     group: Group,
     base: Base,
     pool: SharedPool,
-    held: Held | None,
+    held: RaisedQuota | None,
     bucket: Bucket | None,
 ) -> Result:
     """What ``group`` gets now."""
@@ -91,7 +91,7 @@ def step(
             Setting(group.cgroup, Resource.CPU_QUOTA_US, target, why, raises=base.base_us)
         )
         stepped_at = snapshot.now if held is None or operation in _STEPS else held.stepped_at
-        after = Held(
+        after = RaisedQuota(
             base.base_us,
             base.told_us,
             base.without_us,
@@ -132,7 +132,9 @@ def _account(snapshot: Snapshot, group: Group, base: Base, bucket: Bucket | None
     return account(bucket, size, percent, snapshot.now)
 
 
-def _missing_us(snapshot: Snapshot, group: Group, pool: SharedPool, held: Held | None) -> int:
+def _missing_us(
+    snapshot: Snapshot, group: Group, pool: SharedPool, held: RaisedQuota | None
+) -> int:
     """What a throttled period lacked at most, all that its CPUs stood still, as far as the shared
     CPUs have it to spare. 0: not known."""
     stood = _reading(snapshot, group, group.series[2], held)
@@ -140,7 +142,9 @@ def _missing_us(snapshot: Snapshot, group: Group, pool: SharedPool, held: Held |
     return 0 if stood is None else int(min(stood.value, spare_us))
 
 
-def _reading(snapshot: Snapshot, group: Group, metric: Metric, held: Held | None) -> Reading | None:
+def _reading(
+    snapshot: Snapshot, group: Group, metric: Metric, held: RaisedQuota | None
+) -> Reading | None:
     """The last sample; after a step the worst one since then, because an alarm may have asked for
     one while the next step had to wait."""
     longest_s, aggregate = window_s(snapshot), Aggregate.LAST

@@ -21,7 +21,7 @@ from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import CPUBurstStrategy
 from koordlet.qos.cpu_burst.group import (
     NOT_FOR,
-    Config,
+    BurstLimits,
     Group,
     of_application,
     of_container,
@@ -29,22 +29,22 @@ from koordlet.qos.cpu_burst.group import (
     of_pod,
 )
 from koordlet.qos.cpu_burst.node import SharedPool, shared_pool
-from koordlet.qos.cpu_burst.quota import NAME, Held, find_base
+from koordlet.qos.cpu_burst.quota import NAME, RaisedQuota, find_base
 from koordlet.qos.cpu_burst.step import Bucket, Result, step
 
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
 _DEFAULT_THRESHOLD_PERCENT = 50
 
 
-class Memory(msgspec.Struct, frozen=True):
+class BurstState(msgspec.Struct, frozen=True):
     """``held``: by cgroup, those with a raised quota. ``buckets``: by cgroup."""
 
     started: bool = False
-    held: dict[str, Held] = {}
+    held: dict[str, RaisedQuota] = {}
     buckets: dict[str, Bucket] = {}
 
 
-def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
+def decide(snapshot: Snapshot, memory: BurstState, _: Options = DEFAULTS) -> Decision:
     """The complete plan of bursts. It lists only what is raised, so that the actuator puts the rest
     back."""
     strategy = snapshot.slo.cpu_burst_strategy if snapshot.slo is not None else None
@@ -70,7 +70,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
         if any(setting.resource is _BURST for setting in settings):
             notes.append(Why("cpu-burst.no-burst", f"no burst budgets: {capability.why}"))
         settings = tuple(setting for setting in settings if setting.resource is not _BURST)
-    after = Memory(
+    after = BurstState(
         started=True,
         held={r.cgroup: r.held for r in results if r.held is not None},
         buckets={r.cgroup: r.bucket for r in results if r.bucket is not None},
@@ -98,13 +98,13 @@ def _members(
     return apps, pods
 
 
-def _containers(snapshot: Snapshot, pod: Pod, config: Config) -> Iterator[Group]:
+def _containers(snapshot: Snapshot, pod: Pod, config: BurstLimits) -> Iterator[Group]:
     for container in pod.containers:
         if container.is_sandbox is not True:
             yield of_container(pod, container, config, snapshot.in_force)
 
 
-def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) -> Result:
+def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: BurstState) -> Result:
     held = memory.held.get(group.cgroup)
     base = find_base(snapshot.in_force, group.cgroup, group.told_us, held, first=not memory.started)
     if base is None:
@@ -113,7 +113,7 @@ def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: Memory) ->
     return step(snapshot, group, base, pool, held, memory.buckets.get(group.cgroup))
 
 
-def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -> Result:
+def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: BurstState) -> Result:
     """The pod's values: its quota grows by as much as those of its containers."""
     held = memory.held.get(pod.cgroup)
     base = find_base(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
@@ -130,7 +130,9 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: Memory) -
         facts = (Input("quota without bursts", base.base_us, "us"),)
         why = Why("cpu-burst.pod-quota", text, facts)
         settings.append(Setting(pod.cgroup, _QUOTA, target_us, why, raises=base.base_us))
-        held = Held(base.base_us, None, base.without_us, (base.current_us, target_us), snapshot.now)
+        held = RaisedQuota(
+            base.base_us, None, base.without_us, (base.current_us, target_us), snapshot.now
+        )
     else:
         held = None
     burst_us = min(sum(part.burst_us for part in parts), base.base_us)
@@ -153,7 +155,7 @@ def _gauges(
     )
 
 
-def _keep(memory: Memory, rule: str, text: str) -> Decision:
+def _keep(memory: BurstState, rule: str, text: str) -> Decision:
     """Keep everything: no decision is possible."""
     why = Why(rule, f"{text}; burst budgets and quotas stay as they are")
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
@@ -163,7 +165,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Let throttled work have more than its CPU limit for a while.",
     function=decide,
-    initial=Memory(),
+    initial=BurstState(),
     options=DEFAULTS,
     needs=(_BURST, _QUOTA),
     switches=((Switch(f"{slo_keys.CPU_BURST}.policy", example='"auto"'),),),

@@ -17,7 +17,7 @@ from koordlet.qos.cpu_suppress.below import Below, look
 from koordlet.qos.cpu_suppress.limit import GROWTH_PER_S, Applied, Limit, ramp
 from koordlet.qos.cpu_suppress.pick import Pools, choose, full_set, pools
 from koordlet.qos.cpu_suppress.quota import quota_for
-from koordlet.qos.cpu_suppress.targets import KUBE_DEPTH, Target, Tree, inner, read_cpus
+from koordlet.qos.cpu_suppress.targets import KUBE_DEPTH, BestEffortGroup, Tree, inner, read_cpus
 
 # Adding a tenth ten times must come out as one.
 _ROUNDING = 1e-6
@@ -45,7 +45,7 @@ def minimum_cpus(node: Node) -> int:
 
 
 def apply(
-    snapshot: Snapshot, targets: tuple[Target, ...], limit: Limit, below: Below
+    snapshot: Snapshot, targets: tuple[BestEffortGroup, ...], limit: Limit, below: Below
 ) -> tuple[Applied, Below]:
     """Settings of the cpuset policy, and what is known of cgroups below pods and containers."""
     node = snapshot.node
@@ -98,7 +98,7 @@ def apply(
     return Applied(level, count, tuple(settings), tuple(keep), tuple(notes)), below
 
 
-def _look_below(snapshot: Snapshot, trees: Mapping[Target, Tree], below: Below) -> Below:
+def _look_below(snapshot: Snapshot, trees: Mapping[BestEffortGroup, Tree], below: Below) -> Below:
     """On v2 what is below a container needs no list: it runs on no more than its parents."""
     if not snapshot.node.cpusets_nest:
         return Below()
@@ -109,12 +109,12 @@ def _look_below(snapshot: Snapshot, trees: Mapping[Target, Tree], below: Below) 
     )
 
 
-def _level(cgroup: str, target: Target) -> int:
+def _level(cgroup: str, target: BestEffortGroup) -> int:
     return cgroup.count("/") - target.cgroup.count("/")
 
 
 def _by_quota(
-    snapshot: Snapshot, target: Target, cpus: int, below: Below
+    snapshot: Snapshot, target: BestEffortGroup, cpus: int, below: Below
 ) -> tuple[tuple[Setting, ...], Why]:
     """v1 does not shrink a list below one of a cgroup inside, and there are too many of these to
     write. A quota does not depend on them."""
@@ -137,7 +137,7 @@ def _unread(names: frozenset[str]) -> Why:
 
 def _confined(
     snapshot: Snapshot,
-    target: Target,
+    target: BestEffortGroup,
     tree: Tree,
     chosen: CPUSet,
     full: CPUSet,
@@ -179,7 +179,7 @@ def _why(limit: Limit, count: int, wanted: int) -> Why:
     return Why("cpu-suppress.cpuset", text, (*limit.inputs, Input("CPUs wanted", wanted)))
 
 
-def _unreadable(target: Target) -> Why:
+def _unreadable(target: BestEffortGroup) -> Why:
     text = (
         f"{target.name}: cgroup {shown(target.cgroup)} has no CPU list that can be read; it is "
         "left as it is (on v1 the list may be empty; on v2 the parent must list cpuset in "
@@ -197,7 +197,7 @@ def _too_few(found: Pools, least: int) -> Why:
     return Why("cpu-suppress.no-cpus", text)
 
 
-def _outside(target: Target, allowed: CPUSet) -> Why:
+def _outside(target: BestEffortGroup, allowed: CPUSet) -> Why:
     text = (
         f"{target.name}: the parent of {shown(target.cgroup)} allows CPUs "
         f"{format_cpulist(allowed)}, none of which BE may use; left as it is"

@@ -22,7 +22,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot, WakeKind
 from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_suppress.allowance import Allowance
-from koordlet.qos.cpu_suppress.targets import Target
+from koordlet.qos.cpu_suppress.targets import BestEffortGroup
 
 CUT = 0.7
 LEAST = 0.5
@@ -56,7 +56,7 @@ def advance(
     pressure: Pressure,
     snapshot: Snapshot,
     terms: Allowance,
-    targets: tuple[Target, ...],
+    targets: tuple[BestEffortGroup, ...],
     minimum_milli: int,
     elapsed_s: float,
 ) -> tuple[Pressure, Why | None]:
@@ -101,7 +101,7 @@ def sensitive_group(snapshot: Snapshot) -> str | None:
 
 
 def _reason_to_ignore(
-    snapshot: Snapshot, terms: Allowance, targets: tuple[Target, ...], minimum_milli: int
+    snapshot: Snapshot, terms: Allowance, targets: tuple[BestEffortGroup, ...], minimum_milli: int
 ) -> str | None:
     if terms.be_cores * 1000 <= minimum_milli:
         return f"BE uses {terms.be_cores:.2f} cores, which is within its minimum"

@@ -22,8 +22,8 @@ from koordlet.qos.cpu_suppress.limit import (
     ramp,
     settle,
 )
-from koordlet.qos.cpu_suppress.split import Share, demand, split
-from koordlet.qos.cpu_suppress.targets import Target, target_usage, walk
+from koordlet.qos.cpu_suppress.split import QuotaShare, demand, split
+from koordlet.qos.cpu_suppress.targets import BestEffortGroup, target_usage, walk
 from koordlet.qos.cpu_usage import usage_by_subject
 
 LEAST_US = 2_000
@@ -52,7 +52,7 @@ class Current(msgspec.Struct, frozen=True):
     """What a target's cgroup holds. ``quota_us`` is per ``CFS_PERIOD_US``, None = unlimited;
     ``ceiling_us`` is the tightest quota above it (v1 refuses a child with more)."""
 
-    target: Target
+    target: BestEffortGroup
     raw_us: int
     period_us: int
     quota_us: int | None
@@ -61,11 +61,11 @@ class Current(msgspec.Struct, frozen=True):
 
 def apply(
     snapshot: Snapshot,
-    targets: tuple[Target, ...],
+    targets: tuple[BestEffortGroup, ...],
     limit: Limit,
-    shares: dict[str, Share],
+    shares: dict[str, QuotaShare],
     inner: Inner | None = None,
-) -> tuple[Applied, dict[str, Share], Inner | None]:
+) -> tuple[Applied, dict[str, QuotaShare], Inner | None]:
     """Settings of the quota policy; for next time what each target was given, and the quotas
     inside the best-effort directory."""
     found: list[Current] = []
@@ -101,7 +101,7 @@ def apply(
     values = _spare_writes(found, exact, least_us, total_us + node_us * BAND, node_us * BAND)
 
     given = {
-        current.target.cgroup: Share(value, want)
+        current.target.cgroup: QuotaShare(value, want)
         for current, value, want in zip(found, values, demands, strict=True)
     }
     settings = tuple(
@@ -121,7 +121,7 @@ def apply(
     return Applied(level, cores, settings, tuple(keep), tuple(notes), rise), given, inner
 
 
-def _read(in_force: InForce, target: Target) -> Current | None:
+def _read(in_force: InForce, target: BestEffortGroup) -> Current | None:
     raw = in_force.value(target.cgroup, Resource.CPU_QUOTA_US)
     if not isinstance(raw, int):
         return None
@@ -166,7 +166,7 @@ def _all_ours(in_force: InForce, found: list[Current]) -> bool:
 def _divide(
     snapshot: Snapshot,
     found: list[Current],
-    shares: dict[str, Share],
+    shares: dict[str, QuotaShare],
     total_us: int,
     step_us: float,
     elapsed_s: float,
@@ -210,7 +210,9 @@ def _spare_writes(
     return close if least_us <= sum(close) < most_us else exact
 
 
-def quota_for(snapshot: Snapshot, target: Target, cpus: int, why: Why) -> tuple[Setting, ...]:
+def quota_for(
+    snapshot: Snapshot, target: BestEffortGroup, cpus: int, why: Why
+) -> tuple[Setting, ...]:
     """A quota of so many CPUs for a target that is limited by CPU lists otherwise."""
     current = _read(snapshot.in_force, target)
     if current is None:
@@ -223,7 +225,7 @@ def quota_for(snapshot: Snapshot, target: Target, cpus: int, why: Why) -> tuple[
 
 
 def _look_inside(
-    snapshot: Snapshot, current: Current, last: Share | None, known: Inner | None
+    snapshot: Snapshot, current: Current, last: QuotaShare | None, known: Inner | None
 ) -> Inner:
     """What is known, or a new look: when somebody came or went, after a while, and when the
     directory does not hold what it was given, since the kernel may have refused it for a quota
@@ -242,7 +244,7 @@ def _look_inside(
     return Inner(snapshot.now, snapshot.pods, snapshot.applications, found)
 
 
-def _quotas(snapshot: Snapshot, target: Target) -> Iterator[tuple[str, int, int]]:
+def _quotas(snapshot: Snapshot, target: BestEffortGroup) -> Iterator[tuple[str, int, int]]:
     """Cgroup, own quota and period of each cgroup inside that has a quota of its own."""
     in_force = snapshot.in_force
     for cgroup in _within(snapshot, target):
@@ -252,7 +254,7 @@ def _quotas(snapshot: Snapshot, target: Target) -> Iterator[tuple[str, int, int]
 
 
 def _lifted(
-    quotas: Iterable[tuple[str, int, int]], target: Target, value: int
+    quotas: Iterable[tuple[str, int, int]], target: BestEffortGroup, value: int
 ) -> tuple[Setting, ...]:
     """Cgroups inside that have a larger quota of their own: v1 refuses the target's below it.
 
@@ -272,7 +274,7 @@ def _lifted(
     return tuple(found)
 
 
-def _within(snapshot: Snapshot, target: Target) -> Iterator[str]:
+def _within(snapshot: Snapshot, target: BestEffortGroup) -> Iterator[str]:
     """Below an application whatever there is, in the best-effort directory pods and containers:
     there may be hundreds, and listing directories costs more than all the rest."""
     if not target.is_kube:

@@ -18,7 +18,7 @@ HALF_LIFE_S = 1.0
 change of the quota does not take a share away again."""
 
 
-class Share(msgspec.Struct, frozen=True):
+class QuotaShare(msgspec.Struct, frozen=True):
     """What a cgroup got last time, and what it was thought to want. us per 100 ms."""
 
     quota_us: int
@@ -28,7 +28,7 @@ class Share(msgspec.Struct, frozen=True):
 def demand(
     usage_us: float | None,
     quota_us: int | None,
-    last: Share | None,
+    last: QuotaShare | None,
     total_us: int,
     elapsed_s: float,
 ) -> float:

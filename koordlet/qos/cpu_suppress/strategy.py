@@ -19,7 +19,7 @@ from koordlet.qos.cpu_suppress.cpuset import minimum_cpus
 from koordlet.qos.cpu_suppress.limit import Limit, Rise
 from koordlet.qos.cpu_suppress.pressure import Pressure, advance
 from koordlet.qos.cpu_suppress.quota import Inner
-from koordlet.qos.cpu_suppress.split import Share
+from koordlet.qos.cpu_suppress.split import QuotaShare
 from koordlet.qos.cpu_suppress.targets import targets
 
 NAME = "cpu-suppress"
@@ -27,7 +27,7 @@ QUOTA_POLICY = "cfsQuota"
 CPUSET_POLICY = "cpuset"
 
 
-class Memory(msgspec.Struct, frozen=True):
+class SuppressState(msgspec.Struct, frozen=True):
     """``at`` is the ``now`` of the last decision; ``level`` the limit then, in CPUs (cpuset) or
     us per 100 ms (cfsQuota), None when nothing was limited under ``policy``. ``cores``: what that
     came to. ``shares``, ``rise`` and ``inner`` belong to cfsQuota."""
@@ -37,13 +37,13 @@ class Memory(msgspec.Struct, frozen=True):
     level: float | None = None
     cores: float | None = None
     pressure: Pressure = Pressure()
-    shares: dict[str, Share] = {}
+    shares: dict[str, QuotaShare] = {}
     rise: Rise | None = None
     below: Below = Below()
     inner: Inner | None = None
 
 
-def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
+def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> Decision:
     """The complete plan of suppression.
 
     If an input is missing, everything stays as it is. If it is switched off, everything goes back
@@ -54,7 +54,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
         text = "no NodeSLO says whether BE is suppressed; BE limits stay as they are"
         return _keep(snapshot, memory, Why("cpu-suppress.no-slo", text))
     if not slo.enable:
-        return Decision(Plan(NAME), Memory(at=snapshot.now))
+        return Decision(Plan(NAME), SuppressState(at=snapshot.now))
     policy = QUOTA_POLICY if slo.cpu_suppress_policy == QUOTA_POLICY else CPUSET_POLICY
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
         text = "not all pods are known yet, so those with CPUs of their own may be missing"
@@ -65,9 +65,9 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
     return _suppress(snapshot, memory, policy, terms)
 
 
-def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance) -> Decision:
+def _suppress(snapshot: Snapshot, memory: SuppressState, policy: str, terms: Allowance) -> Decision:
     if memory.policy != policy:
-        memory = Memory(policy, memory.at, pressure=memory.pressure)
+        memory = SuppressState(policy, memory.at, pressure=memory.pressure)
     found, refused = targets(snapshot)
     notes = [Why("cpu-suppress.refused", text) for text in refused]
     elapsed_s = _elapsed_s(snapshot, memory)
@@ -105,7 +105,7 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
         keep_all=unjudged,
     )
     cores = memory.cores if unjudged else limited
-    after = Memory(
+    after = SuppressState(
         policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below, inner
     )
     allowed_for = terms.ls_cores if applied.settings else None
@@ -119,7 +119,7 @@ def _suppress(snapshot: Snapshot, memory: Memory, policy: str, terms: Allowance)
     )
 
 
-def _elapsed_s(snapshot: Snapshot, memory: Memory) -> float:
+def _elapsed_s(snapshot: Snapshot, memory: SuppressState) -> float:
     """Time since the last decision. The first one counts as one interval."""
     if memory.at is None:
         return snapshot.collect_interval_s
@@ -133,13 +133,13 @@ def _minimum_milli(snapshot: Snapshot, policy: str, terms: Allowance) -> int:
     return max(least, terms.floor_milli or 0)
 
 
-def _keep(snapshot: Snapshot, memory: Memory, why: Why) -> Decision:
+def _keep(snapshot: Snapshot, memory: SuppressState, why: Why) -> Decision:
     """Keep everything: no decision is possible. Such time earns no growth."""
     after = msgspec.structs.replace(memory, at=snapshot.now)
     return Decision(Plan(NAME, keep_all=True), after, (why,), _limit_gauge(after))
 
 
-def _limit_gauge(memory: Memory) -> tuple[Gauge, ...]:
+def _limit_gauge(memory: SuppressState) -> tuple[Gauge, ...]:
     """Exists as long as the limit, also while no decision is possible."""
     if memory.cores is None:
         return ()
@@ -150,7 +150,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Limit best-effort CPU to what latency-sensitive work leaves.",
     function=decide,
-    initial=Memory(),
+    initial=SuppressState(),
     options=DEFAULTS,
     needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     switches=(slo_keys.BEST_EFFORT_LIMITED,),

@@ -24,7 +24,7 @@ LARGEST_TREE = 256
 """Most cgroups looked at inside a container or application, which may create thousands."""
 
 
-class Target(msgspec.Struct, frozen=True):
+class BestEffortGroup(msgspec.Struct, frozen=True):
     """One top-level cgroup to limit. ``name`` is for people."""
 
     cgroup: str
@@ -32,16 +32,18 @@ class Target(msgspec.Struct, frozen=True):
     is_kube: bool = False
 
 
-def targets(snapshot: Snapshot) -> tuple[tuple[Target, ...], tuple[str, ...]]:
+def targets(snapshot: Snapshot) -> tuple[tuple[BestEffortGroup, ...], tuple[str, ...]]:
     """The BE QoS directory and every BE application that is present, none inside another.
 
     The second value says which applications are left alone, and why: one that holds
     latency-sensitive work too cannot be limited without limiting that work.
     """
-    found: list[Target] = []
+    found: list[BestEffortGroup] = []
     refused: list[str] = []
     if snapshot.node.besteffort:
-        found.append(Target(snapshot.node.besteffort, "kube best-effort pods", is_kube=True))
+        found.append(
+            BestEffortGroup(snapshot.node.besteffort, "kube best-effort pods", is_kube=True)
+        )
     best_effort = [a for a in snapshot.applications if a.present and a.is_best_effort]
     for app in sorted(best_effort, key=lambda a: a.cgroup):
         held = sensitive_inside(snapshot, app.cgroup)
@@ -58,11 +60,11 @@ def targets(snapshot: Snapshot) -> tuple[tuple[Target, ...], tuple[str, ...]]:
                 "which is latency-sensitive; give the best-effort part a cgroup of its own"
             )
         elif not any(inside(app.cgroup, target.cgroup) for target in found):
-            found.append(Target(app.cgroup, f"application {app.name}"))
+            found.append(BestEffortGroup(app.cgroup, f"application {app.name}"))
     return tuple(found), tuple(refused)
 
 
-def target_usage(subjects: Iterable[SubjectUsage], target: Target) -> Usage | None:
+def target_usage(subjects: Iterable[SubjectUsage], target: BestEffortGroup) -> Usage | None:
     """CPU used inside a target, from the last samples; None when nobody there has one."""
     found = total(subject for subject in subjects if inside(subject.cgroup, target.cgroup))
     return None if found.missing and not found.count else found
@@ -88,7 +90,7 @@ def crowd(rule: str, cgroup: str, count: int) -> Iterator[Why]:
         yield Why(rule, text)
 
 
-def inner(snapshot: Snapshot, target: Target) -> Tree:
+def inner(snapshot: Snapshot, target: BestEffortGroup) -> Tree:
     """The target, and the pods and containers in it that are known and there."""
     in_force, found = snapshot.in_force, [(target.cgroup, 0)]
     if not target.is_kube:

@@ -15,7 +15,7 @@ from koordlet.qos.evict.victims import Candidate
 Amounts = Mapping[str, int]
 
 
-class Target(StrEnum):
+class CountedBy(StrEnum):
     """What a release is counted in."""
 
     USED = "used"
@@ -27,7 +27,7 @@ class Task(msgspec.Struct, frozen=True):
     ``gains``: what the end of each of them, and of those already on their way, gives."""
 
     feature: Feature
-    target: Target
+    target: CountedBy
     need: Amounts
     victims: tuple[Candidate, ...]
     gains: Mapping[Victim, Amounts]
@@ -63,7 +63,7 @@ def choose(
     Those already on their way count as released before anybody else is chosen. One that gives
     nothing of what a task still lacks is passed over. ``budget``: the most to choose.
     """
-    released: dict[tuple[Target, str], int] = {}
+    released: dict[tuple[CountedBy, str], int] = {}
     seen = set(terminating) | set(failed)
     for victim in terminating:
         _credit(released, _gains(tasks, victim))
@@ -91,14 +91,14 @@ def choose(
     return Chosen(tuple(choices), tuple(lacking), over_budget)
 
 
-def _left(task: Task, released: Mapping[tuple[Target, str], int]) -> Amounts:
+def _left(task: Task, released: Mapping[tuple[CountedBy, str], int]) -> Amounts:
     left = {name: n - released.get((task.target, name), 0) for name, n in task.need.items()}
     return _positive(left)
 
 
-def _gains(tasks: Collection[Task], victim: Victim) -> dict[tuple[Target, str], int]:
+def _gains(tasks: Collection[Task], victim: Victim) -> dict[tuple[CountedBy, str], int]:
     """Of several tasks with the same target the larger figure counts, not their sum."""
-    gains: dict[tuple[Target, str], int] = {}
+    gains: dict[tuple[CountedBy, str], int] = {}
     for task in tasks:
         for name, amount in _positive(task.gains.get(victim, {})).items():
             key = task.target, name
@@ -107,7 +107,7 @@ def _gains(tasks: Collection[Task], victim: Victim) -> dict[tuple[Target, str], 
 
 
 def _credit(
-    released: dict[tuple[Target, str], int], gains: Mapping[tuple[Target, str], int]
+    released: dict[tuple[CountedBy, str], int], gains: Mapping[tuple[CountedBy, str], int]
 ) -> None:
     for key, amount in gains.items():
         released[key] = released.get(key, 0) + amount

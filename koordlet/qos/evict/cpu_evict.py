@@ -16,7 +16,7 @@ from koordlet.decision.why import Why
 from koordlet.protocol.resources import BATCH_CPU, CPU, MID_CPU
 from koordlet.protocol.slo import ResourceThresholdStrategy
 from koordlet.qos.evict import round as evict_round
-from koordlet.qos.evict.account import Target, Task
+from koordlet.qos.evict.account import CountedBy, Task
 from koordlet.qos.evict.config import Feature, allocatable, satisfaction, usage
 from koordlet.qos.evict.release import allocatable_release, cpu_release, satisfaction_release
 from koordlet.qos.evict.round import Everybody, EvictOptions, Found, refused, task
@@ -36,14 +36,14 @@ class Frozen(msgspec.Struct, frozen=True):
     trouble_s: float
 
 
-class Memory(msgspec.Struct, frozen=True):
+class CpuEvictState(msgspec.Struct, frozen=True):
     """``frozen``: by name of the application; None: what an earlier run froze is not looked at."""
 
-    round: evict_round.Memory = evict_round.Memory()
+    round: evict_round.EvictionState = evict_round.EvictionState()
     frozen: dict[str, Frozen] | None = None
 
 
-def decide(snapshot: Snapshot, memory: Memory, options: EvictOptions = OPTIONS) -> Decision:
+def decide(snapshot: Snapshot, memory: CpuEvictState, options: EvictOptions = OPTIONS) -> Decision:
     """Applications that are to be frozen become settings: so the kernel's own state is journaled
     and put back like any other value."""
     frozen = _still_frozen(snapshot, memory.frozen)
@@ -80,7 +80,9 @@ def decide(snapshot: Snapshot, memory: Memory, options: EvictOptions = OPTIONS) 
         if app.present and app.name in frozen
     )
     plan = msgspec.structs.replace(decision.plan, evictions=tuple(stopped), settings=settings)
-    return msgspec.structs.replace(decision, plan=plan, memory=Memory(decision.memory, frozen))
+    return msgspec.structs.replace(
+        decision, plan=plan, memory=CpuEvictState(decision.memory, frozen)
+    )
 
 
 def _still_frozen(snapshot: Snapshot, frozen: dict[str, Frozen] | None) -> dict[str, Frozen]:
@@ -121,7 +123,7 @@ def _tasks(
         yield task(
             NAME,
             Feature.BE_CPU,
-            Target.REQUESTED,
+            CountedBy.REQUESTED,
             release,
             None,
             everybody,
@@ -134,7 +136,7 @@ def _tasks(
         yield task(
             NAME,
             Feature.CPU_ALLOCATABLE,
-            Target.REQUESTED,
+            CountedBy.REQUESTED,
             allocatable_release(snapshot, rules, requested(everybody(), rules, _TIERS)),
             rules,
             everybody,
@@ -147,7 +149,7 @@ def _tasks(
         yield task(
             NAME,
             Feature.CPU,
-            Target.USED,
+            CountedBy.USED,
             cpu_release(snapshot, rules, slo),
             rules,
             everybody,
@@ -159,7 +161,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Evict best-effort and lower-priority work that starves or crowds the CPU.",
     function=decide,
-    initial=Memory(),
+    initial=CpuEvictState(),
     options=OPTIONS,
     uses=("cgroup.freeze", "cgroup.kill"),
     switches=(

@@ -12,16 +12,16 @@ from koordlet.decision.strategy import Strategy
 from koordlet.protocol.resources import BATCH_MEMORY, MEMORY, MID_MEMORY
 from koordlet.protocol.slo import ResourceThresholdStrategy
 from koordlet.qos.evict import round as evict_round
-from koordlet.qos.evict.account import Amounts, Target
+from koordlet.qos.evict.account import Amounts, CountedBy
 from koordlet.qos.evict.config import Feature, allocatable, usage
 from koordlet.qos.evict.release import allocatable_release, memory_release
 from koordlet.qos.evict.round import (
     CoolDown,
     Everybody,
+    EvictionState,
     EvictOptions,
     Found,
     MaxGrace,
-    Memory,
     refused,
     task,
 )
@@ -41,7 +41,7 @@ OPTIONS = MemoryEvictOptions()
 _TIERS = (BATCH_MEMORY, MID_MEMORY)
 
 
-def decide(snapshot: Snapshot, memory: Memory, options: EvictOptions = OPTIONS) -> Decision:
+def decide(snapshot: Snapshot, memory: EvictionState, options: EvictOptions = OPTIONS) -> Decision:
     return evict_round.decide(NAME, options, _tasks, snapshot, memory)[0]
 
 
@@ -58,7 +58,7 @@ def _tasks(
         yield task(
             NAME,
             Feature.MEMORY_ALLOCATABLE,
-            Target.REQUESTED,
+            CountedBy.REQUESTED,
             release,
             rules,
             everybody,
@@ -78,7 +78,7 @@ def _usage(
         yield refused(NAME, feature, rules)
     elif rules is not None:
         release = memory_release(snapshot, rules)
-        yield task(NAME, feature, Target.USED, release, rules, everybody, _used)
+        yield task(NAME, feature, CountedBy.USED, release, rules, everybody, _used)
 
 
 def _used(each: Candidate) -> Amounts:
@@ -91,7 +91,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Evict best-effort and lower-priority work before memory runs out.",
     function=decide,
-    initial=Memory(),
+    initial=EvictionState(),
     options=OPTIONS,
     # A leak cannot wait for the next tick on top of its grace period.
     wakes_on=frozenset({WakeKind.MEMORY}),

@@ -15,7 +15,7 @@ from koordlet.decision.plan import Decision, Eviction, Plan, Victim, VictimKind
 from koordlet.decision.snapshot import EvictPolicy, Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import ResourceThresholdStrategy
-from koordlet.qos.evict.account import Amounts, Choice, Chosen, Target, Task, choose
+from koordlet.qos.evict.account import Amounts, Choice, Chosen, CountedBy, Task, choose
 from koordlet.qos.evict.config import Feature, Watermark, asked_for
 from koordlet.qos.evict.release import Release, last_s
 from koordlet.qos.evict.victims import Candidate, candidate, candidates, eligible, may_evict
@@ -43,7 +43,7 @@ class EvictOptions(Options, frozen=True):
     max_grace_seconds: MaxGrace = 30.0
 
 
-class Memory(msgspec.Struct, frozen=True):
+class EvictionState(msgspec.Struct, frozen=True):
     """When this strategy evicted whom in the last minute, or since the cool-down began; None: an
     earlier run did. ``observed``: perhaps only said whom it would evict."""
 
@@ -59,7 +59,7 @@ Build = Callable[[Snapshot, ResourceThresholdStrategy, Everybody], Iterable[Foun
 
 
 def decide(
-    owner: str, options: EvictOptions, build: Build, snapshot: Snapshot, memory: Memory
+    owner: str, options: EvictOptions, build: Build, snapshot: Snapshot, memory: EvictionState
 ) -> tuple[Decision, Chosen]:
     """One round. ``build`` gives the features in their fixed order.
 
@@ -105,7 +105,7 @@ def decide(
     )
     evictions = tuple(_eviction(owner, options, choice) for choice in chosen.choices)
     begun = ((snapshot.now, each.victim) for each in evictions)
-    after = Memory((*memory.evicted, *begun), memory.observed)
+    after = EvictionState((*memory.evicted, *begun), memory.observed)
     return Decision(Plan(owner, evictions=evictions), after, tuple(notes)), chosen
 
 
@@ -148,7 +148,7 @@ def is_known(snapshot: Snapshot, victim: Victim) -> bool:
 def task(
     owner: str,
     feature: Feature,
-    target: Target,
+    target: CountedBy,
     release: Release | str,
     rules: Watermark | None,
     everybody: Everybody,
@@ -174,7 +174,9 @@ def refused(owner: str, feature: Feature, why: str) -> Found:
     return feature, Why(f"{owner}.bad-config", f"{feature} does not act: {why}")
 
 
-def _recent(owner: str, options: EvictOptions, snapshot: Snapshot, memory: Memory) -> Memory:
+def _recent(
+    owner: str, options: EvictOptions, snapshot: Snapshot, memory: EvictionState
+) -> EvictionState:
     """Also those that an earlier run of the daemon began, and none that was only observed once
     evictions are real. Unlike in the reference the start itself does not count as an eviction."""
     evicting = snapshot.evicting
@@ -184,7 +186,7 @@ def _recent(owner: str, options: EvictOptions, snapshot: Snapshot, memory: Memor
     own = () if memory.observed and not evicting.observing else memory.evicted
     oldest = snapshot.now - max(MINUTE_S, options.cool_down_seconds)
     known = tuple(each for each in own or before if each[0] > oldest)
-    return Memory(known, evicting.observing)
+    return EvictionState(known, evicting.observing)
 
 
 def _eviction(owner: str, options: EvictOptions, choice: Choice) -> Eviction:
@@ -226,5 +228,5 @@ def _left_over(owner: str, options: EvictOptions, chosen: Chosen) -> Iterator[Wh
         )
 
 
-def _nothing(owner: str, memory: Memory, *notes: Why) -> tuple[Decision, Chosen]:
+def _nothing(owner: str, memory: EvictionState, *notes: Why) -> tuple[Decision, Chosen]:
     return Decision(Plan(owner), memory, notes), Chosen(())

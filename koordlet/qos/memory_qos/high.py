@@ -118,7 +118,7 @@ _REFAULTS = ("workingset_refault_anon", "workingset_refault_file")
 _STOLEN = "pgsteal"
 
 
-class Reading(msgspec.Struct, frozen=True):
+class MemoryReading(msgspec.Struct, frozen=True):
     """``stall_us``: time in which some task waited for memory; None where the cgroup does not
     tell. ``refault_bytes``: reclaimed and soon wanted again. ``stolen_bytes``: reclaimed by
     anybody. All but the usage count from the start of the cgroup."""
@@ -134,7 +134,7 @@ def usage_bytes(in_force: InForce, cgroup: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def reading(in_force: InForce, cgroup: str, used_bytes: int, page_bytes: int) -> Reading:
+def reading(in_force: InForce, cgroup: str, used_bytes: int, page_bytes: int) -> MemoryReading:
     """``used_bytes``: as ``usage_bytes`` told. ``page_bytes``: the unit of the counters."""
     pages = dict.fromkeys((*_REFAULTS, _STOLEN), 0)
     for line in str(in_force.value(cgroup, Resource.MEMORY_STAT)).splitlines():
@@ -142,7 +142,7 @@ def reading(in_force: InForce, cgroup: str, used_bytes: int, page_bytes: int) ->
         if name in pages and count.isdigit():
             pages[name] = int(count)
     refaults = sum(pages[name] for name in _REFAULTS)
-    return Reading(
+    return MemoryReading(
         used_bytes, stall_us(in_force, cgroup), refaults * page_bytes, pages[_STOLEN] * page_bytes
     )
 

@@ -30,7 +30,7 @@ class Part(msgspec.Struct, frozen=True):
     cgroup: str
     title: str
     level: Level
-    config: Config
+    config: MemoryProfile
     request_bytes: int | None
     limit_bytes: int
     is_best_effort: bool
@@ -70,7 +70,7 @@ Requests = Mapping[str, Request]
 """Id of a container -> what it asks for; without sandboxes."""
 
 
-def _pod(pod: Pod, config: Config, in_force: InForce, own: Requests) -> Part:
+def _pod(pod: Pod, config: MemoryProfile, in_force: InForce, own: Requests) -> Part:
     batch = pod.raw_qos is QoSClass.BE
     limit = _limit(pod.resources, None, pod.cgroup, in_force, batch=batch)
     request = _pod_request(pod, own, batch=batch)
@@ -94,7 +94,9 @@ def _pod_request(pod: Pod, own: Requests, *, batch: bool) -> Request:
     return Request(sum(filter(None, sizes)), any(each.estimated for each in own.values()))
 
 
-def _containers(pod: Pod, config: Config, in_force: InForce, own: Requests) -> Iterator[Part]:
+def _containers(
+    pod: Pod, config: MemoryProfile, in_force: InForce, own: Requests
+) -> Iterator[Part]:
     batch = pod.raw_qos is QoSClass.BE
     for container in pod.containers:
         if container.is_sandbox or not container.cgroup:
@@ -108,7 +110,7 @@ def _containers(pod: Pod, config: Config, in_force: InForce, own: Requests) -> I
         )  # fmt: skip
 
 
-def _application(application: Application, config: Config, in_force: InForce) -> Part:
+def _application(application: Application, config: MemoryProfile, in_force: InForce) -> Part:
     known, cgroup = application.resources, application.cgroup
     return Part(
         cgroup,
@@ -175,7 +177,7 @@ def _limit(
     return 0
 
 
-class Config(msgspec.Struct, frozen=True):
+class MemoryProfile(msgspec.Struct, frozen=True):
     """``qos`` has no field left out that has a default. ``told``: fields that the pod itself asks
     for; those are set also where they say what the kernel does anyway. ``source``: for people."""
 
@@ -184,7 +186,7 @@ class Config(msgspec.Struct, frozen=True):
     told: frozenset[str] = frozenset()
 
 
-def of_pod(pod: Pod, strategy: ResourceQOSStrategy) -> Config | None:
+def of_pod(pod: Pod, strategy: ResourceQOSStrategy) -> MemoryProfile | None:
     """None: nothing is to be set. A bad annotation counts as absent (it is a fault of the pod)."""
     own = _annotation(pod)
     node = of_class(pod.qos, strategy)
@@ -200,22 +202,22 @@ def of_pod(pod: Pod, strategy: ResourceQOSStrategy) -> Config | None:
     qos = overlay(base or NONE.memory_qos, MemoryQOS(**fields)) or MemoryQOS()
     if fields:
         source += f" with fields of annotation {keys.MEMORY_QOS.name}"
-    return Config(qos, source, frozenset(fields))
+    return MemoryProfile(qos, source, frozenset(fields))
 
 
-def of_application(application: Application, strategy: ResourceQOSStrategy) -> Config | None:
+def of_application(application: Application, strategy: ResourceQOSStrategy) -> MemoryProfile | None:
     return of_class(application.qos, strategy) if application.qos is not None else None
 
 
-def of_kube_qos(kube: KubeQoS, strategy: ResourceQOSStrategy) -> Config | None:
+def of_kube_qos(kube: KubeQoS, strategy: ResourceQOSStrategy) -> MemoryProfile | None:
     """Of a QoS directory."""
     return of_class(qos_with_default(None, kube), strategy)
 
 
-def of_class(qos: QoSClass, strategy: ResourceQOSStrategy) -> Config | None:
+def of_class(qos: QoSClass, strategy: ResourceQOSStrategy) -> MemoryProfile | None:
     """None where the NodeSLO does not switch it on."""
     found = _memory_qos(strategy, qos)
-    return Config(found, f"class {qos}") if found is not None and found.enable else None
+    return MemoryProfile(found, f"class {qos}") if found is not None and found.enable else None
 
 
 def _memory_qos(strategy: ResourceQOSStrategy | None, qos: QoSClass) -> MemoryQOS | None:

@@ -24,7 +24,7 @@ from koordlet.decision.metrics import NODE_MEMORY_USAGE_WITH_PAGE_CACHE
 from koordlet.decision.plan import Reclaim
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
-from koordlet.qos.memory_qos.high import Reading, reading, stalled_share, usage_bytes
+from koordlet.qos.memory_qos.high import MemoryReading, reading, stalled_share, usage_bytes
 
 FREE_PERCENT = 2
 """Of the node's memory, which stays free without adjustment: above the kernel's own watermarks,
@@ -62,7 +62,7 @@ class Track(msgspec.Struct, frozen=True):
     left alone after the last attempt that gave nothing; ``until``: the end of that."""
 
     at: float
-    reading: Reading
+    reading: MemoryReading
     step_bytes: int = FIRST_STEP_BYTES
     asked_bytes: int = 0
     wait_s: float = 0.0
@@ -182,7 +182,9 @@ def _nothing_left(candidate: Candidate) -> Why:
     return Why("memory-qos.not-reclaimable", text)
 
 
-def _paced(now: float, read: Reading, before: Track | None, wanted_bytes: int) -> tuple[Track, int]:
+def _paced(
+    now: float, read: MemoryReading, before: Track | None, wanted_bytes: int
+) -> tuple[Track, int]:
     """The next step, and how much to ask for: nothing while the last one hurts or gave nothing."""
     if before is None:
         size = min(wanted_bytes, FIRST_STEP_BYTES)

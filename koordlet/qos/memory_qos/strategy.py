@@ -38,7 +38,7 @@ class Basis(msgspec.Struct, frozen=True):
     standing: Standing
 
 
-class Memory(msgspec.Struct, frozen=True):
+class MemoryQosState(msgspec.Struct, frozen=True):
     """``watched``: cgroups with a ``memory.high`` of ours. ``tracks``: those reclaimed from."""
 
     basis: Basis | None = None
@@ -46,7 +46,7 @@ class Memory(msgspec.Struct, frozen=True):
     tracks: Tracks = {}
 
 
-def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decision:
+def decide(snapshot: Snapshot, memory: MemoryQosState, _: Options = DEFAULTS) -> Decision:
     """The complete plan. Pods that nobody has listed yet could have floors in the sums, so until
     then everything stays as it is."""
     strategy = snapshot.slo.resource_qos_strategy if snapshot.slo is not None else None
@@ -83,7 +83,7 @@ def decide(snapshot: Snapshot, memory: Memory, _: Options = DEFAULTS) -> Decisio
         taken = Taken((), memory.tracks, ())
     return Decision(
         Plan(NAME, (*standing.settings, *highs.values())),
-        Memory(basis, watched, taken.tracks),
+        MemoryQosState(basis, watched, taken.tracks),
         (*notes, *taken.notes),
         reclaims=taken.reclaims,
     )
@@ -153,7 +153,7 @@ def _candidates(
             )
 
 
-def _keep(memory: Memory, rule: str, text: str) -> Decision:
+def _keep(memory: MemoryQosState, rule: str, text: str) -> Decision:
     why = Why(f"memory-qos.{rule}", f"{text}; memory settings stay as they are")
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
 
@@ -162,7 +162,7 @@ STRATEGY = Strategy(
     name=NAME,
     help="Memory floors, limits and reclaim by QoS class.",
     function=decide,
-    initial=Memory(),
+    initial=MemoryQosState(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
     needs=(

@@ -17,9 +17,9 @@ from koordlet.decision.traffic import (
     INGRESS,
     MARKS,
     SHAPING,
+    BandwidthShare,
     Member,
     Rate,
-    Share,
     TrafficClass,
     TrafficPlan,
 )
@@ -30,7 +30,7 @@ SYSTEM, BE = 2, 4
 
 def of_class(name: str, minor: int) -> TrafficClass:
     rate = Rate(LINK_BPS // 2, LINK_BPS)
-    return TrafficClass(name, minor, minor, Share(rate, rate))
+    return TrafficClass(name, minor, minor, BandwidthShare(rate, rate))
 
 
 PLAN = TrafficPlan(

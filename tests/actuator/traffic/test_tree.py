@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.actuator.traffic.tree import GROUP, LINK, Changes, addresses, compare, tree_of
-from koordlet.decision.traffic import Member, Rate, Share, TrafficClass, TrafficPlan
+from koordlet.decision.traffic import BandwidthShare, Member, Rate, TrafficClass, TrafficPlan
 from koordlet.kernel.net.filters import DESTINATION, SOURCE, Match
 from koordlet.kernel.net.tc import HtbClass, Tree
 
@@ -22,7 +22,7 @@ def of_class(
     minor: int, least: int, most: int, *, part_of: int = 0, down: Rate | None = None
 ) -> TrafficClass:
     rate = Rate(least * MBIT, most * MBIT)
-    share = Share(rate, down if down is not None else rate)
+    share = BandwidthShare(rate, down if down is not None else rate)
     return TrafficClass(f"c{minor}", minor, minor, share, part_of)
 
 

@@ -18,7 +18,7 @@ from koordlet.actuator.traffic.devices import Devices
 from koordlet.actuator.traffic.writer import Wanted, apply, restore
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource
-from koordlet.decision.traffic import Member, Rate, Share, TrafficClass, TrafficPlan
+from koordlet.decision.traffic import BandwidthShare, Member, Rate, TrafficClass, TrafficPlan
 from koordlet.kernel.net import netlink as nl
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
@@ -41,7 +41,7 @@ SHAPED = {Resource.NET_EGRESS, Resource.NET_INGRESS, Resource.NET_MARKS}
 
 def of_class(name: str, minor: int, least: float, most: float, part_of: int = 0) -> TrafficClass:
     rate = Rate(int(least * MBIT), int(most * MBIT))
-    return TrafficClass(name, minor, (part_of or minor) - 1, Share(rate, rate), part_of)
+    return TrafficClass(name, minor, (part_of or minor) - 1, BandwidthShare(rate, rate), part_of)
 
 
 def plan(*more: TrafficClass, members: tuple[Member, ...] | None = None) -> TrafficPlan:

@@ -16,7 +16,7 @@ from koordlet.kernel.block import read_block_devices
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import QoSClass
 from koordlet.protocol.slo import IOCfg
-from koordlet.qos.blkio.flat import Memory
+from koordlet.qos.blkio.flat import FlatLimits
 from koordlet.qos.blkio.strategy import decide
 from koordlet.state.snapshot import KernelView
 from tests.actuator.world import World as Machine
@@ -111,7 +111,7 @@ def test_a_real_limit_is_set_also_inside_and_goes_back(tmp_path: Path) -> None:
             spec=slo("be_class", True, block(disks[0], io=IOCfg(read_bps=1 << 20))),
             in_force=KernelView(machine.knobs, machine.actuator.original),
         )
-        outcomes = machine.apply(decide(found, Memory()).plan)
+        outcomes = machine.apply(decide(found, FlatLimits()).plan)
         assert [outcome.result for outcome in outcomes] == [Result.WRITTEN] * 2
         number = devices.disks[disks[0]][0]
         files = [

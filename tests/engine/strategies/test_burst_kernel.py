@@ -19,7 +19,7 @@ from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_stat
 from koordlet.protocol.qos import QoSClass
-from koordlet.qos.cpu_burst.strategy import Memory, decide
+from koordlet.qos.cpu_burst.strategy import BurstState, decide
 from koordlet.state.snapshot import KernelView
 from tests.actuator.world import World
 from tests.controllers import passed_on
@@ -105,7 +105,7 @@ def _decide(world: World, cgroup: str, policy: str) -> list[Result]:
         metrics_=metrics(0.1),
         in_force=KernelView(world.knobs, world.actuator.original),
     )
-    return [outcome.result for outcome in world.apply(decide(found, Memory()).plan)]
+    return [outcome.result for outcome in world.apply(decide(found, BurstState()).plan)]
 
 
 def test_a_bursty_service_is_throttled_less_with_a_budget(world: World, service: str) -> None:

@@ -19,7 +19,7 @@ from koordlet.decision.metrics import (
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Container, Resources
 from koordlet.protocol.slo import CPUBurstStrategy, NodeSLOSpec
-from koordlet.qos.cpu_burst.strategy import NAME, Memory, decide
+from koordlet.qos.cpu_burst.strategy import NAME, BurstState, decide
 from tests.qos.build import Kernel, Metrics, app, node, pod, quotas_of, snapshot
 
 BURST, QUOTA = Resource.CPU_BURST_US, Resource.CPU_QUOTA_US
@@ -58,7 +58,7 @@ class Case:
             self.kernel.add(cgroup, quota=quota)
             self.kernel.values[cgroup, BURST] = 0
         self.metrics = Metrics({(NODE_CPU_USAGE.kind, ()): 1.0})
-        self.memory, self.now = Memory(), 100.0
+        self.memory, self.now = BurstState(), 100.0
         self.fields: dict[str, Any] = {"pods": [web_pod()], "spec": burst_slo()} | fields
         self.node = node(16)
 
@@ -241,7 +241,7 @@ def test_what_somebody_else_wrote_and_we_wrote_over_comes_back_at_once(told: boo
 def test_a_quota_that_was_set_while_no_daemon_ran_is_not_ours(told: bool, foreign_us: int) -> None:
     case = Case({POD: -1, WEB: 200_000}, pods=[web_pod({"web": 2000 if told else 0})])
     _raised(case)
-    case.memory = Memory()
+    case.memory = BurstState()
     case.kernel.values[WEB, QUOTA] = foreign_us
     case.kernel.foreign.add((WEB, QUOTA))
     case.throttled(0.0)
@@ -252,7 +252,7 @@ def test_a_quota_that_was_set_while_no_daemon_ran_is_not_ours(told: bool, foreig
 def test_a_restart_knows_its_own_values_by_the_journal() -> None:
     case = _raised(Case())
     case.throttled(0.0)
-    case.memory = Memory()
+    case.memory = BurstState()
     case.decide()
     assert case.quota(WEB) == 414_720
     case.decide(spec=burst_slo("none"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol import keys
 from koordlet.protocol.slo import CPUBurstStrategy
-from koordlet.qos.cpu_burst.group import Config, of_node, of_pod
+from koordlet.qos.cpu_burst.group import BurstLimits, of_node, of_pod
 from koordlet.qos.cpu_burst.node import NodeState, shared_pool
 from koordlet.qos.cpu_burst.quota import (
     Operation,
@@ -43,20 +43,20 @@ def test_burst(base_us: int, percent: int, burst_us: int) -> None:
 )  # fmt: skip
 def test_policy(policy, burst: int, quota: int | None) -> None:
     strategy = CPUBurstStrategy(policy, 1000, 300, -1)
-    assert of_node(strategy) == Config(burst, quota, -1)
+    assert of_node(strategy) == BurstLimits(burst, quota, -1)
 
 
 @pytest.mark.parametrize(
     ("annotation", "expected"),
     [
-        (None, Config(1000, 300, -1)),
-        ('{"policy": "cpuBurstOnly"}', Config(1000, None, -1)),
-        ('{"POLICY": "", "cpuBurstPercent": 200}', Config(200, 300, -1)),
-        ('{"cfsQuotaBurstPeriodSeconds": 60}', Config(1000, 300, 60)),
-        ("not JSON", Config(1000, 300, -1)),
+        (None, BurstLimits(1000, 300, -1)),
+        ('{"policy": "cpuBurstOnly"}', BurstLimits(1000, None, -1)),
+        ('{"POLICY": "", "cpuBurstPercent": 200}', BurstLimits(200, 300, -1)),
+        ('{"cfsQuotaBurstPeriodSeconds": 60}', BurstLimits(1000, 300, 60)),
+        ("not JSON", BurstLimits(1000, 300, -1)),
     ],
 )
-def test_an_annotation_overlays_the_node(annotation: str | None, expected: Config) -> None:
+def test_an_annotation_overlays_the_node(annotation: str | None, expected: BurstLimits) -> None:
     annotations = {} if annotation is None else {keys.CPU_BURST.name: annotation}
     strategy = CPUBurstStrategy("auto", 1000, 300, -1)
     found = of_pod(pod("ls", annotations=annotations), strategy)

@@ -8,7 +8,7 @@ import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.qos.cpu_suppress.below import FOLLOWERS, LOOKS, Below, look
-from koordlet.qos.cpu_suppress.strategy import Memory, decide
+from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from koordlet.qos.cpu_suppress.targets import LARGEST_TREE, walk
 from koordlet.qos.cpu_suppress.targets import crowd as crowd_note
 from tests.qos.build import (
@@ -124,7 +124,7 @@ def test_the_more_siblings_the_fewer_can_follow() -> None:
 
 
 def play(in_force: Counting, apps=(), pods=None, ticks: int = 1, machine=None):
-    memory = Memory()
+    memory = SuppressState()
     pods = [be_pod("a", containers=("c0",))] if pods is None else pods
     for tick in range(ticks):
         snap = snapshot(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.qos.cpu_suppress.strategy import Memory, decide
+from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
     EIGHT,
@@ -55,7 +55,7 @@ def test_end_to_end(old, fields, expected) -> None:
         pods=pods,
         in_force=tree(8, old),
     )
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     if expected is None:
         assert decision.plan.keep_all
         assert decision.notes[0].rule == "cpu-suppress.no-cpus"
@@ -75,7 +75,7 @@ def test_end_to_end(old, fields, expected) -> None:
 )
 def test_count_on_16_cpus(old, used, expected) -> None:
     snap = snapshot(node(16), metrics_=metrics(max(used, 0)), in_force=kernel(16, old))
-    assert cpus_of(decide(snap, Memory()).plan)[BE_DIR] == expected
+    assert cpus_of(decide(snap, SuppressState()).plan)[BE_DIR] == expected
 
 
 @pytest.mark.parametrize(
@@ -84,35 +84,35 @@ def test_count_on_16_cpus(old, used, expected) -> None:
 )
 def test_minimum(cpus, used, expected) -> None:
     snap = snapshot(node(cpus), metrics_=metrics(used))
-    assert cpus_of(decide(snap, Memory()).plan)[BE_DIR] == expected
+    assert cpus_of(decide(snap, SuppressState()).plan)[BE_DIR] == expected
 
 
 def test_min_percent_is_the_minimum() -> None:
     snap = snapshot(node(16), spec=slo(cpu_suppress_min_percent=50), metrics_=metrics(16.0))
-    assert cpus_of(decide(snap, Memory()).plan)[BE_DIR] == "0-7"
+    assert cpus_of(decide(snap, SuppressState()).plan)[BE_DIR] == "0-7"
 
 
 def test_an_allowance_above_what_lse_leaves_gives_all_of_that() -> None:
     lse = pod("e", "LSE", "Guaranteed", cpus=range(8))
     snap = snapshot(node(16), pods=[lse], in_force=kernel(16, "8-15"))
-    assert cpus_of(decide(snap, Memory()).plan)[BE_DIR] == "8-15"
+    assert cpus_of(decide(snap, SuppressState()).plan)[BE_DIR] == "8-15"
 
 
 def test_growth_belongs_to_time_not_to_iterations() -> None:
     in_force = kernel(16, "0-1")
     snap = snapshot(node(16), in_force=in_force)
-    memory = decide(snap, Memory(policy="cpuset", at=100.0, level=2)).memory
+    memory = decide(snap, SuppressState(policy="cpuset", at=100.0, level=2)).memory
     for tick in range(1, 11):
         decision = decide(msgspec.structs.replace(snap, now=100 + tick / 10), memory)
         memory = decision.memory
     assert cpus_of(decision.plan)[BE_DIR] == "0-3"
-    at_once = decide(msgspec.structs.replace(snap, now=101), Memory("cpuset", 100.0, 2))
+    at_once = decide(msgspec.structs.replace(snap, now=101), SuppressState("cpuset", 100.0, 2))
     assert at_once.plan.settings == decision.plan.settings
 
 
 def test_one_cpu_is_granted_in_time_on_a_small_node() -> None:
     snap = snapshot(node(4, capacity_milli=8000), in_force=kernel(4, "0-1"))
-    early = decide(msgspec.structs.replace(snap, now=100.9), Memory("cpuset", 100.0, 2))
+    early = decide(msgspec.structs.replace(snap, now=100.9), SuppressState("cpuset", 100.0, 2))
     assert cpus_of(early.plan)[BE_DIR] == "0-1"
     later = decide(msgspec.structs.replace(snap, now=101.0), early.memory)
     assert cpus_of(later.plan)[BE_DIR] == "0-2"
@@ -123,7 +123,7 @@ def test_static_kubelet_policy_confines_containers_only() -> None:
         node(16, capacity_milli=5500, kubelet_static_policy=True),
         in_force=tree(16, "0-2", containers=2),
     )
-    assert cpus_of(decide(snap, Memory()).plan) == {
+    assert cpus_of(decide(snap, SuppressState()).plan) == {
         BE_DIR: "0-15",
         f"{BE_DIR}/poda": "0-15",
         f"{BE_DIR}/poda/c0": "0-3",
@@ -135,11 +135,11 @@ def test_cpus_that_kubelet_gave_away_are_not_for_best_effort() -> None:
     static = frozenset({0, 1, 2})
     machine = node(EIGHT, kubelet_static_policy=True, kubelet_static_cpus=static)
     snap = snapshot(machine, metrics_=metrics(1.6), in_force=tree(8, "0-7"))
-    values = cpus_of(decide(snap, Memory()).plan)
+    values = cpus_of(decide(snap, SuppressState()).plan)
     assert values[BE_DIR] == values[f"{BE_DIR}/poda"] == "0-7"
     assert values[f"{BE_DIR}/poda/c0"] == "4-7"
     everything = msgspec.structs.replace(machine, kubelet_static_cpus=frozenset(range(7)))
-    decision = decide(msgspec.structs.replace(snap, node=everything), Memory())
+    decision = decide(msgspec.structs.replace(snap, node=everything), SuppressState())
     assert decision.plan.keep_all
     assert "kubelet's static policy" in decision.notes[0].text
 
@@ -147,10 +147,10 @@ def test_cpus_that_kubelet_gave_away_are_not_for_best_effort() -> None:
 def test_static_policy_leaves_lse_and_reserved_cpus_out_of_the_broad_list() -> None:
     lse = pod("e", "LSE", "Guaranteed", cpus=[7])
     fields = {"kubelet_static_policy": True}
-    full = decide(snapshot(node(16, **fields), pods=[lse]), Memory())
+    full = decide(snapshot(node(16, **fields), pods=[lse]), SuppressState())
     assert cpus_of(full.plan)[BE_DIR] == "0-6,8-15"
     fields["reserved_cpus"] = frozenset({0, 1})
-    less = decide(snapshot(node(16, **fields), pods=[lse]), Memory())
+    less = decide(snapshot(node(16, **fields), pods=[lse]), SuppressState())
     assert cpus_of(less.plan)[BE_DIR] == "2-6,8-15"
 
 
@@ -164,7 +164,7 @@ def test_all_targets_get_the_same_set() -> None:
         metrics_=metrics(10.0),
         in_force=in_force,
     )
-    found = cpus_of(decide(snap, Memory()).plan)
+    found = cpus_of(decide(snap, SuppressState()).plan)
     assert set(found.values()) == {"0-1"}
     assert set(found) == {BE_DIR, f"{BE_DIR}/poda", f"{BE_DIR}/poda/c0", "batch.slice/job"}
 
@@ -172,7 +172,7 @@ def test_all_targets_get_the_same_set() -> None:
 def test_a_bare_node_without_kubepods() -> None:
     in_force = kernel(16).add("job", cpus="0-15").add("job/own", cpus="0-15").add("job/none")
     snap = snapshot(bare(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
-    assert cpus_of(decide(snap, Memory()).plan) == {"job": "0-1", "job/own": "0-1"}
+    assert cpus_of(decide(snap, SuppressState()).plan) == {"job": "0-1", "job/own": "0-1"}
 
 
 def test_an_application_stays_inside_its_parent() -> None:
@@ -183,7 +183,7 @@ def test_an_application_stays_inside_its_parent() -> None:
         metrics_=metrics(10.0),
         in_force=in_force,
     )
-    assert cpus_of(decide(snap, Memory()).plan) == {"narrow/job": "12-13"}
+    assert cpus_of(decide(snap, SuppressState()).plan) == {"narrow/job": "12-13"}
 
 
 def test_a_parent_without_any_usable_cpu_is_left_alone() -> None:
@@ -193,7 +193,7 @@ def test_a_parent_without_any_usable_cpu_is_left_alone() -> None:
         apps=[app("job", "BE", "narrow/job")],
         in_force=in_force,
     )
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert not decision.plan.settings
     assert decision.plan.keep == (("narrow/job", Resource.CPUSET_CPUS),)
     assert decision.notes[0].rule == "cpu-suppress.outside-parent"
@@ -202,7 +202,7 @@ def test_a_parent_without_any_usable_cpu_is_left_alone() -> None:
 def test_a_pinned_be_pod_keeps_its_placement_as_far_as_it_goes() -> None:
     pinned = be_pod("a", cpus=[1, 9])
     snap = snapshot(node(16), pods=[pinned], in_force=tree(16, "0-15"), metrics_=metrics(7.5))
-    found = cpus_of(decide(snap, Memory()).plan)
+    found = cpus_of(decide(snap, SuppressState()).plan)
     assert found == {BE_DIR: "0-3", f"{BE_DIR}/poda": "1", f"{BE_DIR}/poda/c0": "1"}
 
 
@@ -210,24 +210,24 @@ def test_directories_that_vanish_are_tolerated() -> None:
     in_force = tree(16, "0-15")
     in_force.cgroups.discard(f"{BE_DIR}/poda")  # its container is still in the table
     snap = snapshot(node(16), pods=[be_pod("a")], metrics_=metrics(10.0), in_force=in_force)
-    assert cpus_of(decide(snap, Memory()).plan) == {BE_DIR: "0-1"}
+    assert cpus_of(decide(snap, SuppressState()).plan) == {BE_DIR: "0-1"}
 
 
 def test_unreadable_targets_are_kept_and_the_others_limited() -> None:
     in_force = kernel(16).add("job")
     snap = snapshot(node(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {BE_DIR: "0-1"}
     assert decision.plan.keep == (("job", Resource.CPUSET_CPUS),)
     del in_force.values[BE_DIR, Resource.CPUSET_CPUS]
-    assert decide(snap, Memory()).plan.keep_all
+    assert decide(snap, SuppressState()).plan.keep_all
 
 
 def test_what_is_below_an_unreadable_target_is_kept_with_it() -> None:
     in_force = tree(16, "0-15").add("job", cpus="0-15")
     snap = snapshot(node(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
     del in_force.values[BE_DIR, Resource.CPUSET_CPUS]
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {"job": "0-1"}
     kept = {BE_DIR, f"{BE_DIR}/poda", f"{BE_DIR}/poda/c0"}
     assert set(decision.plan.keep) == {(cgroup, Resource.CPUSET_CPUS) for cgroup in kept}
@@ -237,16 +237,16 @@ def test_cgroups_below_containers_follow_where_they_have_a_list_of_their_own() -
     deep = f"{BE_DIR}/poda/c0/init.scope"
     in_force = tree(16, "0-15").add(deep, cpus="0-15").add(f"{deep}/none", cpus="")
     snap = snapshot(node(16), pods=[be_pod("a")], metrics_=metrics(10.0), in_force=in_force)
-    found = cpus_of(decide(snap, Memory()).plan)
+    found = cpus_of(decide(snap, SuppressState()).plan)
     assert found[deep] == "0-1"
     assert f"{deep}/none" not in found
 
 
 def test_nothing_is_told_before_all_pods_are_known() -> None:
     snap = snapshot(node(16), sources_synced=False)
-    assert decide(snap, Memory()).plan.keep_all
+    assert decide(snap, SuppressState()).plan.keep_all
     quota = snapshot(node(16), spec=slo(cpu_suppress_policy="cfsQuota"), sources_synced=False)
-    assert decide(quota, Memory()).plan.settings
+    assert decide(quota, SuppressState()).plan.settings
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_nothing_is_narrowed_while_the_node_cannot_be_read(name: str) -> None:
     """A static CPU manager needs broad directories, and would refuse pods (spec/qos.md 2.5)."""
     in_force = kernel(16, "0-9")
     snap = snapshot(node(16, unread_annotations=frozenset({name})), in_force=in_force)
-    decision = decide(snap, Memory("cpuset", 99.0, 10))
+    decision = decide(snap, SuppressState("cpuset", 99.0, 10))
     assert decision.plan.keep_all
     assert decision.plan.settings == ()
     assert [note.rule for note in decision.notes] == ["cpu-suppress.unread-node"]
@@ -270,4 +270,4 @@ def test_nothing_is_narrowed_while_the_node_cannot_be_read(name: str) -> None:
     # What else the node says concerns no CPU list.
     ratio = frozenset({"node.koordinator.sh/cpu-normalization-ratio"})
     snap = snapshot(node(16, unread_annotations=ratio), in_force=in_force)
-    assert decide(snap, Memory("cpuset", 99.0, 10)).plan.settings
+    assert decide(snap, SuppressState("cpuset", 99.0, 10)).plan.settings

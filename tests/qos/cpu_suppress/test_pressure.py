@@ -8,7 +8,7 @@ import pytest
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import WHOLE_NODE, Wake, WakeKind
 from koordlet.qos.cpu_suppress.pressure import CUT, HOLD_S, LEAST, sensitive_group
-from koordlet.qos.cpu_suppress.strategy import STRATEGY, Memory, decide
+from koordlet.qos.cpu_suppress.strategy import STRATEGY, SuppressState, decide
 from tests.qos.build import app, bare, be_pod, kernel, metrics, node, pod, quotas_of, slo, snapshot
 
 PSI = Wake(WakeKind.PSI, "web")
@@ -31,7 +31,7 @@ def quota(decision) -> int:
 
 
 def test_without_alarms_the_term_is_zero() -> None:
-    memory = Memory()
+    memory = SuppressState()
     for second in range(20):
         wake = Wake(WakeKind.CHANGE if second % 3 else WakeKind.TICK)
         decision = decide(busy(wake, now=100.0 + second), memory)
@@ -43,7 +43,7 @@ def test_without_alarms_the_term_is_zero() -> None:
 @pytest.mark.parametrize("wake", [PSI, THROTTLED])
 def test_an_alarm_cuts_at_once_holds_and_decays(wake: Wake) -> None:
     assert wake.kind in STRATEGY.wakes_on
-    decision = decide(busy(wake), Memory())
+    decision = decide(busy(wake), SuppressState())
     assert quota(decision) == pytest.approx(200_000 * CUT)
     assert decision.notes[0].rule == "cpu-suppress.alarm"
     assert "application web" in decision.notes[0].text
@@ -60,7 +60,7 @@ def test_an_alarm_cuts_at_once_holds_and_decays(wake: Wake) -> None:
 
 
 def test_a_storm_of_alarms_is_bounded() -> None:
-    memory = Memory()
+    memory = SuppressState()
     for tenth in range(100):
         decision = decide(busy(now=100 + tenth / 10), memory)
         memory = decision.memory
@@ -78,11 +78,11 @@ def test_the_configured_minimum_stands() -> None:
         cpu_suppress_min_percent=45,
     )
     snap = msgspec.structs.replace(busy(), slo=spec)
-    assert quota(decide(snap, Memory())) == 180_000
+    assert quota(decide(snap, SuppressState())) == 180_000
 
 
 def test_a_minimum_that_comes_while_an_alarm_holds_counts_at_once() -> None:
-    low = decide(busy(), Memory())
+    low = decide(busy(), SuppressState())
     assert quota(low) < 180_000
     spec = slo(
         cpu_suppress_policy="cfsQuota",
@@ -106,7 +106,7 @@ def test_a_minimum_that_comes_while_an_alarm_holds_counts_at_once() -> None:
     ids=["be-at-minimum", "own-quota", "be-itself", "unnamed", "node"],
 )
 def test_alarms_that_do_not_count(snap) -> None:
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert decision.memory.pressure.factor == 1
     assert not decision.memory.pressure.holds(snap.now)
 
@@ -114,7 +114,7 @@ def test_alarms_that_do_not_count(snap) -> None:
 def test_best_effort_at_idle_yields_already() -> None:
     snap = busy()
     snap.in_force.values["job", Resource.CPU_IDLE] = 1
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert quota(decision) == 200_000
     assert decision.notes[0].rule == "cpu-suppress.alarm-ignored"
     assert "cpu.idle" in decision.notes[0].text

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
-from koordlet.qos.cpu_suppress.strategy import Memory, decide
+from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
     app,
@@ -47,7 +47,7 @@ def quota_snapshot(machine, allowance_milli, **fields):
 )
 def test_one_target(cpus, allowance, current, expected) -> None:
     snap = quota_snapshot(node(cpus), allowance, in_force=kernel(cpus, quota=current))
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert quotas_of(decision.plan) == {BE_DIR: expected}
     gauges = {gauge.name: gauge for gauge in decision.gauges}
     assert gauges["be_suppress_cpu_cores"].value == expected / 100_000
@@ -57,7 +57,7 @@ def test_one_target(cpus, allowance, current, expected) -> None:
 def test_small_steps_add_up_although_each_is_inside_the_band() -> None:
     in_force = kernel(80, quota=1_000_000)
     snap = quota_snapshot(node(80), 20_000, in_force=in_force)
-    memory = Memory("cfsQuota", 100.0, 1_000_000)
+    memory = SuppressState("cfsQuota", 100.0, 1_000_000)
     for tick in range(1, 51):
         decision = decide(msgspec.structs.replace(snap, now=100 + tick / 50), memory)
         memory = decision.memory
@@ -68,7 +68,7 @@ def test_small_steps_add_up_although_each_is_inside_the_band() -> None:
 
 def test_the_text_tells_formula_share_and_growth() -> None:
     snap = quota_snapshot(node(80), 20_000, in_force=kernel(80, quota=1_000_000))
-    (setting,) = decide(snap, Memory()).plan.settings
+    (setting,) = decide(snap, SuppressState()).plan.settings
     assert setting.why.rule == "cpu-suppress.quota"
     assert setting.why.text == (
         "BE may use 20.00 of 80 cores: 100 % of 80.00 = 80.00, minus LS pods 0.00, minus LS "
@@ -80,11 +80,11 @@ def test_the_text_tells_formula_share_and_growth() -> None:
 def test_another_period_gets_the_same_share() -> None:
     in_force = kernel(16).add(BE_DIR, cpus="0-15", quota=100_000, period=20_000)
     snap = quota_snapshot(node(16), 3_200, in_force=in_force)
-    assert quotas_of(decide(snap, Memory()).plan) == {BE_DIR: 64_000}
+    assert quotas_of(decide(snap, SuppressState()).plan) == {BE_DIR: 64_000}
     in_force.add(BE_DIR, quota=64_000)
-    assert quotas_of(decide(snap, Memory()).plan) == {BE_DIR: 64_000}
+    assert quotas_of(decide(snap, SuppressState()).plan) == {BE_DIR: 64_000}
     idle = quota_snapshot(node(16), 0, in_force=in_force)
-    assert quotas_of(decide(idle, Memory()).plan) == {BE_DIR: 1_000}
+    assert quotas_of(decide(idle, SuppressState()).plan) == {BE_DIR: 1_000}
 
 
 def two_apps(usage: dict[str, float], **quotas: int):
@@ -99,7 +99,7 @@ def two_apps(usage: dict[str, float], **quotas: int):
 
 
 def test_an_idle_target_lends_its_share() -> None:
-    decision = decide(two_apps({"a": 1.2, "b": 0.0}), Memory())
+    decision = decide(two_apps({"a": 1.2, "b": 0.0}), SuppressState())
     found = quotas_of(decision.plan)
     assert sum(found.values()) <= 130_000
     assert found["a"] > 125_000
@@ -107,13 +107,13 @@ def test_an_idle_target_lends_its_share() -> None:
 
 
 def test_two_busy_targets_share_equally() -> None:
-    found = quotas_of(decide(two_apps({"a": 1.0, "b": 1.0}), Memory()).plan)
+    found = quotas_of(decide(two_apps({"a": 1.0, "b": 1.0}), SuppressState()).plan)
     assert found == {"a": 65_000, "b": 65_000}
 
 
 def test_a_target_that_wakes_up_grows_by_the_step_and_the_lender_shrinks_as_much() -> None:
     snap = two_apps({"a": 1.28, "b": 0.02}, a=128_000, b=2_000)
-    memory = Memory("cfsQuota", 99.0, 130_000)
+    memory = SuppressState("cfsQuota", 99.0, 130_000)
     first = decide(snap, memory)
     assert quotas_of(first.plan) == {"a": 108_000, "b": 22_000}
     awake = msgspec.structs.replace(
@@ -132,7 +132,7 @@ def test_kube_pods_and_applications_share_one_allowance() -> None:
         metrics_=metrics(16.0, {"p": 2.0}, {"job": 2.0}),
         in_force=in_force,
     )
-    assert quotas_of(decide(snap, Memory()).plan) == {BE_DIR: 200_000, "job": 200_000}
+    assert quotas_of(decide(snap, SuppressState()).plan) == {BE_DIR: 200_000, "job": 200_000}
 
 
 def test_an_application_inside_another_target_is_limited_by_it() -> None:
@@ -140,12 +140,12 @@ def test_an_application_inside_another_target_is_limited_by_it() -> None:
     snap = quota_snapshot(
         node(16), 4_000, apps=[app("job", "BE", f"{BE_DIR}/job")], in_force=in_force
     )
-    assert quotas_of(decide(snap, Memory()).plan) == {BE_DIR: 400_000}
+    assert quotas_of(decide(snap, SuppressState()).plan) == {BE_DIR: 400_000}
 
 
 def test_an_application_around_the_best_effort_directory_is_no_second_target() -> None:
     snap = quota_snapshot(node(16), 4_000, apps=[app("pods", "BE", "kubepods")])
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert quotas_of(decision.plan) == {BE_DIR: 400_000}
     assert decision.notes[0].rule == "cpu-suppress.refused"
 
@@ -159,7 +159,7 @@ def test_a_cgroup_that_holds_ls_work_is_never_limited(cgroup: str) -> None:
         apps=[app("job", "BE", cgroup), app("web", "LS", "mixed/web")],
         in_force=in_force,
     )
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert not decision.plan.settings
     assert {note.rule for note in decision.notes} == {
         "cpu-suppress.refused",
@@ -176,12 +176,15 @@ def test_a_child_never_gets_more_than_its_parent_has() -> None:
         apps=[app("job", "BE", "limited/job"), app("other", "BE")],
         in_force=in_force,
     )
-    assert quotas_of(decide(snap, Memory()).plan) == {"limited/job": 50_000, "other": 350_000}
+    assert quotas_of(decide(snap, SuppressState()).plan) == {
+        "limited/job": 50_000,
+        "other": 350_000,
+    }
 
 
 def test_an_unreadable_target_is_kept() -> None:
     snap = quota_snapshot(bare(16), 4_000, apps=[app("job", "BE")], in_force=kernel(16))
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert decision.plan.keep_all
     assert decision.notes[0].rule == "cpu-suppress.no-quota"
 
@@ -195,10 +198,10 @@ def test_small_differences_of_many_targets_do_not_add_up() -> None:
     busy = {one.name: 1.0 for one in apps}
     snap = msgspec.structs.replace(snap, metrics=metrics(16.0, {}, busy))
     # 1 % of the node is 16,000 us: each of the four is inside that band, and so is their sum.
-    assert set(quotas_of(decide(snap, Memory()).plan).values()) == {101_000}
+    assert set(quotas_of(decide(snap, SuppressState()).plan).values()) == {101_000}
     for one in apps:
         in_force.add(one.cgroup, quota=105_000)
-    assert set(quotas_of(decide(snap, Memory()).plan).values()) == {100_000}
+    assert set(quotas_of(decide(snap, SuppressState()).plan).values()) == {100_000}
 
 
 WANTS = [
@@ -220,7 +223,7 @@ def writes_under_noise(wants: dict[str, float], ticks: int, late: int, seed: int
     for name in wants:
         in_force.add(name, quota=-1)
     spec = slo(cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_percent=65)
-    memory, found = Memory(), []
+    memory, found = SuppressState(), []
     for tick in range(ticks):
         used = {}
         for name, want in wants.items():
@@ -252,7 +255,7 @@ def test_a_steady_load_with_noise_leads_to_no_writes(wants: dict[str, float], se
 
 
 def test_a_small_rise_waits_and_goes_to_the_least_that_was_wanted() -> None:
-    memory = Memory("cfsQuota", 99.0, 320_000)
+    memory = SuppressState("cfsQuota", 99.0, 320_000)
     in_force = kernel(16, quota=320_000)
     allowances = [3_500, 3_600, 3_450, 3_600, 3_600]
     for second, allowance in enumerate(allowances):
@@ -286,7 +289,7 @@ def test_the_configured_minimum_neither_waits_nor_is_spared() -> None:
         in_force=in_force,
     )
     # 2,000 us are less than the band of a write and than a rise that goes at once.
-    quotas = quotas_of(decide(snap, Memory("cfsQuota", 99.0, 398_000)).plan)
+    quotas = quotas_of(decide(snap, SuppressState("cfsQuota", 99.0, 398_000)).plan)
     assert quotas == {"a": 200_000, "b": 200_000}
 
 
@@ -302,7 +305,7 @@ def test_where_quotas_nest_larger_ones_inside_are_lifted_until_there_is_room(nes
         snap = quota_snapshot(
             machine, allowance_milli, pods=[pod], apps=[app("job", "BE")], in_force=in_force
         )
-        plan = decide(snap, Memory()).plan
+        plan = decide(snap, SuppressState()).plan
         in_force.take(plan)
         return quotas_of(plan)
 
@@ -322,7 +325,7 @@ def test_quotas_inside_are_looked_at_when_there_is_a_reason_to() -> None:
     pod = be_pod("p", containers=("c",))
     in_force.add(pod.cgroup, quota=-1).add(pod.containers[0].cgroup, quota=900_000)
     first = quota_snapshot(node(16, quotas_nest=True), 4_400, pods=[pod], in_force=in_force)
-    memory = Memory()
+    memory = SuppressState()
 
     def looks(**changes: object) -> bool:
         nonlocal memory
@@ -363,7 +366,7 @@ def test_the_changes_of_the_reference_once_a_limit_is_held(
     A rise of 1 to 3 % of the node waits: compatibility.md, CPU suppress.
     """
     in_force = kernel(80, quota=held)
-    memory = Memory("cfsQuota", 99.0, held)
+    memory = SuppressState("cfsQuota", 99.0, held)
     found = []
     for second in range(7):
         snap = quota_snapshot(node(80), 20_000, in_force=in_force, now=100.0 + second)

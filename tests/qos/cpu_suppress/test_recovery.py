@@ -7,7 +7,7 @@ import pytest
 
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.protocol.slo import NodeSLOSpec, ResourceThresholdStrategy
-from koordlet.qos.cpu_suppress.strategy import Memory, decide
+from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
     cpus_of,
@@ -35,26 +35,26 @@ def then(snap, memory, **fields):
 )
 def test_without_an_slo_everything_stays(spec) -> None:
     snap = msgspec.structs.replace(snapshot(node(16)), slo=spec)
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert decision.plan.keep_all
     assert not decision.plan.settings
 
 
 def test_switched_off_gives_everything_up() -> None:
     snap = snapshot(node(16), metrics_=metrics(10.0))
-    memory = decide(snap, Memory()).memory
+    memory = decide(snap, SuppressState()).memory
     plan = then(snap, memory, slo=OFF).plan
     assert not plan.settings
     assert not plan.keep_all
 
 
 def test_switched_off_from_the_start_touches_nothing() -> None:
-    assert decide(snapshot(node(16), spec=OFF), Memory()).plan.settings == ()
+    assert decide(snapshot(node(16), spec=OFF), SuppressState()).plan.settings == ()
 
 
 def test_a_change_of_policy_gives_up_the_other_resource() -> None:
     snap = snapshot(node(16), metrics_=metrics(10.0))
-    first = decide(snap, Memory())
+    first = decide(snap, SuppressState())
     assert cpus_of(first.plan)
     assert not quotas_of(first.plan)
     second = then(snap, first.memory, slo=QUOTA)
@@ -69,7 +69,7 @@ def test_a_cgroup_born_narrow_is_confined_with_the_others() -> None:
     """Whether its list is a copy of ours is the actuator's to find out."""
     in_force = kernel(16)
     snap = snapshot(node(16), metrics_=metrics(10.0), in_force=in_force)
-    first = decide(snap, Memory())
+    first = decide(snap, SuppressState())
     in_force.take(first.plan)
     in_force.add(f"{BE_DIR}/podnew", cpus="0-1").add(f"{BE_DIR}/podnew/c", cpus="0-1")
     during = then(snap, first.memory, wake=Wake(WakeKind.CHANGE))
@@ -79,7 +79,7 @@ def test_a_cgroup_born_narrow_is_confined_with_the_others() -> None:
 def test_time_without_input_earns_no_growth() -> None:
     in_force = kernel(16, "0-1")
     snap = snapshot(node(16), in_force=in_force)
-    memory = Memory(policy="cpuset", at=100.0, level=2)
+    memory = SuppressState(policy="cpuset", at=100.0, level=2)
     blind = decide(msgspec.structs.replace(snap, now=160.0, metrics=metrics(None)), memory)
     assert blind.plan.keep_all
     seeing = decide(msgspec.structs.replace(snap, now=161.0), blind.memory)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.qos.cpu_suppress.split import Share, demand, split
+from koordlet.qos.cpu_suppress.split import QuotaShare, demand, split
 
 FLOOR = 2_000
 ANY = 1_000_000
@@ -52,8 +52,8 @@ def test_never_more_than_there_is_nor_less_than_the_floor(data, count: int, more
         (50_000, 50_000, None, 1.0, 130_000),  # held back
         (40_000, 50_000, None, 1.0, 50_000),
         (40_000, None, None, 1.0, 50_000),  # not limited: 25 % above what it uses
-        (0, 50_000, Share(50_000, 130_000), 1.0, 65_000),  # given up by half each second
-        (0, 50_000, Share(50_000, 130_000), 0.0, 130_000),
+        (0, 50_000, QuotaShare(50_000, 130_000), 1.0, 65_000),  # given up by half each second
+        (0, 50_000, QuotaShare(50_000, 130_000), 0.0, 130_000),
         (400_000, None, None, 1.0, 130_000),
     ],
 )

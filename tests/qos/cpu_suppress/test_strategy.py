@@ -12,7 +12,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.protocol.slo import NodeSLOSpec, ResourceThresholdStrategy
 from koordlet.qos import STRATEGIES
-from koordlet.qos.cpu_suppress.strategy import NAME, Memory, decide
+from koordlet.qos.cpu_suppress.strategy import NAME, SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
     app,
@@ -94,7 +94,7 @@ def snapshots(draw, **fixed):
 
 def run(snap, gaps):
     """Decisions of consecutive wakes, the kernel obeying."""
-    memory, found = Memory(), []
+    memory, found = SuppressState(), []
     for gap in gaps:
         snap = msgspec.structs.replace(snap, now=snap.now + gap)
         decision = decide(snap, memory)
@@ -110,7 +110,7 @@ gaps = st.lists(st.floats(0, 3), min_size=1, max_size=4)
 @settings(max_examples=150, deadline=None)
 @given(snapshots(), gaps)
 def test_any_input_gives_a_plan_and_the_same_one_each_time(snap, times) -> None:
-    memory = Memory()
+    memory = SuppressState()
     for gap in times:
         snap = msgspec.structs.replace(snap, now=snap.now + gap)
         decision, again = decide(snap, memory), decide(snap, memory)
@@ -172,7 +172,7 @@ def test_growth_is_bounded_by_time_and_shrinking_is_not(policy, cpus, steps) -> 
     snap = snapshot(
         node(cpus), spec=slo(cpu_suppress_policy=policy), in_force=in_force, metrics_=metrics(cpus)
     )
-    memory = decide(snap, Memory()).memory
+    memory = decide(snap, SuppressState()).memory
     per_s = math.ceil(cpus * 0.1) if policy == "cpuset" else cpus * 10_000
     for gap, used in steps:
         snap = msgspec.structs.replace(snap, now=snap.now + gap, metrics=metrics(used))
@@ -194,12 +194,12 @@ def test_missing_parts_of_the_slo() -> None:
         ResourceThresholdStrategy(cpu_suppress_threshold_percent=70),
     ):
         snap = snapshot(node(4), spec=NodeSLOSpec(resource_used_threshold_with_be=section))
-        assert decide(snap, Memory()).plan.keep_all
+        assert decide(snap, SuppressState()).plan.keep_all
 
 
 def test_nothing_to_suppress() -> None:
     snap = snapshot(node(4, besteffort=""), apps=[app("web", "LS")])
-    decision = decide(snap, Memory())
+    decision = decide(snap, SuppressState())
     assert decision.plan.settings == ()
     assert not decision.plan.keep_all
     assert [note.rule for note in decision.notes] == ["cpu-suppress.no-target"]
@@ -210,7 +210,7 @@ def test_the_gauge_of_ls_counts_pods_that_are_not_best_effort() -> None:
     snap = snapshot(
         node(16), pods=[pod("ls"), be_pod("be")], metrics_=metrics(5, {"ls": 3, "be": 1})
     )
-    gauges = {gauge.name: gauge.value for gauge in decide(snap, Memory()).gauges}
+    gauges = {gauge.name: gauge.value for gauge in decide(snap, SuppressState()).gauges}
     assert gauges == {"be_suppress_ls_used_cpu_cores": 3, "be_suppress_cpu_cores": 8}
 
 
@@ -219,7 +219,7 @@ def test_the_gauge_of_the_limit_stays_as_long_as_the_limit() -> None:
         return [g.value for g in decision.gauges if g.name == "be_suppress_cpu_cores"]
 
     snap = snapshot(node(16), metrics_=metrics(4.0))
-    first = decide(snap, Memory())
+    first = decide(snap, SuppressState())
     assert limit(first) == [8]  # 11.2 less 4, rounded up
     blind = decide(msgspec.structs.replace(snap, metrics=metrics(None)), first.memory)
     assert blind.plan.keep_all and limit(blind) == [8]
@@ -237,14 +237,14 @@ def test_the_gauge_of_the_limit_stays_as_long_as_the_limit() -> None:
 
 def test_the_registry_names_each_strategy_by_its_name() -> None:
     assert all(name == strategy.name for name, strategy in STRATEGIES.items())
-    assert STRATEGIES[NAME].initial == Memory()
+    assert STRATEGIES[NAME].initial == SuppressState()
     assert WakeKind.CHANGE in STRATEGIES[NAME].wakes_on
 
 
 def test_a_best_effort_group_that_came_is_limited_at_once() -> None:
     in_force = kernel(4)
     snap = snapshot(node(4), in_force=in_force, metrics_=metrics(4.0))
-    memory = decide(snap, Memory()).memory
+    memory = decide(snap, SuppressState()).memory
     in_force.add("job", cpus="0-3")
     came = msgspec.structs.replace(
         snap, now=snap.now + 0.01, wake=Wake(WakeKind.CHANGE), applications=(app("job", "BE"),)
@@ -265,7 +265,7 @@ def test_an_alarm_of_use_takes_what_ls_has_begun_to_use() -> None:
         )
 
     assert WakeKind.USAGE in STRATEGIES[NAME].wakes_on
-    first = decide(at(Wake()), Memory())
+    first = decide(at(Wake()), SuppressState())
     assert (first.ls_cores, quotas_of(first.plan)[BE_DIR]) == (1, 700_000)
     woken = decide(at(Wake(WakeKind.USAGE, "/", 5.0)), first.memory)
     assert (woken.ls_cores, quotas_of(woken.plan)[BE_DIR]) == (5, 300_000)

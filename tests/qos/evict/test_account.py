@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.decision.plan import Victim, VictimKind
-from koordlet.qos.evict.account import Amounts, Chosen, Target, Task, choose
+from koordlet.qos.evict.account import Amounts, Chosen, CountedBy, Task, choose
 from koordlet.qos.evict.config import Feature
 from koordlet.qos.evict.victims import Candidate
 
@@ -22,7 +22,7 @@ def task(
     need: Amounts,
     gains: dict[str, Amounts],
     *,
-    target: Target = Target.USED,
+    target: CountedBy = CountedBy.USED,
     feature: Feature = Feature.MEMORY,
     order: list[str] | None = None,
 ) -> Task:
@@ -42,7 +42,7 @@ MEMORY_OVER = task(
 REQUESTS_OVER = task(
     {BATCH: 1200, MID: 1500},
     {"batch1": {BATCH: 1000}, "batch2": {BATCH: 500}, "mid": {MID: 2000}},
-    target=Target.REQUESTED,
+    target=CountedBy.REQUESTED,
     feature=Feature.CPU_ALLOCATABLE,
 )
 
@@ -123,7 +123,7 @@ def rounds(draw: st.DrawFn) -> tuple[list[Task], set[str], set[str], int]:
         task(
             draw(_AMOUNTS),
             {name: draw(_AMOUNTS) for name in everybody},
-            target=draw(st.sampled_from(Target)),
+            target=draw(st.sampled_from(CountedBy)),
             order=draw(st.permutations(everybody)),
         )
         for _ in range(draw(st.integers(0, 3)))

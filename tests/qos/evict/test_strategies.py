@@ -26,7 +26,7 @@ from tests.qos.evict.scene import GB, Scene, of_pod, rules, victims
 OPTIONS = EvictOptions(cool_down_seconds=4.0, max_per_minute=5, max_grace_seconds=2.0)
 memory_decide = partial(memory_evict.decide, options=OPTIONS)
 cpu_decide = partial(cpu_evict.decide, options=OPTIONS)
-NEW = evict_round.Memory()
+NEW = evict_round.EvictionState()
 
 
 def leaking(used: int = 115, **slo: int) -> Scene:
@@ -234,14 +234,14 @@ def test_two_strategies_in_one_tick_take_no_more_than_is_needed() -> None:
     snapshot = full()
     alone = memory_decide(snapshot, NEW)
     assert victims(alone) == ["large"]
-    first = cpu_decide(snapshot, cpu_evict.Memory())
+    first = cpu_decide(snapshot, cpu_evict.CpuEvictState())
     assert victims(first) == ["busy"]
     assert victims(memory_decide(with_planned(snapshot, first.plan), NEW)) == []
 
 
 def test_what_a_planned_eviction_does_not_give_is_taken_from_another() -> None:
     snapshot = full()
-    first = cpu_decide(snapshot, cpu_evict.Memory())
+    first = cpu_decide(snapshot, cpu_evict.CpuEvictState())
     snapshot.metrics.last[POD_MEMORY_USAGE.kind, ("busy",)] = 5 * GB  # type: ignore[attr-defined]
     second = memory_decide(with_planned(snapshot, first.plan), NEW)
     assert victims(second) == ["large"], "not busy once more"
@@ -249,7 +249,7 @@ def test_what_a_planned_eviction_does_not_give_is_taken_from_another() -> None:
 
 def test_with_planned_keeps_what_began_before() -> None:
     snapshot = full()
-    plan = cpu_decide(snapshot, cpu_evict.Memory()).plan
+    plan = cpu_decide(snapshot, cpu_evict.CpuEvictState()).plan
     begun = Terminating("memory-evict", 1.0)
     evicting = Evicting(terminating={of_pod("busy"): begun})
     before = msgspec.structs.replace(snapshot, evicting=evicting)
@@ -277,7 +277,7 @@ def starving() -> Scene:
 
 
 def test_starving_best_effort() -> None:
-    decision = cpu_decide(starving().take(), cpu_evict.Memory())
+    decision = cpu_decide(starving().take(), cpu_evict.CpuEvictState())
     assert victims(decision) == ["low", "busy", "calm"]
     assert {e.feature for e in decision.plan.evictions} == {"BECPUEvict"}
     assert decision.plan.evictions[2].releases == (("kubernetes.io/batch-cpu requested", 16000),)
@@ -294,7 +294,7 @@ def crowded() -> Scene:
 
 def test_an_application_is_frozen_and_goes_on_when_it_is_calm() -> None:
     scene = crowded()
-    decision = cpu_decide(scene.take(), cpu_evict.Memory())
+    decision = cpu_decide(scene.take(), cpu_evict.CpuEvictState())
     assert not decision.plan.evictions
     (setting,) = decision.plan.settings
     assert (setting.cgroup, setting.resource, setting.value) == ("cold", Resource.FREEZE, 1)
@@ -311,7 +311,7 @@ def test_an_application_is_frozen_and_goes_on_when_it_is_calm() -> None:
 
 def test_it_stays_frozen_while_there_is_trouble() -> None:
     scene = crowded()
-    decision = cpu_decide(scene.take(), cpu_evict.Memory())
+    decision = cpu_decide(scene.take(), cpu_evict.CpuEvictState())
     for _ in range(100):
         scene.now += 1
         decision = cpu_decide(scene.take(), decision.memory)
@@ -324,7 +324,7 @@ def test_after_a_restart_it_stays_frozen() -> None:
     kernel.originals["cold", Resource.FREEZE] = 0
     scene.evicting = Evicting(policies=dict.fromkeys(("cold", "other"), EvictPolicy.FREEZE))
     scene.fields = {"in_force": kernel}
-    decision = cpu_decide(scene.take(), cpu_evict.Memory())
+    decision = cpu_decide(scene.take(), cpu_evict.CpuEvictState())
     assert [setting.cgroup for setting in decision.plan.settings] == ["cold"]  # ours alone
     scene.now += cpu_evict.THAW_S
     decision = cpu_decide(scene.take(), decision.memory)
@@ -335,7 +335,7 @@ def test_after_a_restart_it_stays_frozen() -> None:
 @pytest.mark.parametrize("why", ["slo", "policy"])
 def test_switched_off_it_goes_on_at_once(why: str) -> None:
     scene = crowded()
-    decision = cpu_decide(scene.take(), cpu_evict.Memory())
+    decision = cpu_decide(scene.take(), cpu_evict.CpuEvictState())
     if why == "slo":
         scene.slo["enable"] = False
     else:

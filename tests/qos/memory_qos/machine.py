@@ -83,8 +83,8 @@ def taken(*fields: Any, **more: Any) -> Snapshot:
     return snapshot(*fields, **more)
 
 
-def decide(snap: Snapshot, memory: memory_qos.Memory | None = None) -> Decision:
-    return memory_qos.decide(snap, memory or memory_qos.Memory())
+def decide(snap: Snapshot, memory: memory_qos.MemoryQosState | None = None) -> Decision:
+    return memory_qos.decide(snap, memory or memory_qos.MemoryQosState())
 
 
 def values(plan: Plan) -> dict[tuple[str, str], object]:
