@@ -21,10 +21,10 @@ import msgspec
 from bench.figures import Figure, quantile
 from bench.hooks_node import Node
 from koordlet.collectors.psi import PsiOptions
+from koordlet.decision.family import Page
 from koordlet.kernel.host import Host
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc.files import SelfUsage, self_usage
-from koordlet.report.metrics import Page
 from koordlet.report.pages import Pages
 from koordlet.views import usage
 from koordlet.views.publish import steps

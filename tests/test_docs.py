@@ -15,7 +15,8 @@ from koordlet.config.load import Loaded, check
 from koordlet.config.load import load as load_config
 from koordlet.config.schema import Config
 from koordlet.config.show import show
-from koordlet.report.metrics import FAMILIES, PREFIX, Kind
+from koordlet.decision.family import Kind
+from koordlet.report.metrics import FAMILIES, PREFIX
 from tests.test_floors import FLOOR
 from tools.docs import concepts
 

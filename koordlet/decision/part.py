@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Self, TypeVar
 
+from koordlet.decision.family import Family
 from koordlet.decision.options import Options
 from koordlet.protocol.errors import Problem
 
@@ -57,7 +58,7 @@ class Part(Generic[O]):
     ``switches``: groups of keys of the NodeSLO; the part works where one of each group is on.
     ``arguments``: patterns of the keys of the NodeSLO that it goes by. ``arms``: what its switches
     start besides, which somebody who sets them for another part may not expect; ``{key}`` stands
-    for the value of a key.
+    for the value of a key. ``families``: what it publishes on the metrics page.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Part(Generic[O]):
     switches: tuple[tuple[Switch, ...], ...] = ()
     arguments: tuple[str, ...] = ()
     arms: str = ""
+    families: tuple[Family, ...] = ()
 
     @property
     def attribute(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from koordlet.decision.family import Family, Labels
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.why import Why
 
@@ -86,11 +87,12 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 class Gauge(msgspec.Struct, frozen=True):
-    """A figure that a decision publishes on the metrics page (name without the prefix)."""
+    """A figure that a decision publishes on the metrics page, in a family that its part declares.
+    ``labels`` in the order of the family's."""
 
-    name: str
+    family: Family
     value: float
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Labels = ()
 
 
 class Reclaim(msgspec.Struct, frozen=True):

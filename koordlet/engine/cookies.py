@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from koordlet.actuator.outcome import Outcome
+from koordlet.decision.family import Labels
 from koordlet.decision.plan import Result, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, Pod
@@ -36,7 +37,7 @@ def publish(
     cookies: Mapping[str, int],
 ) -> None:
     """``owners``: by cgroup. ``cookies``: of each group that has one."""
-    samples: dict[r.Labels, float] = {}
+    samples: dict[Labels, float] = {}
     for each in settings:
         cookie = cookies.get(str(each.value))
         if each.resource is Resource.CORE_SCHED_GROUP and each.cgroup in owners and cookie:

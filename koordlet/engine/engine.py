@@ -121,6 +121,8 @@ class Engine:
             self.parts.problems[problem.path] = problem.message
         self.strategies = options.enabled_strategies(config)
         self.hooks = options.enabled_hooks(config)
+        for each in (*self.strategies, *self.hooks):
+            self.parts.metrics.declare(each.families)
         wanted = {s.name: "strategy" for s in self.strategies}
         wanted |= {h.name: "hook" for h in self.hooks}
         for name in self.runs.keys() - wanted.keys():

@@ -18,6 +18,7 @@ from koordlet.admin.missed import MissedView
 from koordlet.config.part_tables import options_in
 from koordlet.config.schema import Config
 from koordlet.decision import given
+from koordlet.decision.family import Labels
 from koordlet.decision.given import Given
 from koordlet.decision.plan import Eviction, Plan, Victim, VictimKind
 from koordlet.decision.record import Kind, Record
@@ -176,7 +177,7 @@ class MissedAdjustments:
                     self._untold[key] = None
         self._tell(snapshot)
         counts = Counter((each.missed.hook, each.missed.kind) for each in self._found.values())
-        gauges: dict[metrics.Labels, float] = {key: float(n) for key, n in counts.items()}
+        gauges: dict[Labels, float] = {key: float(n) for key, n in counts.items()}
         self._parts.metrics.replace(metrics.MISSED_ADJUSTMENTS, gauges)
 
     def _ending(self, plans: list[Plan], snapshot: Snapshot, config: Config) -> list[Plan]:

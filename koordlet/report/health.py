@@ -8,8 +8,8 @@ from functools import partial
 
 import msgspec
 
+from koordlet.decision.family import Page
 from koordlet.report.http import Handler, Response
-from koordlet.report.metrics import Page
 from koordlet.report.pages import Pages
 
 TEXT = "text/plain; charset=utf-8"

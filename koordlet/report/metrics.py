@@ -1,4 +1,5 @@
-"""What koordlet exports to Prometheus: one table; the numbers are in ``registry``.
+"""What koordlet exports to Prometheus, besides what strategies and hooks declare themselves; the
+numbers are in ``registry``.
 
 Names, labels and the split into two pages are those of spec/metrics.md 7. The reference's counters
 have no ``_total`` at their end, so they are exposed as ``unknown``: as a counter, OpenMetrics would
@@ -8,44 +9,12 @@ scrape adds ``instance``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import StrEnum
-
+from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
+from koordlet.hooks import HOOKS
+from koordlet.qos import STRATEGIES
 
 PREFIX = "koordlet_"
-Labels = tuple[str, ...]
-
-
-class Kind(StrEnum):
-    GAUGE = "gauge"
-    COUNTER = "counter"
-    UNKNOWN = "unknown"
-    HISTOGRAM = "histogram"
-
-
-class Page(StrEnum):
-    """Which page besides ``/metrics`` shows a family."""
-
-    INTERNAL = "internal"
-    EXTERNAL = "external"
-
-
-@dataclass(frozen=True)
-class Family:
-    """``name`` without the prefix, as its samples have it. ``labels`` in the order in which
-    samples give their values; ``node`` says whether label ``node`` comes before them.
-    ``buckets`` are upper bounds."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: Labels = ()
-    node: bool = False
-    page: Page = Page.INTERNAL
-    buckets: tuple[float, ...] = ()
-
-
 _POD = ("pod_uid", "pod_name", "pod_namespace")
 _PSI = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 
@@ -60,38 +29,10 @@ NODE_USED_MEMORY_BYTES = Family(
     "Memory used by the node in the last round, bytes",
     node=True,
 )
-BE_SUPPRESS_CPU_CORES = Family(
-    "be_suppress_cpu_cores",
-    Kind.GAUGE,
-    "CPU left to best-effort by suppression, cores, by mechanism (cpuset, cfsQuota)",
-    ("type",),
-    node=True,
-)
-BE_SUPPRESS_LS_USED_CPU_CORES = Family(
-    "be_suppress_ls_used_cpu_cores",
-    Kind.GAUGE,
-    "CPU used by what is not best-effort, as suppression saw it, cores",
-    node=True,
-)
 BE_SUPPRESS_BE_USED_CPU_CORES = Family(
     "be_suppress_be_used_cpu_cores",
     Kind.GAUGE,
     "CPU used by best-effort, as suppression saw it, cores",
-    node=True,
-)
-_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
-CONTAINER_SCALED_CFS_BURST = Family(
-    "container_scaled_cfs_burst_us",
-    Kind.GAUGE,
-    "Burst budget that a container has from CPU burst, us",
-    _SCALED,
-    node=True,
-)
-CONTAINER_SCALED_CFS_QUOTA = Family(
-    "container_scaled_cfs_quota_us",
-    Kind.GAUGE,
-    "Raised quota that a container has from CPU burst, us",
-    _SCALED,
     node=True,
 )
 CONTAINER_PSI = Family(
@@ -413,5 +354,10 @@ METRICS_PAGES_REUSED = Family(
 )
 
 FAMILIES: dict[str, Family] = {
-    value.name: value for value in tuple(globals().values()) if isinstance(value, Family)
+    family.name: family
+    for family in (
+        *(value for value in tuple(globals().values()) if isinstance(value, Family)),
+        *(each for part in (*STRATEGIES.values(), *HOOKS.values()) for each in part.families),
+    )
 }
+"""Those of this table, then those that strategies and hooks declare, by name."""

@@ -22,8 +22,9 @@ from prometheus_client.metrics_core import (
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from koordlet.decision.family import Family, Kind, Labels, Page
 from koordlet.decision.names import encodable
-from koordlet.report.metrics import FAMILIES, PREFIX, Family, Kind, Labels, Page
+from koordlet.report.metrics import PREFIX
 from koordlet.report.registry import Histogram, Metrics
 
 SAMPLES_AT_ONCE = 100
@@ -95,7 +96,7 @@ class Catalogue:
 
     def collect(self) -> Iterator[Metric]:
         for page in self.pages:
-            for family in FAMILIES.values():
+            for family in self.metrics.families.values():
                 if family.page is page:
                     yield from _parts(self.metrics, family)
 

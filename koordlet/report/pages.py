@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from koordlet.decision.family import Page
 from koordlet.report.http import Response
-from koordlet.report.metrics import Page
 from koordlet.report.registry import Metrics
 from koordlet.serving.listener import Pace
 

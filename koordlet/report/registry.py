@@ -6,8 +6,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from koordlet.decision.family import Family, Labels
 from koordlet.decision.plan import Gauge
-from koordlet.report.metrics import FAMILIES, Family, Labels
+from koordlet.report.metrics import FAMILIES
 
 
 @dataclass
@@ -27,7 +28,13 @@ class Metrics:
     node: str
     scalars: dict[Family, dict[Labels, float]] = field(default_factory=dict)
     histograms: dict[Family, dict[Labels, Histogram]] = field(default_factory=dict)
+    families: dict[str, Family] = field(default_factory=lambda: dict(FAMILIES))
     _published: dict[str, set[tuple[Family, Labels]]] = field(default_factory=dict)
+
+    def declare(self, families: Iterable[Family]) -> None:
+        """Of a part of another package. A family that is there already stays what it is."""
+        for family in families:
+            self.families.setdefault(family.name, family)
 
     def set(self, family: Family, value: float, labels: Labels = ()) -> None:
         """A gauge; or a counter whose total somebody else keeps."""
@@ -59,14 +66,12 @@ class Metrics:
         disappears: a mechanism given up must not go on showing its last value."""
         new: dict[tuple[Family, Labels], float] = {}
         for gauge in gauges:
-            family = FAMILIES.get(gauge.name)
-            given = dict(gauge.labels)
-            if family is None or given.keys() != set(family.labels):
+            self._checked(gauge.family, gauge.labels)
+            if self.families.get(gauge.family.name) is not gauge.family:
                 raise ValueError(
-                    f"{owner} publishes {gauge.name} with labels {sorted(given)}, which is not in "
-                    "the table of koordlet/report/metrics.py"
+                    f"{owner} publishes {gauge.family.name}, which it does not declare"
                 )
-            new[family, tuple(given[name] for name in family.labels)] = gauge.value
+            new[gauge.family, gauge.labels] = gauge.value
         for family, labels in self._published.get(owner, set()) - new.keys():
             self.scalars[family].pop(labels, None)
         for (family, labels), value in new.items():

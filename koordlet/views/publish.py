@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
 from koordlet.decision import metrics as k
+from koordlet.decision.family import Family, Labels
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Wake
 from koordlet.engine import cookies
@@ -55,7 +56,7 @@ def _node(engine: Engine, usage: Usage) -> None:
     ):
         metrics.replace(family, usage.latest(metric))
     be_milli = usage.latest(k.NODE_BE).get(("cpu", "usage"))
-    be_used: dict[r.Labels, float] = {} if be_milli is None else {(): be_milli / 1000}
+    be_used: dict[Labels, float] = {} if be_milli is None else {(): be_milli / 1000}
     metrics.replace(r.BE_SUPPRESS_BE_USED_CPU_CORES, be_used)
 
 
@@ -70,7 +71,7 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
     applications = {each.name: (each.name,) for each in parts.state.applications()}
     yield from _pressure(engine, usage, pods, containers, applications)
     yield
-    shares: tuple[tuple[r.Family, k.Metric, Mapping[str, r.Labels]], ...] = (
+    shares: tuple[tuple[Family, k.Metric, Mapping[str, Labels]], ...] = (
         (r.POD_CPU_THROTTLED, k.POD_CPU_THROTTLED, pods),
         (r.CONTAINER_CPU_THROTTLED, k.CONTAINER_CPU_THROTTLED, containers),
         (r.HOST_APPLICATION_CPU_THROTTLED, k.HOST_APPLICATION_CPU_THROTTLED, applications),
@@ -97,19 +98,19 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
 def _pressure(
     engine: Engine,
     usage: Usage,
-    pods: Mapping[str, r.Labels],
-    containers: Mapping[str, r.Labels],
-    applications: Mapping[str, r.Labels],
+    pods: Mapping[str, Labels],
+    containers: Mapping[str, Labels],
+    applications: Mapping[str, Labels],
 ) -> Iterator[None]:
     """A container's 18 series are there where its pressure is measured."""
     metrics = engine.parts.metrics
-    shown: dict[k.Metric, tuple[r.Family, Mapping[str, r.Labels]]] = {
+    shown: dict[k.Metric, tuple[Family, Mapping[str, Labels]]] = {
         k.POD_PSI: (r.POD_PSI, pods),
         k.CONTAINER_PSI: (r.CONTAINER_PSI, containers),
         k.HOST_APPLICATION_PSI: (r.HOST_APPLICATION_PSI, applications),
     }
     metrics.replace(r.CONTAINER_PSI, {})
-    samples: dict[r.Family, dict[r.Labels, float]] = {family: {} for family, _ in shown.values()}
+    samples: dict[Family, dict[Labels, float]] = {family: {} for family, _ in shown.values()}
     for number, (metric, labels, pressures) in enumerate(engine.parts.runner.pressure(shown)):
         if number % READINGS_AT_ONCE == READINGS_AT_ONCE - 1:
             yield
@@ -131,7 +132,7 @@ def _resctrl(engine: Engine, usage: Usage) -> None:
     occupied = usage.latest(k.RESCTRL_LLC, slow=True).items()
     metrics.replace(r.RESCTRL_LLC_OCCUPANCY, {(cache, qos): n for (qos, cache), n in occupied})
     traffic = usage.latest(k.RESCTRL_MB, slow=True).items()
-    by_cache: dict[r.Labels, float] = {(c, qos, kind): n for (qos, c, kind), n in traffic}
+    by_cache: dict[Labels, float] = {(c, qos, kind): n for (qos, c, kind), n in traffic}
     metrics.replace(r.RESCTRL_MEMORY_BANDWIDTH, by_cache)
 
 
@@ -146,7 +147,7 @@ def _hooks(engine: Engine) -> None:
         metrics.set(cores, float(len(cpus)))
         metrics.replace(info, {(str(cpu),): 1.0 for cpu in cpus})
     owners = {c.cgroup: (pod, c) for pod in snapshot.pods for c in pod.containers}
-    scores: dict[r.Labels, float] = {}
+    scores: dict[Labels, float] = {}
     wanted = [each for decision in engine.wanted for each in decision.plan.settings]
     cookies.publish(metrics, wanted, owners, engine.parts.knobs.cookies)
     for setting in wanted:
@@ -160,8 +161,8 @@ def _strategies(engine: Engine, views: Views) -> None:
     metrics = engine.parts.metrics
     states = views.standings.states().items()
     metrics.replace(r.STRATEGY_STATE, {(name, state.value): 1.0 for name, state in states})
-    failing: dict[r.Labels, float] = {}
-    failures: dict[r.Labels, float] = {}
+    failing: dict[Labels, float] = {}
+    failures: dict[Labels, float] = {}
     for each in engine.runs.values():
         if each.error:
             failing[each.name, each.error.partition(":")[0]] = 1.0
@@ -176,7 +177,7 @@ def _names(pod: Pod) -> tuple[str, str, str]:
 
 
 def _add_pressure(
-    samples: dict[r.Labels, float], subject: r.Labels, found: Mapping[str, Pressure]
+    samples: dict[Labels, float], subject: Labels, found: Mapping[str, Pressure]
 ) -> None:
     """Three averages of ``some``, and of ``full`` where the kernel has such a line."""
     for resource, pressure in found.items():
@@ -192,7 +193,7 @@ def _health(engine: Engine, views: Views) -> None:
     parts, metrics = engine.parts, engine.parts.metrics
     status = views.status()
     own = status.own
-    gauges: dict[r.Family, float] = {
+    gauges: dict[Family, float] = {
         r.START_TIME: status.started,
         r.READY: status.ready,
         r.CONFLICTS: len(status.conflicts),
@@ -216,7 +217,7 @@ def _health(engine: Engine, views: Views) -> None:
     for family, value in gauges.items():
         metrics.set(family, float(value))
     pauses = engine.pausing.pauses.current
-    everything: dict[r.Labels, float] = {(Scope().title,): 0.0}  # there for alerts at any time
+    everything: dict[Labels, float] = {(Scope().title,): 0.0}  # there for alerts at any time
     metrics.replace(r.PAUSED, everything | {(each.scope.title,): 1.0 for each in pauses})
     metrics.replace(r.VERDICT, {(status.verdict.state,): 1.0})
     metrics.replace(r.BUILD_INFO, {(__version__,): 1.0})
@@ -236,7 +237,7 @@ def _health(engine: Engine, views: Views) -> None:
         {(c.name,): c.staleness_s for c in collectors if c.staleness_s is not None},
     )
     histogram = parts.actuator.histogram
-    durations: dict[r.Labels, Histogram] = {}
+    durations: dict[Labels, Histogram] = {}
     for labels, counts in histogram.counts.items():
         durations[labels] = Histogram(list(counts), histogram.sums_ms[labels])
     metrics.histograms[r.RESOURCE_UPDATE_DURATION] = durations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from koordlet.decision.family import Labels
 from koordlet.decision.snapshot import Pod
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordlet.report import metrics as r
@@ -19,12 +20,12 @@ _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_ME
 
 def publish(metrics: Metrics, allocatable: Mapping[str, int] | None, pods: Iterable[Pod]) -> None:
     """``allocatable`` None: nobody has told, so nothing is shown."""
-    offered: dict[r.Labels, float] = {}
+    offered: dict[Labels, float] = {}
     for name, unit in _UNITS.items() if allocatable is not None else ():
         offered[name, unit] = float((allocatable or {}).get(name, 0))
     metrics.replace(r.NODE_RESOURCE_ALLOCATABLE, offered)
-    requests: dict[r.Labels, float] = {}
-    limits: dict[r.Labels, float] = {}
+    requests: dict[Labels, float] = {}
+    limits: dict[Labels, float] = {}
     for pod in pods:
         for container in pod.containers:
             asked = container.resources

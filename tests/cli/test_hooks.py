@@ -13,11 +13,11 @@ from koordlet.cli.main import Exit, main
 from koordlet.cli.pod_file import read_pod
 from koordlet.cli.show import nri
 from koordlet.config.errors import ConfigErrors
+from koordlet.decision.family import Page
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.nri.status import Durations, Phase, Status
 from koordlet.protocol.qos import PriorityClass, QoSClass
-from koordlet.report.metrics import Page
 from koordlet.report.page import Format, render
 from koordlet.report.registry import Metrics
 from koordlet.views.nri_view import nri_view, percentile_ms, publish_nri

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.decision.family import Family, Kind
 from koordlet.decision.plan import Decision, Gauge, Plan
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Snapshot
@@ -152,7 +153,11 @@ def test_a_strategy_that_publishes_what_no_table_has_is_one_that_raised(world: W
     (strategy,) = [s for s in world.engine.strategies if s.name == "cpu-suppress"]
 
     def odd(snapshot: Snapshot, memory: object) -> Decision:
-        return Decision(Plan("cpu-suppress"), memory, gauges=(Gauge("nobody_knows_it", 1.0),))
+        return Decision(
+            Plan("cpu-suppress"),
+            memory,
+            gauges=(Gauge(Family("nobody_knows_it", Kind.GAUGE, "?"), 1.0),),
+        )
 
     world.run(2)
     quota = world.value("batch", QUOTA)

@@ -8,12 +8,12 @@ import pytest
 
 from koordlet.actuator.actuator import GRACE_S
 from koordlet.actuator.traffic.devices import Devices, Shaped
+from koordlet.decision.family import Page
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import devices_path
 from koordlet.hooks import HOOKS
 from koordlet.kernel.proc.files import boot_id
 from koordlet.qos import STRATEGIES
-from koordlet.report.metrics import Page
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.everything import IN_CORE_SCHED, Fault, furnish, held, start, tell

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.decision.family import Page
 from koordlet.report import http
 from koordlet.report import metrics as table
 from koordlet.report.health import HEALTH_PATHS, Health, routes
@@ -31,7 +32,6 @@ from koordlet.report.http import (
     Response,
     parse_address,
 )
-from koordlet.report.metrics import Page
 from koordlet.report.page import SAMPLES_AT_ONCE
 from koordlet.report.pages import ALIVE, Pages
 from koordlet.report.registry import Metrics

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordlet.report.metrics import FAMILIES, PREFIX, Family, Kind
+from koordlet.decision.family import Family, Kind
+from koordlet.report.metrics import FAMILIES, PREFIX
 from tests.promtool import find_promtool
 
 DIRECTORY = Path(__file__).parents[2] / "deploy" / "observability"

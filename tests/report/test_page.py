@@ -16,10 +16,12 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families
 
+from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.names import encodable
 from koordlet.decision.plan import Gauge
+from koordlet.qos.cpu_suppress.strategy import BE_CPU_CORES
 from koordlet.report import metrics as table
-from koordlet.report.metrics import FAMILIES, Kind, Page
+from koordlet.report.metrics import FAMILIES
 from koordlet.report.page import _ENCODERS, SAMPLES_AT_ONCE, Catalogue, Format, chosen, render
 from koordlet.report.registry import Metrics
 from tests.promtool import find_promtool
@@ -210,7 +212,7 @@ def test_a_name_that_is_no_utf8_is_escaped() -> None:
 def test_wrong_label_values_are_refused() -> None:
     metrics = Metrics(node="n")
     with pytest.raises(ValueError, match="be_suppress_cpu_cores has labels"):
-        metrics.set(table.BE_SUPPRESS_CPU_CORES, 1.0)
+        metrics.set(BE_CPU_CORES, 1.0)
     with pytest.raises(ValueError, match="capability has labels"):
         metrics.replace(table.CAPABILITY, {("a", "b"): 1.0})
     assert text(metrics, Page.INTERNAL) == b""
@@ -227,16 +229,21 @@ def test_replace_forgets_what_went() -> None:
 
 def test_a_decision_publishes_and_takes_back() -> None:
     metrics = Metrics(node="n")
-    cpuset = Gauge("be_suppress_cpu_cores", 2.0, (("type", "cpuset"),))
-    quota = Gauge("be_suppress_cpu_cores", 1.5, (("type", "cfsQuota"),))
-    metrics.publish("cpu-suppress", (cpuset, Gauge("be_suppress_be_used_cpu_cores", 1.0)))
+    cpuset = Gauge(BE_CPU_CORES, 2.0, ("cpuset",))
+    quota = Gauge(BE_CPU_CORES, 1.5, ("cfsQuota",))
+    metrics.publish("cpu-suppress", (cpuset, Gauge(table.BE_SUPPRESS_BE_USED_CPU_CORES, 1.0)))
     metrics.publish("cpu-suppress", (quota,))
     page = text(metrics, Page.INTERNAL).decode()
     assert 'koordlet_be_suppress_cpu_cores{node="n",type="cfsQuota"} 1.5\n' in page
     assert 'type="cpuset"' not in page
     assert "be_used" not in page
-    with pytest.raises(ValueError, match="not in the table"):
-        metrics.publish("cpu-suppress", (Gauge("no_such_gauge", 1.0),))
-    with pytest.raises(ValueError, match="not in the table"):
-        metrics.publish("cpu-suppress", (Gauge("be_suppress_cpu_cores", 1.0),))
+    own = Family("no_such_gauge", Kind.GAUGE, "of somebody else")
+    with pytest.raises(ValueError, match="no_such_gauge, which it does not declare"):
+        metrics.publish("cpu-suppress", (Gauge(own, 1.0),))
+    with pytest.raises(ValueError, match="be_suppress_cpu_cores has labels"):
+        metrics.publish("cpu-suppress", (Gauge(BE_CPU_CORES, 1.0),))
+    metrics.declare((own,))
+    metrics.publish("another", (Gauge(own, 3.0),))
+    assert "koordlet_no_such_gauge 3.0" in text(metrics, Page.INTERNAL).decode()
+    metrics.publish("another", ())
     assert text(metrics, Page.INTERNAL).decode() == page

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from koordlet.decision.family import Page
 from koordlet.decision.resource import Resource
 from koordlet.report import metrics as table
-from koordlet.report.metrics import Page
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.everything import furnish, start

@@ -23,6 +23,7 @@ from koordlet.cli import output
 from koordlet.cli import restore as restore_command
 from koordlet.cli.show import explain as explain_command
 from koordlet.cli.show import status as status_command
+from koordlet.decision.family import Page
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource
 from koordlet.engine.parts import journal_path
@@ -31,7 +32,6 @@ from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.proc.files import boot_id
-from koordlet.report.metrics import Page
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.daemon.world import CPU_QOS, FEATURES, World, suppress

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from koordlet.decision.family import Labels
 from koordlet.decision.metrics import (
     CONTAINER_CPU_THROTTLED,
     CONTAINER_CPU_THROTTLED_TIME,
@@ -34,7 +35,7 @@ class Group(msgspec.Struct, frozen=True):
     series: tuple[Metric, Metric, Metric]
     config: BurstLimits
     told_us: int | None
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Labels = ()
 
 
 def of_container(pod: Pod, container: Container, config: BurstLimits, in_force: InForce) -> Group:
@@ -46,12 +47,7 @@ def of_container(pod: Pod, container: Container, config: BurstLimits, in_force: 
         (CONTAINER_CPU_THROTTLED, CONTAINER_CPU_USAGE, CONTAINER_CPU_THROTTLED_TIME),
         config,
         told_us(in_force, container.cgroup, container.requested, limit_milli),
-        (
-            ("pod_namespace", pod.namespace),
-            ("pod_name", pod.name),
-            ("container_id", container.id),
-            ("container_name", container.name),
-        ),
+        (pod.namespace, pod.name, container.id, container.name),
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import msgspec
 
 from koordlet.decision import slo_keys
+from koordlet.decision.family import Family, Kind, Labels
 from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.part import Switch
 from koordlet.decision.plan import Decision, Gauge, Plan, Setting
@@ -33,6 +34,24 @@ from koordlet.qos.cpu_burst.quota import NAME, RaisedQuota, find_base
 from koordlet.qos.cpu_burst.step import Bucket, Result, step
 
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
+
+# In the reference (spec/metrics.md 7).
+_SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
+SCALED_CFS_BURST = Family(
+    "container_scaled_cfs_burst_us",
+    Kind.GAUGE,
+    "Burst budget that a container has from CPU burst, us",
+    _SCALED,
+    node=True,
+)
+SCALED_CFS_QUOTA = Family(
+    "container_scaled_cfs_quota_us",
+    Kind.GAUGE,
+    "Raised quota that a container has from CPU burst, us",
+    _SCALED,
+    node=True,
+)
+
 _DEFAULT_THRESHOLD_PERCENT = 50
 
 
@@ -144,12 +163,10 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: BurstStat
     return Result(pod.cgroup, held=held, settings=tuple(settings))
 
 
-def _gauges(
-    settings: tuple[Setting, ...], labels: dict[str, tuple[tuple[str, str], ...]]
-) -> tuple[Gauge, ...]:
-    names = {_BURST: "container_scaled_cfs_burst_us", _QUOTA: "container_scaled_cfs_quota_us"}
+def _gauges(settings: tuple[Setting, ...], labels: dict[str, Labels]) -> tuple[Gauge, ...]:
+    families = {_BURST: SCALED_CFS_BURST, _QUOTA: SCALED_CFS_QUOTA}
     return tuple(
-        Gauge(names[setting.resource], float(setting.value), labels[setting.cgroup])
+        Gauge(families[setting.resource], float(setting.value), labels[setting.cgroup])
         for setting in settings
         if setting.cgroup in labels
     )
@@ -167,6 +184,7 @@ STRATEGY = Strategy(
     function=decide,
     initial=BurstState(),
     options=DEFAULTS,
+    families=(SCALED_CFS_BURST, SCALED_CFS_QUOTA),
     needs=(_BURST, _QUOTA),
     switches=((Switch(f"{slo_keys.CPU_BURST}.policy", example='"auto"'),),),
     arguments=slo_keys.below(slo_keys.CPU_BURST, "*"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from koordlet.decision import slo_keys
+from koordlet.decision.family import Family, Kind
 from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Gauge, Plan
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
@@ -25,6 +26,21 @@ from koordlet.qos.cpu_suppress.targets import targets
 NAME = "cpu-suppress"
 QUOTA_POLICY = "cfsQuota"
 CPUSET_POLICY = "cpuset"
+
+# In the reference (spec/metrics.md 7).
+BE_CPU_CORES = Family(
+    "be_suppress_cpu_cores",
+    Kind.GAUGE,
+    "CPU left to best-effort by suppression, cores, by mechanism (cpuset, cfsQuota)",
+    ("type",),
+    node=True,
+)
+LS_USED_CPU_CORES = Family(
+    "be_suppress_ls_used_cpu_cores",
+    Kind.GAUGE,
+    "CPU used by what is not best-effort, as suppression saw it, cores",
+    node=True,
+)
 
 
 class SuppressState(msgspec.Struct, frozen=True):
@@ -109,7 +125,7 @@ def _suppress(snapshot: Snapshot, memory: SuppressState, policy: str, terms: All
         policy, snapshot.now, applied.level, cores, pressure, shares, applied.rise, below, inner
     )
     allowed_for = terms.ls_cores if applied.settings else None
-    used = Gauge("be_suppress_ls_used_cpu_cores", terms.pods_ls.cores)
+    used = Gauge(LS_USED_CPU_CORES, terms.pods_ls.cores)
     return Decision(
         plan,
         after,
@@ -143,7 +159,7 @@ def _limit_gauge(memory: SuppressState) -> tuple[Gauge, ...]:
     """Exists as long as the limit, also while no decision is possible."""
     if memory.cores is None:
         return ()
-    return (Gauge("be_suppress_cpu_cores", memory.cores, (("type", memory.policy),)),)
+    return (Gauge(BE_CPU_CORES, memory.cores, (memory.policy,)),)
 
 
 STRATEGY = Strategy(
@@ -152,6 +168,7 @@ STRATEGY = Strategy(
     function=decide,
     initial=SuppressState(),
     options=DEFAULTS,
+    families=(BE_CPU_CORES, LS_USED_CPU_CORES),
     needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     switches=(slo_keys.BEST_EFFORT_LIMITED,),
     arguments=slo_keys.below(slo_keys.THRESHOLDS, "enable", "cpuSuppress*"),

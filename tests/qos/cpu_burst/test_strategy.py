@@ -124,7 +124,7 @@ def test_both_containers_and_their_pod_grow() -> None:
     assert {s.cgroup: s.raises for s in decision.plan.settings if s.resource is QUOTA} == {
         WEB: 200_000, SIDE: 300_000, POD: 500_000,
     }  # fmt: skip
-    gauges = {(g.name, dict(g.labels)["container_name"]): g.value for g in decision.gauges}
+    gauges = {(g.family.name, g.labels[3]): g.value for g in decision.gauges}
     assert gauges["container_scaled_cfs_quota_us", "web"] == 240_000
     assert gauges["container_scaled_cfs_burst_us", "side"] == 300_000
     for _ in range(9):

@@ -49,9 +49,9 @@ def test_one_target(cpus, allowance, current, expected) -> None:
     snap = quota_snapshot(node(cpus), allowance, in_force=kernel(cpus, quota=current))
     decision = decide(snap, SuppressState())
     assert quotas_of(decision.plan) == {BE_DIR: expected}
-    gauges = {gauge.name: gauge for gauge in decision.gauges}
+    gauges = {gauge.family.name: gauge for gauge in decision.gauges}
     assert gauges["be_suppress_cpu_cores"].value == expected / 100_000
-    assert gauges["be_suppress_cpu_cores"].labels == (("type", "cfsQuota"),)
+    assert gauges["be_suppress_cpu_cores"].labels == ("cfsQuota",)
 
 
 def test_small_steps_add_up_although_each_is_inside_the_band() -> None:

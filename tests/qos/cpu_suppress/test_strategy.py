@@ -203,20 +203,20 @@ def test_nothing_to_suppress() -> None:
     assert decision.plan.settings == ()
     assert not decision.plan.keep_all
     assert [note.rule for note in decision.notes] == ["cpu-suppress.no-target"]
-    assert [gauge.name for gauge in decision.gauges] == ["be_suppress_ls_used_cpu_cores"]
+    assert [gauge.family.name for gauge in decision.gauges] == ["be_suppress_ls_used_cpu_cores"]
 
 
 def test_the_gauge_of_ls_counts_pods_that_are_not_best_effort() -> None:
     snap = snapshot(
         node(16), pods=[pod("ls"), be_pod("be")], metrics_=metrics(5, {"ls": 3, "be": 1})
     )
-    gauges = {gauge.name: gauge.value for gauge in decide(snap, SuppressState()).gauges}
+    gauges = {gauge.family.name: gauge.value for gauge in decide(snap, SuppressState()).gauges}
     assert gauges == {"be_suppress_ls_used_cpu_cores": 3, "be_suppress_cpu_cores": 8}
 
 
 def test_the_gauge_of_the_limit_stays_as_long_as_the_limit() -> None:
     def limit(decision) -> list[float]:
-        return [g.value for g in decision.gauges if g.name == "be_suppress_cpu_cores"]
+        return [g.value for g in decision.gauges if g.family.name == "be_suppress_cpu_cores"]
 
     snap = snapshot(node(16), metrics_=metrics(4.0))
     first = decide(snap, SuppressState())
