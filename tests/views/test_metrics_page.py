@@ -20,6 +20,7 @@ from tests.engine.test_kubepods import UIDS
 MakeWorld = Callable[..., World]
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
+    "container_psi",  # on request
     "container_core_sched_cookie",
     "core_sched_cookie_manage_status",
     "container_scaled_cfs_burst_us",
