@@ -117,7 +117,7 @@ def _application(unit: Unit, name: str) -> str:
         # docs/tutorial.md: cpu.idle of a unit is systemd's.
         lines += [
             f"# `systemctl set-property {unit.name} CPUWeight=idle` lets it yield at once (systemd",
-            "# 252, cgroup v2); then also: [hooks.cpu-qos] weight = false",
+            "# 252, cgroup v2); koordlet then leaves its weight alone.",
         ]
     return "\n".join((*lines, ""))
 

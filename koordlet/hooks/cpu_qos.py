@@ -94,7 +94,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: CpuQosOptions) -> A
             "nothing is set"
         )
         return Adjustment(notes=(Why("cpu-qos.holds-sensitive", text),))
-    return _application(options, subject, snapshot.node, asking, policy)
+    return _application(options, subject, snapshot, asking, policy)
 
 
 def enabled_classes(strategy: ResourceQOSStrategy | None) -> Classes:
@@ -194,9 +194,16 @@ def manager_of(cgroup: str, node: Node, systemd_unit: str = "") -> str:
 
 
 def _application(
-    options: CpuQosOptions, subject: Subject, node: Node, asking: str, policy: str
+    options: CpuQosOptions, subject: Subject, snapshot: Snapshot, asking: str, policy: str
 ) -> Adjustment:
     """The first mechanism that is allowed for a host application, and why not those before."""
+    node, in_force = snapshot.node, snapshot.in_force
+    if in_force.value(subject.cgroup, Resource.CPU_IDLE) == 1 and not in_force.is_ours(
+        subject.cgroup, Resource.CPU_IDLE
+    ):
+        # The kernel refuses any weight here (Linux kernel/sched/core.c, cpu_weight_write_u64).
+        text = f"{_name(subject)}: {asking}; its owner has set {IDLE} already, so it yields"
+        return Adjustment(notes=(Why("cpu-qos.idle-already", text),))
     unit = subject.application.systemd_unit if subject.application is not None else ""
     manager = manager_of(subject.cgroup, node, unit)
     passed = []

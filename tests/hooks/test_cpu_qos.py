@@ -12,7 +12,7 @@ from koordlet.protocol.qos import KubeQoS
 from koordlet.protocol.slo import CPUQOS, NodeSLOSpec
 from koordlet.protocol.slo_defaults import DEFAULTS, effective
 from tests.hooks.build import ALL, OLD, ON, STOCK, VENDOR, slo
-from tests.qos.build import app, bare, capabilities, node, pod, snapshot
+from tests.qos.build import Kernel, app, bare, capabilities, node, pod, snapshot
 
 
 def evaluate(subject: Subject, spec, machine=None, options=None, **fields):
@@ -144,6 +144,18 @@ def test_how_a_best_effort_application_yields(machine, options, cgroup, unit, ex
     assert values(found) == expected
     if not expected:
         assert [note.rule for note in found.notes] == ["cpu-qos.none"]
+
+
+def test_a_unit_that_systemd_made_idle_is_left_alone() -> None:
+    """``CPUWeight=idle``: the kernel refuses another weight (EINVAL)."""
+    cgroup = "system.slice/job.service"
+    subject = of_app("BE", cgroup, systemd_unit="job.service")
+    snap = snapshot(
+        bare(4, capabilities=STOCK), spec=slo(be=ON), in_force=Kernel().add(cgroup, idle=1)
+    )
+    found = HOOK.evaluate(subject, snap)
+    assert found.settings == ()
+    assert [note.rule for note in found.notes] == ["cpu-qos.idle-already"]
 
 
 @pytest.mark.parametrize("qos", ["LS", "LSR", "LSE", "SYSTEM", None])
