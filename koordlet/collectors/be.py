@@ -126,7 +126,7 @@ class BestEffortCollector:
         round_.add(metrics.NODE_BE, ("cpu", allocation), milli)
 
     def _roots(self, round_: Round) -> Iterator[str]:
-        besteffort = round_.node.besteffort
+        besteffort = round_.node.tree.besteffort
         if besteffort and self._cgroups.exists(besteffort):
             yield besteffort
         counted = disjoint(round_.applications, ())
@@ -146,7 +146,7 @@ class BestEffortCollector:
         cpus = self._cpus_of(root, before)
         if cpus is None:  # no cpuset of its own: it may run everywhere
             cpus = round_.node.topology.ids
-        if root == round_.node.besteffort:
+        if root == round_.node.tree.besteffort:
             inside = [pod for pod in round_.pods if pod.cgroup.startswith(root + "/")]
             containers = [container for pod in inside for container in pod.containers]
             for index, container in enumerate(containers):

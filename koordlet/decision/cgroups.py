@@ -35,7 +35,7 @@ def not_to_be_ended(snapshot: Snapshot, cgroup: str) -> str:
     node = snapshot.node
     if not cgroup:
         return "it is the root cgroup"
-    for owned in filter(None, (node.kubepods, node.burstable, node.besteffort)):
+    for owned in filter(None, (node.tree.root, node.tree.burstable, node.tree.besteffort)):
         if inside(owned, cgroup):
             return f"{shown(owned)}, which belongs to kubelet, is in it"
     others = [(pod.cgroup, pod.title) for pod in snapshot.pods]

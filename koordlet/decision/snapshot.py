@@ -238,32 +238,9 @@ class Application(msgspec.Struct, frozen=True):
         return self.qos is QoSClass.BE
 
 
-class Node(msgspec.Struct, frozen=True):
-    """The machine. ``*_milli`` are milli-cores."""
+class Rdt(msgspec.Struct, frozen=True):
+    """What resctrl can divide on this machine (Linux ``Documentation/arch/x86/resctrl.rst``)."""
 
-    name: str
-    topology: Topology
-    capacity_milli: int
-    memory_bytes: int
-    page_bytes: int = 4096
-    """The kernel rounds limits of memory to it and counts in it; 64 KiB on some ARM machines."""
-    kubelet_reserved_milli: int = 0
-    annotation_reserved_milli: int = 0
-    reserved_cpus: CPUSet = frozenset()
-    system_qos_cpus: CPUSet = frozenset()
-    """Exclusive CPUs of the SYSTEM class; empty when not exclusive."""
-    system_pool: CPUSet = frozenset()
-    """CPUs that SYSTEM pods run on, exclusive or not; empty: no particular ones."""
-    kubelet_static_policy: bool = False
-    kubelet_static_cpus: CPUSet = frozenset()
-    """CPUs that kubelet's static policy gave to containers for themselves."""
-    share_pools: tuple[CpuPool, ...] | None = None
-    """CPUs that LS pods share, as a cluster has told; None: derive them (hooks/cpu_pools.py)."""
-    be_share_pools: tuple[CpuPool, ...] | None = None
-    cpu_normalization_ratio: float | None = None
-    """How much faster this CPU is than a normal one; None: no normalization."""
-    verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
-    """PCI address -> RDMA verbs device; RDMA_CM -> the connection manager."""
     l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """L3 cache id -> mask of all its ways, where resctrl can allocate them."""
     l3_lines: tuple[str, ...] = ("L3",)
@@ -274,23 +251,77 @@ class Node(msgspec.Struct, frozen=True):
     mb_least: int = 10
     mb_step: int = 10
     """Smallest value and step of memory bandwidth, percent (not on AMD)."""
+    vendor: str = ""
+    """Of the CPU: ``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
+
+
+class Kubelet(msgspec.Struct, frozen=True):
+    """What kubelet keeps for itself and gives away."""
+
+    reserved_milli: int = 0
+    static_policy: bool = False
+    """Its CPU manager policy is ``static``."""
+    static_cpus: CPUSet = frozenset()
+    """CPUs that this policy gave to containers for themselves."""
+
+
+class KubepodsTree(msgspec.Struct, frozen=True):
+    """Cgroups of the QoS directories; empty where there are none."""
+
+    root: str = ""
+    """``kubepods`` or ``kubepods.slice``."""
+    burstable: str = ""
+    besteffort: str = ""
+
+
+class NodeCpus(msgspec.Struct, frozen=True):
+    """What a cluster or the configuration says about the CPUs of the node."""
+
+    reserved: CPUSet = frozenset()
+    annotation_reserved_milli: int = 0
+    system_exclusive: CPUSet = frozenset()
+    """CPUs of the SYSTEM class alone; empty when not exclusive."""
+    system_pool: CPUSet = frozenset()
+    """CPUs that SYSTEM pods run on, exclusive or not; empty: no particular ones."""
+    share_pools: tuple[CpuPool, ...] | None = None
+    """CPUs that LS pods share, as a cluster has told; None: derive them (hooks/cpu_pools.py)."""
+    be_share_pools: tuple[CpuPool, ...] | None = None
+    normalization_ratio: float | None = None
+    """How much faster this CPU is than a normal one; None: no normalization."""
+
+
+class KernelRules(msgspec.Struct, frozen=True):
+    """What this kernel couples or rounds."""
+
+    quotas_nest: bool = False
+    """It refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
+    cpusets_nest: bool = False
+    """It refuses a CPU list that one of a cgroup inside is not within (cgroup v1). On v2 a cgroup
+    runs on what its own list and those above it have in common."""
+    io_limits_are_flat: bool = False
+    """A limit of block I/O is for the processes directly in a cgroup alone (cgroup v1)."""
+    page_bytes: int = 4096
+    """It rounds limits of memory to this and counts in it; 64 KiB on some ARM machines."""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """The machine. ``capacity_milli``: milli-cores."""
+
+    name: str
+    topology: Topology
+    capacity_milli: int
+    memory_bytes: int
+    cpus: NodeCpus = NodeCpus()
+    kubelet: Kubelet = Kubelet()
+    tree: KubepodsTree = KubepodsTree()
+    rules: KernelRules = KernelRules()
+    rdt: Rdt = Rdt()
     blocks: BlockDevices = BlockDevices()
-    cpu_vendor: str = ""
-    """``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
+    verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
+    """PCI address -> RDMA verbs device; RDMA_CM -> the connection manager."""
     allocatable: Mapping[str, int] | None = None
     """Resource name -> amount that the node offers to pods, CPU in milli-cores, the rest in its
     own unit; None: nobody has told."""
-    quotas_nest: bool = False
-    """The kernel refuses a CPU quota below that of a cgroup inside (cgroup v1)."""
-    cpusets_nest: bool = False
-    """The kernel refuses a CPU list that one of a cgroup inside is not within (cgroup v1). On v2 a
-    cgroup runs on what its own list and those above it have in common."""
-    io_limits_are_flat: bool = False
-    """A limit of block I/O is for the processes directly in a cgroup alone (cgroup v1)."""
-    kubepods: str = ""
-    """The kubepods root (``kubepods`` or ``kubepods.slice``); empty where there is none."""
-    burstable: str = ""
-    besteffort: str = ""
     capabilities: Mapping[str, Capability] = msgspec.field(default_factory=dict)
     unread_annotations: frozenset[str] = frozenset()
     """Annotations of the node that are there, cannot be read and never could."""

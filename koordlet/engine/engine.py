@@ -268,9 +268,12 @@ class Engine:
             node = msgspec.structs.replace(
                 node,
                 allocatable=offered,
-                quotas_nest="cpu" in v1,
-                cpusets_nest="cpuset" in v1,
-                io_limits_are_flat="blkio" in v1,
+                rules=msgspec.structs.replace(
+                    node.rules,
+                    quotas_nest="cpu" in v1,
+                    cpusets_nest="cpuset" in v1,
+                    io_limits_are_flat="blkio" in v1,
+                ),
             )
             self._node = about, node
         return self._node[1]
@@ -329,7 +332,7 @@ class Engine:
         expected = None
         if ls_cores is not None:
             cpus = len(node.topology.cpus)
-            expected = Expected(ls_cores, cpus, node.kubepods, node.besteffort)
+            expected = Expected(ls_cores, cpus, node.tree.root, node.tree.besteffort)
         self.parts.alarms.expect_usage(expected)
 
     def only_shows(self, owner: str, cgroup: str = "") -> bool:

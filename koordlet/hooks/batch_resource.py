@@ -166,7 +166,7 @@ def _quota(asked: _Asked, subject: Subject, snapshot: Snapshot) -> _Setting | No
             f"(cpuSuppressPolicy {QUOTA_POLICY}), which covers the pods inside"
         )
     else:
-        ratio = snapshot.node.cpu_normalization_ratio
+        ratio = snapshot.node.cpus.normalization_ratio
         asked_us = milli_to_quota_us(amount, period_us(subject, snapshot))
         value, text = normalized_quota_us(asked_us, ratio), f"limit of {amount} {name}"
         if value != asked_us:

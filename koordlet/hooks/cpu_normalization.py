@@ -28,10 +28,10 @@ NAME = "cpu-normalization"
 
 
 def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
-    pod, ratio = subject.pod, snapshot.node.cpu_normalization_ratio
+    pod, ratio = subject.pod, snapshot.node.cpus.normalization_ratio
     if pod is None or ratio is None or ratio <= 1 or not _applies(pod):
         return Adjustment()
-    if subject.level is Level.POD and snapshot.node.quotas_nest and not pod.is_in_guest:
+    if subject.level is Level.POD and snapshot.node.rules.quotas_nest and not pod.is_in_guest:
         return Adjustment()
     asked_us = native_quota_us(subject, snapshot)
     if asked_us is None:

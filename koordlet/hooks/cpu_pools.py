@@ -50,8 +50,8 @@ def _both(of: _Same) -> tuple[Pools, Pools]:
     """Cached, because all pods of a node ask for the same."""
     exclusive = (pod for pod in of.pods if pod.raw_qos is QoSClass.LSE)
     return (
-        _pools(of.node, of.node.share_pools, of.pods),
-        _pools(of.node, of.node.be_share_pools, exclusive),
+        _pools(of.node, of.node.cpus.share_pools, of.pods),
+        _pools(of.node, of.node.cpus.be_share_pools, exclusive),
     )
 
 
@@ -65,7 +65,7 @@ def _pools(node: Node, told: Pools | None, holders: Iterable[Pod]) -> Pools:
     if told is not None:
         online = node.topology.ids
         return tuple(CpuPool(pool.socket, pool.numa, pool.cpus & online) for pool in told)
-    taken = node.reserved_cpus | node.system_qos_cpus | node.kubelet_static_cpus
+    taken = node.cpus.reserved | node.cpus.system_exclusive | node.kubelet.static_cpus
     return _free(node.topology, taken.union(*(pod.own_cpus for pod in holders)))
 
 

@@ -185,7 +185,7 @@ def manager_of(cgroup: str, node: Node, systemd_unit: str = "") -> str:
     """Who else writes the CPU files of a cgroup: ``kubelet``, ``systemd`` or nobody (empty)."""
     parts = cgroup.split("/")
     if any(part.startswith("kubepods") for part in parts) or (
-        node.kubepods and inside(cgroup, node.kubepods)
+        node.tree.root and inside(cgroup, node.tree.root)
     ):
         return "kubelet"
     if systemd_unit or any(part.endswith(_OWN_SUFFIXES) for part in parts):

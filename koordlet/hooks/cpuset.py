@@ -84,16 +84,16 @@ def _by_class(options: CpusetOptions, pod: Pod, subject: Subject, snapshot: Snap
     is_be = pod.raw_qos is QoSClass.BE
     if numa and (options.be_pools or not is_be):
         return _of_numa_nodes(numa, is_be, snapshot)
-    if pod.raw_qos is QoSClass.SYSTEM and node.system_pool:
-        text = f"class SYSTEM gets CPUs {format_cpulist(node.system_pool)} of the node"
-        return _Choice(node.system_pool & node.topology.ids, "cpuset.system", text)
-    if node.kubelet_static_policy and _is_kubelets_choice(subject, snapshot):
+    if pod.raw_qos is QoSClass.SYSTEM and node.cpus.system_pool:
+        text = f"class SYSTEM gets CPUs {format_cpulist(node.cpus.system_pool)} of the node"
+        return _Choice(node.cpus.system_pool & node.topology.ids, "cpuset.system", text)
+    if node.kubelet.static_policy and _is_kubelets_choice(subject, snapshot):
         return _Choice()
     if pod.raw_qos is QoSClass.LS:
         return _shared("class LS", snapshot)
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return _best_effort(snapshot)
-    if node.kubelet_static_policy:
+    if node.kubelet.static_policy:
         return _Choice()
     return _shared(f"class {pod.raw_qos or 'none'} without CPUs of its own", snapshot)
 
@@ -187,10 +187,10 @@ def _best_effort(snapshot: Snapshot) -> _Choice:
     outside the best-effort directory. An empty list would clear that, but neither NRI nor the
     kernel take one; the directory's own list does the same."""
     node = snapshot.node
-    own = _own_cpus(node.besteffort, snapshot) if node.kubelet_static_policy else None
+    own = _own_cpus(node.tree.besteffort, snapshot) if node.kubelet.static_policy else None
     if own is None:
         return _Choice()
-    text = f"kubelet's static policy does not cover best effort: the CPUs of {node.besteffort}"
+    text = f"kubelet's static policy does not cover best effort: the CPUs of {node.tree.besteffort}"
     return _Choice(own, "cpuset.best-effort", text)
 
 
@@ -205,7 +205,7 @@ def _is_kubelets_choice(subject: Subject, snapshot: Snapshot) -> bool:
         return True
     asked = container.requested.get(Resource.CPUSET_CPUS)
     cpus = _parsed(asked or snapshot.in_force.original(subject.cgroup, Resource.CPUSET_CPUS))
-    return cpus is not None and cpus <= snapshot.node.kubelet_static_cpus
+    return cpus is not None and cpus <= snapshot.node.kubelet.static_cpus
 
 
 def _has_own_cpus(pod: Pod, snapshot: Snapshot) -> bool:

@@ -128,9 +128,9 @@ def subjects(snapshot: Snapshot) -> Iterator[Subject]:
 def _directories(snapshot: Snapshot) -> Iterator[Subject]:
     node = snapshot.node
     directories = {
-        KubeQoS.GUARANTEED: node.kubepods,
-        KubeQoS.BURSTABLE: node.burstable,
-        KubeQoS.BEST_EFFORT: node.besteffort,
+        KubeQoS.GUARANTEED: node.tree.root,
+        KubeQoS.BURSTABLE: node.tree.burstable,
+        KubeQoS.BEST_EFFORT: node.tree.besteffort,
     }
     yield Subject(Level.NODE, "")
     for kube, cgroup in directories.items():

@@ -30,7 +30,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     name = f"{GROUP_PREFIX}{pod.uid}"
     schemata = "".join(f"{line}\n" for line in lines)
     text = f"annotation {keys.RESCTRL.name}: {'; '.join(lines)}"
-    why = Why("resctrl.annotation", text, (Input("vendor", snapshot.node.cpu_vendor),))
+    why = Why("resctrl.annotation", text, (Input("vendor", snapshot.node.rdt.vendor),))
     if subject.level is Level.POD:
         return Adjustment(notes=notes, groups=(ResctrlGroup(name, schemata, why),))
     return Adjustment(((Resource.RESCTRL_GROUP, name, why),))
@@ -46,12 +46,12 @@ def _schemata(pod: Pod, node: Node) -> tuple[list[str], tuple[Why, ...]]:
         notes.append(Why(f"resctrl.{rule}", f"{pod.title}: {text}"))
 
     if asked is not None and asked.llc is not None:
-        if node.l3_masks:
+        if node.rdt.l3_masks:
             lines += _cache_lines(asked.llc, node, leave_out)
         else:
             leave_out("no-l3", "this node cannot divide its L3 caches; llc is left out")
     if asked is not None and asked.mb is not None:
-        if node.mb_caches:
+        if node.rdt.mb_caches:
             lines += _bandwidth_line(asked.mb, node, leave_out)
         else:
             leave_out("no-mb", "this node cannot divide memory bandwidth; mb is left out")
@@ -65,7 +65,7 @@ _LeaveOut = Callable[[str, str], None]
 
 def _cache_lines(asked: CacheAllocation, node: Node, leave_out: _LeaveOut) -> list[str]:
     """Caches that the annotation does not name keep all their ways."""
-    masks, least = node.l3_masks, node.l3_min_ways
+    masks, least = node.rdt.l3_masks, node.rdt.l3_min_ways
     ranges = {each.cache_id: each.range for each in asked.schemata_per_cache}
     _refuse_unknown(ranges.keys() - masks.keys(), "llc", leave_out)
     general = asked.schemata.range if asked.schemata is not None else None
@@ -76,13 +76,13 @@ def _cache_lines(asked: CacheAllocation, node: Node, leave_out: _LeaveOut) -> li
         f"{cache}={ways(masks[cache], *span, least) if span is not None else masks[cache]:x}"
         for cache, span in values.items()
     )
-    return [f"{name}:{parts}" for name in node.l3_lines]
+    return [f"{name}:{parts}" for name in node.rdt.l3_lines]
 
 
 def _bandwidth_line(asked: BandwidthAllocation, node: Node, leave_out: _LeaveOut) -> list[str]:
     """Caches that the annotation does not name keep all their bandwidth."""
-    if node.cpu_vendor not in _VENDORS:
-        vendor = node.cpu_vendor or "unknown"
+    if node.rdt.vendor not in _VENDORS:
+        vendor = node.rdt.vendor or "unknown"
         leave_out(
             "unknown-vendor",
             f"the unit of memory bandwidth is known for {' and '.join(_VENDORS)}, "
@@ -90,15 +90,15 @@ def _bandwidth_line(asked: BandwidthAllocation, node: Node, leave_out: _LeaveOut
         )
         return []
     percents = {each.cache_id: each.percent for each in asked.schemata_per_cache}
-    _refuse_unknown(percents.keys() - set(node.mb_caches), "mb", leave_out)
+    _refuse_unknown(percents.keys() - set(node.rdt.mb_caches), "mb", leave_out)
     general = asked.schemata.percent if asked.schemata is not None else None
-    values = {cache: percents.get(cache, general) for cache in sorted(node.mb_caches)}
+    values = {cache: percents.get(cache, general) for cache in sorted(node.rdt.mb_caches)}
     if all(percent is None for percent in values.values()):
         return []
     if 0 in values.values():
         leave_out("no-bandwidth", "0 % of the memory bandwidth is not possible; mb is left out")
         return []
-    vendor, least, step = node.cpu_vendor, node.mb_least, node.mb_step
+    vendor, least, step = node.rdt.vendor, node.rdt.mb_least, node.rdt.mb_step
     parts = (
         f"{cache}={bandwidth(100 if percent is None else percent, vendor, least, step)}"
         for cache, percent in values.items()

@@ -97,35 +97,35 @@ def _group(qos: QoSClass, block: ResctrlQOS, node: Node, notes: list[Why]) -> Se
     )
     if start is None or end is None:
         pass
-    elif not node.l3_masks:
+    elif not node.rdt.l3_masks:
         if (start, end) != (0, 100):
             leave_out("no-l3", "this node cannot divide its L3 caches")
     else:
         try:
             masks = {
-                cache: ways(full, start, end, node.l3_min_ways)
-                for cache, full in node.l3_masks.items()
+                cache: ways(full, start, end, node.rdt.l3_min_ways)
+                for cache, full in node.rdt.l3_masks.items()
             }
         except ValueError as error:
             leave_out("bad-range", f"{error}; its L3 is left alone")
         else:
             texts = {cache: f"{mask:x}" for cache, mask in masks.items()}
-            lines += [_line(name, texts) for name in node.l3_lines]
+            lines += [_line(name, texts) for name in node.rdt.l3_lines]
             said.append(f"L3 ways from {start} to {end} %")
     if percent is None or not 0 < percent <= 100:
         pass
-    elif not node.mb_caches:
+    elif not node.rdt.mb_caches:
         if percent != 100:
             leave_out("no-mb", "this node cannot divide memory bandwidth")
     else:
-        value = bandwidth(percent, node.cpu_vendor, node.mb_least, node.mb_step)
-        lines.append(_line("MB", dict.fromkeys(node.mb_caches, str(value))))
+        value = bandwidth(percent, node.rdt.vendor, node.rdt.mb_least, node.rdt.mb_step)
+        lines.append(_line("MB", dict.fromkeys(node.rdt.mb_caches, str(value))))
         said.append(f"{percent} % of the memory bandwidth")
     facts = (
         Input("catRangeStartPercent", start, "%"),
         Input("catRangeEndPercent", end, "%"),
         Input("mbaPercent", percent, "%"),
-        Input("vendor", node.cpu_vendor),
+        Input("vendor", node.rdt.vendor),
     )
     text = f"class {qos}: {' and '.join(said) or 'everything, like the default group'}"
     why = Why(f"{NAME}.class", text, facts)

@@ -12,7 +12,12 @@ from koordlet.decision.snapshot import (
     CpuPool,
     DeviceNode,
     Fault,
+    KernelRules,
+    Kubelet,
+    KubepodsTree,
     Node,
+    NodeCpus,
+    Rdt,
     Topology,
 )
 from koordlet.kernel.block import read_block_devices
@@ -60,6 +65,7 @@ class Hardware(msgspec.Struct, frozen=True):
 
 
 NO_HARDWARE = Hardware()
+NO_TREE = KubepodsTree()
 
 
 def read_hardware(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc") -> Hardware:
@@ -105,28 +111,29 @@ def node_of(
         topology=topology,
         capacity_milli=1000 * len(topology.cpus),
         memory_bytes=memory_total_bytes,
-        page_bytes=PAGE_BYTES,
-        kubelet_reserved_milli=options.kubelet_reserved_milli,
-        annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
-        reserved_cpus=options.reserved_cpus or _reserved_cpus(reservation, topology),
-        system_qos_cpus=exclusive,
-        system_pool=system_pool,
-        kubelet_static_policy=options.kubelet_static_policy
-        or (policy is not None and policy.policy == "static"),
-        kubelet_static_cpus=frozenset[int]().union(
-            *(each.cpuset for each in told.pod_cpu_allocs or () if each.managed_by_kubelet)
+        cpus=NodeCpus(
+            reserved=options.reserved_cpus or _reserved_cpus(reservation, topology),
+            annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
+            system_exclusive=exclusive,
+            system_pool=system_pool,
+            share_pools=_pools(told.cpu_shared_pools),
+            be_share_pools=_pools(told.be_cpu_shared_pools),
+            normalization_ratio=told.cpu_normalization_ratio,
         ),
-        share_pools=_pools(told.cpu_shared_pools),
-        be_share_pools=_pools(told.be_cpu_shared_pools),
-        cpu_normalization_ratio=told.cpu_normalization_ratio,
-        kubepods=tree.root if tree is not None else "",
-        burstable=tree.burstable if tree is not None else "",
-        besteffort=tree.besteffort if tree is not None else "",
-        capabilities=capabilities,
-        verbs_devices=hardware.verbs_devices,
-        **hardware.resctrl._asdict(),
-        cpu_vendor=hardware.cpu_vendor,
+        kubelet=Kubelet(
+            reserved_milli=options.kubelet_reserved_milli,
+            static_policy=options.kubelet_static_policy
+            or (policy is not None and policy.policy == "static"),
+            static_cpus=frozenset[int]().union(
+                *(each.cpuset for each in told.pod_cpu_allocs or () if each.managed_by_kubelet)
+            ),
+        ),
+        tree=NO_TREE if tree is None else KubepodsTree(tree.root, tree.burstable, tree.besteffort),
+        rules=KernelRules(page_bytes=PAGE_BYTES),
+        rdt=Rdt(**hardware.resctrl._asdict(), vendor=hardware.cpu_vendor),
         blocks=hardware.blocks,
+        verbs_devices=hardware.verbs_devices,
+        capabilities=capabilities,
         unread_annotations=told.unread - _said_otherwise(options),
     )
 

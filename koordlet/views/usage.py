@@ -216,7 +216,7 @@ class Usage:
         """What quotas grant best-effort now; None without one. Reads the kernel."""
         node = self._engine.node()
         view = KernelView(self._parts.knobs)
-        roots = [node.besteffort] if node.besteffort else []
+        roots = [node.tree.besteffort] if node.tree.besteffort else []
         roots += [a.cgroup for a in self._applications if a.present and a.qos is QoSClass.BE]
         quotas = []
         for cgroup in roots:

@@ -33,7 +33,7 @@ def test_the_last_good_value_stays_and_the_fault_is_shown(
     world = make_world(GOOD)
     world.start()
     engine, good = world.engine, world.engine.node()
-    assert (good.cpu_normalization_ratio, good.share_pools and len(good.share_pools)) == (1.25, 1)
+    assert (good.cpus.normalization_ratio, len(good.cpus.share_pools or ())) == (1.25, 1)
     for _ in range(2):
         engine.reconfigure(with_annotations(engine.loaded, {RATIO: "-1", POOLS: "[{"}))
         assert engine.node() == good
@@ -43,7 +43,7 @@ def test_the_last_good_value_stays_and_the_fault_is_shown(
         shown = {each.path.partition(" ")[0] for each in world.views.status().refused_inputs}
         assert shown >= {RATIO, POOLS}
     engine.reconfigure(with_annotations(engine.loaded, {RATIO: "1.5"}))
-    assert (engine.node().cpu_normalization_ratio, engine.node().share_pools) == (1.5, None)
+    assert (engine.node().cpus.normalization_ratio, engine.node().cpus.share_pools) == (1.5, None)
     assert engine.faults() == ()
 
 

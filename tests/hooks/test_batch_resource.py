@@ -149,11 +149,11 @@ def test_without_a_quota_while_best_effort_itself_has_one() -> None:
 
 def test_quotas_are_normalized() -> None:
     found = be(main=FULL)
-    adjustment = evaluate(found, box(), cpu_normalization_ratio=1.5)
+    adjustment = evaluate(found, box(), normalization_ratio=1.5)
     assert values(adjustment) == want(512, 66_667, GI)
-    assert values(evaluate(found, cpu_normalization_ratio=0.5)) == want(512, 100_000, GI)
+    assert values(evaluate(found, normalization_ratio=0.5)) == want(512, 100_000, GI)
     unlimited = be(main=amounts(request=5))
-    assert values(evaluate(unlimited, cpu_normalization_ratio=1.5))[QUOTA] == -1
+    assert values(evaluate(unlimited, normalization_ratio=1.5))[QUOTA] == -1
 
 
 def test_quotas_are_for_the_period_that_is_in_force() -> None:

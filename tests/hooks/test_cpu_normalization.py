@@ -26,7 +26,7 @@ def evaluate(
     in_force: Kernel | None = None,
 ) -> Adjustment:
     subject = Subject(Level.CONTAINER, container.cgroup, pod=found, container=container)
-    snap = snapshot(node(8, cpu_normalization_ratio=ratio), in_force=in_force or Kernel())
+    snap = snapshot(node(8, normalization_ratio=ratio), in_force=in_force or Kernel())
     return HOOK.evaluate(subject, snap)
 
 
@@ -113,7 +113,7 @@ def test_pods_are_scaled_where_their_containers_can_start(
     found = msgspec.structs.replace(found, resources=Resources(limit_cpu_milli=limit))
     kernel = Kernel().add(found.cgroup, quota=120_000)
     subject = Subject(Level.POD, found.cgroup, pod=found)
-    machine = node(8, cpu_normalization_ratio=1.2, quotas_nest=nests)
+    machine = node(8, normalization_ratio=1.2, quotas_nest=nests)
     adjustment = HOOK.evaluate(subject, snapshot(machine, in_force=kernel))
     assert quota(adjustment) == expected
     kernel = Kernel().add(found.cgroup, quota=-1)
@@ -123,5 +123,5 @@ def test_pods_are_scaled_where_their_containers_can_start(
 
 def test_applications_are_not_its_business() -> None:
     subject = Subject(Level.APPLICATION, "web", application=app("web", "LS"))
-    snap = snapshot(node(8, cpu_normalization_ratio=1.2))
+    snap = snapshot(node(8, normalization_ratio=1.2))
     assert HOOK.evaluate(subject, snap) == Adjustment()

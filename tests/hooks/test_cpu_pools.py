@@ -22,9 +22,9 @@ def test_alone_everything_is_shared() -> None:
 def test_what_somebody_has_for_himself_is_not_shared() -> None:
     machine = node(
         EIGHT,
-        reserved_cpus=frozenset({0}),
-        system_qos_cpus=frozenset({1}),
-        kubelet_static_cpus=frozenset({2}),
+        reserved=frozenset({0}),
+        system_exclusive=frozenset({1}),
+        static_cpus=frozenset({2}),
     )
     pods = [pod("lsr", "LSR", cpus={4, 5}), pod("lse", "LSE", cpus={6}), pod("ls", "LS")]
     snap = snapshot(machine, pods=pods)

@@ -246,7 +246,7 @@ def test_an_unknown_policy_sets_nothing() -> None:
     ],
 )
 def test_managers(cgroup: str, manager: str) -> None:
-    assert manager_of(cgroup, node(4, kubepods="other/pods")) == manager
+    assert manager_of(cgroup, node(4, root="other/pods")) == manager
 
 
 def test_switches() -> None:

@@ -163,15 +163,15 @@ def test_derived_pools_leave_the_cpus_of_others_alone() -> None:
 )
 def test_under_kubelets_static_policy(qos, kube, expected) -> None:
     found = pod("p", qos, kube)
-    adjustment = evaluate(found, kubelet_static_policy=True, in_force=kernel(8, "2-4"))
+    adjustment = evaluate(found, static_policy=True, in_force=kernel(8, "2-4"))
     assert values(adjustment) == ({} if expected is None else {CPUS: expected})
 
 
 def test_best_effort_stays_where_the_directory_has_no_list_of_its_own() -> None:
     found = pod("p", "BE", "BestEffort")
     empty = Kernel().add(BE_DIR, cpus="")
-    assert evaluate(found, kubelet_static_policy=True, in_force=empty) == Adjustment()
-    assert evaluate(found, kubelet_static_policy=True, in_force=Kernel()) == Adjustment()
+    assert evaluate(found, static_policy=True, in_force=empty) == Adjustment()
+    assert evaluate(found, static_policy=True, in_force=Kernel()) == Adjustment()
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_best_effort_stays_where_the_directory_has_no_list_of_its_own() -> None:
 )
 def test_cpus_that_kubelet_gave_away_stay_given(container: Container, left_alone: bool) -> None:
     found = pod("p", "LS", "Guaranteed")
-    machine = {"kubelet_static_policy": True, "kubelet_static_cpus": frozenset({0, 1})}
+    machine = {"static_policy": True, "static_cpus": frozenset({0, 1})}
     adjustment = evaluate(found, container=container, **machine)
     assert values(adjustment) == ({} if left_alone else {CPUS: "2-6"})
 
@@ -195,7 +195,7 @@ def test_kubelets_own_list_is_looked_for_below_ours() -> None:
     found = pod("p", "LS", "Guaranteed")
     held = kernel(8).add(f"{found.cgroup}/c", cpus="2-6")
     held.originals[f"{found.cgroup}/c", CPUS] = "0-1"
-    machine = {"kubelet_static_policy": True, "kubelet_static_cpus": frozenset({0, 1})}
+    machine = {"static_policy": True, "static_cpus": frozenset({0, 1})}
     assert evaluate(found, in_force=held, **machine) == Adjustment()
 
 

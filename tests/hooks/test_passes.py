@@ -12,7 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, CpuPool, Node, Pod, Resources, Snapshot
+from koordlet.decision.snapshot import (
+    Application,
+    CpuPool,
+    Kubelet,
+    Node,
+    NodeCpus,
+    Pod,
+    Resources,
+    Snapshot,
+)
 from koordlet.decision.strategy import Adjustment, Hook, Level, Subject
 from koordlet.decision.why import Why
 from koordlet.hooks import HOOKS
@@ -79,9 +88,9 @@ SPECS = (
 )
 NODES = (
     NODE,
-    msgspec.structs.replace(NODE, cpu_normalization_ratio=1.5),
-    msgspec.structs.replace(NODE, kubelet_static_policy=True),
-    msgspec.structs.replace(NODE, share_pools=(CpuPool(0, 0, frozenset({0, 1})),)),
+    msgspec.structs.replace(NODE, cpus=NodeCpus(normalization_ratio=1.5)),
+    msgspec.structs.replace(NODE, kubelet=Kubelet(static_policy=True)),
+    msgspec.structs.replace(NODE, cpus=NodeCpus(share_pools=(CpuPool(0, 0, frozenset({0, 1})),))),
     msgspec.structs.replace(NODE, capabilities={}),
 )
 SETS = (

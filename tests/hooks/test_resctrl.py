@@ -24,7 +24,7 @@ AMD = "AuthenticAMD"
 def asked(annotation, level: Level = Level.POD, *, vendor: str = INTEL, **fields):
     text = annotation if isinstance(annotation, str) else json.dumps(annotation)
     found = pod("u1", annotations={KEY: text}, name="a", namespace="n")
-    machine = {"l3_masks": {0: 0x7FF, 1: 0x7FF}, "mb_caches": (0, 1), "cpu_vendor": vendor}
+    machine = {"l3_masks": {0: 0x7FF, 1: 0x7FF}, "mb_caches": (0, 1), "vendor": vendor}
     machine |= {"capabilities": supports("resctrl.l3", "resctrl.mb")} | fields
     subject = of_pod(found) if level is Level.POD else container_of(found, level=level)
     return combine((HOOK,), subject, snapshot(node(4, **machine)))

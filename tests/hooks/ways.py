@@ -124,7 +124,8 @@ class Machine:
     def node(self) -> Node:
         topology = read_topology(self.host)
         node = node_of(self._options, topology, 8 << 30, _EVERYTHING, TREE)
-        return msgspec.structs.replace(node, quotas_nest="cpu" in self.cgroups.layout.v1)
+        rules = msgspec.structs.replace(node.rules, quotas_nest="cpu" in self.cgroups.layout.v1)
+        return msgspec.structs.replace(node, rules=rules)
 
     def snapshot(self, pod: Pod) -> Snapshot:
         return take(

@@ -21,8 +21,13 @@ from koordlet.decision.snapshot import (
     Capability,
     Container,
     Cpu,
+    KernelRules,
+    Kubelet,
+    KubepodsTree,
     Node,
+    NodeCpus,
     Pod,
+    Rdt,
     Snapshot,
     Topology,
     Wake,
@@ -122,20 +127,28 @@ EIGHT = topology(8, cores=[0, 0, 1, 1, 2, 2, 3, 3], numa=[0, 0, 0, 0, 1, 1, 1, 1
 
 
 def node(cpus: int | Topology, capacity_milli: int | None = None, **fields: Any) -> Node:
+    """``fields``: of the node, or of one of its groups."""
     cpus = topology(cpus) if isinstance(cpus, int) else cpus
     capacity = len(cpus.cpus) * 1000 if capacity_milli is None else capacity_milli
-    fields = {
-        "kubepods": KUBEPODS,
+    flat = {
+        "root": KUBEPODS,
         "besteffort": BE_DIR,
         "burstable": "kubepods/burstable",
         "cpusets_nest": True,
     } | fields
-    return Node("n", cpus, capacity, 1 << 34, **fields)
+    groups = {"cpus": NodeCpus, "kubelet": Kubelet, "tree": KubepodsTree, "rules": KernelRules}
+    groups |= {"rdt": Rdt}
+    found = {
+        name: kind(**{key: flat.pop(key) for key in kind.__struct_fields__ if key in flat})
+        for name, kind in groups.items()
+        if name not in flat
+    }
+    return Node("n", cpus, capacity, 1 << 34, **found, **flat)
 
 
 def bare(cpus: int | Topology, **fields: Any) -> Node:
     """A node without kubepods."""
-    return node(cpus, kubepods="", besteffort="", burstable="", **fields)
+    return node(cpus, root="", besteffort="", burstable="", **fields)
 
 
 def capabilities(**supported: bool) -> dict[str, Capability]:

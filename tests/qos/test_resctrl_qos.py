@@ -111,7 +111,7 @@ def machine(vendor: str = INTEL, l3: bool = True, mb: bool = True, **fields: Any
     machine = {
         "l3_masks": dict.fromkeys((0, 8), 0xFFF) if l3 else {},
         "mb_caches": (0, 8) if mb else (),
-        "cpu_vendor": vendor,
+        "vendor": vendor,
         "capabilities": {name: Capability(name, has, "tried") for name, has in known.items()},
     }
     return node(4, **machine | fields)

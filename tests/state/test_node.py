@@ -31,13 +31,13 @@ def build(annotations: dict[str, Any] | None = None, **fields: Any) -> Node:
 def test_nothing_said() -> None:
     node = build()
     assert node.capacity_milli == 8000
-    assert node.page_bytes == os.sysconf("SC_PAGE_SIZE")
-    assert node.share_pools is None
-    assert node.be_share_pools is None
-    assert node.cpu_normalization_ratio is None
-    assert not node.kubelet_static_policy
-    assert not node.reserved_cpus | node.system_qos_cpus | node.system_pool
-    assert not node.kubelet_static_cpus
+    assert node.rules.page_bytes == os.sysconf("SC_PAGE_SIZE")
+    assert node.cpus.share_pools is None
+    assert node.cpus.be_share_pools is None
+    assert node.cpus.normalization_ratio is None
+    assert not node.kubelet.static_policy
+    assert not node.cpus.reserved | node.cpus.system_exclusive | node.cpus.system_pool
+    assert not node.kubelet.static_cpus
 
 
 def test_what_a_cluster_tells() -> None:
@@ -54,11 +54,11 @@ def test_what_a_cluster_tells() -> None:
             POLICY: {"policy": "static", "reservedCPUs": "7"},
         }
     )
-    assert node.share_pools == (CpuPool(0, 1, frozenset({2, 3})),)
-    assert node.be_share_pools == ()
-    assert node.cpu_normalization_ratio == 1.2
-    assert node.kubelet_static_cpus == {0, 1, 4}
-    assert node.kubelet_static_policy
+    assert node.cpus.share_pools == (CpuPool(0, 1, frozenset({2, 3})),)
+    assert node.cpus.be_share_pools == ()
+    assert node.cpus.normalization_ratio == 1.2
+    assert node.kubelet.static_cpus == {0, 1, 4}
+    assert node.kubelet.static_policy
 
 
 @pytest.mark.parametrize(
@@ -75,14 +75,14 @@ def test_what_a_cluster_tells() -> None:
 )
 def test_reservation(reservation: dict[str, Any], milli: int, cpus: set[int]) -> None:
     node = build({RESERVATION: reservation})
-    assert (node.annotation_reserved_milli, node.reserved_cpus) == (milli, cpus)
+    assert (node.cpus.annotation_reserved_milli, node.cpus.reserved) == (milli, cpus)
 
 
 def test_system_cpus() -> None:
     node = build({SYSTEM: {"cpuset": "0-1"}})
-    assert node.system_qos_cpus == node.system_pool == {0, 1}
+    assert node.cpus.system_exclusive == node.cpus.system_pool == {0, 1}
     node = build({SYSTEM: {"cpuset": "0-1", "cpusetExclusive": False}})
-    assert (node.system_qos_cpus, node.system_pool) == (frozenset(), {0, 1})
+    assert (node.cpus.system_exclusive, node.cpus.system_pool) == (frozenset(), {0, 1})
 
 
 def test_the_options_go_before_the_annotations() -> None:
@@ -98,9 +98,9 @@ def test_the_options_go_before_the_annotations() -> None:
         system_qos_cpus=frozenset({6}),
         kubelet_static_policy=True,
     )
-    assert (node.reserved_cpus, node.annotation_reserved_milli) == ({7}, 1000)
-    assert node.system_qos_cpus == node.system_pool == {6}
-    assert node.kubelet_static_policy
+    assert (node.cpus.reserved, node.cpus.annotation_reserved_milli) == ({7}, 1000)
+    assert node.cpus.system_exclusive == node.cpus.system_pool == {6}
+    assert node.kubelet.static_policy
 
 
 def test_what_cannot_be_read_keeps_its_last_good_value() -> None:
@@ -125,7 +125,7 @@ def test_what_cannot_be_read_keeps_its_last_good_value() -> None:
     assert node_of(gone, TOPOLOGY, 1 << 30, {}, None) == build()
     assert refused(gone) == ()
     other = NodeOptions("n1", annotations={**good, RESERVATION: "{}"}, before=again.told)
-    assert node_of(other, TOPOLOGY, 1 << 30, {}, None).reserved_cpus == frozenset()
+    assert node_of(other, TOPOLOGY, 1 << 30, {}, None).cpus.reserved == frozenset()
 
 
 def test_what_never_could_be_read_is_named_unless_the_configuration_says_it() -> None:
@@ -160,6 +160,6 @@ def test_what_cannot_be_read_is_told_and_counts_as_absent() -> None:
     ]
     assert all("no good value before" in fault.message for fault in faults)
     node = node_of(options, TOPOLOGY, 1 << 30, {}, None)
-    assert node.share_pools is None
-    assert node.cpu_normalization_ratio is None
-    assert node.kubelet_static_policy
+    assert node.cpus.share_pools is None
+    assert node.cpus.normalization_ratio is None
+    assert node.kubelet.static_policy

@@ -34,8 +34,8 @@ def test_the_node() -> None:
     node = node_in(world, Kubepods("kubepods.slice"))
     assert node.capacity_milli == 1000 * len(node.topology.cpus) > 0
     assert node.memory_bytes == 8 << 30
-    assert node.besteffort == "kubepods.slice/kubepods-besteffort.slice"
-    assert node_in(world).kubepods == ""
+    assert node.tree.besteffort == "kubepods.slice/kubepods-besteffort.slice"
+    assert node_in(world).tree.root == ""
 
 
 def store_with(*samples: tuple[int, float]) -> Store:

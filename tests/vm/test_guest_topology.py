@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from koordlet.decision.snapshot import Node
+from koordlet.decision.snapshot import Node, NodeCpus
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import numa_nodes, read_topology
 from koordlet.qos.cpu_suppress.pick import choose, pools
@@ -32,6 +32,6 @@ def test_siblings_and_nodes() -> None:
 def test_best_effort_gets_whole_cores_first(reserved: frozenset[int]) -> None:
     """With one CPU taken, two of the other three: the siblings of the untouched core."""
     topology = read_topology(LinuxHost())
-    node = Node("guest", topology, capacity_milli=4000, memory_bytes=0, reserved_cpus=reserved)
+    node = Node("guest", topology, capacity_milli=4000, memory_bytes=0, cpus=NodeCpus(reserved))
     expected = {2, 3} if 0 in reserved else {0, 1}
     assert choose(pools(node, ()), 2) == expected

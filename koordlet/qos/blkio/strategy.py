@@ -62,7 +62,7 @@ def decide(snapshot: Snapshot, memory: FlatLimits, _: Options = DEFAULTS) -> Dec
     ]
     classes = _classes(snapshot, strategy.be_class, strategy.cgroup_root)
     all_targets = (*classes, *_pods(snapshot))
-    if snapshot.node.io_limits_are_flat:
+    if snapshot.node.rules.io_limits_are_flat:
         tops = frozenset(target.cgroup for target in all_targets if not target.is_root)
         memory = looked(snapshot, memory, tops)
         for cgroup, below in memory.below.items():

@@ -73,7 +73,7 @@ def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance |
 
     pods_be, pods_ls = part(pods=True, best_effort=True), part(pods=True, best_effort=False)
     apps_be, apps_ls = part(pods=False, best_effort=True), part(pods=False, best_effort=False)
-    reserved_milli = max(node.kubelet_reserved_milli, node.annotation_reserved_milli, 0)
+    reserved_milli = max(node.kubelet.reserved_milli, node.cpus.annotation_reserved_milli, 0)
     rest = node_used.cores - pods_be.cores - pods_ls.cores - apps_be.cores - apps_ls.cores
     system_cores = max(rest, 0.0, reserved_milli / 1000)
     percent = slo.cpu_suppress_min_percent

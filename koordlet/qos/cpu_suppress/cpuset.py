@@ -54,7 +54,7 @@ def apply(
     every = pools(node, snapshot.pods)
     # kubelet gives such a CPU to other containers again as soon as its own has ended, so the broad
     # lists of directories and pods hold it.
-    found = every.within(node.topology.ids - node.kubelet_static_cpus)
+    found = every.within(node.topology.ids - node.kubelet.static_cpus)
     least = minimum_cpus(node)
     current = {target: read_cpus(snapshot.in_force, target.cgroup) for target in targets}
     readable = [target for target in targets if current[target]]
@@ -100,7 +100,7 @@ def apply(
 
 def _look_below(snapshot: Snapshot, trees: Mapping[BestEffortGroup, Tree], below: Below) -> Below:
     """On v2 what is below a container needs no list: it runs on no more than its parents."""
-    if not snapshot.node.cpusets_nest:
+    if not snapshot.node.rules.cpusets_nest:
         return Below()
     tops = (cgroup for tree in trees.values() for cgroup, _ in tree)
     in_force = snapshot.in_force
@@ -149,7 +149,7 @@ def _confined(
     only containers are confined: kubelet rewrites their lists and expects broad parents. Whatever
     else has a list of its own follows, since v1 does not shrink a parent below it.
     """
-    static = target.is_kube and snapshot.node.kubelet_static_policy
+    static = target.is_kube and snapshot.node.kubelet.static_policy
     pins = _pins(snapshot)
     settings = []
     for cgroup, level in tree:
@@ -168,7 +168,7 @@ def _pins(snapshot: Snapshot) -> dict[str, CPUSet]:
     return {
         pod.cgroup: pod.pinned_cpus
         for pod in snapshot.pods
-        if pod.pinned_cpus and pod.is_active and inside(pod.cgroup, snapshot.node.besteffort)
+        if pod.pinned_cpus and pod.is_active and inside(pod.cgroup, snapshot.node.tree.besteffort)
     }
 
 

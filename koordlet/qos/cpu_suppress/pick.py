@@ -35,7 +35,7 @@ def pools(node: Node, pods: Iterable[Pod]) -> Pools:
     """
     lse = _pinned(pods, QoSClass.LSE)
     lsr = _pinned(pods, QoSClass.LSR)
-    excluded = node.reserved_cpus | node.system_qos_cpus | lse
+    excluded = node.cpus.reserved | node.cpus.system_exclusive | lse
     free = [cpu for cpu in node.topology.cpus if cpu.id not in excluded]
     return Pools(
         lsr=tuple(cpu for cpu in free if cpu.id in lsr),

@@ -108,7 +108,7 @@ def apply(
         _setting(current, value, total_us, wanted_us, goal_us, limit)
         for current, value in zip(found, values, strict=True)
     )
-    if snapshot.node.quotas_nest:
+    if snapshot.node.rules.quotas_nest:
         quotas: tuple[tuple[str, int, int], ...]
         for current, value in zip(found, values, strict=True):
             if current.target.is_kube:
@@ -219,7 +219,7 @@ def quota_for(
         return ()
     value = cpus * CFS_PERIOD_US
     raw = cpus * current.period_us
-    nest = snapshot.node.quotas_nest
+    nest = snapshot.node.rules.quotas_nest
     lifted = _lifted(_quotas(snapshot, target), target, value) if nest else ()
     return (Setting(target.cgroup, Resource.CPU_QUOTA_US, raw, why), *lifted)
 

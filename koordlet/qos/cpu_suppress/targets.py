@@ -40,16 +40,16 @@ def targets(snapshot: Snapshot) -> tuple[tuple[BestEffortGroup, ...], tuple[str,
     """
     found: list[BestEffortGroup] = []
     refused: list[str] = []
-    if snapshot.node.besteffort:
+    if snapshot.node.tree.besteffort:
         found.append(
-            BestEffortGroup(snapshot.node.besteffort, "kube best-effort pods", is_kube=True)
+            BestEffortGroup(snapshot.node.tree.besteffort, "kube best-effort pods", is_kube=True)
         )
     best_effort = [a for a in snapshot.applications if a.present and a.is_best_effort]
     for app in sorted(best_effort, key=lambda a: a.cgroup):
         held = sensitive_inside(snapshot, app.cgroup)
         if not app.cgroup:
             refused.append(f"application {app.name}: the root cgroup cannot be limited")
-        elif snapshot.node.besteffort.startswith(app.cgroup + "/"):
+        elif snapshot.node.tree.besteffort.startswith(app.cgroup + "/"):
             refused.append(
                 f"application {app.name}: cgroup {shown(app.cgroup)} belongs to kubelet and "
                 "contains the best-effort pods, which are limited anyway"

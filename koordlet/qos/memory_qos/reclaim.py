@@ -101,7 +101,7 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
             if candidate.cgroup in before:
                 after[candidate.cgroup] = before[candidate.cgroup]
             continue
-        now = reading(snapshot.in_force, candidate.cgroup, usage, snapshot.node.page_bytes)
+        now = reading(snapshot.in_force, candidate.cgroup, usage, snapshot.node.rules.page_bytes)
         track, size = _paced(snapshot.now, now, before.get(candidate.cgroup), wanted)
         after[candidate.cgroup] = track
         if size:

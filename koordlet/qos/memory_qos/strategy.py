@@ -68,7 +68,7 @@ def decide(snapshot: Snapshot, memory: MemoryQosState, _: Options = DEFAULTS) ->
             wanted_bytes,
             snapshot.now,
             memory.watched.get(part.cgroup),
-            snapshot.node.page_bytes,
+            snapshot.node.rules.page_bytes,
         )
         watched[part.cgroup] = watch.watched
         setting = highs[part.cgroup] = _high(snapshot, part, watch)

@@ -195,7 +195,7 @@ def _throttled(found: _Found, part: Part) -> None:
         return
     node = found.snapshot.node
     wanted = high_bytes(
-        qos, part.request_bytes, part.limit_bytes, node.memory_bytes, node.page_bytes
+        qos, part.request_bytes, part.limit_bytes, node.memory_bytes, node.rules.page_bytes
     )
     if wanted == UNLIMITED or not found.has(resource):
         return
@@ -219,9 +219,9 @@ def _directories(found: _Found, strategy: ResourceQOSStrategy) -> None:
     for them: one out-of-memory kill would end every pod of the class."""
     node = found.snapshot.node
     directories = {
-        KubeQoS.GUARANTEED: node.kubepods,
-        KubeQoS.BURSTABLE: node.burstable,
-        KubeQoS.BEST_EFFORT: node.besteffort,
+        KubeQoS.GUARANTEED: node.tree.root,
+        KubeQoS.BURSTABLE: node.tree.burstable,
+        KubeQoS.BEST_EFFORT: node.tree.besteffort,
     }
     for kube, cgroup in directories.items():
         config = of_kube_qos(kube, strategy) if cgroup else None

@@ -46,7 +46,7 @@ def test_worked_examples(capacity, minimum, used, ls, be, ls_app, be_app, expect
 
 
 def test_reserved_is_the_least_of_the_system_term() -> None:
-    machine = node(80, annotation_reserved_milli=8000, kubelet_reserved_milli=4000)
+    machine = node(80, annotation_reserved_milli=8000, reserved_milli=4000)
     snap = snapshot(
         machine,
         pods=[pod("ls"), be_pod("be")],
@@ -131,7 +131,7 @@ def test_the_sentence_names_every_term() -> None:
     assert sentence(with_floor, 100).endswith(
         "minus pressure 0.10, raised to the configured minimum 1.00"
     )
-    reserved = snapshot(node(2, kubelet_reserved_milli=500), metrics_=metrics(0.0))
+    reserved = snapshot(node(2, reserved_milli=500), metrics_=metrics(0.0))
     assert "minus system 0.50 (at least the reserved 0.50)" in sentence(terms(reserved), 0)
 
 

@@ -37,11 +37,11 @@ def tree(cpus: int, be_cpus: str, containers: int = 1):
     [
         ("2,3,6,7", {}, "2-4"),
         ("6,7", {}, "2-4"),
-        ("2,3,6,7", {"reserved_cpus": frozenset({3})}, "0,4-5"),
-        ("2,3,6,7", {"system_qos_cpus": frozenset({3})}, "0,4-5"),
-        ("2,3,6,7", {"reserved_cpus": frozenset({0, 1, 5, 6})}, "2-4"),
-        ("2,3,6,7", {"reserved_cpus": frozenset(range(1, 7))}, None),
-        ("2,3,6,7", {"reserved_cpus": frozenset(range(8))}, None),
+        ("2,3,6,7", {"reserved": frozenset({3})}, "0,4-5"),
+        ("2,3,6,7", {"system_exclusive": frozenset({3})}, "0,4-5"),
+        ("2,3,6,7", {"reserved": frozenset({0, 1, 5, 6})}, "2-4"),
+        ("2,3,6,7", {"reserved": frozenset(range(1, 7))}, None),
+        ("2,3,6,7", {"reserved": frozenset(range(8))}, None),
     ],
 )
 def test_end_to_end(old, fields, expected) -> None:
@@ -120,7 +120,7 @@ def test_one_cpu_is_granted_in_time_on_a_small_node() -> None:
 
 def test_static_kubelet_policy_confines_containers_only() -> None:
     snap = snapshot(
-        node(16, capacity_milli=5500, kubelet_static_policy=True),
+        node(16, capacity_milli=5500, static_policy=True),
         in_force=tree(16, "0-2", containers=2),
     )
     assert cpus_of(decide(snap, SuppressState()).plan) == {
@@ -133,12 +133,14 @@ def test_static_kubelet_policy_confines_containers_only() -> None:
 
 def test_cpus_that_kubelet_gave_away_are_not_for_best_effort() -> None:
     static = frozenset({0, 1, 2})
-    machine = node(EIGHT, kubelet_static_policy=True, kubelet_static_cpus=static)
+    machine = node(EIGHT, static_policy=True, static_cpus=static)
     snap = snapshot(machine, metrics_=metrics(1.6), in_force=tree(8, "0-7"))
     values = cpus_of(decide(snap, SuppressState()).plan)
     assert values[BE_DIR] == values[f"{BE_DIR}/poda"] == "0-7"
     assert values[f"{BE_DIR}/poda/c0"] == "4-7"
-    everything = msgspec.structs.replace(machine, kubelet_static_cpus=frozenset(range(7)))
+    everything = msgspec.structs.replace(
+        machine, kubelet=msgspec.structs.replace(machine.kubelet, static_cpus=frozenset(range(7)))
+    )
     decision = decide(msgspec.structs.replace(snap, node=everything), SuppressState())
     assert decision.plan.keep_all
     assert "kubelet's static policy" in decision.notes[0].text
@@ -146,10 +148,10 @@ def test_cpus_that_kubelet_gave_away_are_not_for_best_effort() -> None:
 
 def test_static_policy_leaves_lse_and_reserved_cpus_out_of_the_broad_list() -> None:
     lse = pod("e", "LSE", "Guaranteed", cpus=[7])
-    fields = {"kubelet_static_policy": True}
+    fields = {"static_policy": True}
     full = decide(snapshot(node(16, **fields), pods=[lse]), SuppressState())
     assert cpus_of(full.plan)[BE_DIR] == "0-6,8-15"
-    fields["reserved_cpus"] = frozenset({0, 1})
+    fields["reserved"] = frozenset({0, 1})
     less = decide(snapshot(node(16, **fields), pods=[lse]), SuppressState())
     assert cpus_of(less.plan)[BE_DIR] == "2-6,8-15"
 
@@ -189,7 +191,7 @@ def test_an_application_stays_inside_its_parent() -> None:
 def test_a_parent_without_any_usable_cpu_is_left_alone() -> None:
     in_force = kernel(16).add("narrow", cpus="0-1").add("narrow/job", cpus="0-1")
     snap = snapshot(
-        bare(16, reserved_cpus=frozenset({0, 1})),
+        bare(16, reserved=frozenset({0, 1})),
         apps=[app("job", "BE", "narrow/job")],
         in_force=in_force,
     )

@@ -59,7 +59,7 @@ def test_pick_gives_exactly_so_many_of_the_pool_or_none(pool: list[Cpu], count: 
 
 
 def test_pools() -> None:
-    machine = node(EIGHT, reserved_cpus=frozenset({3}), system_qos_cpus=frozenset({4}))
+    machine = node(EIGHT, reserved=frozenset({3}), system_exclusive=frozenset({4}))
     pods = [
         pod("lsr", "LSR", "Guaranteed", cpus=[0, 6]),
         pod("lse", "LSE", "Guaranteed", cpus=[7]),

@@ -52,9 +52,9 @@ def snapshots(draw, **fixed):
         topology(
             count, cores=[i // threads for i in range(count)], numa=[i // 4 for i in range(count)]
         ),
-        reserved_cpus=draw(st.frozensets(st.integers(0, count), max_size=2)),
-        kubelet_static_policy=draw(st.booleans()),
-        kubelet_reserved_milli=draw(st.integers(0, 2000)),
+        reserved=draw(st.frozensets(st.integers(0, count), max_size=2)),
+        static_policy=draw(st.booleans()),
+        reserved_milli=draw(st.integers(0, 2000)),
     )
     ids = st.frozensets(st.integers(0, count - 1), max_size=count)
     pods = [
@@ -129,7 +129,7 @@ def test_any_input_gives_a_plan_and_the_same_one_each_time(snap, times) -> None:
 def test_cpus_are_allowed_ones_and_enough(snap, times) -> None:
     machine = snap.node
     lse = next(p.pinned_cpus for p in snap.pods if p.uid == "lse")
-    usable = machine.topology.ids - machine.reserved_cpus - lse
+    usable = machine.topology.ids - machine.cpus.reserved - lse
     least = 2 if len(machine.topology.cpus) > 2 else 1
     for decision in run(snap, times):
         sets = {cgroup: cpu_ids(value) for cgroup, value in cpus_of(decision.plan).items()}

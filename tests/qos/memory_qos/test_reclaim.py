@@ -108,7 +108,8 @@ def test_steps_double_while_it_costs_nothing_and_stop_when_it_hurts() -> None:
 
 def test_counters_are_in_pages_of_this_kernel() -> None:
     """Of 64 KiB each, a sixteenth of the number is as much."""
-    node = msgspec.structs.replace(NODE, page_bytes=64 << 10)
+    rules = msgspec.structs.replace(NODE.rules, page_bytes=64 << 10)
+    node = msgspec.structs.replace(NODE, rules=rules)
     first = step(kernel(GIB), 0, node=node)
     second = step(kernel(GIB, stolen=FIRST_STEP_BYTES // 16), 1, first, node=node)
     assert asked(second)[BOX] == 2 * FIRST_STEP_BYTES
