@@ -27,7 +27,7 @@ from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 
 KOORDLET = [sys.executable, "-m", "koordlet"]
-VIEW = FakeDaemon().top()
+VIEW = FakeDaemon().top()()
 
 
 def _pod(name: str, **fields: object) -> PodView:

@@ -148,7 +148,9 @@ def test_ls_that_takes_cpu_without_waiting_limits_be_before_the_next_tick(
     assert [wake.kind for wake in world.woken if wake.kind in WAKES] == [WakeKind.USAGE]
     assert world.limit_cores("kubepods/besteffort") == pytest.approx(before - 0.8, abs=0.1)
     decision = next(
-        d for d in world.views.explain("kubepods/besteffort", 5).decisions if d.result == "written"
+        d
+        for d in world.views.explain("kubepods/besteffort", 5)().decisions
+        if d.result == "written"
     )
     assert decision.wake == "usage /"
     assert "that LS has begun to use since" in decision.why.text
