@@ -46,7 +46,10 @@ COMMANDS: tuple[Command, ...] = (
                 "--arms",
                 default="alone,unmanaged,managed",
                 metavar="LIST",
-                help="which arms, comma-separated (default: alone,unmanaged,managed)",
+                help=(
+                    "which arms, comma-separated (default: alone,unmanaged,managed; besides: "
+                    "daemon-only, idle-only, idle+quota, idle+cpuset, which take it apart)"
+                ),
             ),
             argument(
                 "--rate", type=float, metavar="N", help="requests per second of the LS service"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import array
 import mmap
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 from koordlet.demo import best_effort, stage
 from koordlet.demo.figures import Observation, arm_result
+from koordlet.demo.fixed import apply
 from koordlet.demo.managed import ManagedDaemon
 from koordlet.demo.model import ArmResult, ArmSpec, Moment, Request, Settings
 from koordlet.demo.moments import read_moments
@@ -60,6 +62,7 @@ class Arms:
     def _run(self, spec: ArmSpec, repeat: int, directory: Path, progress: Progress) -> Observation:
         settings = self._settings
         self._stage.create()
+        apply(self._probe.cgroups, spec, frozenset(os.sched_getaffinity(0)))
         cast = self._cast = Cast(self._stage, directory)
         counters = _make_counters(directory / "counters", settings.burners + 1)
         service = directory / "ls.sock"

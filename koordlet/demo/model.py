@@ -8,10 +8,16 @@ from koordlet.decision.why import Why
 
 
 class ArmSpec(msgspec.Struct, frozen=True):
+    """``idle``, ``quota`` and ``cpus``: what the demo itself sets on BE, so that what the daemon
+    does can be taken apart: ``cpu.idle``, a CPU quota and a CPU list, as parts of the machine."""
+
     name: str
     title: str
     best_effort: bool
     managed: bool
+    idle: bool = False
+    quota: float | None = None
+    cpus: float | None = None
 
 
 ARMS: dict[str, ArmSpec] = {
@@ -20,8 +26,30 @@ ARMS: dict[str, ArmSpec] = {
         ArmSpec("alone", "LS alone", best_effort=False, managed=False),
         ArmSpec("unmanaged", "LS + BE, unmanaged", best_effort=True, managed=False),
         ArmSpec("managed", "LS + BE, koordlet", best_effort=True, managed=True),
+        ArmSpec("daemon-only", "LS, koordlet, no BE", best_effort=False, managed=True),
+        ArmSpec("idle-only", "BE at cpu.idle", best_effort=True, managed=False, idle=True),
+        ArmSpec(
+            "idle+quota",
+            "BE at cpu.idle and quota",
+            best_effort=True,
+            managed=False,
+            idle=True,
+            quota=0.6,
+        ),
+        ArmSpec(
+            "idle+cpuset",
+            "BE at cpu.idle on half the CPUs",
+            best_effort=True,
+            managed=False,
+            idle=True,
+            cpus=0.5,
+        ),
     )
 }
+
+
+USUAL = ("alone", "unmanaged", "managed")
+"""The arms of the demonstration; the others take it apart."""
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -42,7 +42,7 @@ class Probe:
 
     def __init__(self, host: Host, cgroups: Cgroups, ticks_per_s: int) -> None:
         self._host = host
-        self._cgroups = cgroups
+        self.cgroups = cgroups
         self._ticks_per_s = ticks_per_s
 
     def cpu(self) -> CpuClock:
@@ -55,13 +55,13 @@ class Probe:
 
     def periods(self, group: str) -> Periods:
         stat = cpu_stat(
-            self._cgroups.read_raw(group, Resource.CPU_STAT),
-            self._cgroups.path(group, Resource.CPU_STAT),
+            self.cgroups.read_raw(group, Resource.CPU_STAT),
+            self.cgroups.path(group, Resource.CPU_STAT),
         )
         return Periods(stat.nr_periods, stat.nr_throttled)
 
     def _used_s(self, group: str) -> float:
-        return int(self._cgroups.read(group, Resource.CPUACCT_USAGE)) / _NS
+        return int(self.cgroups.read(group, Resource.CPUACCT_USAGE)) / _NS
 
 
 def sample(before: CpuClock, after: CpuClock, start: float) -> Sample:

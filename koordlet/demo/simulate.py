@@ -18,6 +18,7 @@ from koordlet_fakefs.resources.scheduler import WAKE_DELAY_S
 from koordlet.demo import stage
 from koordlet.demo.arms import SAMPLE_S, WARM_UP_S, Progress
 from koordlet.demo.figures import Observation, arm_result
+from koordlet.demo.fixed import apply
 from koordlet.demo.load import arrivals
 from koordlet.demo.model import ARMS, ArmResult, ArmSpec, DemoResult, Moment, Request, Settings
 from koordlet.demo.plan import Wish, plan
@@ -108,7 +109,9 @@ class _Machine:
         host = self.host = _host()
         layout = detect(host)
         Stage(host, layout, lambda undo: None).create()
-        self.probe = Probe(host, Cgroups(host, layout), _TICKS_PER_S)
+        cgroups = Cgroups(host, layout)
+        self.probe = Probe(host, cgroups, _TICKS_PER_S)
+        apply(cgroups, spec, frozenset(range(settings.cpus)))
         self._workers = host.spawn(
             stage.LS,
             threads=settings.workers,

@@ -41,7 +41,7 @@ def _ends_with(monkeypatch: pytest.MonkeyPatch, outcome: DemoResult | BaseExcept
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--arms", "alone,together"], "no arm 'together'; there are: alone, unmanaged, managed"),
+        (["--arms", "alone,together"], "no arm 'together'; there are: alone, unmanaged, managed, "),
         (["--arms", ""], "--arms"),
         (["--arms", "alone,alone"], "each arm once"),
         (["--seconds", "1.9"], "--seconds"),
