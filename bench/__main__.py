@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from bench import alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
+from bench import against, alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -92,6 +92,12 @@ def main() -> int:
         "--repeat", type=int, metavar="N", help="runs of each arm where there are arms"
     )
     parser.add_argument("--json", action="store_true", help="figures as JSON, for scripts")
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="run each in its tree too, in alternation, and compare"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=against.ROUNDS, metavar="N", help="of --against"
+    )
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in BENCHES]
     if options.repeat is not None and options.repeat < 1:
@@ -106,6 +112,8 @@ def main() -> int:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
     names = options.names or list(BENCHES)
+    if options.against is not None:
+        return _run_against(options.against, names, options)
     if len(names) == 1:
         return _run_one(names[0], options.smoke, options.repeat, options.json)
     return _run_each(names, options.smoke, options.repeat, options.json)
@@ -129,8 +137,28 @@ def _run_one(name: str, smoke: bool, repeat: int | None, as_json: bool) -> int:
     return 0
 
 
+def _run_against(commit: str, names: list[str], options: argparse.Namespace) -> int:
+    sizes = _sizes(options.smoke, options.repeat)
+    print(machine_line())
+    try:
+        rows = against.run(
+            commit, names, sizes, options.rounds, lambda text: print(text, file=sys.stderr)
+        )
+    except against.BrokenError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print(against.table(rows))
+    return 0
+
+
+def _sizes(smoke: bool, repeat: int | None) -> list[str]:
+    return [*(["--smoke"] if smoke else []), *([f"--repeat={repeat}"] if repeat else [])]
+
+
 def _run_each(names: list[str], smoke: bool, repeat: int | None, as_json: bool) -> int:
-    sizes = [*(["--smoke"] if smoke else []), *([f"--repeat={repeat}"] if repeat else [])]
+    sizes = _sizes(smoke, repeat)
     before = machine_line()
     rows: list[tuple[str, Figure]] = []
     broken = []
