@@ -10,7 +10,7 @@ import pytest
 
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
-from koordlet.collectors import CATALOGUE
+from koordlet.collectors import CATALOGUE, COLLECTORS
 from koordlet.config.load import Loaded, check
 from koordlet.config.load import load as load_config
 from koordlet.config.schema import Config
@@ -113,6 +113,30 @@ def test_configuration_keys_exist(page: Path) -> None:
     for span in _spans(page):
         if re.fullmatch(r"[a-z]+(\.[A-Za-z_-]+)+", span) and span.partition(".")[0] in tables:
             assert span in keys, span
+
+
+TABLE = re.compile(r"^\| Key \| Default \| Meaning \|\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+ROW = re.compile(r"^\| `([\w.-]+)` \| `?(.*?)`? \|", re.MULTILINE)
+
+
+@pages
+def test_defaults_in_tables_are_those_of_the_declarations(page: Path) -> None:
+    """A key stands for every dotted key that ends with it."""
+    values = {
+        each.key: each.value for each in show(load_config("/does/not/exist", missing_ok=True))
+    }
+    for table in TABLE.findall(page.read_text()):
+        for key, default in ROW.findall(table):
+            found = {text for name, text in values.items() if f".{name}".endswith(f".{key}")}
+            wanted = {default, f'"{default}"'} if default != "unset" else set()
+            assert found & wanted if wanted else not found, (key, default, found)
+
+
+def test_the_table_of_collectors_is_that_of_the_declarations() -> None:
+    page = (ROOT / "docs/concepts/collectors.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s \|.*\| (.*?) \|$", page, re.MULTILINE)
+    declared = [(part.name, part.options.interval_seconds) for part in COLLECTORS.values()]
+    assert [(name, float(interval)) for name, interval, _ in rows] == declared
 
 
 @pages
