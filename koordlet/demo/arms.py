@@ -17,7 +17,7 @@ from koordlet.demo.model import ArmResult, ArmSpec, Moment, Request, Settings
 from koordlet.demo.moments import read_moments
 from koordlet.demo.sampling import Probe
 from koordlet.demo.stage import Stage
-from koordlet.demo.workloads import Cast
+from koordlet.demo.workloads import Workloads
 
 SAMPLE_S = 0.25
 # Burners and thrasher fault in their memory, workers and load start: not what is measured.
@@ -33,7 +33,7 @@ class Arms:
         self._stage = groups
         self._directory = directory
         self._settings = settings
-        self._cast: Cast | None = None
+        self._workloads: Workloads | None = None
         self._daemon: ManagedDaemon | None = None
 
     def run(self, spec: ArmSpec, repeat: int, progress: Progress) -> ArmResult:
@@ -54,28 +54,28 @@ class Arms:
         if self._daemon is not None:
             self._daemon.stop()
             self._daemon = None
-        if self._cast is not None:
-            self._cast.stop()
-            self._cast = None
+        if self._workloads is not None:
+            self._workloads.stop()
+            self._workloads = None
         self._stage.sweep()
 
     def _run(self, spec: ArmSpec, repeat: int, directory: Path, progress: Progress) -> Observation:
         settings = self._settings
         self._stage.create()
         apply(self._probe.cgroups, spec, frozenset(os.sched_getaffinity(0)))
-        cast = self._cast = Cast(self._stage, directory)
+        workloads = self._workloads = Workloads(self._stage, directory)
         counters = _make_counters(directory / "counters", settings.burners + 1)
         service = directory / "ls.sock"
-        cast.start("ls_server", stage.LS, service, settings.workers, settings.rounds)
+        workloads.start("ls_server", stage.LS, service, settings.workers, settings.rounds)
         if spec.best_effort:
-            cast.start(
+            workloads.start(
                 "best_effort",
                 stage.BE,
                 directory / "counters",
                 settings.burners,
                 settings.thrash_mib,
             )
-        cast.wait_for_socket(service)
+        workloads.wait_for_socket(service)
         if spec.managed:
             self._daemon = ManagedDaemon(directory / "daemon")
             self._daemon.start()
@@ -84,7 +84,7 @@ class Arms:
         started = time.time() + WARM_UP_S
         latency_file = directory / "latency"
         # The same arrivals in every arm of a repeat, others in the next one.
-        client = cast.start(
+        client = workloads.start(
             "load",
             None,
             service,
@@ -102,8 +102,8 @@ class Arms:
             time.sleep(SAMPLE_S)
             clocks.append(self._probe.cpu())
             progress(spec, repeat, min(0.99, (clocks[-1].t - start) / settings.seconds))
-            self._check(cast)
-        self._check(cast)
+            self._check(workloads)
+        self._check(workloads)
         done = [now - before for now, before in zip(counters, work, strict=True)]
         client_s, requests = _read_latencies(latency_file)
         return Observation(
@@ -117,8 +117,8 @@ class Arms:
             moments=self._moments(started),
         )
 
-    def _check(self, cast: Cast) -> None:
-        cast.check()
+    def _check(self, workloads: Workloads) -> None:
+        workloads.check()
         if self._daemon is not None:
             self._daemon.check()
 

@@ -18,7 +18,7 @@ class ArmFailedError(Exception):
     """A process of the arm did not start or ended early; the text says which and why."""
 
 
-class Cast:
+class Workloads:
     """Children by role name. All of them die with the demo (PR_SET_PDEATHSIG)."""
 
     def __init__(self, stage: Stage, directory: Path) -> None:

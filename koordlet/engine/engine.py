@@ -111,7 +111,7 @@ class Engine:
         self.loaded = loaded
         config = loaded.config
         self._node_options = options.node_options(
-            config, node_name(config), self._node_options.told
+            config, node_name(config), self._node_options.node_keys
         )
         if observed != self.observing:
             self._changes.mode(loaded)

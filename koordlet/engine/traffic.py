@@ -72,7 +72,7 @@ class Traffic:
         self._checked = -math.inf
         self._retry_s = 0.0
         self._tried = -math.inf
-        self._told: Mapping[tuple[str, str], tuple[object, ...]] = {}
+        self._last_signatures: Mapping[tuple[str, str], tuple[object, ...]] = {}
         self.capabilities: tuple[Capability, ...] = ()
         self.undivided = ""
 
@@ -125,7 +125,7 @@ class Traffic:
             wait([self._job])
         if not dry_run:
             self._job = self._done = self._devices = None
-            self._want, self._told, self.undivided = None, {}, ""
+            self._want, self._last_signatures, self.undivided = None, {}, ""
         return restore_devices(self._host, self._path, self._boot_id, time, dry_run=dry_run)
 
     def close(self) -> None:
@@ -164,7 +164,10 @@ class Traffic:
             return ()
         self._follow_up(refused=any(each.result is Result.REFUSED for each in outcomes))
         self.undivided = _undivided(outcomes)
-        before, self._told = self._told, {(o.cgroup, o.resource): signature(o) for o in outcomes}
+        before, self._last_signatures = (
+            self._last_signatures,
+            {(o.cgroup, o.resource): signature(o) for o in outcomes},
+        )
         return tuple(o for o in outcomes if is_news(o, before.get((o.cgroup, o.resource))))
 
     def _follow_up(self, *, refused: bool) -> None:

@@ -51,7 +51,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     before: NodeKeys | None = None
 
     @property
-    def told(self) -> NodeKeys:
+    def node_keys(self) -> NodeKeys:
         return parse_node(self.annotations, self.before)
 
 
@@ -89,7 +89,7 @@ def refused(options: NodeOptions) -> tuple[Fault, ...]:
     """Annotations of the node that cannot be read."""
     return tuple(
         Fault(f"node {options.name}", f"{refusal.key} {refusal.path}".strip(), refusal.message)
-        for refusal in options.told.refused
+        for refusal in options.node_keys.refused
     )
 
 
@@ -102,7 +102,7 @@ def node_of(
     hardware: Hardware = NO_HARDWARE,
 ) -> Node:
     """``Node`` put together. Its capacity is that of the online CPUs."""
-    told = options.told
+    told = options.node_keys
     reservation = told.reservation or NodeReservation()
     exclusive, system_pool = _system_cpus(options, told)
     policy = told.cpu_manager_policy

@@ -114,17 +114,17 @@ def test_what_cannot_be_read_keeps_its_last_good_value() -> None:
     before = NodeOptions("n1", annotations=good)
     expected = node_of(before, TOPOLOGY, 1 << 30, {}, None)
     for text in ("x", '{"policy":3,"reservedCPUs":3,"cpuset":3}', '[{"cpuset":"9-1"}]', "-1"):
-        bad = NodeOptions("n1", annotations=dict.fromkeys(good, text), before=before.told)
+        bad = NodeOptions("n1", annotations=dict.fromkeys(good, text), before=before.node_keys)
         assert node_of(bad, TOPOLOGY, 1 << 30, {}, None) == expected
         assert {fault.path.partition(" ")[0] for fault in refused(bad)} == set(good)
         assert all("kept: the value before" in fault.message for fault in refused(bad))
         # It stays so, whatever comes next, until a good one comes or the annotation goes.
-        again = NodeOptions("n1", annotations=dict.fromkeys(good, "{"), before=bad.told)
+        again = NodeOptions("n1", annotations=dict.fromkeys(good, "{"), before=bad.node_keys)
         assert node_of(again, TOPOLOGY, 1 << 30, {}, None) == expected
-    gone = NodeOptions("n1", before=again.told)
+    gone = NodeOptions("n1", before=again.node_keys)
     assert node_of(gone, TOPOLOGY, 1 << 30, {}, None) == build()
     assert refused(gone) == ()
-    other = NodeOptions("n1", annotations={**good, RESERVATION: "{}"}, before=again.told)
+    other = NodeOptions("n1", annotations={**good, RESERVATION: "{}"}, before=again.node_keys)
     assert node_of(other, TOPOLOGY, 1 << 30, {}, None).cpus.reserved == frozenset()
 
 

@@ -178,12 +178,13 @@ def _limit(
 
 
 class MemoryProfile(msgspec.Struct, frozen=True):
-    """``qos`` has no field left out that has a default. ``told``: fields that the pod itself asks
-    for; those are set also where they say what the kernel does anyway. ``source``: for people."""
+    """``qos`` has no field left out that has a default. ``asked_by_pod``: fields that the pod
+    itself asks for; those are set also where they say what the kernel does anyway. ``source``: for
+    people."""
 
     qos: MemoryQOS
     source: str
-    told: frozenset[str] = frozenset()
+    asked_by_pod: frozenset[str] = frozenset()
 
 
 def of_pod(pod: Pod, strategy: ResourceQOSStrategy) -> MemoryProfile | None:

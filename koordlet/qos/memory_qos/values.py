@@ -205,7 +205,7 @@ def _throttled(found: _Found, part: Part) -> None:
 
 def _plain(found: _Found, part: Part) -> None:
     config = part.config
-    values = plain(config.qos, config.told, WMARKS | PRIORITIES | OOM_GROUP)
+    values = plain(config.qos, config.asked_by_pod, WMARKS | PRIORITIES | OOM_GROUP)
     if part.level is not Level.CONTAINER:
         values |= page_cache(config.qos, part.limit_bytes)
     for resource, value in values.items():
@@ -227,7 +227,7 @@ def _directories(found: _Found, strategy: ResourceQOSStrategy) -> None:
         config = of_kube_qos(kube, strategy) if cgroup else None
         if config is None:
             continue
-        for resource, value in plain(config.qos, config.told, PRIORITIES).items():
+        for resource, value in plain(config.qos, config.asked_by_pod, PRIORITIES).items():
             text = f"directory of {kube} pods: {resource} is {value} by {config.source}"
             found.set(cgroup, resource, value, Why("memory-qos.class", text))
 
