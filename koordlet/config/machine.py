@@ -57,8 +57,9 @@ def remarks(config: Config, host: Host) -> Iterator[Problem]:
     if config.node.kubelet_reserved_cpu_milli >= 1000 * len(online):
         text = f"as much as this machine has: {len(online)} CPUs"
         yield Problem("node.kubelet_reserved_cpu", text)
+    devices = f"{config.paths.sys_root}/class/net"
     for index, device in enumerate(options_in(config.hooks, traffic.HOOK).devices):
-        if not host.exists(f"{config.paths.sys_root}/class/net/{device}"):
+        if isinstance(device, str) and not host.exists(f"{devices}/{device}"):
             path = join("hooks.network-qos.devices", index)
             yield Problem(path, f"this machine has no network device {device!r}")
     cri = config.sources.cri

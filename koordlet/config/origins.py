@@ -59,12 +59,16 @@ def leaves(value: msgspec.Struct, path: str = "") -> Iterator[Leaf]:
         elif isinstance(child, tuple) and child and isinstance(child[0], msgspec.Struct):
             for index, item in enumerate(child):
                 yield from leaves(item, join(where, index))
-        elif child and isinstance(child, dict) and all(isinstance(v, dict) for v in child.values()):
+        elif _is_table_of_tables(field.type):
             for name, table in child.items():
                 for key, text in table.items():
                     yield Leaf(join(join(where, name), key), text, mi.AnyType())
-        elif not isinstance(value, Config) or child:
+        else:
             yield Leaf(where, child, field.type)
+
+
+def _is_table_of_tables(info: mi.Type) -> bool:
+    return isinstance(info, mi.DictType) and isinstance(info.value_type, mi.DictType)
 
 
 def config_origins(config: Config, names: Names) -> dict[str, str]:

@@ -99,7 +99,7 @@ def load(tables: Mapping[str, Mapping[str, Any]]) -> LoadedPlugins:
             except ValueError as error:
                 missing.append(Problem(path, str(error)))
                 continue
-        faults += [*wrong, *_own_problems(part, path)]
+        faults += wrong or _own_problems(part, path)
         parts[table] = (*parts.get(table, ()), part)
     return LoadedPlugins(parts, tuple(faults), tuple(missing))
 

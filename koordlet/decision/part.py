@@ -50,7 +50,8 @@ class Part(Generic[O]):
     ``help``: one sentence for the configuration and the lists.
 
     ``options``: the values in force; those of the declaration are the defaults. ``check``: the
-    rules that the type of a single option cannot state, by the option's key.
+    rules that the type of a single option cannot state, by the option's key; an element of a list
+    that the type refused is ``msgspec.UNSET``.
 
     ``needs``: kernel features of which at least one must be there; without any, the part does
     nothing and says so. ``uses``: features with which it does more.

@@ -78,6 +78,8 @@ class Engine:
         self.runs: dict[str, Runs] = {}
         self.after_turn: list[Callable[[float], None]] = []
         """Called with the wall time (s) when a turn has ended, before ``last_tick`` is set."""
+        self._allowed_ls_cores: dict[str, float] = {}
+        """Strategy -> use of latency-sensitive work that its last plan allowed for."""
         self.wanted: tuple[Decision, ...] = ()
         """What hooks wanted when everything was last reconciled."""
         self.last_tick: float | None = None
@@ -129,8 +131,8 @@ class Engine:
             self.parts.metrics.publish(name, ())
             self.runs[name].worked(self.parts.problems)
         self._given_up = (self._given_up | self.runs.keys()) - wanted.keys()
-        if not any(WakeKind.USAGE in strategy.wakes_on for strategy in self.strategies):
-            self._expect(None)
+        for name in self._allowed_ls_cores.keys() - wanted.keys():
+            self._allow(name, None)
         memories = {s.name: s.initial for s in self.strategies}
         self.runs = {
             name: self.runs.get(name) or Runs(name, kind, memories.get(name))
@@ -320,12 +322,21 @@ class Engine:
                 decision = strategy.decide(self._seen_by(strategy.name, snapshot), runs.memory)
                 plans.append(self._took(runs, decision, snapshot))
                 if WakeKind.USAGE in strategy.wakes_on:
-                    self._expect(decision.ls_cores)
+                    self._allow(strategy.name, decision.ls_cores)
             except Exception as error:  # the isolation boundary: one strategy, whatever it raised
                 plans.append(self._failed(runs, snapshot, error))
             if not self.only_shows(strategy.name):
                 snapshot = with_planned(snapshot, plans[-1])
         return plans
+
+    def _allow(self, strategy: str, ls_cores: float | None) -> None:
+        """The plan of a strategy rests on this use of latency-sensitive work; None: on none. The
+        alarm watches the least."""
+        if ls_cores is None:
+            self._allowed_ls_cores.pop(strategy, None)
+        else:
+            self._allowed_ls_cores[strategy] = ls_cores
+        self._expect(min(self._allowed_ls_cores.values(), default=None))
 
     def _expect(self, ls_cores: float | None) -> None:
         node = self.node()

@@ -342,7 +342,12 @@ def runtime_socket(host: Host, config: Config) -> str:
 def _measuring(config: Config) -> tuple[object, ...]:
     """What a runner is made of."""
     daemon = config.daemon
-    return config.collectors, daemon.cpu_budget_percent, daemon.memory_budget_bytes
+    return (
+        config.collectors,
+        config.plugins,
+        daemon.cpu_budget_percent,
+        daemon.memory_budget_bytes,
+    )
 
 
 def _runner(host: Host, cgroups: Cgroups, store: Store, config: Config) -> Runner:

@@ -105,7 +105,7 @@ def make(
 ) -> tuple[Pause, ...]:
     """``cgroups``: paths. ``now``: unix seconds. Raises NotFoundError and InvalidError."""
     for name in owners:
-        if name not in OWNERS and name not in plugins.installed():
+        if name not in OWNERS and not _decides(name):
             like = nearest(name, OWNERS)
             meant = f'did you mean "{like}"?' if like else f"there are: {', '.join(OWNERS)}"
             raise NotFoundError(f"{name!r} is no strategy and no hook; {meant}")
@@ -159,3 +159,9 @@ def _names(engine: Engine, current: Sequence[Pause], cgroups: Sequence[str]) -> 
 def _path(engine: Engine, paused: Collection[str], name: str) -> str:
     bare = name.strip("/")
     return bare if bare in paused else cgroup_of(engine.parts, name)
+
+
+def _decides(name: str) -> bool:
+    """Whether it is a strategy or a hook of another package."""
+    plugin = plugins.installed().get(name)
+    return plugin is not None and plugin.table != "collectors"

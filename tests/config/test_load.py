@@ -281,3 +281,10 @@ def test_an_error_reads_as_one_line() -> None:
     error = ConfigError("/etc/k.toml", "node.nme", "unknown key", 3, "name")
     assert str(error) == '/etc/k.toml:3: node.nme: unknown key (did you mean "name"?)'
     assert str(ConfigError("f", "", "gone")) == "f: gone"
+
+
+def test_a_device_of_another_type_hides_no_other_fault(tmp_path: Path) -> None:
+    file = tmp_path / "koordlet.toml"
+    file.write_text('[hooks.network-qos]\ndevices = [3, "eth0/1"]\n')
+    found = [error.path for error in check(str(file)).errors]
+    assert found == ["hooks.network-qos.devices[0]", "hooks.network-qos.devices[1]"]

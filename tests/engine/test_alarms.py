@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
+from koordlet.decision.options import DEFAULTS
+from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
+from koordlet.decision.strategy import Strategy
+from koordlet.engine.runs import Runs
 from koordlet.report import metrics
 from tests.daemon.world import APPLICATIONS, CPUS, NO_ALARMS, SAMPLE_S, World, suppress
 from tests.engine.test_kubepods import BOX, UIDS
@@ -155,6 +159,24 @@ def test_ls_that_takes_cpu_without_waiting_limits_be_before_the_next_tick(
     assert decision.wake == "usage /"
     assert "that LS has begun to use since" in decision.why.text
     assert any("uses more CPU than the last plan left for it" in text for text in world.texts())
+
+
+def test_another_strategy_that_wakes_on_usage_switches_nothing_off(make_world: MakeWorld) -> None:
+    world = make_world(suppress("cfsQuota") + NO_PRESSURE)
+    world.host.make_pod("cgroupfs", "besteffort", UIDS["besteffort"], [BOX])
+    world.start()
+    other = Strategy(
+        name="other",
+        help="of a test",
+        options=DEFAULTS,
+        function=lambda snapshot, memory, _: Decision(Plan("other")),
+        initial=None,
+        wakes_on=frozenset({WakeKind.USAGE}),
+    )
+    world.engine.strategies += (other,)
+    world.engine.runs["other"] = Runs("other", "strategy")
+    world.run(3)
+    assert world.parts.alarms.sampling
 
 
 def test_who_no_longer_suppresses_no_longer_looks_at_usage(make_world: MakeWorld) -> None:

@@ -11,7 +11,7 @@ import pytest
 from koordlet_fakefs import FakeHost
 
 from koordlet.config import plugins
-from koordlet.config.load import load
+from koordlet.config.load import Loaded, load
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
 from koordlet.engine.engine import Engine
@@ -71,9 +71,8 @@ class Daemon:
         for cgroup in ("shop", "batch"):
             self.host.make_cgroup(cgroup)
             self.host.spawn(cgroup, demand_cores=1.0)
-        file = directory / "koordlet.toml"
-        file.write_text(CONFIG.format(directory) + body)
-        loaded = load(str(file))
+        self.directory = directory
+        loaded = self.load(body)
         callbacks = Callbacks(
             lambda: None, lambda wake: None, lambda outcome: self.engine.heard(outcome)
         )
@@ -84,6 +83,14 @@ class Daemon:
         self.engine.rescan()
         self.engine.tick()
         self.engine.set_capabilities([Capability(Resource.CPU_SHARES, True, "tried")])
+
+    def load(self, body: str) -> Loaded:
+        file = self.directory / "koordlet.toml"
+        file.write_text(CONFIG.format(self.directory) + body)
+        return load(str(file))
+
+    def reload(self, body: str) -> None:
+        self.engine.reconfigure(self.load(body))
 
     def tick(self, times: int = 2) -> None:
         for _ in range(times):
@@ -124,4 +131,19 @@ def test_each_part_works_with_its_options(installed: None, tmp_path: Path) -> No
     assert [series.value for series in answer.series] == [1]
     (row,) = daemon.views.strategies("be-weight")().strategies
     assert row.state == "active"
+    daemon.close()
+
+
+def test_a_reload_switches_each_part_on_and_off(installed: None, tmp_path: Path) -> None:
+    daemon = Daemon(tmp_path, "")
+    daemon.tick()
+    body = "[plugins.be-weight]\nenable = true\n[plugins.processes]\nenable = true\n"
+    daemon.reload(body)
+    daemon.tick(3)
+    assert daemon.shares("batch") == 64
+    assert "processes" in {each.name for each in daemon.views.status().collectors}
+    daemon.reload("")
+    daemon.tick()
+    assert daemon.shares("batch") == 1024
+    assert "processes" not in {each.name for each in daemon.views.status().collectors}
     daemon.close()
