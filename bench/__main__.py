@@ -27,6 +27,7 @@ from bench.effects import (
     memory_evict,
     memory_services,
     network,
+    put_off,
     satisfaction,
     whole,
 )
@@ -66,6 +67,9 @@ BENCHES = {
         in_arms=True,
     ),
     "cpu-burst": Bench("bursts under a CPU quota", cpu_burst.run, in_arms=True),
+    "put-off": Bench(
+        "a service put off the CPU, by the limit of best effort", put_off.run, in_arms=True
+    ),
     "network": Bench("shares of a link; LS behind BE on it", network.run, in_arms=True),
     "blkio": Bench("BE held to its limit of a disk; commits of LS", blkio.run, in_arms=True),
     "memory": Bench(

@@ -33,7 +33,6 @@ EVERYTHING = """
 [slo.resourceUsedThresholdWithBE]
 enable = true
 cpuSuppressThresholdPercent = 95
-cpuSuppressPolicy = "cfsQuota"
 memoryEvictThresholdPercent = 95
 cpuEvictBESatisfactionLowerPercent = 10
 cpuEvictBESatisfactionUpperPercent = 20

@@ -42,7 +42,6 @@ kubepods = false
 [slo.resourceUsedThresholdWithBE]
 enable = true
 cpuSuppressThresholdPercent = 90
-cpuSuppressPolicy = "cfsQuota"
 
 [slo.resourceQOSStrategy.beClass.cpuQOS]
 enable = true

@@ -46,7 +46,10 @@ class ResourceThresholdStrategy(Section, frozen=True):
     ] = None
     cpu_suppress_policy: Annotated[
         Literal["cpuset", "cfsQuota"] | None,
-        Meta(description="How best-effort work is squeezed: fewer CPUs, or a smaller quota."),
+        Meta(
+            description="How best-effort work is squeezed: fewer CPUs, or a smaller quota. Unset: "
+            "fewer CPUs where every best-effort cgroup has a CPU list, else a quota."
+        ),
     ] = None
     memory_evict_threshold_percent: Annotated[
         Percent | None, Meta(description="Evict for memory above this usage of the node.")

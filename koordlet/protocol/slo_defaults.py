@@ -60,7 +60,6 @@ DEFAULTS = NodeSLOSpec(
     resource_used_threshold_with_be=ResourceThresholdStrategy(
         enable=False,
         cpu_suppress_threshold_percent=65,
-        cpu_suppress_policy="cpuset",
         memory_evict_threshold_percent=70,
         cpu_evict_policy="evictByRealLimit",
     ),

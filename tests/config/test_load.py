@@ -88,7 +88,7 @@ def test_values_and_their_units(write: Callable[[str], str]) -> None:
     threshold = loaded.slo.resource_used_threshold_with_be
     assert threshold is not None
     assert (threshold.enable, threshold.cpu_suppress_threshold_percent) == (True, 80)
-    assert threshold.cpu_suppress_policy == "cpuset"
+    assert (threshold.cpu_suppress_policy, threshold.cpu_evict_policy) == (None, "evictByRealLimit")
 
 
 def test_origins(write: Callable[[str], str]) -> None:
@@ -101,7 +101,7 @@ def test_origins(write: Callable[[str], str]) -> None:
         "strategies.cpu-suppress.enable": "koordlet.toml:14",
         "slo.resourceUsedThresholdWithBE.enable": "koordlet.toml:17",
         "slo.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent": "koordlet.toml:18",
-        "slo.resourceUsedThresholdWithBE.cpuSuppressPolicy": "default",
+        "slo.resourceUsedThresholdWithBE.cpuEvictPolicy": "default",
         "slo.resourceQOSStrategy.beClass.cpuQOS.groupIdentity": "disabled",
         "slo.resourceQOSStrategy.beClass.cpuQOS.enable": "default",
         "applications[0].qos": "koordlet.toml:23",

@@ -56,7 +56,7 @@ def test_every_form_of_the_file(tmp_path: Path, slo: str) -> None:
     assert threshold(loaded) == 70
     origins = loaded.origins
     assert origins["slo.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent"] == "slo.yaml"
-    assert origins["slo.resourceUsedThresholdWithBE.cpuSuppressPolicy"] == "default"
+    assert origins["slo.resourceUsedThresholdWithBE.cpuEvictPolicy"] == "default"
     assert origins["slo.file"] == "koordlet.toml:3"
     assert loaded.files[1].endswith("/slo.yaml")
     assert None not in fingerprint(loaded.files)

@@ -94,13 +94,13 @@ def test_dicts_are_united_and_lists_replaced() -> None:
 
 
 def test_defaults_are_those_of_the_reference() -> None:
+    """Without a policy koordlet takes the reference's, a CPU list, where there is one."""
     threshold, burst = DEFAULTS.resource_used_threshold_with_be, DEFAULTS.cpu_burst_strategy
     assert threshold == decode(
         ResourceThresholdStrategy,
         {
             "enable": False,
             "cpuSuppressThresholdPercent": 65,
-            "cpuSuppressPolicy": "cpuset",
             "memoryEvictThresholdPercent": 70,
             "cpuEvictPolicy": "evictByRealLimit",
         },

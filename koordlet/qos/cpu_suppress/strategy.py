@@ -6,12 +6,13 @@ import msgspec
 
 from koordlet.decision import slo_keys
 from koordlet.decision.family import Family, Kind
+from koordlet.decision.names import shown
 from koordlet.decision.options import DEFAULTS, Options
 from koordlet.decision.plan import Decision, Gauge, Plan
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Snapshot, WakeKind
 from koordlet.decision.strategy import Strategy
-from koordlet.decision.why import Why
+from koordlet.decision.why import Input, Why
 from koordlet.qos.cpu_suppress import cpuset as cpu_cpuset
 from koordlet.qos.cpu_suppress import quota as cpu_quota
 from koordlet.qos.cpu_suppress.allowance import Allowance, allowance, inputs, sentence
@@ -21,11 +22,15 @@ from koordlet.qos.cpu_suppress.limit import Limit, Rise
 from koordlet.qos.cpu_suppress.pressure import Pressure, advance
 from koordlet.qos.cpu_suppress.quota import Inner
 from koordlet.qos.cpu_suppress.split import QuotaShare
-from koordlet.qos.cpu_suppress.targets import targets
+from koordlet.qos.cpu_suppress.targets import BestEffortGroup, read_cpus, targets
 
 NAME = "cpu-suppress"
 QUOTA_POLICY = "cfsQuota"
 CPUSET_POLICY = "cpuset"
+_NOT_ASKED = {
+    CPUSET_POLICY: "not set: CPU list, because it delays LS less than a quota",
+    QUOTA_POLICY: "not set: quota, because a BE cgroup has no CPU list",
+}
 
 # In the reference (spec/metrics.md 7).
 BE_CPU_CORES = Family(
@@ -71,21 +76,49 @@ def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> 
         return _keep(snapshot, memory, Why("cpu-suppress.no-slo", text))
     if not slo.enable:
         return Decision(Plan(NAME), SuppressState(at=snapshot.now))
-    policy = QUOTA_POLICY if slo.cpu_suppress_policy == QUOTA_POLICY else CPUSET_POLICY
+    found, refused = targets(snapshot)
+    notes = [Why("cpu-suppress.refused", text) for text in refused]
+    without_list = [target for target in found if _has_quota_alone(snapshot, target)]
+    policy = slo.cpu_suppress_policy or (QUOTA_POLICY if without_list else CPUSET_POLICY)
+    if slo.cpu_suppress_policy is None and without_list:
+        notes.append(_by_quota(without_list[0]))
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
         text = "not all pods are known yet, so those with CPUs of their own may be missing"
         return _keep(snapshot, memory, Why("cpu-suppress.not-synced", text))
     terms = allowance(snapshot, slo)
     if isinstance(terms, Why):
         return _keep(snapshot, memory, terms)
-    return _suppress(snapshot, memory, policy, terms)
+    asked = Input("cpuSuppressPolicy", slo.cpu_suppress_policy or _NOT_ASKED[policy])
+    return _suppress(snapshot, memory, policy, terms, found, notes, asked)
 
 
-def _suppress(snapshot: Snapshot, memory: SuppressState, policy: str, terms: Allowance) -> Decision:
+def _has_quota_alone(snapshot: Snapshot, target: BestEffortGroup) -> bool:
+    """No CPU list can be read, though a quota can: a unit of systemd without ``AllowedCPUs=``."""
+    if read_cpus(snapshot.in_force, target.cgroup):
+        return False
+    return snapshot.in_force.value(target.cgroup, Resource.CPU_QUOTA_US) is not None
+
+
+def _by_quota(target: BestEffortGroup) -> Why:
+    text = (
+        f"{target.name}: cgroup {shown(target.cgroup)} has no CPU list, so best-effort work gets a "
+        "quota; a CPU list delays latency-sensitive work less (v2: AllowedCPUs= of a unit in the "
+        "same slice, or cpuset in the parent's cgroup.subtree_control)"
+    )
+    return Why("cpu-suppress.by-quota", text)
+
+
+def _suppress(
+    snapshot: Snapshot,
+    memory: SuppressState,
+    policy: str,
+    terms: Allowance,
+    found: tuple[BestEffortGroup, ...],
+    notes: list[Why],
+    asked: Input,
+) -> Decision:
     if memory.policy != policy:
         memory = SuppressState(policy, memory.at, pressure=memory.pressure)
-    found, refused = targets(snapshot)
-    notes = [Why("cpu-suppress.refused", text) for text in refused]
     elapsed_s = _elapsed_s(snapshot, memory)
     pressure, alarm = advance(
         memory.pressure, snapshot, terms, found, _minimum_milli(snapshot, policy, terms), elapsed_s
@@ -99,7 +132,7 @@ def _suppress(snapshot: Snapshot, memory: SuppressState, policy: str, terms: All
         growth_s=0.0 if pressure.holds(snapshot.now) else elapsed_s,
         elapsed_s=elapsed_s,
         text=sentence(terms, pressure_milli),
-        inputs=inputs(terms, pressure_milli),
+        inputs=(*inputs(terms, pressure_milli), asked),
         promised_milli=terms.floor_milli or 0,
         now=snapshot.now,
         rise=memory.rise,

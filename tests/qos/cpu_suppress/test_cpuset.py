@@ -22,6 +22,8 @@ from tests.qos.build import (
     snapshot,
 )
 
+CPUSET = slo(cpu_suppress_policy="cpuset")
+
 
 def tree(cpus: int, be_cpus: str, containers: int = 1):
     """One BE pod ``a`` with containers ``c0`` ..."""
@@ -217,7 +219,13 @@ def test_directories_that_vanish_are_tolerated() -> None:
 
 def test_unreadable_targets_are_kept_and_the_others_limited() -> None:
     in_force = kernel(16).add("job")
-    snap = snapshot(node(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
+    snap = snapshot(
+        node(16),
+        spec=CPUSET,
+        apps=[app("job", "BE")],
+        metrics_=metrics(10.0),
+        in_force=in_force,
+    )
     decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {BE_DIR: "0-1"}
     assert decision.plan.keep == (("job", Resource.CPUSET_CPUS),)
@@ -227,7 +235,13 @@ def test_unreadable_targets_are_kept_and_the_others_limited() -> None:
 
 def test_what_is_below_an_unreadable_target_is_kept_with_it() -> None:
     in_force = tree(16, "0-15").add("job", cpus="0-15")
-    snap = snapshot(node(16), apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force)
+    snap = snapshot(
+        node(16),
+        spec=CPUSET,
+        apps=[app("job", "BE")],
+        metrics_=metrics(10.0),
+        in_force=in_force,
+    )
     del in_force.values[BE_DIR, Resource.CPUSET_CPUS]
     decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {"job": "0-1"}

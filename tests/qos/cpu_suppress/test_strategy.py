@@ -271,3 +271,27 @@ def test_an_alarm_of_use_takes_what_ls_has_begun_to_use() -> None:
     assert (woken.ls_cores, quotas_of(woken.plan)[BE_DIR]) == (5, 300_000)
     less = decide(at(Wake(WakeKind.USAGE, "/", 0.5)), first.memory)
     assert less.ls_cores == 1, "the samples count where they say more"
+
+
+def test_without_a_policy_a_cpu_list_is_taken_where_every_target_has_one() -> None:
+    spec = slo(cpu_suppress_policy=None)
+    in_force = kernel(16).add("job", cpus="0-15", quota=-1)
+    snap = snapshot(
+        node(16), spec=spec, apps=[app("job", "BE")], metrics_=metrics(10.0), in_force=in_force
+    )
+    assert set(cpus_of(decide(snap, SuppressState()).plan)) == {BE_DIR, "job"}
+    del in_force.values["job", Resource.CPUSET_CPUS]
+    decision = decide(snap, SuppressState())
+    assert set(quotas_of(decision.plan)) == {BE_DIR, "job"}
+    assert decision.notes[0].rule == "cpu-suppress.by-quota"
+    assert "application job" in decision.notes[0].text
+
+
+def test_a_policy_that_was_asked_for_is_obeyed_without_its_files_too() -> None:
+    in_force = kernel(16)
+    del in_force.values[BE_DIR, Resource.CPUSET_CPUS]
+    spec = slo(cpu_suppress_policy="cpuset")
+    snap = snapshot(node(16), spec=spec, metrics_=metrics(10.0), in_force=in_force)
+    decision = decide(snap, SuppressState())
+    assert decision.plan.keep_all
+    assert [note.rule for note in decision.notes] == ["cpu-suppress.no-cpuset"]
