@@ -38,8 +38,9 @@ GRACE_S = 60.0
 LOOK_EVERY_S = 10.0
 """Each file is looked at at least this often. One that needs a write, or may need one soon, is
 looked at each time."""
-LOOKS = 128
-"""Most files in order that are looked at each time."""
+LOOKS = 32
+"""Files in order that are looked at each time; with many more than that, as many as keep the
+interval."""
 
 _IN_ORDER = frozenset({Result.IN_FORCE, Result.WOULD_WRITE, Result.WOULD_RESTORE, Result.DOUBTFUL})
 """Results that need no further look until a plan or the file changes."""

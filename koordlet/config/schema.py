@@ -181,7 +181,7 @@ class SourcesTable(Table, frozen=True):
     rescan_seconds: Annotated[
         Annotated[float, Meta(ge=1, le=3600)],
         about("Interval of the full rescan behind inotify."),
-    ] = 10.0
+    ] = 30.0
 
 
 class AlarmsTable(Table, frozen=True):

@@ -72,51 +72,50 @@ def usage_by_subject(
 
     Of a pod and an application with the same cgroup the use counts as the application's.
     """
-    subjects: list[tuple[str, bool, bool, Reading | None]] = [
-        (
-            pod.cgroup,
-            True,
-            pod.is_best_effort,
-            read_usage(snapshot, POD_CPU_USAGE, (pod.uid,), within_s, aggregate),
-        )
-        for pod in snapshot.pods
-    ]
-    applications = [
-        (
-            app.cgroup,
-            False,
-            app.is_best_effort,
-            read_usage(snapshot, HOST_APPLICATION_CPU_USAGE, (app.name,), within_s, aggregate),
-        )
-        for app in snapshot.applications
-        if app.present
-    ]
-    subjects += applications
-    # Shorter paths first: what is around a subject comes before it.
-    subjects.sort(key=lambda subject: len(subject[0]))
-    own = [0.0 if reading is None else reading.value for _, _, _, reading in subjects]
-    if applications:  # no pod is inside another
-        _count_once(subjects, own)
-    return tuple(
-        SubjectUsage(cgroup, is_pod, is_best_effort)
-        if reading is None
-        else SubjectUsage(cgroup, is_pod, is_best_effort, max(cores, 0.0), reading.age_s)
-        for (cgroup, is_pod, is_best_effort, reading), cores in zip(subjects, own, strict=True)
-    )
+    window = window_s(snapshot) if within_s is None else within_s
+    read = snapshot.metrics.read
+    found: list[SubjectUsage] = []
+    for pod in snapshot.pods:
+        reading = read(POD_CPU_USAGE, (pod.uid,), window_s=window, aggregate=aggregate)
+        found.append(_subject(pod.cgroup, True, pod.is_best_effort, reading))
+    for app in snapshot.applications:
+        if app.present:
+            reading = read(
+                HOST_APPLICATION_CPU_USAGE, (app.name,), window_s=window, aggregate=aggregate
+            )
+            found.append(_subject(app.cgroup, False, app.is_best_effort, reading))
+    # No pod is inside another one.
+    return tuple(found) if len(found) == len(snapshot.pods) else _counted_once(found)
 
 
-def _count_once(subjects: list[tuple[str, bool, bool, Reading | None]], own: list[float]) -> None:
-    """Take off ``own`` what other subjects inside use."""
+def _subject(
+    cgroup: str, is_pod: bool, is_best_effort: bool, reading: Reading | None
+) -> SubjectUsage:
+    if reading is None or not 0 <= reading.value <= _MAX_CORES:
+        return SubjectUsage(cgroup, is_pod, is_best_effort)
+    return SubjectUsage(cgroup, is_pod, is_best_effort, reading.value, reading.age_s)
+
+
+def _counted_once(subjects: list[SubjectUsage]) -> tuple[SubjectUsage, ...]:
+    """Without what other subjects inside use; shorter paths first."""
+    subjects.sort(key=lambda subject: len(subject.cgroup))
+    own = [subject.cores or 0.0 for subject in subjects]
     holder: dict[str, int] = {}
-    for index, (cgroup, _, _, reading) in enumerate(subjects):
-        if reading is None or not cgroup:
+    for index, subject in enumerate(subjects):
+        if subject.cores is None or not subject.cgroup:
             continue
-        around = cgroup
+        around = subject.cgroup
         while around and around not in holder:
             around = parent(around)
         if around:
-            own[holder[around]] -= reading.value
-        holder[cgroup] = index
+            own[holder[around]] -= subject.cores
+        holder[subject.cgroup] = index
+    return tuple(
+        subject
+        if subject.cores is None or subject.cores == cores
+        else msgspec.structs.replace(subject, cores=max(cores, 0.0))
+        for subject, cores in zip(subjects, own, strict=True)
+    )
 
 
 def total(subjects: Iterable[SubjectUsage]) -> Usage:

@@ -41,7 +41,7 @@ _Question = tuple[str, tuple[str, ...], float, Aggregate]
 
 
 class TsdbView:
-    """``MetricView`` of a store as of ``time_ms``; each question is asked once.
+    """``MetricView`` of a store as of ``time_ms``; each pass over a window is made once.
 
     Samples that arrive later are outside its windows. ``labels`` must have a value for each
     label of the metric.
@@ -61,32 +61,44 @@ class TsdbView:
         aggregate: Aggregate = Aggregate.LAST,
     ) -> Reading | None:
         """Raises ValueError when the number of labels is not the metric's."""
+        if aggregate is Aggregate.LAST:
+            # What decisions ask for each pod at each tick: neither a pass over the window nor a
+            # note of the answer, which costs as much as the answer.
+            return self._newest(metric, labels, window_s)
         question = (metric.kind, labels, window_s, aggregate)
         if question not in self._answers:
             self._answers[question] = self._ask(metric, labels, window_s, aggregate)
         return self._answers[question]
 
+    def _newest(self, metric: Metric, labels: tuple[str, ...], window_s: float) -> Reading | None:
+        named = _named(metric, labels)
+        newest = self._store.newest(
+            metric.kind, named, self._time_ms - int(window_s * 1000), self._time_ms
+        )
+        if newest is None:
+            return None
+        return Reading(newest[1], (self._time_ms - newest[0]) / 1000, 1, window_s)
+
     def _ask(
         self, metric: Metric, labels: tuple[str, ...], window_s: float, aggregate: Aggregate
     ) -> Reading | None:
-        if len(labels) != len(metric.labels):
-            raise ValueError(f"{metric.kind} has labels {metric.labels}, asked with {labels}")
         # Not ``series``, which would make one for every pod somebody asks about.
-        series = self._store.known(metric.kind, tuple(zip(metric.labels, labels, strict=True)))
+        series = self._store.known(metric.kind, _named(metric, labels))
         if series is None:
             return None
         start_ms = self._time_ms - int(window_s * 1000)
-        if aggregate is Aggregate.LAST:
-            # What decisions ask for each pod at each tick: no pass over the window for it.
-            newest = self._store.last(series, start_ms, self._time_ms)
-            if newest is None:
-                return None
-            return Reading(newest[1], (self._time_ms - newest[0]) / 1000, 1, window_s)
         result = self._store.aggregate((series,), start_ms, self._time_ms, aggregate)
         if result is None or result.count == 0:
             return None
         age_s = (self._time_ms - result.last_ms) / 1000
         return Reading(result.value, age_s, result.count, window_s)
+
+
+def _named(metric: Metric, labels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Raises ValueError when the number of labels is not the metric's."""
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.kind} has labels {metric.labels}, asked with {labels}")
+    return tuple(zip(metric.labels, labels, strict=True))
 
 
 class KernelView:

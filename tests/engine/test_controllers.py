@@ -36,7 +36,7 @@ def test_a_controller_that_is_enabled_later_is_used(tmp_path: Path) -> None:
             before = daemon.engine.parts.capabilities[Resource.CPU_IDLE]
             assert not before.supported and before.remedy.startswith(f"echo +cpu > {control}")
             host.write(control, b"+cpu")
-            await asyncio.sleep(20)
+            await asyncio.sleep(40)
             assert daemon.engine.parts.capabilities[Resource.CPU_IDLE].supported
             assert host.read(f"{ROOT}/batch/cpu.idle") == b"1\n"
             assert host.subdirs(ROOT) == ["batch"]

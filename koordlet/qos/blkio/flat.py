@@ -32,6 +32,8 @@ class FlatLimits(msgspec.Struct, frozen=True):
 
 def looked(snapshot: Snapshot, memory: FlatLimits, tops: frozenset[str]) -> FlatLimits:
     """``tops``: the targets."""
+    if not tops:
+        return FlatLimits()
     due = snapshot.now - memory.at >= LOOK_S or snapshot.wake.kind is WakeKind.CHANGE
     known = {} if due else memory.below
     below = {}

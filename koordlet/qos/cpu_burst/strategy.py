@@ -111,6 +111,8 @@ def _members(
     ]
     pods = []
     for pod in snapshot.pods:
+        if node.is_off and not pod.annotations:
+            continue
         config = of_pod(pod, strategy)
         if config is not None and not config.is_off:
             pods.append((pod, list(_containers(snapshot, pod, config))))

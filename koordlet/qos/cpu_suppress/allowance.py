@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 
 import msgspec
 
 from koordlet.decision.snapshot import Snapshot
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import ResourceThresholdStrategy
-from koordlet.qos.cpu_usage import Usage, node_usage, total, usage_by_subject, window_s
+from koordlet.qos.cpu_usage import (
+    SubjectUsage,
+    Usage,
+    node_usage,
+    total,
+    usage_by_subject,
+    window_s,
+)
 
 
 class Allowance(msgspec.Struct, frozen=True):
@@ -65,14 +73,11 @@ def allowance(snapshot: Snapshot, slo: ResourceThresholdStrategy) -> Allowance |
     node_used = node_usage(snapshot)
     if node_used is None:
         return _missing(f"no sample of node_cpu_usage in the last {window_s(snapshot):g} s")
-    subjects = usage_by_subject(snapshot)
-
-    def part(*, pods: bool, best_effort: bool) -> Usage:
-        kind = (pods, best_effort)
-        return total(s for s in subjects if (s.is_pod, s.is_best_effort) == kind)
-
-    pods_be, pods_ls = part(pods=True, best_effort=True), part(pods=True, best_effort=False)
-    apps_be, apps_ls = part(pods=False, best_effort=True), part(pods=False, best_effort=False)
+    parts: dict[tuple[bool, bool], list[SubjectUsage]] = defaultdict(list)
+    for subject in usage_by_subject(snapshot):
+        parts[subject.is_pod, subject.is_best_effort].append(subject)
+    pods_be, pods_ls = total(parts[True, True]), total(parts[True, False])
+    apps_be, apps_ls = total(parts[False, True]), total(parts[False, False])
     reserved_milli = max(node.kubelet.reserved_milli, node.cpus.annotation_reserved_milli, 0)
     rest = node_used.cores - pods_be.cores - pods_ls.cores - apps_be.cores - apps_ls.cores
     system_cores = max(rest, 0.0, reserved_milli / 1000)
