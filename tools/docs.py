@@ -6,9 +6,13 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 from koordlet.config.reference import reference
 from koordlet.config.sample import sample
+from koordlet.decision.part import Part
+from koordlet.hooks import HOOKS
+from koordlet.qos import STRATEGIES
 
 ROOT = Path(__file__).parent.parent
 _HEAD = """\
@@ -24,10 +28,30 @@ it needs from the kernel, and how to see it work.
 """
 
 
+_WRITES = """
+## What each part may write
+
+A value that a part wants for a file outside its row is a defect of that part: koordlet does not \
+write it, and `koordlet status` shows the fault. The files of each resource on v1 and v2 are in \
+`koordlet/kernel/cgroup/table.py`.
+
+| Part | Kind | Resources |
+|---|---|---|
+"""
+
+
 def concepts(pages: Path) -> str:
-    """The index: each page with its title and its first sentence."""
+    """The index: each page with its title and its first sentence, and what parts write."""
     rows = [_row(page) for page in sorted(pages.glob("*.md")) if page.name != "README.md"]
-    return _HEAD + "".join(rows)
+    kinds: dict[str, str] = dict.fromkeys(STRATEGIES, "strategy") | dict.fromkeys(HOOKS, "hook")
+    parts: list[Part[Any]] = [*STRATEGIES.values(), *HOOKS.values()]
+    writers = [
+        f"| `{part.name}` | {kinds[part.name]} | {', '.join(f'`{each}`' for each in part.writes)} "
+        "|\n"
+        for part in parts
+        if part.writes
+    ]
+    return "".join((_HEAD, *rows, _WRITES, *writers))
 
 
 def _row(page: Path) -> str:

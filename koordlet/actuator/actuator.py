@@ -19,7 +19,7 @@ import msgspec
 from koordlet.actuator.claims import adopt
 from koordlet.actuator.conflict import Conflict
 from koordlet.actuator.files import Files, Turn
-from koordlet.actuator.inherited_cpusets import with_heirs
+from koordlet.actuator.inherited_cpusets import with_inheritors
 from koordlet.actuator.journal.journal import Contents, Journal
 from koordlet.actuator.look import look, show
 from koordlet.actuator.merge import RULES, Claim, Key
@@ -211,12 +211,12 @@ class Actuator:
         self._files.begin_turn(now)
         turn = Turn(self._knobs, self._files, targets, now, time, urgent=urgent, force=force)
         if self._files.journal is not None:
-            files = with_heirs(turn, files, self._files.journal)
+            files = with_inheritors(turn, files, self._files.journal)
         seen = dict.fromkeys((*files, *others))
         outcomes = list(self._verdicts(seen, time))
         look(turn, files)
         if turn.moved and self._files.journal is not None:
-            renamed = with_heirs(turn, tuple(turn.moved), self._files.journal)
+            renamed = with_inheritors(turn, tuple(turn.moved), self._files.journal)
             look(turn, [key for key in renamed if key not in seen])
             files = (*files, *renamed)
             seen.update(dict.fromkeys(renamed))

@@ -22,7 +22,7 @@ LOOKS = 300
 goes back waits for a later turn."""
 
 
-def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, ...]:
+def with_inheritors(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, ...]:
     """``keys``, and before each CPU list that goes back those below it that were copied from it,
     journaled like it. Where they cannot be found or journaled all wait for another turn, unless
     this one is urgent: then those that are found go back without a record."""
@@ -33,9 +33,9 @@ def with_heirs(turn: Turn, keys: Iterable[Key], journal: Journal) -> tuple[Key, 
         if key in found:
             continue
         try:
-            heirs, looks, text = _record(turn, key, journal, left)
+            inheritors, looks, text = _record(turn, key, journal, left)
             left -= looks
-            waiting.extendleft(heirs)
+            waiting.extendleft(inheritors)
         except OSError as error:
             path = turn.files.entries[key].original.path
             text = f"cgroups below have a copy that must go back first: {describe(error, path)}"
@@ -65,23 +65,28 @@ def _record(turn: Turn, key: Key, journal: Journal, left: int) -> tuple[tuple[Ke
     below = turn.knobs.child_ids(*key)
     young = sorted((inode, cgroup) for cgroup, inode in below.items() if inode > until)
     now = young if turn.urgent else young[: max(left, 0)]
-    heirs = dict(filter(None, (_heir(turn, entry, cgroup, inode) for inode, cgroup in now)))
-    if heirs:
-        intents = [Intent(*heir.key, values, heir.owner) for heir, values in heirs.items()]
+    inheritors = dict(
+        filter(None, (_inheritor(turn, entry, cgroup, inode) for inode, cgroup in now))
+    )
+    if inheritors:
+        intents = [
+            Intent(*inheritor.key, values, inheritor.owner)
+            for inheritor, values in inheritors.items()
+        ]
         try:
-            journal.begin(tuple(heirs), intents)
+            journal.begin(tuple(inheritors), intents)
         except OSError:
             if not turn.urgent:
                 raise
-            journal.remember(tuple(heirs), intents)
+            journal.remember(tuple(inheritors), intents)
     is_whole = len(now) == len(young)
     state.looked_until = 0 if is_whole else now[-1][0] if now else until
     rest = len(young) - len(now)
     text = f"{rest} cgroups below have not been checked yet for a copy that must go back too"
-    return tuple(heir.key for heir in heirs), len(now), "" if is_whole else text
+    return tuple(inheritor.key for inheritor in inheritors), len(now), "" if is_whole else text
 
 
-def _heir(
+def _inheritor(
     turn: Turn, entry: Entry, cgroup: str, inode: int
 ) -> tuple[Original, tuple[Value, ...]] | None:
     """What goes back into a copy of what ``entry`` holds, and what the copy may hold now. A list
@@ -99,7 +104,7 @@ def _heir(
         return None
     if not values:
         return None
-    heir = Original(
+    inheritor = Original(
         *key,
         path,
         inode,
@@ -110,7 +115,7 @@ def _heir(
         newest=original.newest,
         doubtful=original.doubtful,
     )
-    return heir, values
+    return inheritor, values
 
 
 def _copied(turn: Turn, entry: Entry, key: Key, inode: int) -> tuple[Value, ...]:

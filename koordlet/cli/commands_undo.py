@@ -68,7 +68,7 @@ UNDO: tuple[Command, ...] = (
             argument(
                 "--force",
                 action="store_true",
-                help="also put back what somebody else has written since, and what is doubtful "
+                help="also put back what another process has written since, and what is doubtful "
                 "because the journal is damaged; the damage is then forgotten",
             ),
             OUTPUT,

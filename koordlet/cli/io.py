@@ -45,7 +45,7 @@ _WIRE = {
     "wrandiops": "modelWriteRandIOPS",
 }
 _FREE_SHARE = 0.5
-"""Of the free space that a file may take."""
+"""Share of the free space that a file may take."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -94,7 +94,7 @@ def _known(device: str, devices: BlockDevices) -> str:
 def _not_there(
     args: argparse.Namespace, disks: tuple[str, ...], devices: BlockDevices
 ) -> str | None:
-    """What is wrong with the directory, before anything is written."""
+    """Faults of the directory, found before anything is written."""
     if not os.path.isdir(args.directory):
         return f"{args.directory} is no directory"
     below = disks_under(args.directory, devices)

@@ -111,7 +111,7 @@ def from_journal(settings: Settings, *, dry_run: bool, force: bool = False) -> R
 
 
 def _is_there(path: str) -> bool:
-    """Raises OSError where that cannot be told."""
+    """Raises OSError where that cannot be found out."""
     try:
         os.stat(path)
     except FileNotFoundError:

@@ -67,7 +67,7 @@ class Servers:
         return self._engine.loaded.config
 
     def _refresh(self) -> Iterator[None]:
-        """Bring the gauges up to date, because somebody looks."""
+        """Bring the gauges up to date for a scrape."""
         yield from steps(self._engine, self._views)
         metrics = self._engine.parts.metrics
         metrics.set(r.METRICS_PAGES_REUSED, self._pages.reused)

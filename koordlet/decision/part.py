@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from koordlet.decision.family import Family
 from koordlet.decision.options import Options
+from koordlet.decision.resource import Resource
 from koordlet.protocol.errors import Problem
 
 O = TypeVar("O", bound=Options)  # noqa: E741
@@ -53,6 +54,9 @@ class Part(Generic[O]):
     rules that the type of a single option cannot state, by the option's key; an element of a list
     that the type refused is ``msgspec.UNSET``.
 
+    ``writes``: every resource that it may set. A plan that sets another one is a defect of the part
+    and is not carried out.
+
     ``needs``: kernel features of which at least one must be there; without any, the part does
     nothing and says so. ``uses``: features with which it does more.
 
@@ -66,6 +70,7 @@ class Part(Generic[O]):
     help: str
     options: O
     check: Callable[[O], Iterable[Problem]] = _no_problem
+    writes: tuple[Resource, ...] = ()
     needs: tuple[str, ...] = ()
     uses: tuple[str, ...] = ()
     switches: tuple[tuple[Switch, ...], ...] = ()

@@ -142,12 +142,12 @@ class Container(msgspec.Struct, frozen=True):
     cgroup: str
     name: str = ""
     is_sandbox: bool | None = None
-    """None: nobody has told (the cgroup tree alone cannot)."""
+    """None: no source knows it (the cgroup tree alone cannot)."""
     resources: Resources = Resources()
     requested: Mapping[Resource, Value] = msgspec.field(default_factory=dict)
     """What kubelet asked the runtime for, before any hook; empty: nobody has seen it."""
     given: Given | None = None
-    """What it was created with; None: nobody has told."""
+    """What it was created with; None: no source knows."""
 
 
 def is_guest_handler(runtime_handler: str) -> bool:
@@ -177,7 +177,7 @@ class Pod(msgspec.Struct, frozen=True):
     pinned_cpus: CPUSet | None = None
     """CPUs of annotation ``scheduling.koordinator.sh/resource-status``."""
     host_network: bool | None = None
-    """None: nobody has told."""
+    """None: no source knows."""
     ips: tuple[str, ...] = ()
     runtime_handler: str = ""
     faults: tuple[Fault, ...] = ()
@@ -321,7 +321,7 @@ class Node(msgspec.Struct, frozen=True):
     """PCI address -> RDMA verbs device; RDMA_CM -> the connection manager."""
     allocatable: Mapping[str, int] | None = None
     """Resource name -> amount that the node offers to pods, CPU in milli-cores, the rest in its
-    own unit; None: nobody has told."""
+    own unit; None: no source knows."""
     capabilities: Mapping[str, Capability] = msgspec.field(default_factory=dict)
     unread_annotations: frozenset[str] = frozenset()
     """Annotations of the node that are there, cannot be read and never could."""

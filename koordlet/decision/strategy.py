@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from koordlet.decision.names import shown
 from koordlet.decision.part import O, Part
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource, Value
@@ -26,6 +27,17 @@ M = TypeVar("M")
 """The memory of a strategy."""
 
 
+class UndeclaredError(Exception):
+    """A part wants to set what it does not declare."""
+
+
+def _undeclared(resource: Resource, cgroup: str) -> UndeclaredError:
+    return UndeclaredError(
+        f"wants to set {resource} of cgroup {shown(cgroup)}, which its declaration does not list "
+        "in `writes`"
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Strategy(Part[O], Generic[O, M]):
     """``function(snapshot, memory, options) -> Decision``: pure. ``initial`` is the first memory;
@@ -39,7 +51,12 @@ class Strategy(Part[O], Generic[O, M]):
     wakes_on: frozenset[WakeKind] = field(default_factory=frozenset)
 
     def decide(self, snapshot: Snapshot, memory: M) -> Decision:
-        return self.function(snapshot, memory, self.options)
+        """Raises UndeclaredError, and whatever the function raises."""
+        decision = self.function(snapshot, memory, self.options)
+        for setting in decision.plan.settings:
+            if setting.resource not in self.writes:
+                raise _undeclared(setting.resource, setting.cgroup)
+        return decision
 
 
 AnyStrategy = Strategy[Any, Any]
@@ -142,8 +159,8 @@ class Hook(Part[O]):
 
     ``stages``: when a runtime's question is passed to it; besides, every subject of its
     ``levels`` is reconciled. ``without``: what it means for the user where nothing that the hook
-    needs is there. ``writes``: every resource it may set, at any of its levels; two hooks may
-    share one only where the later declares in ``overrides`` that its value counts.
+    needs is there. Two hooks may write one resource at one level only where the later declares in
+    ``overrides`` that its value counts.
 
     ``tried_on_demand``: the kernel is asked for what the hook needs only when the hook wants
     something, so it is evaluated before that is known.
@@ -155,7 +172,6 @@ class Hook(Part[O]):
 
     levels: tuple[Level, ...]
     function: Callable[[Subject, Snapshot, O], Adjustment]
-    writes: tuple[Resource, ...] = ()
     stages: tuple[Stage, ...] = ()
     overrides: tuple[str, ...] = ()
     without: str = ""
@@ -163,7 +179,12 @@ class Hook(Part[O]):
     shared: Callable[[Snapshot], object] = nothing
 
     def evaluate(self, subject: Subject, snapshot: Snapshot) -> Adjustment:
-        return self.function(subject, snapshot, self.options)
+        """Raises UndeclaredError, and whatever the function raises."""
+        adjustment = self.function(subject, snapshot, self.options)
+        for resource, _, _ in adjustment.settings:
+            if resource not in self.writes:
+                raise _undeclared(resource, subject.cgroup)
+        return adjustment
 
 
 AnyHook = Hook[Any]

@@ -73,7 +73,7 @@ def part_of(application: Application) -> str:
 
 
 def warnings(host: Host, loaded: Loaded) -> Iterator[ConfigError]:
-    """Of applications of this configuration that are not there on this machine; none where it has
+    """Faults of configured applications that are not on this machine; none where it has
     no cgroups, as where a file is checked for another one."""
     paths = loaded.config.paths
     try:

@@ -33,7 +33,7 @@ class Heard:
 
 
 def hear(heard: Heard, wake: Wake, now: float) -> Record | None:
-    """Count an alarm; the record of it, unless it goes on with a stretch that has been told."""
+    """Count an alarm. Returns its record, unless it continues one that was recorded before."""
     goes_on = now - heard.last_time < STRETCH_GAP_S and now - heard.told_time < TELL_EVERY_S
     heard.count, heard.last_time = heard.count + 1, now
     if goes_on:

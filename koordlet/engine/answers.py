@@ -123,9 +123,9 @@ class Asked:
 
     def _make_room(self, origin: str, pod: Pod, container: Container, answer: Combined) -> None:
         """For a smaller quota, which the runtime writes when it has the answer."""
-        told = container.requested.get(Resource.CPU_QUOTA_US)
+        requested_us = container.requested.get(Resource.CPU_QUOTA_US)
         ours = (each.value for each in answer.settings if each.resource is Resource.CPU_QUOTA_US)
-        quota_us = next(ours, told)
+        quota_us = next(ours, requested_us)
         if isinstance(quota_us, int):
             snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
             plan = make_room(CPU_BURST, snapshot.in_force, pod, container.cgroup, quota_us)

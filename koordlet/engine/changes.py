@@ -30,7 +30,7 @@ EVERY_S = 10.0
 SUBJECT_S = 60.0
 """See ``Limiter``."""
 SHOWN = 20
-"""So many values that are not back are named in the log; the answer of the command has all."""
+"""How many values that are not back the log names; the answer of the command has all."""
 
 
 def log_restored(found: RestoreReport, *, why: str, owner: str = "all") -> None:
@@ -144,7 +144,7 @@ class ChangeReporter:
         self._faults = found
 
     def conflicts(self, now: float, time: float) -> None:
-        """At each tick: where somebody else began or ceased to write. It is looked for only where
+        """At each tick: where another writer appeared or stopped. koordlet looks only where
         one may have begun, or must end: that is a pass over all files."""
         for what, limit in self._limits.items():
             if count := limit.unsaid(now):
@@ -166,7 +166,7 @@ class ChangeReporter:
                     owner=owner,
                     expected=str(each.expected),
                     found=str(each.found),
-                    why="somebody else writes it",
+                    why="another process writes it",
                 )
         for key, each in self._conflicts.items():
             if key not in present and limit.allows(f"end of {each.path}", now):

@@ -352,7 +352,7 @@ class Engine:
         return self.observing or self.pausing.covering(owner, cgroup) is not None
 
     def _seen_by(self, owner: str, snapshot: Snapshot) -> Snapshot:
-        """Who is paused must not count on evictions of its own."""
+        """A paused strategy must not count on its own evictions."""
         if self.observing or self.pausing.whole(owner) is None:
             return snapshot
         evicting = msgspec.structs.replace(snapshot.evicting, observing=True)

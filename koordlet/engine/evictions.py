@@ -1,4 +1,4 @@
-"""Evictions in the daemon: who carries them out, who is told, and what decisions know of them."""
+"""Evictions in the daemon: who carries them out, who is notified, what decisions know of them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ DETAIL_S = 300.0
 LOOK_S = 10.0
 """Between two looks at who is in an application that may be frozen."""
 OBSERVED_S = 60.0
-"""So long somebody would be on the way in observe mode."""
+"""How long a victim counts as leaving in observe mode."""
 NEAR_PERCENT = 10
-"""So far below the threshold the memory of pods is measured in each round."""
+"""How far below the threshold koordlet starts to measure the memory of pods in each round."""
 
 
 class Evictions:
@@ -111,7 +111,7 @@ class Evictions:
         )
 
     def _left_alone(self) -> dict[Victim, str]:
-        """Who is in a paused cgroup: others must go in their place."""
+        """Victims in a paused cgroup, for which others must go."""
         if not self._pauses.current:
             return {}
         state, found = self._parts.state, {}

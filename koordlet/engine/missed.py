@@ -1,4 +1,4 @@
-"""What containers should have been created with and were not: found, told, and, where the
+"""What containers should have been created with and were not: found, reported, and, where the
 configuration says so, ended.
 
 A container that started while no hook could be asked is compared with what it should have, once
@@ -121,11 +121,11 @@ class MissedAdjustments:
         self._found: dict[_Key, MissedAdjustment] = {}
         self._untold: dict[_Key, None] = {}
         self._read: dict[str, Given] = {}
-        """By bare id: what first processes told."""
+        """By bare id: what first processes said."""
         self._ended: set[str] = set()
         """Uids of pods that were ended for this."""
         self._spared: dict[str, str] = {}
-        """Uid of a pod -> why it was not, as it was told."""
+        """Uid of a pod -> why it was not, as last reported."""
 
     def found(self) -> tuple[MissedAdjustment, ...]:
         return tuple(self._found.values())

@@ -66,7 +66,7 @@ class CannotStartError(Exception):
 
 @dataclass
 class Callbacks:
-    """Whom the parts tell."""
+    """Callbacks of the parts."""
 
     on_change: Callable[[], None]
     on_alarm: Callable[[Wake], None]
@@ -184,7 +184,7 @@ class Parts:
         return _actuator(self.knobs, Contents({}), True, self.memory_bytes, audit)
 
     def inspect(self) -> None:
-        """Look for what nobody tells of: a second tree of pods, and a journal that is no longer
+        """Look for what no event announces: a second tree of pods, and a journal that is no longer
         what was written to it. The latter is shown until the next start."""
         self.problems.pop("kubepods", None)
         if self.kubepods is not None and (text := self.kubepods.problem):
@@ -291,7 +291,7 @@ def _ranked(
     cri: Source | None,
     *others: Source,
 ) -> tuple[Source, ...]:
-    """Of two that know a field the first counts."""
+    """Where two sources know a field, the first one counts."""
     found = (kubepods, *reported.values(), cri, *others)
     return tuple(source for source in found if source is not None)
 
@@ -301,7 +301,7 @@ def reported_file(
 ) -> ReportedFile[T]:
     """What runtimes reported, kept over restarts in this boot. The name on disk is from before
     koordlet called it so."""
-    path = os.path.join(config.paths.state_dir, f"told-{name}")
+    path = os.path.join(config.paths.state_dir, f"reported-{name}")
     return ReportedFile(path, _boot(host, config), kind, admit)
 
 

@@ -37,7 +37,7 @@ from koordlet.pause.split import Bound, bound_above, split, unbound
 log = structlog.get_logger()
 
 OWNER = "pause"
-"""Who speaks in the decision log when a pause begins or ends."""
+"""Owner in the decision log of a pause that begins or ends."""
 
 
 class PutBack(NamedTuple):
@@ -119,7 +119,7 @@ def _giving_up(
 
 
 class Pausing:
-    """``pauses``: those in force. ``heard`` is told what would be written of what is paused."""
+    """``pauses``: those in force. ``heard`` gets what would be written if nothing were paused."""
 
     def __init__(self, parts: Parts, heard: Callable[[Outcome], None]) -> None:
         self._parts = parts

@@ -52,7 +52,7 @@ class Want(msgspec.Struct, frozen=True):
 
 
 class Traffic:
-    """``capabilities``: what the kernel has for it, empty until somebody has asked for a plan.
+    """``capabilities``: what the kernel has for it, empty until a plan was wanted.
     ``problems``: where to tell that it cannot be done at all. ``undivided``: why no device is
     divided although there is a plan, empty while one is."""
 
@@ -101,14 +101,14 @@ class Traffic:
 
         Until ``want`` was called once, what an earlier daemon has divided stays as it is.
         """
-        news: tuple[Outcome, ...] = ()
+        outcomes: tuple[Outcome, ...] = ()
         if self._job is not None:
             if not self._job.done():
                 return ()
-            news = self._finish()
+            outcomes = self._finish()
         want = self._want
         if want is None:
-            return news
+            return outcomes
         wait_s = self._retry_s or CHECK_EVERY_S
         due = want != self._done or now - self._checked >= wait_s
         if due and not self._idle(want):
@@ -116,7 +116,7 @@ class Traffic:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(1, "traffic")
             self._job = self._pool.submit(self._work, want, now, time)
-        return news
+        return outcomes
 
     def restore(self, time: float, *, dry_run: bool = False) -> tuple[Outcome, ...]:
         """Take everything of ours away, once what is under way has ended, and do nothing until
@@ -219,7 +219,7 @@ def devices_path(state_dir: str) -> str:
 def restore_devices(
     host: Host, path: str, boot_id: str, time: float, *, dry_run: bool = False
 ) -> tuple[Outcome, ...]:
-    """Take everything of ours off the devices that the file at ``path`` tells of; harmless when
+    """Take everything of ours off the devices that the file at ``path`` lists; harmless when
     repeated. Raises OSError."""
     devices = Devices(path, boot_id)
     if devices.is_empty:

@@ -1,4 +1,4 @@
-"""Which containers a runtime must be told new values of (NRI UpdateContainers). Pure.
+"""Which containers need new values in the runtime (NRI UpdateContainers). Pure.
 
 A runtime keeps the resources of each container and writes all of them whenever one changes. A
 value that koordlet changed behind its back would be lost then, so it is told.
@@ -39,7 +39,7 @@ class Updates:
         """The pods and decisions, kept as long as nothing changes, for which nothing was due."""
 
     def synchronized(self, held: Mapping[str, Mapping[Resource, Value]]) -> None:
-        """The runtime says what it has stored, so what it was told before does not count unless
+        """The runtime says what it has stored, so what it got before does not count unless
         it is in there: an update of kubelet may have come while nobody was connected."""
         self._nothing_due = None
         self._held = dict(held)
@@ -91,7 +91,7 @@ class Updates:
         return found
 
     def pushed(self, wanted: Mapping[str, Combined]) -> None:
-        """The runtime was told; what it refused is not tried again before it changes."""
+        """The runtime has got the updates; what it refused is tried again only when it changes."""
         for bare, combined in wanted.items():
             sent = self._sent.setdefault(bare, {})
             self._held.pop(bare, None)

@@ -122,8 +122,8 @@ def _over(asked: _Asked, known: Resources) -> _Asked:
         "limit_cpu_milli": known.limit_batch_cpu_milli,
         "limit_memory_bytes": known.limit_batch_memory_bytes,
     }
-    told = {name: max(value, 0) for name, value in amounts.items() if value is not None}
-    return msgspec.structs.replace(asked, **told)
+    given = {name: max(value, 0) for name, value in amounts.items() if value is not None}
+    return msgspec.structs.replace(asked, **given)
 
 
 def _amount(quantity: Quantity | None) -> int:

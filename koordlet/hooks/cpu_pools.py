@@ -61,10 +61,10 @@ def cpus_of(pools: Iterable[CpuPool], numa_nodes: Collection[int] | None = None)
     return frozenset[int]().union(*found)
 
 
-def _pools(node: Node, told: Pools | None, holders: Iterable[Pod]) -> Pools:
-    if told is not None:
+def _pools(node: Node, reported: Pools | None, holders: Iterable[Pod]) -> Pools:
+    if reported is not None:
         online = node.topology.ids
-        return tuple(CpuPool(pool.socket, pool.numa, pool.cpus & online) for pool in told)
+        return tuple(CpuPool(pool.socket, pool.numa, pool.cpus & online) for pool in reported)
     taken = node.cpus.reserved | node.cpus.system_exclusive | node.kubelet.static_cpus
     return _free(node.topology, taken.union(*(pod.own_cpus for pod in holders)))
 

@@ -144,8 +144,8 @@ def _need(node: Node, feature: str) -> Need:
 
 
 def _of_subject(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) -> Iterator[Action]:
-    told = _told(hooks, subject, snapshot)
-    winners = {wanted.resource: wanted.owner for wanted in told.settings}
+    decided = _decided(hooks, subject, snapshot)
+    winners = {wanted.resource: wanted.owner for wanted in decided.settings}
     at_level = _STAGES_OF_LEVEL.get(subject.level, frozenset())
     container = subject.container
     for hook in hooks:
@@ -168,7 +168,7 @@ def _of_subject(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) 
             )
 
 
-def _told(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) -> Combined:
+def _decided(hooks: Sequence[AnyHook], subject: Subject, snapshot: Snapshot) -> Combined:
     """What a runtime would get, also for containers in a guest."""
     return ask(serving(hooks, subject.level, snapshot), subject, snapshot, for_runtime=True)
 
@@ -179,8 +179,8 @@ def _findings(
     """Everything that one hook wants, and what it has to say. ``by_runtime``: a runtime asks it."""
     alone = combine((hook,), subject, snapshot)
     if by_runtime and not alone.settings:
-        told = _told((hook,), subject, snapshot).settings
-        carried = tuple(each for each in told if each.resource in FIELDS)
+        decided = _decided((hook,), subject, snapshot).settings
+        carried = tuple(each for each in decided if each.resource in FIELDS)
         alone = msgspec.structs.replace(alone, settings=carried)
     for _, group in alone.groups:
         yield _Found("group", group.name, group.schemata, group.why)

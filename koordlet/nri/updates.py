@@ -18,10 +18,10 @@ def why_not(runtime: str, nri_version: str) -> str:
     """Why a runtime cannot be told updates; empty where it can."""
     if takes_updates(nri_version):
         return ""
-    told = nri_version or "of a version it does not tell"
+    version = nri_version or "of a version it does not tell"
     needs = ".".join(map(str, FIRST_SAFE))
     return (
-        f"{runtime} has NRI {told}, and can lock up on updates that it did not ask for; "
+        f"{runtime} has NRI {version}, and can lock up on updates that it did not ask for; "
         f"NRI {needs} does not"
     )
 

@@ -149,14 +149,14 @@ def parse_node(annotations: Mapping[str, str], before: NodeKeys | None = None) -
                 unread.add(key.name)
             else:
                 found[field] = last
-    told = tuple(
+    every_refusal = tuple(
         msgspec.structs.replace(
             refusal,
             message=f"{refusal.message}; {_UNREAD if refusal.key in unread else _KEPT}",
         )
         for refusal in refused
     )
-    return NodeKeys(**found, refused=told, unread=frozenset(unread))
+    return NodeKeys(**found, refused=every_refusal, unread=frozenset(unread))
 
 
 _KEPT = "kept: the value before it stays in force"

@@ -227,6 +227,7 @@ STRATEGY = Strategy(
     initial=ResctrlState(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
+    writes=(Resource.RESCTRL_GROUP, Resource.RESCTRL_SCHEMATA),
     needs=(L3, MB),
     switches=(slo_keys.of_classes("resctrlQOS", *slo_keys.QOS),),
     arguments=slo_keys.below(slo_keys.CLASSES, "*.resctrlQOS.*"),

@@ -110,6 +110,7 @@ STRATEGY = Strategy(
     function=decide,
     initial=None,
     options=DEFAULTS,
+    writes=tuple(knob.resource for knob in (*_NUMBERS, _FEATURES)),
     switches=(
         tuple(
             Switch(f"{slo_keys.SYSTEM}.{name}", example="")

@@ -63,7 +63,7 @@ class Backend:
             self._prober = None
 
     async def _probe(self) -> None:
-        told = False
+        reported = False
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -72,8 +72,8 @@ class Backend:
                 )
             except (OSError, TimeoutError) as error:
                 self.error = _text(error)
-                if not told:
-                    told = True
+                if not reported:
+                    reported = True
                     self._log.warning("runtime_not_reachable", path=self.path, error=self.error)
                 await asyncio.sleep(PROBE_S)
                 continue

@@ -138,11 +138,11 @@ def _pod(found: cri.PodSandboxStatusResponse) -> Pod:
     if isinstance(linux, dict):
         facts.cgroup_parent = str(linux.get("cgroup_parent", ""))
         for name in ("overhead", "resources"):
-            told = linux.get(name)
-            if isinstance(told, dict):
+            stored = linux.get(name)
+            if isinstance(stored, dict):
                 for key in _RESOURCE_FIELDS:
-                    if isinstance(told.get(key), int):
-                        setattr(getattr(facts, name), key, told[key])
+                    if isinstance(stored.get(key), int):
+                        setattr(getattr(facts, name), key, stored[key])
     return Pod(facts, stopped=status.state == cri.SANDBOX_NOTREADY)
 
 

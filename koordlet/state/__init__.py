@@ -1,1 +1,1 @@
-"""Who runs here and what is wanted: sources merged into one node state. Floor 3."""
+"""What runs here and what is wanted: sources merged into one node state. Floor 3."""

@@ -18,7 +18,7 @@ _DEEPEST = 4
 
 
 class Existing:
-    """What is there, as of its making; listed when it is asked for."""
+    """What was there when this object was made; listed on the first question."""
 
     def __init__(self, host: Host, layout: Layout, cgroup_root: str = "/sys/fs/cgroup") -> None:
         self._host = host
@@ -28,7 +28,7 @@ class Existing:
         self._cgroups: tuple[str, ...] | None = None
 
     def why_absent(self, application: Application) -> str:
-        """What is not there, and what may have been meant."""
+        """Names that are not there, and what may have been meant."""
         if application.systemd_unit:
             text = f"unit {application.systemd_unit} does not run, or has another name"
             near = self._near(application.systemd_unit, self._all_units())

@@ -68,7 +68,7 @@ class AlarmTarget(msgspec.Struct, frozen=True):
 
 
 GATE_HOLD_S = 1.0
-"""So long after the pressure of a directory was last high the groups in it are looked at."""
+"""How long koordlet looks at the groups in a directory after its pressure was last high."""
 STALE_S = 1.0
 """A look this long ago says nothing about the last moments."""
 LOOK_ANEW_S = 60.0
@@ -248,7 +248,7 @@ class Alarms:
         return reads - count
 
     def _sort(self) -> None:
-        """Whom to look at how. A gate is worth its reads when there are some groups behind it."""
+        """Which groups to look at, and how. A gate is worth its reads for several groups."""
         every = [(loaded, kind) for loaded in self._loaded.values() for kind in loaded.files]
         behind = Counter(loaded.target.shared for loaded, kind in every if kind is WakeKind.PSI)
         wanted = {path for path, count in behind.items() if path and count > 1}
@@ -411,10 +411,10 @@ class Alarms:
     def _raise(self, loaded: _Loaded, kind: WakeKind) -> None:
         now_s = self._host.monotonic()
         if loaded.target.source == WHOLE_NODE:
-            # Best-effort work presses on the node for hours; only its beginning is news.
-            news = now_s - loaded.over_s > 2 * self.options.psi_window_s
+            # Best-effort work presses on the node for hours; only its beginning counts.
+            is_new = now_s - loaded.over_s > 2 * self.options.psi_window_s
             loaded.over_s = now_s
-            if not news:
+            if not is_new:
                 return
         if now_s - loaded.raised_s.get(kind, -math.inf) < self.options.min_gap_s:
             return

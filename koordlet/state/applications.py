@@ -34,7 +34,7 @@ SEARCH_EVERY_S = 1.0
 
 
 class ApplicationSpec(msgspec.Struct, frozen=True):
-    """An application as somebody asked for it: by ``cgroup`` or by ``systemd_unit``."""
+    """An application as it was configured: by ``cgroup`` or by ``systemd_unit``."""
 
     name: str
     qos: QoSClass | None

@@ -1,7 +1,7 @@
 """Pods as the container runtime knows them, with labels and annotations: CRI (spec/wire.md 3).
 
 The runtime is asked when it or the cgroup tree says that something changed, and every few seconds
-besides. What it told stays while it does not answer.
+besides. What it reported stays while it does not answer.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CriSource:
         self._as_of: dict[str, float] = {}
         self._sought: set[str] = set()
         self._given: dict[str, Given | None] = {}
-        """Of containers that were looked into; None: the runtime does not tell."""
+        """From containers that were looked into; None: the runtime does not say."""
         self.state = "not started"
         self.error = ""
 

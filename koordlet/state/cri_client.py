@@ -28,8 +28,8 @@ class CallError(Exception):
 
 
 class Client:
-    """Of one connection. Every method raises CallError; ``details``, ``given`` and ``events`` only
-    where the connection is lost."""
+    """The calls of one connection. Every method raises CallError; ``details``, ``given`` and
+    ``events`` only where the connection is lost."""
 
     def __init__(self, socket: str) -> None:
         self._channel = grpc.aio.insecure_channel(
@@ -75,7 +75,7 @@ class Client:
             return None
 
     async def events(self) -> AsyncIterator[None]:
-        """One for each event; ends at once where the runtime tells none."""
+        """One for each event; ends at once where the runtime has none."""
         try:
             async for _ in self._stub.GetContainerEvents(pb.GetEventsRequest()):
                 yield None

@@ -23,7 +23,7 @@ _SCHEMES = frozenset({"containerd", "cri-o", "docker"})
 
 
 class Details(msgspec.Struct, frozen=True):
-    """What ``PodSandboxStatus`` tells of a sandbox besides the list; None: it does not."""
+    """What ``PodSandboxStatus`` adds to the list about a sandbox; None: nothing."""
 
     cgroup: str | None = None
     host_network: bool | None = None
@@ -60,7 +60,7 @@ class _ContainerSpec(msgspec.Struct):
 
 
 class _ContainerInfo(msgspec.Struct):
-    """Of the verbose answer about a container: both containerd and CRI-O have the OCI spec."""
+    """The OCI spec in the verbose answer about a container, of containerd and CRI-O."""
 
     runtime_spec: _ContainerSpec = msgspec.field(name="runtimeSpec")
 
@@ -78,7 +78,7 @@ class _RuntimeSpec(msgspec.Struct):
 
 
 class _Info(msgspec.Struct):
-    """Of the verbose answer: containerd has the sandbox's config in it, CRI-O annotations of its
+    """From the verbose answer: containerd has the sandbox's config in it, CRI-O annotations of its
     own in the OCI spec."""
 
     config: _Config | None = None
@@ -91,7 +91,7 @@ _MAX_INFO_BYTES = 4 << 20
 
 
 def details_of(response: Any) -> Details:
-    """Of a verbose ``PodSandboxStatusResponse``."""
+    """From a verbose ``PodSandboxStatusResponse``."""
     status = response.status
     network: bool | None = None
     if status.linux.namespaces.HasField("options"):
@@ -101,7 +101,7 @@ def details_of(response: Any) -> Details:
 
 
 def given_of(response: Any) -> Given | None:
-    """Of a verbose ``ContainerStatusResponse``; None where it does not tell."""
+    """From a verbose ``ContainerStatusResponse``; None where it does not say."""
     info = response.info.get("info", "")
     if not info or len(info) > _MAX_INFO_BYTES:
         return None
@@ -209,7 +209,7 @@ def _container(
 
 
 def _cgroup(info: Mapping[str, str]) -> str | None:
-    """None where the runtime does not tell, or tells what is no path: the cgroup tree knows."""
+    """None where the runtime does not say, or what it says is no path: the cgroup tree knows."""
     try:
         found = _INFO.decode(info.get("info", "{}"))
         if found.config is not None and found.config.linux is not None:

@@ -33,7 +33,7 @@ from koordlet.state.watching import Watching
 log = structlog.get_logger()
 
 MAX_CONTAINERS = 200
-"""Of one pod. What runs in it may be able to make cgroups beside those of its containers."""
+"""Most containers of one pod: its processes may be able to make cgroups beside them."""
 _SHOWN = 3
 
 
@@ -280,7 +280,7 @@ class KubepodsSource:
         self._changed = True
 
     def _drop(self, cgroup: str) -> None:
-        """It is gone."""
+        """Forget a cgroup that is gone."""
         if cgroup in self._found_roots:
             del self._found_roots[cgroup]
             self._roots_moved = True
@@ -296,7 +296,7 @@ class KubepodsSource:
         role = self._roles.pop(cgroup, None)
         if role is not None:
             self._watch.remove(self._path(cgroup))
-            # Groups beside the tree come and go all the time (services, sessions): no news.
+            # Groups beside the tree come and go all the time (services, sessions).
             self._changed |= role is not _Role.UPPER
         if self._facts.pop(cgroup, None) is not None:
             self._changed = True

@@ -54,7 +54,7 @@ class Read(NamedTuple):
 
 def bounded(facts: PodFacts) -> PodFacts:
     """Without the labels and annotations that nobody here reads: their author decides how large
-    they are, and what a runtime tells is kept in memory and on disk."""
+    they are, and what a runtime reports is kept in memory and on disk."""
     return msgspec.structs.replace(
         facts,
         labels=None if facts.labels is None else received(facts.labels),

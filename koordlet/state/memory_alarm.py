@@ -11,7 +11,7 @@ from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.parse_hot import memory_available_bytes
 
 NEWS_S = 1.0
-"""So long after memory was last above the limit it is news that it is not. Longer than the gap
+"""How long after memory was last above the limit the alarm counts as over. Longer than the gap
 between two alarms, as the first may come too early after a tick for new figures; afterwards the
 ticks see to it, for hours if need be."""
 

@@ -1,8 +1,8 @@
 """What several sources know about one pod, put together. Pure.
 
 The first source that knows a field decides it, so the order of the sources is their rank. Labels
-and annotations change while a pod lives: those told last count. A container without an id was
-told of before it was created: what was asked for it counts for the container of its name.
+and annotations change while a pod lives: those reported last count. A container without an id was
+reported before it was created: what was asked for it counts for the container of its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bare_id(container_id: str) -> str:
 
 
 def container_key(container: ContainerFacts) -> str:
-    """What tells the containers of a pod apart: the bare id, else the name, which no id is like."""
+    """What identifies a container in its pod: the bare id, else the name (no id looks like one)."""
     return bare_id(container.id) or f"/{container.name or ''}"
 
 
@@ -36,7 +36,7 @@ def merge_pod(known: Sequence[tuple[str, PodFacts]]) -> tuple[PodFacts, dict[str
     """``known``: (source name, facts) in rank order, at least one, all of the same pod.
 
     Returns the merged facts, containers sorted by id, and field -> source name. The class follows
-    from the cgroup where nobody tells it.
+    from the cgroup where no source has it.
     """
     merged, origins = _first_known(list(known), {"containers", "as_of", *_LIVE})
     merged = _last_told(known, merged, origins)
@@ -86,12 +86,12 @@ def containers_of(facts: PodFacts) -> tuple[Container, ...]:
 def _last_told(
     known: Sequence[tuple[str, PodFacts]], merged: PodFacts, origins: dict[str, str]
 ) -> PodFacts:
-    """Of facts as old, and of those without a time, the first counts."""
+    """Among facts of the same age, and among those without a time, the first counts."""
     values: dict[str, Any] = {}
     for field in _LIVE:
-        told = [(origin, facts) for origin, facts in known if getattr(facts, field) is not None]
-        if told:
-            origin, facts = max(told, key=lambda each: _time(each[1]))
+        reported = [(origin, facts) for origin, facts in known if getattr(facts, field) is not None]
+        if reported:
+            origin, facts = max(reported, key=lambda each: _time(each[1]))
             values[field], origins[field] = getattr(facts, field), origin
     as_of = max((_time(facts) for _, facts in known), default=-math.inf)
     return msgspec.structs.replace(

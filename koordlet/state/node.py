@@ -34,7 +34,7 @@ from koordlet.protocol.cpuset import CPUSet
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
-    """What is said about the node and cannot be read from it.
+    """What a configuration says about the node because it cannot be read from it.
 
     ``annotations``: those that a cluster would have on the Node and its NodeResourceTopology.
     What one of the other fields says goes before them; 0, False and an empty set say nothing.
@@ -102,10 +102,10 @@ def node_of(
     hardware: Hardware = NO_HARDWARE,
 ) -> Node:
     """``Node`` put together. Its capacity is that of the online CPUs."""
-    told = options.node_keys
-    reservation = told.reservation or NodeReservation()
-    exclusive, system_pool = _system_cpus(options, told)
-    policy = told.cpu_manager_policy
+    reported = options.node_keys
+    reservation = reported.reservation or NodeReservation()
+    exclusive, system_pool = _system_cpus(options, reported)
+    policy = reported.cpu_manager_policy
     return Node(
         name=options.name,
         topology=topology,
@@ -116,16 +116,16 @@ def node_of(
             annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
             system_exclusive=exclusive,
             system_pool=system_pool,
-            share_pools=_pools(told.cpu_shared_pools),
-            be_share_pools=_pools(told.be_cpu_shared_pools),
-            normalization_ratio=told.cpu_normalization_ratio,
+            share_pools=_pools(reported.cpu_shared_pools),
+            be_share_pools=_pools(reported.be_cpu_shared_pools),
+            normalization_ratio=reported.cpu_normalization_ratio,
         ),
         kubelet=Kubelet(
             reserved_milli=options.kubelet_reserved_milli,
             static_policy=options.kubelet_static_policy
             or (policy is not None and policy.policy == "static"),
             static_cpus=frozenset[int]().union(
-                *(each.cpuset for each in told.pod_cpu_allocs or () if each.managed_by_kubelet)
+                *(each.cpuset for each in reported.pod_cpu_allocs or () if each.managed_by_kubelet)
             ),
         ),
         tree=NO_TREE if tree is None else KubepodsTree(tree.root, tree.burstable, tree.besteffort),
@@ -134,7 +134,7 @@ def node_of(
         blocks=hardware.blocks,
         verbs_devices=hardware.verbs_devices,
         capabilities=capabilities,
-        unread_annotations=told.unread - _said_otherwise(options),
+        unread_annotations=reported.unread - _said_otherwise(options),
     )
 
 
@@ -150,12 +150,12 @@ def _said_otherwise(options: NodeOptions) -> set[str]:
     return found
 
 
-def _system_cpus(options: NodeOptions, told: NodeKeys) -> tuple[CPUSet, CPUSet]:
+def _system_cpus(options: NodeOptions, reported: NodeKeys) -> tuple[CPUSet, CPUSet]:
     """CPUs of the SYSTEM class: those that are its own, and all that it runs on."""
-    if options.system_qos_cpus or told.system_qos is None:
+    if options.system_qos_cpus or reported.system_qos is None:
         return options.system_qos_cpus, options.system_qos_cpus
-    pool = told.system_qos.cpuset
-    return pool if told.system_qos.cpuset_exclusive else frozenset(), pool
+    pool = reported.system_qos.cpuset
+    return pool if reported.system_qos.cpuset_exclusive else frozenset(), pool
 
 
 def _reserved_cpus(reservation: NodeReservation, topology: Topology) -> CPUSet:
@@ -168,7 +168,7 @@ def _reserved_cpus(reservation: NodeReservation, topology: Topology) -> CPUSet:
     return frozenset(cpu.id for cpu in ordered[:count])
 
 
-def _pools(told: Iterable[CPUSharedPool] | None) -> tuple[CpuPool, ...] | None:
-    if told is None:
+def _pools(reported: Iterable[CPUSharedPool] | None) -> tuple[CpuPool, ...] | None:
+    if reported is None:
         return None
-    return tuple(CpuPool(pool.socket, pool.node, pool.cpuset) for pool in told)
+    return tuple(CpuPool(pool.socket, pool.node, pool.cpuset) for pool in reported)

@@ -1,4 +1,4 @@
-"""Who runs here, as all sources together know it."""
+"""The pods and applications of this node, merged from all sources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = structlog.get_logger()
 _Known = tuple[tuple[str, PodFacts], ...]
 
 LABELS_AWAITED_S = 10.0
-"""So long a pod may be known by its cgroup alone; then its kube class decides."""
+"""How long a pod may be known by its cgroup alone before its kube class decides."""
 
 
 class NodeState:
@@ -48,7 +48,7 @@ class NodeState:
         self._application_lists: tuple[tuple[Application, ...], ...] = ()
         self._shadowed: tuple[Fault, ...] = ()
         self._unlabelled: dict[str, float] = {}
-        """Uid of each pod whose labels nobody has told -> since when."""
+        """Uid of each pod whose labels no source has reported -> since when."""
         self._waited_in_vain: set[str] = set()
         self.awaiting: tuple[Pod, ...] = ()
         """Those of ``pods`` whose labels are awaited."""
@@ -90,11 +90,11 @@ class NodeState:
         facts = bounded(facts)
         known = []
         for source in self.sources:
-            told = next((pod for pod in source.pods() if pod.uid == facts.uid), None)
+            reported = next((pod for pod in source.pods() if pod.uid == facts.uid), None)
             if source.name == origin:
-                told = _asked(told, facts)
-            if told is not None:
-                known.append((source.name, told))
+                reported = _asked(reported, facts)
+            if reported is not None:
+                known.append((source.name, reported))
         if not any(name == origin for name, _ in known):
             known.append((origin, _asked(None, facts)))
         return _build(tuple(known))
@@ -148,15 +148,15 @@ class NodeState:
 
     def _wait_for_labels(self) -> None:
         """Marks those pods that a source is about to tell more of."""
-        told = any(source.tells_labels for source in self.sources)
+        reported = any(source.tells_labels for source in self.sources)
         since = self._clock() - LABELS_AWAITED_S
         changed = in_vain = False
         for uid, seen in self._unlabelled.items():
             known, pod = self._merged[uid]
-            awaits = told and seen > since
+            awaits = reported and seen > since
             if pod is None:
                 continue
-            if told and not awaits and uid not in self._waited_in_vain:
+            if reported and not awaits and uid not in self._waited_in_vain:
                 self._waited_in_vain.add(uid)
                 in_vain = True
                 log.warning("pod without labels", pod=uid, cgroup=pod.cgroup, qos=pod.qos)
@@ -200,7 +200,7 @@ _TOLD_OF_LABELS = ("labels", "annotations")
 
 def _never_labelled(pod: Pod) -> Fault:
     text = (
-        f"no source has told them for {LABELS_AWAITED_S:g} s: the pod is managed by its kube "
+        f"no source has reported them for {LABELS_AWAITED_S:g} s: the pod is managed by its kube "
         f"class, as {pod.qos}. Look at the container runtime (sources.cri, nri)"
     )
     return Fault(pod.title, "labels", text)

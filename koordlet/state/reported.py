@@ -61,7 +61,7 @@ class ReportedSource:
 
     @property
     def tells_labels(self) -> bool:
-        """Of a source that lists everything: once it has, or is about to."""
+        """For a source that lists everything: once it has, or is about to."""
         return not self._lists or self._replaced or not self.synced
 
     def start(self, on_change: Callable[[], None]) -> None:
@@ -157,7 +157,7 @@ class ReportedSource:
         return merged
 
     def _keep(self, uid: str, keys: set[str]) -> None:
-        """Of the pod's containers these alone."""
+        """Keep these of the pod's containers."""
         pod = self._table.get(uid)
         if pod is None:
             return

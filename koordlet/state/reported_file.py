@@ -221,5 +221,5 @@ def _numbered(lines: Iterable[Line[Any]], first: int) -> bytes:
 
 
 def _crc(raw: bytes, number: int) -> bytes:
-    """Of the line ``raw``, as the file has it, in its place."""
+    """The record on the line ``raw``, as it is in the file."""
     return b"%08x" % zlib.crc32(raw[_COUNT:], number)

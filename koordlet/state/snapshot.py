@@ -82,7 +82,7 @@ class TsdbView:
     def _ask(
         self, metric: Metric, labels: tuple[str, ...], window_s: float, aggregate: Aggregate
     ) -> Reading | None:
-        # Not ``series``, which would make one for every pod somebody asks about.
+        # Not ``series``, which would make one for every pod that is asked about.
         series = self._store.known(metric.kind, _named(metric, labels))
         if series is None:
             return None

@@ -34,7 +34,7 @@ class Source(Protocol):
 
     @property
     def tells_labels(self) -> bool:
-        """Whether it tells the labels of pods, if not yet of every pod."""
+        """Whether it reports labels of pods, though perhaps not yet of every pod."""
         ...
 
     def start(self, on_change: Callable[[], None]) -> None:

@@ -109,7 +109,7 @@ class UsageAlarm:
         )
 
     def follow(self, pods: Iterable[Pod], applications: Iterable[Application]) -> None:
-        """Who is there now."""
+        """The groups that are there now."""
         self._pods, self._applications = tuple(pods), tuple(applications)
         if self._expected is not None:
             self._choose(self._expected)

@@ -45,8 +45,8 @@ def nri_view(status: Status, now: float, *, awaited: bool) -> NriView:
 
 
 def percentile_ms(durations: Sequence[Durations], share: float) -> float | None:
-    """Of all of them together, interpolated inside its bucket; what is above all buckets counts
-    as the last bound. None when there is nothing."""
+    """The quantile of all of them together, interpolated inside its bucket; what is above
+    all buckets counts as the last bound. None when there is nothing."""
     counts: list[int] = [sum(each) for each in zip(*(d.counts for d in durations), strict=True)]
     rank: float = share * sum(counts)
     if not rank:

@@ -22,7 +22,7 @@ from koordlet.views.usage import Usage
 from koordlet.views.views import Views
 
 READINGS_AT_ONCE = 20
-"""Of one group each: some 2 ms."""
+"""Pieces of work, one group each, of some 2 ms."""
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
 

@@ -164,7 +164,7 @@ def cgroup_of(parts: Parts, name: str) -> str:
 
 
 def _paths(parts: Parts, path: str, known: Mapping[str, tuple[str, str]]) -> Iterator[str]:
-    """What somebody may have meant by a path: names, and the cgroups beside it."""
+    """What may have been meant by a path: names, and the cgroups beside it."""
     for name, (_, cgroup) in islice(known.items(), SEARCHED):
         yield from (name, cgroup)
     above = parent(path)
@@ -245,9 +245,9 @@ def query(
 async def events(
     parts: Parts, worker: Worker, *, since: float, follow: bool
 ) -> AsyncIterator[m.EventView]:
-    """The events of this run since a unix time. Before the oldest of them the decision log tells,
-    also of earlier runs; such events have the sequence number 0. With ``since`` 0 the log is left
-    alone."""
+    """The events of this run since a unix time. For the time before the oldest of them,
+    the decision log answers, also of earlier runs; such events have the sequence number 0. With
+    ``since`` 0 the log is left alone."""
     if since > 0:
         until = parts.events.oldest
         async for record in _logged(parts.decisions.extent(), worker, since):

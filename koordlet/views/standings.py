@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from koordlet.engine.engine import Engine
 
 _EXPLAINED = 20
-"""So many records are looked through for the last decision of an earlier run."""
+"""How many records koordlet searches for the last decision of an earlier run."""
 
 
 PARTS: tuple[AnyPart, ...] = (
@@ -177,7 +177,7 @@ class Standings:
         return known[part.name]
 
     def _config(self, loaded: Loaded) -> Mapping[str, Shown]:
-        """What is in force, by key."""
+        """Values in force, by key."""
         if self._shown is None or self._shown[0] is not loaded:
             self._shown = loaded, {each.key: each for each in show(loaded)}
             self._switched_off.clear()

@@ -53,7 +53,7 @@ def matches(part: AnyPart, key: str) -> bool:
 def _also_arms(
     part: AnyPart, switch: Switch, values: Mapping[str, str], others: Iterable[AnyPart]
 ) -> str:
-    """What the switch starts besides, that nobody may expect."""
+    """What else the switch starts, which may surprise."""
     for other in others:
         if not other.arms or other.name == part.name:
             continue

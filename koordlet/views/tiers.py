@@ -19,7 +19,7 @@ _UNITS = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_ME
 
 
 def publish(metrics: Metrics, allocatable: Mapping[str, int] | None, pods: Iterable[Pod]) -> None:
-    """``allocatable`` None: nobody has told, so nothing is shown."""
+    """``allocatable`` None: no source knows it, so nothing is shown."""
     offered: dict[Labels, float] = {}
     for name, unit in _UNITS.items() if allocatable is not None else ():
         offered[name, unit] = float((allocatable or {}).get(name, 0))

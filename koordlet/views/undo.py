@@ -23,7 +23,7 @@ from koordlet.views.questions import cgroup_of
 MAX_REASON = 500
 """Characters."""
 OWNERS = (*STRATEGIES, *HOOKS)
-"""Whom a pause may name."""
+"""Targets that a pause may name."""
 LONGEST_S = 10 * 366 * 86400.0
 
 

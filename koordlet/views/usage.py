@@ -1,4 +1,5 @@
-"""Who uses what now: one reading of the store for `status`, `pods`, `top` and the metrics page."""
+"""Current use by pod and application: one reading of the store for `status`, `pods`, `top`
+and the metrics page."""
 
 from __future__ import annotations
 

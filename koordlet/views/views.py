@@ -80,7 +80,7 @@ class Views:
         self.resume = partial(undo.resume, engine)
         engine.after_turn.append(lambda time: self.standings.follow(engine, time))
 
-    # What the daemon tells
+    # What the daemon reports
 
     def listening(
         self, name: str, address: str, error: str = "", refused: Counter[str] | None = None

@@ -23,7 +23,7 @@ ENDS_S = 120.0
 SIZE = "4m"
 ERRORS = ("ENOSPC", "EROFS", "EIO", "EDQUOT")
 CALLS = ("pwrite64", "write", "rename", "ftruncate", "fsync", "openat")
-FILES = ("journal", "journal.new", "journal.anchor", "told-nri", "told-nri.new", "pauses")
+FILES = ("journal", "journal.new", "journal.anchor", "reported-nri", "reported-nri.new", "pauses")
 
 
 def play(trial: Trial) -> None:

@@ -173,7 +173,7 @@ def test_the_view_of_a_connection() -> None:
     status.nri_version = "v0.12.1"
     view = nri_view(status, now=100.0, awaited=True)
     assert (view.pushes, view.no_push_why) == (True, "")
-    assert "pushing    changes are told to the runtime at once" in nri.lines(view)
+    assert "pushing    the runtime gets changes at once" in nri.lines(view)
 
 
 def test_the_metrics_of_a_connection() -> None:

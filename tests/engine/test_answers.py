@@ -107,9 +107,9 @@ def test_a_question_enters_what_it_tells_once(asked, monkeypatch: pytest.MonkeyP
     real_save, real_publish = ReportedFile.save, PodTable.publish
 
     def save(self: ReportedFile[PodFacts], pods: dict[str, PodFacts], uids: set[str]) -> None:
-        before = os.path.getsize(world.directory / "state" / "told-nri")
+        before = os.path.getsize(world.directory / "state" / "reported-nri")
         real_save(self, pods, uids)
-        size = os.path.getsize(world.directory / "state" / "told-nri")
+        size = os.path.getsize(world.directory / "state" / "reported-nri")
         saved.append((uids, size - before))
 
     def publish(self: PodTable) -> None:

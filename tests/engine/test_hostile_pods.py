@@ -141,7 +141,7 @@ def test_bytes_are_bounded(make_world: MakeWorld, attack: str) -> None:
     tell(world, {})
     world.run(3)
     state = world.directory / "state"
-    told = state / "told-nri"
+    told = state / "reported-nri"
     before = {path.name: path.stat().st_size for path in state.iterdir() if path.is_file()}
     tracemalloc.start()
     tell(world, annotations)
@@ -171,7 +171,7 @@ def test_a_file_of_told_pods_is_read_under_the_same_limits(make_world: MakeWorld
     tell(world, {})
     world.run(2)
     world.stop()
-    told = world.directory / "state" / "told-nri"
+    told = world.directory / "state" / "reported-nri"
     head, *lines = told.read_bytes().splitlines()
     pods = [json.loads(line[9:])["pod"] for line in lines if b'"pod"' in line]
     evil = []

@@ -129,7 +129,7 @@ def test_after_a_restart_it_is_told_by_who_remembers(make_world: MakeWorld) -> N
     world.start()
     _gpu_pod(world, HAS_ALL)
     world.run(1)
-    kept = (world.directory / "state" / "told-nri").read_text()
+    kept = (world.directory / "state" / "reported-nri").read_text()
     assert VISIBLE in kept
     world.stop()
     world.start()

@@ -126,7 +126,7 @@ def test_labels_that_never_come_are_awaited_for_ten_seconds(make_world: MakeWorl
     assert _written(world, newcomer) == ["2-3"], "the shared CPUs"
     (refused,) = world.views.status().refused_inputs
     assert (refused.path, "managed by its kube class" in refused.message) == ("labels", True)
-    assert any("no source has told them" in text for text in world.texts())
+    assert any("no source has reported them" in text for text in world.texts())
 
 
 def test_best_effort_by_its_directory_is_held_back_at_once(make_world: MakeWorld) -> None:
@@ -155,7 +155,7 @@ def test_after_a_restart_what_was_set_stays_until_labels_come(
     world.run(2)
     assert (world.value(first, CPUS_OF), world.value(shared, CPUS_OF)) == ("0-1", "2-3")
     world.stop()
-    for file in (world.directory / "state").glob("told-*"):
+    for file in (world.directory / "state").glob("reported-*"):
         file.unlink()
     world.start()
     told = world.parts.reported["nri"]

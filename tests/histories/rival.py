@@ -48,7 +48,14 @@ def strategies(seed: int) -> tuple[Strategy, ...]:
 
 
 def _strategy(name: str, function: Callable[..., Decision]) -> Strategy:
-    return Strategy(name=name, help="of a test", options=DEFAULTS, function=function, initial=None)
+    return Strategy(
+        name=name,
+        help="of a test",
+        options=DEFAULTS,
+        function=function,
+        initial=None,
+        writes=tuple(Resource),
+    )
 
 
 def _raise(seed: int, snapshot: Snapshot) -> Decision:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tests.runtime.containerd import Containerd
-from tests.runtime.machine import until
+from tests.runtime.machine import KUBEPODS, until
 from tests.runtime.process import Process
 
 _KOORDLET = (sys.executable, "-m", "koordlet")
@@ -30,6 +30,7 @@ socket = "{api}"
 [metrics]
 listen = "off"
 [sources]
+kubepods_root = "{kubepods}"
 cri = "{cri}"
 [nri]
 enable = {nri}
@@ -73,6 +74,7 @@ class Koordlet:
         config.write_text(
             _CONFIG.format(
                 work=work, api=self.api, hooks_d=self.hooks_d, node=node, body=body,
+                kubepods=KUBEPODS,
                 cri=containerd.address if lists or way is Way.RECONCILE else "off",
                 nri=str(way is Way.NRI).lower(), nri_socket=containerd.nri,
                 hook_server=str(way is Way.PROXY).lower(),

@@ -41,5 +41,6 @@ STRATEGY = Strategy(
     function=decide,
     initial=None,
     options=BeWeightOptions(),
+    writes=(Resource.CPU_SHARES,),
     needs=(Resource.CPU_SHARES,),
 )

@@ -359,10 +359,15 @@ class _Turn:
         if isinstance(marks, str):
             self.tell("", _MARKS, Result.UNSUPPORTED, marks)
             return
-        told = settle(self._tables, marks, observe=self._observe)
-        if told is not None:
+        outcome = settle(self._tables, marks, observe=self._observe)
+        if outcome is not None:
             self.tell(
-                "", _MARKS, told.result, wanted=told.wanted, found=told.found, written=told.written
+                "",
+                _MARKS,
+                outcome.result,
+                wanted=outcome.wanted,
+                found=outcome.found,
+                written=outcome.written,
             )
 
 

@@ -18,10 +18,10 @@ from koordlet.cli.output import clean
 from koordlet.serving.listener import Pace
 
 MAX_CHARACTERS = 4000
-"""Of one value."""
+"""Most characters of one value."""
 LINES_PER_S = 0.5
 LINES_BURST = 100
-"""Of one event."""
+"""Most characters of one event."""
 MAX_EVENTS = 256
 
 _Line = MutableMapping[str, Any]

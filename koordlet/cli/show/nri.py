@@ -64,7 +64,7 @@ def _changed(view: NriView) -> str:
 def _pushing(view: NriView) -> str:
     """Whether the runtime hears of changes before it asks."""
     if view.pushes:
-        return "changes are told to the runtime at once"
+        return "the runtime gets changes at once"
     return f"no: {view.no_push_why or 'not connected'}"
 
 

@@ -17,7 +17,7 @@ SHOWN = 5
 LOOKED_AT = 8192
 """Processes in one look; with more of them some are overlooked."""
 _CGROUP_BYTES = 65536
-"""Of ``/proc/PID/cgroup``: a path per hierarchy, each up to PATH_MAX."""
+"""Most bytes of ``/proc/PID/cgroup``: a path per hierarchy, each up to PATH_MAX."""
 
 
 class Process(NamedTuple):

@@ -191,6 +191,13 @@ STRATEGY = Strategy(
     initial=FlatLimits(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
+    writes=(
+        *LIMITS,
+        Resource.BLKIO_COST_WEIGHT,
+        Resource.BLKIO_BFQ_WEIGHT,
+        Resource.BLKIO_COST_QOS,
+        Resource.BLKIO_COST_MODEL,
+    ),
     needs=(
         Resource.BLKIO_READ_BPS,
         Resource.BLKIO_WRITE_BPS,

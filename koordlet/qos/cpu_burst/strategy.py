@@ -187,6 +187,7 @@ STRATEGY = Strategy(
     initial=BurstState(),
     options=DEFAULTS,
     families=(SCALED_CFS_BURST, SCALED_CFS_QUOTA),
+    writes=(_BURST, _QUOTA),
     needs=(_BURST, _QUOTA),
     switches=((Switch(f"{slo_keys.CPU_BURST}.policy", example='"auto"'),),),
     arguments=slo_keys.below(slo_keys.CPU_BURST, "*"),

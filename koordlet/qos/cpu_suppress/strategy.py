@@ -202,6 +202,7 @@ STRATEGY = Strategy(
     initial=SuppressState(),
     options=DEFAULTS,
     families=(BE_CPU_CORES, LS_USED_CPU_CORES),
+    writes=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     needs=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
     switches=(slo_keys.BEST_EFFORT_LIMITED,),
     arguments=slo_keys.below(slo_keys.THRESHOLDS, "enable", "cpuSuppress*"),

@@ -163,6 +163,7 @@ STRATEGY = Strategy(
     function=decide,
     initial=CpuEvictState(),
     options=OPTIONS,
+    writes=(Resource.FREEZE,),
     uses=("cgroup.freeze", "cgroup.kill"),
     switches=(
         slo_keys.BEST_EFFORT_LIMITED,

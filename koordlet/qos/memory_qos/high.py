@@ -38,12 +38,12 @@ class Watched(msgspec.Struct, frozen=True):
 
 
 class Watch(msgspec.Struct, frozen=True):
-    """``limit_bytes``: the ``memory.high`` to set, UNLIMITED for none. ``news``: a sentence where
+    """``limit_bytes``: the ``memory.high`` to set, UNLIMITED for none. ``change``: a sentence where
     it has just changed."""
 
     limit_bytes: int
     watched: Watched
-    news: str = ""
+    change: str = ""
 
 
 def watch(
@@ -78,17 +78,17 @@ def watch(
         # What it still uses cannot be taken from it, however far above the limit that is.
         least = max(limit, (used or 0) // page_bytes * page_bytes)
         raised = least + _step(least, page_bytes) - wanted_bytes
-        news = (
+        change = (
             f"for {STUCK_S:g} s it used all that it may without being throttled, and waited for "
             f"memory {share or 0:.0%} of the time"
         )
     elif calm and lasted_s >= CALM_S:
         raised = max(raised - _step(wanted_bytes, page_bytes), 0)
-        news = f"no pressure for {CALM_S:g} s"
+        change = f"no pressure for {CALM_S:g} s"
     else:
         return Watch(limit, after)
     after = msgspec.structs.replace(after, raised_bytes=raised, since=None)
-    return Watch(wanted_bytes + raised, after, news)
+    return Watch(wanted_bytes + raised, after, change)
 
 
 def _raised_before(

@@ -85,9 +85,9 @@ def _pod(pod: Pod, config: MemoryProfile, in_force: InForce, own: Requests) -> P
 def _pod_request(pod: Pod, own: Requests, *, batch: bool) -> Request:
     """The pod's reported request, else the sum of its containers' requests."""
     known = pod.resources
-    told = known.request_batch_memory_bytes if batch else known.request_memory_bytes
-    if told is not None:
-        return Request(told)
+    reported = known.request_batch_memory_bytes if batch else known.request_memory_bytes
+    if reported is not None:
+        return Request(reported)
     sizes = [each.size_bytes for each in own.values()]
     if None in sizes or not (batch or pod.containers or pod.kube_qos is KubeQoS.BEST_EFFORT):
         return Request(None)
@@ -129,9 +129,9 @@ def _container_request(
     """A runtime knows only limits: for a Guaranteed pod they are also the requests."""
     if pod.raw_qos is QoSClass.BE:
         return Request(container.resources.request_batch_memory_bytes or 0)
-    told = container.resources.request_memory_bytes
-    if told is not None:
-        return Request(told)
+    reported = container.resources.request_memory_bytes
+    if reported is not None:
+        return Request(reported)
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return Request(0)
     if pod.kube_qos is KubeQoS.GUARANTEED:
@@ -169,9 +169,9 @@ def _limit(
     batch: bool,
 ) -> int:
     """The reported value, else what kubelet asked the runtime for, else what the file holds."""
-    told = known.limit_batch_memory_bytes if batch else known.limit_memory_bytes
+    reported = known.limit_batch_memory_bytes if batch else known.limit_memory_bytes
     asked = container.requested.get(Resource.MEMORY_LIMIT) if container is not None else None
-    for value in (told, asked, in_force.value(cgroup, Resource.MEMORY_LIMIT)):
+    for value in (reported, asked, in_force.value(cgroup, Resource.MEMORY_LIMIT)):
         if isinstance(value, int) and value:
             return max(value, 0)
     return 0

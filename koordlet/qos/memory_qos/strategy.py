@@ -16,6 +16,7 @@ from koordlet.decision.why import Input, Why
 from koordlet.protocol.slo import NodeSLOSpec, ResourceQOSStrategy
 from koordlet.qos.memory_qos import high as memory_qos_high
 from koordlet.qos.memory_qos import reclaim as memory_qos_reclaim
+from koordlet.qos.memory_qos import values
 from koordlet.qos.memory_qos.high import Watched
 from koordlet.qos.memory_qos.parts import Part
 from koordlet.qos.memory_qos.reclaim import Candidate, Taken, Tracks
@@ -72,8 +73,8 @@ def decide(snapshot: Snapshot, memory: MemoryQosState, _: Options = DEFAULTS) ->
         )
         watched[part.cgroup] = watch.watched
         setting = highs[part.cgroup] = _high(snapshot, part, watch)
-        if watch.news:
-            text = f"memory.high is now {setting.value} instead of {wanted_bytes}: {watch.news}"
+        if watch.change:
+            text = f"memory.high is now {setting.value} instead of {wanted_bytes}: {watch.change}"
             notes.append(Why("memory-qos.high-moved", f"{part.title}: {text}"))
     if snapshot.wake.kind is WakeKind.TICK:
         candidates = _candidates(snapshot, standing, highs)
@@ -165,6 +166,15 @@ STRATEGY = Strategy(
     initial=MemoryQosState(),
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
+    writes=(
+        Resource.MEMORY_MIN,
+        Resource.MEMORY_LOW,
+        Resource.MEMORY_HIGH,
+        *values.WMARKS,
+        *values.PRIORITIES,
+        *values.OOM_GROUP,
+        *values.PAGE_CACHE,
+    ),
     needs=(
         Resource.MEMORY_MIN,
         Resource.MEMORY_LOW,

@@ -59,18 +59,23 @@ PRIORITIES = {
     Resource.MEMORY_PRIORITY: ("priority", 0),
     Resource.MEMORY_USE_PRIORITY_OOM: ("priority_enable", 0),
 }
+PAGE_CACHE = (
+    Resource.MEMORY_PAGECACHE_LIMIT_ENABLE,
+    Resource.MEMORY_PAGECACHE_LIMIT_SIZE,
+    Resource.MEMORY_PAGECACHE_LIMIT_SYNC,
+)
 OOM_GROUP = {Resource.MEMORY_OOM_GROUP: ("oom_kill_group", 0)}
 
 
 def plain(
-    qos: MemoryQOS, told: frozenset[str], table: dict[Resource, tuple[str, int]]
+    qos: MemoryQOS, given: frozenset[str], table: dict[Resource, tuple[str, int]]
 ) -> dict[Resource, int]:
     """Values that stand in the QoS as they are. What the kernel has anyway is left to it, unless
     the pod itself tells it: somebody else (kubelet) may have reasons for another value."""
     found = {}
     for resource, (field, neutral) in table.items():
         value = getattr(qos, field)
-        if value is not None and (value != neutral or field in told):
+        if value is not None and (value != neutral or field in given):
             found[resource] = value
     return found
 
