@@ -41,7 +41,9 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         self._caller = caller
 
     async def Status(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await self._answer(context, pb.StatusView, self._daemon.status)
+        return await self._look_up(
+            context, pb.StatusView, self._daemon.look_up_status, quick=True
+        )
 
     async def Pods(self, request: Any, context: Context) -> Any:  # noqa: N802
         def pods() -> _Work:
@@ -66,7 +68,7 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         )
 
     async def Doctor(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await self._answer(context, pb.DoctorView, self._daemon.doctor)
+        return await self._look_up(context, pb.DoctorView, self._daemon.doctor)
 
     async def ConfigShow(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await self._answer(context, pb.ConfigView, self._daemon.config)

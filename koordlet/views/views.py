@@ -15,10 +15,11 @@ from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import damage_of
 from koordlet.admin import checks
 from koordlet.admin import model as m
+from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
-from koordlet.admin.worker import Worker
+from koordlet.admin.worker import Pause, Worker, no_pause
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
@@ -37,6 +38,7 @@ from koordlet.engine.parts import (
 from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
+from koordlet.state.alarms import Armed
 from koordlet.views import plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
@@ -150,11 +152,34 @@ class Views:
     # What callers ask (admin.daemon.Daemon)
 
     def status(self) -> m.StatusView:
+        """The whole of it at once, for the daemon itself."""
+        return self.look_up_status()()
+
+    def look_up_status(self) -> Lookup[m.StatusView]:
+        found = self._without_verdict()
+        armed = self._engine.parts.alarms.describe()
+        heard = {
+            source: (each.count, each.last_time)
+            for source, each in self._engine.alarms_heard.items()
+        }
+
+        def look_up(pause: Pause = no_pause) -> m.StatusView:
+            alarms = []
+            for each in armed:
+                alarms.append(_alarm(each, *heard.get((each.kind, each.source), (0, None))))
+                pause()
+            whole = msgspec.structs.replace(found, alarms=tuple(alarms))
+            return msgspec.structs.replace(whole, verdict=verdict(whole))
+
+        return look_up
+
+    def _without_verdict(self) -> m.StatusView:
+        """All that must be read on the event loop."""
         engine, parts, config = self._engine, self._engine.parts, self._engine.loaded.config
         now = parts.host.time()
         store = parts.store.status()
         healthy, why = self._journal_health()
-        found = m.StatusView(
+        return m.StatusView(
             version=__version__,
             pid=os.getpid(),
             node=node_name(config),
@@ -204,7 +229,6 @@ class Views:
             ),
             collectors=tuple(self._collectors()),
             strategies=tuple(self._strategies()),
-            alarms=tuple(self._alarms()),
             conflicts=tuple(
                 m.ConflictView(
                     cgroup=shown(c.cgroup),
@@ -225,14 +249,21 @@ class Views:
             pauses=undo.views(engine.pausing.pauses),
             armed=arms(engine.loaded),
         )
-        return msgspec.structs.replace(found, verdict=verdict(found))
 
-    def doctor(self) -> m.DoctorView:
-        parts, paths = self._engine.parts, self._engine.loaded.config.paths
-        managers = checks.other_managers(parts.host, paths.proc_root)
+    def doctor(self) -> Lookup[m.DoctorView]:
+        status, host = self.look_up_status(), self._engine.parts.host
+        config = self._engine.loaded.config
         missed = missed_checks(missed_views(self._engine.missed))
-        offered = plugin_checks.offered(self._engine.loaded.config.plugins)
-        return m.DoctorView(checks=(*checks.of_status(self.status()), *missed, *offered, *managers))
+
+        def look_up(pause: Pause = no_pause) -> m.DoctorView:
+            found = checks.of_status(status(pause))
+            pause()
+            offered = plugin_checks.offered(config.plugins)
+            pause()
+            managers = checks.other_managers(host, config.paths.proc_root)
+            return m.DoctorView(checks=(*found, *missed, *offered, *managers))
+
+        return look_up
 
     def nri(self) -> NriView:
         if self.nri_status is None:
@@ -292,16 +323,15 @@ class Views:
                 error=error,
             )
 
-    def _alarms(self) -> Iterator[m.AlarmView]:
-        for armed in self._engine.parts.alarms.describe():
-            heard = self._engine.alarms_heard.get((armed.kind, armed.source))
-            yield m.AlarmView(
-                name=f"{armed.kind} {shown(armed.source)}",
-                mechanism=armed.mechanism,
-                why=armed.reason,
-                count=heard.count if heard is not None else 0,
-                last_time=heard.last_time if heard is not None else None,
-            )
+
+def _alarm(armed: Armed, count: int, last_time: float | None) -> m.AlarmView:
+    return m.AlarmView(
+        name=f"{armed.kind} {shown(armed.source)}",
+        mechanism=armed.mechanism,
+        why=armed.reason,
+        count=count,
+        last_time=last_time,
+    )
 
 
 def _problem(part: str, why: str) -> m.ProblemView:

@@ -262,8 +262,11 @@ class FakeDaemon:
             )
         )
 
-    def doctor(self) -> m.DoctorView:
-        return m.DoctorView(checks=self.checks)
+    def look_up_status(self) -> Lookup[m.StatusView]:
+        return known(self.status())
+
+    def doctor(self) -> Lookup[m.DoctorView]:
+        return known(m.DoctorView(checks=self.checks))
 
     def hooks(self, target: str) -> HooksView:
         if target == "nothing":

@@ -35,7 +35,7 @@ def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
             client.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95")
             == expected.query("pod_cpu_usage", {"x": "y"}, 30.0, "p95")()
         )
-        assert client.doctor() == expected.doctor()
+        assert client.doctor() == expected.doctor()()
         assert client.config() == expected.config()
         assert client.restore(dry_run=True) == expected.restore(dry_run=True)
         assert client.restore(dry_run=False) == expected.restore(dry_run=False)

@@ -76,7 +76,7 @@ def test_whole_answers_survive_the_journey() -> None:
         daemon.top()(),
         daemon.explain("node", 9)(),
         daemon.query("pod_cpu_usage", {}, 30.0, "avg")(),
-        daemon.doctor(),
+        daemon.doctor()(),
         daemon.restore(dry_run=True),
         daemon.restore(dry_run=False),
         daemon.pause((), (), for_s=None, reason="", by=""),

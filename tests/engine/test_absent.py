@@ -78,7 +78,7 @@ def test_status_doctor_explain_and_verdict_say_so(make_world: MakeWorld) -> None
     text = "cgroup batch does not exist; nearest: bath"
     status = world.views.status()
     assert status.verdict.line == f"degraded: 1 problem: application batch: {text}"
-    (check,) = [c for c in world.views.doctor().checks if c.name == "application batch"]
+    (check,) = [c for c in world.views.doctor()().checks if c.name == "application batch"]
     assert (check.state, check.why) == (CheckState.LIMITED, text)
     assert "config check" in check.remedy
     assert world.views.explain("batch", 1)().matched == f"application in cgroup batch; {text}"

@@ -185,7 +185,7 @@ def test_a_state_directory_that_cannot_be_made(make_world: MakeWorld) -> None:
     assert status.decision_log.error
     assert world.value("batch", QUOTA) == UNLIMITED
     assert world.pod("batch").cpu_cores is not None
-    checks = {check.name: check for check in world.views.doctor().checks}
+    checks = {check.name: check for check in world.views.doctor()().checks}
     assert checks["daemon: journal"].state == "fail"
     (world.directory / "state").unlink()
     world.run(10)

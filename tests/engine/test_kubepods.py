@@ -170,7 +170,7 @@ def test_a_second_tree_is_told_and_the_key_ends_it(make_world: MakeWorld) -> Non
     (problem,) = world.views.status().problems
     assert problem.part == "kubepods"
     assert "kubepods.slice counts" in problem.why and "lxc/kubepods" in problem.why
-    assert any("sources.kubepods_root" in check.why for check in world.views.doctor().checks)
+    assert any("sources.kubepods_root" in check.why for check in world.views.doctor()().checks)
     world.stop()
     body = world.file.read_text() + '[sources]\nkubepods_root = "lxc/kubepods"\n'
     world.file.write_text(body)

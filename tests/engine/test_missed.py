@@ -67,7 +67,7 @@ def _counter(world: World) -> float:
 
 
 def _doctor(world: World) -> list[tuple[str, str]]:
-    checks = world.views.doctor().checks
+    checks = world.views.doctor()().checks
     return [(c.name, c.state) for c in checks if c.name.startswith("missed adjustments")]
 
 

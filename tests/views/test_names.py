@@ -156,7 +156,7 @@ def look_at_everything(world: World, cgroup: str) -> None:
     views = world.views
     check_view(pb.StatusView(), views.status())
     check_lines(status_command.lines(views.status()))
-    check_view(pb.DoctorView(), views.doctor())
+    check_view(pb.DoctorView(), views.doctor()())
     check_view(pb.StrategiesView(), views.strategies("")())
     for application in world.parts.state.applications():
         check_view(pb.HooksView(), views.hooks(application.name))

@@ -77,7 +77,7 @@ def test_a_bad_annotation_is_refused_shown_told_and_costs_nobody_else(
     assert world.pod("web-0").faults
     told = [t for t in world.texts() if t.startswith("refused-input")]
     assert told == [f"refused-input pod shop/web-0: {refused.path}: {refused.message}"]
-    checks = {c.name: c for c in world.views.doctor().checks}
+    checks = {c.name: c for c in world.views.doctor()().checks}
     assert checks["refused input: pod shop/web-0"].state == "limited"
     assert world.limit_cores("kubepods/besteffort") < CPUS
     assert world.pod(UIDS["guaranteed"]).faults == ()
