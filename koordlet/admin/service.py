@@ -41,9 +41,7 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         self._caller = caller
 
     async def Status(self, request: Any, context: Context) -> Any:  # noqa: N802
-        return await self._look_up(
-            context, pb.StatusView, self._daemon.look_up_status, quick=True
-        )
+        return await self._look_up(context, pb.StatusView, self._daemon.look_up_status, quick=True)
 
     async def Pods(self, request: Any, context: Context) -> Any:  # noqa: N802
         def pods() -> _Work:

@@ -15,6 +15,7 @@ from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon.guard import Guard
+from koordlet.daemon.own_cpus import OwnCpus
 from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
 from koordlet.daemon.servers import Servers
@@ -59,8 +60,10 @@ class Daemon:
         read: Callable[[], Loaded],
         notifier: Notifier,
         about_self: Sequence[Capability] = (),
+        own_cpus: OwnCpus | None = None,
     ) -> None:
-        """``about_self``: what this process got of the kernel for itself, shown with the rest."""
+        """``about_self``: what this process got of the kernel for itself, shown with the rest.
+        ``own_cpus``: None where the process stays on the CPUs that it has."""
         self._host = host
         self._about_self = tuple(about_self)
         self._notifier = notifier
@@ -82,6 +85,10 @@ class Daemon:
         if self.runtimes.plugin is not None:
             self.views.nri_status = self.runtimes.plugin.status
         self.servers = Servers(self.engine, self.views, self.health)
+        if own_cpus is not None:
+            self.engine.after_turn.append(
+                lambda _: own_cpus.follow(self.engine.node(), self.parts.state.pods())
+            )
         self._started_s = host.monotonic()
 
     async def run(self) -> None:

@@ -14,9 +14,11 @@ from koordlet.cli.process import logs
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.daemon.lifecycle import Daemon
+from koordlet.daemon.own_cpus import OwnCpus
 from koordlet.daemon.reload import read_config
 from koordlet.engine.parts import CannotStartError
 from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.affinity import move_threads, own_cpus
 from koordlet.kernel.proc.slice import ask_for_short_slice
 from koordlet.serving.notify import Notifier
 
@@ -47,7 +49,8 @@ async def _run(loaded: Loaded, args: argparse.Namespace) -> None:
 
     # Before threads are made, which inherit it.
     own_slice = ask_for_short_slice()
-    await Daemon(LinuxHost(), loaded, reload, Notifier(), (own_slice,)).run()
+    cpus = OwnCpus(own_cpus(), move_threads)
+    await Daemon(LinuxHost(), loaded, reload, Notifier(), (own_slice,), cpus).run()
 
 
 def _read(args: argparse.Namespace) -> Loaded:
