@@ -110,7 +110,7 @@ class Daemon:
 def test_each_part_is_listed_and_off(installed: None, tmp_path: Path) -> None:
     daemon = Daemon(tmp_path, "")
     daemon.tick()
-    offered = {each.name: each.why for each in daemon.views.doctor().checks}
+    offered = {each.name: each.why for each in daemon.views.doctor()().checks}
     for name in ("be-weight", "request-weight", "processes"):
         assert f"off; plugins.{name}.enable = true" in offered[f"plugin: {name}"]
     assert daemon.shares("batch") == daemon.shares("shop") == 1024
