@@ -38,7 +38,7 @@ GRACE_S = 60.0
 LOOK_EVERY_S = 10.0
 """Each file is looked at at least this often. One that needs a write, or may need one soon, is
 looked at each time."""
-LOOKS = 32
+LOOKS = 128
 """Files in order that are looked at each time; with many more than that, as many as keep the
 interval."""
 
