@@ -100,9 +100,12 @@ def of_node(strategy: CPUBurstStrategy, origin: str = "cpuBurstStrategy") -> Bur
     )
 
 
-def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> BurstLimits | None:
-    """None: this pod may not burst. An annotation that cannot be read counts as absent; it is
-    told with the pod's faults."""
+def of_pod(pod: Pod, strategy: CPUBurstStrategy, node: BurstLimits) -> BurstLimits | None:
+    """``node``: ``of_node(strategy)``, for pods that ask for nothing of their own.
+
+    None: this pod may not burst. An annotation that cannot be read counts as absent; it is shown
+    with the pod's faults.
+    """
     if pod.raw_qos in NOT_FOR or not pod.is_active:
         return None
     try:
@@ -110,6 +113,6 @@ def of_pod(pod: Pod, strategy: CPUBurstStrategy) -> BurstLimits | None:
     except AnnotationError:
         own = None
     if own is None:
-        return of_node(strategy)
+        return node
     merged = overlay(strategy, own) or strategy
     return of_node(merged, f"annotation {keys.CPU_BURST.name}")

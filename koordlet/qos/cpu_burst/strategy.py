@@ -111,9 +111,7 @@ def _members(
     ]
     pods = []
     for pod in snapshot.pods:
-        if node.is_off and not pod.annotations:
-            continue
-        config = of_pod(pod, strategy)
+        config = of_pod(pod, strategy, node)
         if config is not None and not config.is_off:
             pods.append((pod, list(_containers(snapshot, pod, config))))
     return apps, pods

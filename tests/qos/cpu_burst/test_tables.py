@@ -59,7 +59,7 @@ def test_policy(policy, burst: int, quota: int | None) -> None:
 def test_an_annotation_overlays_the_node(annotation: str | None, expected: BurstLimits) -> None:
     annotations = {} if annotation is None else {keys.CPU_BURST.name: annotation}
     strategy = CPUBurstStrategy("auto", 1000, 300, -1)
-    found = of_pod(pod("ls", annotations=annotations), strategy)
+    found = of_pod(pod("ls", annotations=annotations), strategy, of_node(strategy))
     assert found is not None
     assert (found.burst_percent, found.quota_percent, found.period_s) == (
         expected.burst_percent, expected.quota_percent, expected.period_s,
@@ -72,7 +72,8 @@ def test_an_annotation_overlays_the_node(annotation: str | None, expected: Burst
      ("SYSTEM", "", True), (None, "Running", True), ("LS", "Succeeded", False)],
 )  # fmt: skip
 def test_eligible(qos: str | None, phase: str, eligible: bool) -> None:
-    found = of_pod(pod("x", qos, phase=phase), CPUBurstStrategy("auto", 1000, 300, -1))
+    strategy = CPUBurstStrategy("auto", 1000, 300, -1)
+    found = of_pod(pod("x", qos, phase=phase), strategy, of_node(strategy))
     assert (found is not None) is eligible
 
 
