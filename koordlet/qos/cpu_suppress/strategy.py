@@ -78,17 +78,21 @@ def decide(snapshot: Snapshot, memory: SuppressState, _: Options = DEFAULTS) -> 
         return Decision(Plan(NAME), SuppressState(at=snapshot.now))
     found, refused = targets(snapshot)
     notes = [Why("cpu-suppress.refused", text) for text in refused]
-    without_list = [target for target in found if _has_quota_alone(snapshot, target)]
-    policy = slo.cpu_suppress_policy or (QUOTA_POLICY if without_list else CPUSET_POLICY)
-    if slo.cpu_suppress_policy is None and without_list:
-        notes.append(_by_quota(without_list[0]))
+    policy: str = slo.cpu_suppress_policy or ""
+    reason = policy
+    if not policy:
+        without_list = next((each for each in found if _has_quota_alone(snapshot, each)), None)
+        policy = CPUSET_POLICY if without_list is None else QUOTA_POLICY
+        reason = _NOT_ASKED[policy]
+        if without_list is not None:
+            notes.append(_by_quota(without_list))
     if policy == CPUSET_POLICY and not snapshot.sources_synced:
         text = "not all pods are known yet, so those with CPUs of their own may be missing"
         return _keep(snapshot, memory, Why("cpu-suppress.not-synced", text))
     terms = allowance(snapshot, slo)
     if isinstance(terms, Why):
         return _keep(snapshot, memory, terms)
-    asked = Input("cpuSuppressPolicy", slo.cpu_suppress_policy or _NOT_ASKED[policy])
+    asked = Input("cpuSuppressPolicy", reason)
     return _suppress(snapshot, memory, policy, terms, found, notes, asked)
 
 

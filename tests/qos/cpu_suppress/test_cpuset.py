@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Snapshot
 from koordlet.qos.cpu_suppress.strategy import SuppressState, decide
 from tests.qos.build import (
     BE_DIR,
     EIGHT,
+    Kernel,
     app,
     bare,
     be_pod,
@@ -217,15 +219,14 @@ def test_directories_that_vanish_are_tolerated() -> None:
     assert cpus_of(decide(snap, SuppressState()).plan) == {BE_DIR: "0-1"}
 
 
+def with_job(in_force: Kernel) -> Snapshot:
+    apps = [app("job", "BE")]
+    return snapshot(node(16), spec=CPUSET, apps=apps, metrics_=metrics(10.0), in_force=in_force)
+
+
 def test_unreadable_targets_are_kept_and_the_others_limited() -> None:
     in_force = kernel(16).add("job")
-    snap = snapshot(
-        node(16),
-        spec=CPUSET,
-        apps=[app("job", "BE")],
-        metrics_=metrics(10.0),
-        in_force=in_force,
-    )
+    snap = with_job(in_force)
     decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {BE_DIR: "0-1"}
     assert decision.plan.keep == (("job", Resource.CPUSET_CPUS),)
@@ -235,13 +236,7 @@ def test_unreadable_targets_are_kept_and_the_others_limited() -> None:
 
 def test_what_is_below_an_unreadable_target_is_kept_with_it() -> None:
     in_force = tree(16, "0-15").add("job", cpus="0-15")
-    snap = snapshot(
-        node(16),
-        spec=CPUSET,
-        apps=[app("job", "BE")],
-        metrics_=metrics(10.0),
-        in_force=in_force,
-    )
+    snap = with_job(in_force)
     del in_force.values[BE_DIR, Resource.CPUSET_CPUS]
     decision = decide(snap, SuppressState())
     assert cpus_of(decision.plan) == {"job": "0-1"}
