@@ -73,16 +73,14 @@ def usage_by_subject(
     Of a pod and an application with the same cgroup the use counts as the application's.
     """
     window = window_s(snapshot) if within_s is None else within_s
-    read = snapshot.metrics.read
     found: list[SubjectUsage] = []
     for pod in snapshot.pods:
-        reading = read(POD_CPU_USAGE, (pod.uid,), window_s=window, aggregate=aggregate)
+        reading = read_usage(snapshot, POD_CPU_USAGE, (pod.uid,), window, aggregate)
         found.append(_subject(pod.cgroup, True, pod.is_best_effort, reading))
     for app in snapshot.applications:
         if app.present:
-            reading = read(
-                HOST_APPLICATION_CPU_USAGE, (app.name,), window_s=window, aggregate=aggregate
-            )
+            labels = (app.name,)
+            reading = read_usage(snapshot, HOST_APPLICATION_CPU_USAGE, labels, window, aggregate)
             found.append(_subject(app.cgroup, False, app.is_best_effort, reading))
     # No pod is inside another one.
     return tuple(found) if len(found) == len(snapshot.pods) else _counted_once(found)
@@ -91,7 +89,7 @@ def usage_by_subject(
 def _subject(
     cgroup: str, is_pod: bool, is_best_effort: bool, reading: Reading | None
 ) -> SubjectUsage:
-    if reading is None or not 0 <= reading.value <= _MAX_CORES:
+    if reading is None:
         return SubjectUsage(cgroup, is_pod, is_best_effort)
     return SubjectUsage(cgroup, is_pod, is_best_effort, reading.value, reading.age_s)
 

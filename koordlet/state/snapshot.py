@@ -71,10 +71,10 @@ class TsdbView:
         return self._answers[question]
 
     def _newest(self, metric: Metric, labels: tuple[str, ...], window_s: float) -> Reading | None:
-        named = _named(metric, labels)
-        newest = self._store.newest(
-            metric.kind, named, self._time_ms - int(window_s * 1000), self._time_ms
-        )
+        series = self._series(metric, labels)
+        if series is None:
+            return None
+        newest = self._store.last(series, self._time_ms - int(window_s * 1000), self._time_ms)
         if newest is None:
             return None
         return Reading(newest[1], (self._time_ms - newest[0]) / 1000, 1, window_s)
@@ -82,8 +82,7 @@ class TsdbView:
     def _ask(
         self, metric: Metric, labels: tuple[str, ...], window_s: float, aggregate: Aggregate
     ) -> Reading | None:
-        # Not ``series``, which would make one for every pod that is asked about.
-        series = self._store.known(metric.kind, _named(metric, labels))
+        series = self._series(metric, labels)
         if series is None:
             return None
         start_ms = self._time_ms - int(window_s * 1000)
@@ -93,12 +92,11 @@ class TsdbView:
         age_s = (self._time_ms - result.last_ms) / 1000
         return Reading(result.value, age_s, result.count, window_s)
 
-
-def _named(metric: Metric, labels: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Raises ValueError when the number of labels is not the metric's."""
-    if len(labels) != len(metric.labels):
-        raise ValueError(f"{metric.kind} has labels {metric.labels}, asked with {labels}")
-    return tuple(zip(metric.labels, labels, strict=True))
+    def _series(self, metric: Metric, labels: tuple[str, ...]) -> int | None:
+        """Not ``Store.series``, which would make one for every pod that is asked about."""
+        if len(labels) != len(metric.labels):
+            raise ValueError(f"{metric.kind} has labels {metric.labels}, asked with {labels}")
+        return self._store.known(metric.kind, tuple(zip(metric.labels, labels, strict=True)))
 
 
 class KernelView:

@@ -177,26 +177,14 @@ class Store:
         """Time and value of the newest sample in the window; None when there is none."""
         end_ms = _FOREVER_MS if until_ms is None else until_ms
         with self._lock:
-            if self._is_hot(since_ms) and 0 <= series_id < self._catalog.columns:
+            if (
+                self._hot.ordered
+                and self._hot.covers(since_ms)
+                and 0 <= series_id < self._catalog.columns
+            ):
                 return self._hot.last(series_id, since_ms, end_ms)
         result = self.aggregate((series_id,), since_ms, end_ms, Aggregate.LAST)
         return None if result is None else (result.last_ms, result.value)
-
-    def newest(
-        self, kind: str, labels: Labels, since_ms: int, until_ms: int
-    ) -> tuple[int, float] | None:
-        """``last`` of the series with these labels; None where there is none, too."""
-        with self._lock:
-            series_id = self._catalog.look_up(kind, labels)
-            if series_id is None:
-                return None
-            if self._is_hot(since_ms):
-                return self._hot.last(series_id, since_ms, until_ms)
-        return self.last(series_id, since_ms, until_ms)
-
-    def _is_hot(self, since_ms: int) -> bool:
-        """Whether the hot window alone knows the newest sample since then."""
-        return self._hot.ordered and self._hot.covers(since_ms)
 
     def aggregate(
         self, ids: Sequence[int], start_ms: int, end_ms: int, how: Aggregate
