@@ -148,15 +148,15 @@ class NodeState:
 
     def _wait_for_labels(self) -> None:
         """Marks those pods that a source is about to tell more of."""
-        reported = any(source.tells_labels for source in self.sources)
+        is_reported = any(source.tells_labels for source in self.sources)
         since = self._clock() - LABELS_AWAITED_S
         changed = in_vain = False
         for uid, seen in self._unlabelled.items():
             known, pod = self._merged[uid]
-            awaits = reported and seen > since
+            awaits = is_reported and seen > since
             if pod is None:
                 continue
-            if reported and not awaits and uid not in self._waited_in_vain:
+            if is_reported and not awaits and uid not in self._waited_in_vain:
                 self._waited_in_vain.add(uid)
                 in_vain = True
                 log.warning("pod without labels", pod=uid, cgroup=pod.cgroup, qos=pod.qos)

@@ -22,7 +22,7 @@ from koordlet.views.usage import Usage
 from koordlet.views.views import Views
 
 READINGS_AT_ONCE = 20
-"""Pieces of work, one group each, of some 2 ms."""
+"""Readings, of one group each, between two pauses: some 2 ms."""
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
 

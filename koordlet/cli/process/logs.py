@@ -21,7 +21,7 @@ MAX_CHARACTERS = 4000
 """Most characters of one value."""
 LINES_PER_S = 0.5
 LINES_BURST = 100
-"""Most characters of one event."""
+"""Log lines of one event: so many at once, then ``LINES_PER_S``."""
 MAX_EVENTS = 256
 
 _Line = MutableMapping[str, Any]
