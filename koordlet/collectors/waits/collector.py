@@ -3,6 +3,7 @@ scheduler's tracepoints; ``docs/concepts/blame.md``)."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 from concurrent.futures import Future
@@ -18,9 +19,10 @@ from koordlet.collectors.waits.figures import QUANTILES, quantile_us
 from koordlet.collectors.waits.groups import Kind
 from koordlet.collectors.waits.series import MatrixSeries
 from koordlet.collectors.waits.suspicion import Suspicion
-from koordlet.collectors.waits.watcher import Look, Watcher
+from koordlet.collectors.waits.watcher import Look, Subjects, Watcher
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
+from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -28,6 +30,8 @@ from koordlet.kernel.host import Host
 FEATURE = "bpf-run-queue"
 CLOSE_S = 10.0
 """For so long after an alarm, or a suspicion, a reading is taken each second."""
+AT_ONCE_S = 0.1
+"""The most that a round waits for the first reading of trouble; a later one comes with the next."""
 JUST_BEFORE_S = 0.1
 """A reading each second is made so long before the round that takes it: it is fresh then."""
 TRY_AGAIN_S = 600.0
@@ -78,20 +82,35 @@ class WaitsCollector:
                 return
             job, self._job = self._job, None
             self._take(job, round_)
+        subjects = round_.pods, round_.applications
         if self._watcher is not None and self._suspicion.arises(
             round_.now_s, self._watcher.others_ns()
         ):
+            if round_.now_s >= self._close_until_s:
+                self._look_at_once(subjects, round_)
             self._look_closely(round_.now_s)
-        subjects = round_.pods, round_.applications
-        if round_.now_s >= self._due_s:
+        if self._job is None and round_.now_s >= self._due_s:
             closely = round_.now_s < self._close_until_s
             self._due_s = round_.now_s + (self.interval_s if closely else self._read_every_s)
             self._job = self._background.submit(
                 lambda pause: self._open().look(subjects, pause),
                 delay_s=self.interval_s - JUST_BEFORE_S if closely else 0.0,
             )
-        elif self._watcher is not None and self._watcher.measuring:
+        elif self._job is None and self._watcher is not None and self._watcher.measuring:
             self._job = self._background.submit(lambda pause: self._measure())
+
+    def _look_at_once(self, subjects: Subjects, round_: Round) -> None:
+        """The first second of trouble counts already. Costs this round some milliseconds."""
+        recent = self._suspicion.recent
+        job: Future[Look | None] = self._background.submit(
+            lambda _: self._open().look(subjects, no_pause, recent)
+        )
+        with contextlib.suppress(TimeoutError):
+            job.exception(timeout=AT_ONCE_S)
+        if job.done():
+            self._take(job, round_)
+        else:
+            self._job = job
 
     def _look_closely(self, now_s: float) -> None:
         self._close_until_s = now_s + CLOSE_S

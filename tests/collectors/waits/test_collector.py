@@ -203,7 +203,7 @@ def test_what_is_shed_leaves_the_kernel_and_comes_back(world: World, queue: Fake
     assert again.reads == 2
 
 
-def test_unusual_waits_of_all_make_it_look_each_second(world: World, queue: FakeRunQueue) -> None:
+def test_many_waits_together_make_it_look_each_second(world: World, queue: FakeRunQueue) -> None:
     world.pod("burstable", UID, "web", raw=QoSClass.LS)
     _watch(world)
     for _ in range(31):
@@ -214,4 +214,17 @@ def test_unusual_waits_of_all_make_it_look_each_second(world: World, queue: Fake
     for _ in range(3):
         queue.waits_for_others_ns += 200 * MS
         world.rounds(1)
-    assert queue.reads == calm + 3
+    # One at once, then one for each round.
+    assert queue.reads == calm + 4
+
+
+def test_the_first_second_of_trouble_counts_as_a_second(world: World, queue: FakeRunQueue) -> None:
+    """Eight calm seconds after a reading, then one in which everything happens."""
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    be = world.pod("besteffort", UID2, "batch")
+    _watch(world)
+    world.rounds(9)
+    queue.wait(_id(world, ls.containers[0].cgroup), _id(world, be.containers[0].cgroup), 400 * MS)
+    queue.waits_for_others_ns += 400 * MS
+    found = world.samples(world.rounds())
+    assert found["pod_cpu_wait", UID2, "pod", UID] == pytest.approx(400.0)
