@@ -193,8 +193,8 @@ class _Scene:
                 decoys = [n for n in (*self.arm.decoys, *self.arm.elsewhere) if draw.random() < 0.5]
                 started = [self._start(name, f"decoy-{name}") for name in decoys]
                 copies = 3 if culprit == "spin" else 1
-                start = time.monotonic()
                 started += [self._start(culprit, culprit) for _ in range(copies)]
+                start = time.monotonic()
                 self._watch(seconds)
                 for each in started:
                     self._end(each)
@@ -218,10 +218,12 @@ class _Scene:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench.interference_load", load, self._folder],
             stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             preexec_fn=before,
         )
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()  # it waits for us now
         enter(self.cgroups, f"{self.name}/{group}", process.pid)
-        assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.flush()
         return process

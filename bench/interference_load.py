@@ -144,5 +144,6 @@ LOADS: Mapping[str, Callable[[str], None]] = {
 
 
 if __name__ == "__main__":
+    print(flush=True)
     sys.stdin.readline()
     LOADS[sys.argv[1]](sys.argv[2])

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 from koordlet.collectors.base import (
@@ -151,10 +152,8 @@ class WaitsCollector:
             return
         if look is None:
             return
-        if not (self.capabilities and self.capabilities[0].supported):
-            why = "loaded and attached programs to the scheduler's tracepoints"
-            self.capabilities = (Capability(FEATURE, True, why),)
         self.costs = dict(look.costs)
+        self.capabilities = (Capability(FEATURE, True, _there(self.costs)),)
         for kind, series in ((Kind.POD, self._pods), (Kind.APPLICATION, self._applications)):
             found = {group.name: row for group, row in look.rows.items() if group.kind is kind}
             series.add(round_, found)
@@ -182,6 +181,12 @@ class WaitsCollector:
         for key in tuple(self._latencies):
             if key[0] not in containers:
                 self._store.release(self._latencies.pop(key))
+
+
+def _there(costs: Mapping[str, Cost]) -> str:
+    why = "attached programs to the scheduler's tracepoints"
+    cores = sum(each.cores for each in costs.values())
+    return f"{why}; they use {100 * cores:.2f} % of a core" if costs else why
 
 
 def _missing(error: OSError) -> Capability:
