@@ -19,7 +19,7 @@ def world() -> World:
     for name in ("koordlet-BE", "koordlet-pod", "BE"):
         world.host.mkdir(f"{ROOT}/{name}")
     counters = {"llc_occupancy": 4096, "mbm_total_bytes": 300, "mbm_local_bytes": 200}
-    world.host.resctrl.entries["koordlet-BE"].monitored.update(counters)
+    world.host.resctrl.entries["koordlet-BE"].counters.see(**counters)
     return world
 
 
