@@ -28,9 +28,9 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koordlet.actuator.merge import ancestors
-from koordlet.decision.resctrl import MADE
 from koordlet.decision.resource import ABSENT, UNLIMITED, Resource, Value
 from koordlet.kernel.cgroup.conversions import weight_to_shares
+from koordlet.kernel.resctrl import MADE
 from koordlet.protocol.cpuset import CPUSet, format_cpulist, parse_cpulist
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from koordlet.collectors.base import (
@@ -24,8 +23,15 @@ from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resctrl import GROUP_PREFIX, control_group
 from koordlet.kernel.host import Host
-from koordlet.kernel.resctrl import control_groups, is_ours, monitor_groups, mount_point
-from koordlet.kernel.resctrl_monitor import OCCUPANCY, TRAFFIC, Counting, counters, counting
+from koordlet.kernel.resctrl import mount_point
+from koordlet.kernel.resctrl_monitor import (
+    OCCUPANCY,
+    TRAFFIC,
+    Counting,
+    counters,
+    counting,
+    our_groups,
+)
 from koordlet.protocol.qos import QoSClass
 
 READ_FOR_S = 0.02
@@ -42,6 +48,7 @@ class _Subject(NamedTuple):
     """Whose a group is. ``label``: the class, or the uid of the pod."""
 
     group: str
+    inode: int
     label: str
     is_pod: bool
 
@@ -49,19 +56,18 @@ class _Subject(NamedTuple):
 @dataclass
 class Traffic:
     """Counters of one group that only grow, as they were when they were last read: bytes and
-    monotonic seconds. ``totals``: bytes since the group was made, or was first seen."""
+    monotonic seconds. ``totals``: bytes since the group was made, those of its monitor groups that
+    have gone among them."""
 
-    inode: int = 0
+    inode: int
     read_s: float = float("-inf")
     marks: dict[Key, tuple[int, float]] = field(default_factory=dict)
     totals: dict[Key, int] = field(default_factory=dict)
 
-    def take(self, inode: int, now_s: float, values: Mapping[Key, int]) -> dict[Key, float]:
-        """Bytes a second since the reading before. None of a counter that starts anew: its group
-        was made anew (``inode``), or resctrl was mounted anew."""
-        if inode != self.inode:
-            self.marks.clear()
-        self.inode, self.read_s, rates = inode, now_s, {}
+    def take(self, now_s: float, values: Mapping[Key, int]) -> dict[Key, float]:
+        """Bytes a second since the reading before. None of a counter that is lower than then: it
+        has started anew, as at a remount."""
+        self.read_s, rates = now_s, {}
         for key, value in values.items():
             mark = self.marks.get(key)
             self.marks[key] = value, now_s
@@ -105,12 +111,14 @@ class ResctrlCollector:
     def collect(self, round_: Round) -> None:
         """Raises OSError where resctrl cannot be read."""
         what = counting(self._host, self._sys_root)
-        groups = self._groups() if what.events else []
+        groups = our_groups(self._host, self._sys_root) if what.events else {}
         subjects = list(_subjects(groups, {pod.uid for pod in round_.pods}))
         self._forget(groups, {subject.label for subject in subjects if subject.is_pod})
         pods: defaultdict[tuple[Metric, tuple[str, ...]], float] = defaultdict(float)
         first = self._host.monotonic()
-        for subject in sorted(subjects, key=lambda each: self._traffic(each.group).read_s):
+        for subject in subjects:
+            self._known.setdefault(subject.group, Traffic(subject.inode))
+        for subject in sorted(subjects, key=lambda each: self._known[each.group].read_s):
             if self._host.monotonic() - first > READ_FOR_S:
                 break
             try:
@@ -121,31 +129,21 @@ class ResctrlCollector:
             self._add(round_, metric, labels, value)
 
     def close(self) -> None:
-        self._forget([], set())
+        self._forget({}, set())
 
-    def _groups(self) -> list[str]:
-        """Paths of all that can be ours."""
-        found = [""] if self._host.exists(self._root) else []
-        found += control_groups(self._host, self._root)
-        monitors = (monitor_groups(self._host, self._root, each) for each in tuple(found))
-        return [group for group in (*found, *chain.from_iterable(monitors)) if is_ours(group)]
-
-    def _forget(self, groups: list[str], uids: set[str]) -> None:
-        """What is no longer there."""
-        for group in self._known.keys() - set(groups):
-            self._left(group, self._known.pop(group))
+    def _forget(self, groups: Mapping[str, int], uids: set[str]) -> None:
+        """What is no longer there, or is another one by the same name. What a monitor group
+        counted has left the sums of its control group with it."""
+        gone = {g: t for g, t in self._known.items() if t.inode != groups.get(g)}
+        for group in gone:
+            del self._known[group]
+        for group, traffic in gone.items():
+            control = self._known.get(control_group(group))
+            if control is not None:
+                control.leave_out(traffic)
         for uid in self._series.keys() - uids:
             for series in self._series.pop(uid).values():
                 self._store.release(series)
-
-    def _left(self, group: str, gone: Traffic) -> None:
-        """A monitor group that went is no longer in the sums of its control group."""
-        control = control_group(group)
-        if control != group and control in self._known:
-            self._known[control].leave_out(gone)
-
-    def _traffic(self, group: str) -> Traffic:
-        return self._known.setdefault(group, Traffic())
 
     def _read(
         self,
@@ -158,12 +156,9 @@ class ResctrlCollector:
         ``pods``."""
         directory = f"{self._root}/{subject.group}"
         found = counters(self._host, directory, what)
-        traffic = self._traffic(subject.group)
+        traffic = self._known[subject.group]
         bytes_ = {key: value for key, value in found.items() if key[1] in TRAFFIC}
-        inode, now_s = self._host.inode(directory), self._host.monotonic()
-        if traffic.inode not in (0, inode):
-            self._left(subject.group, traffic)
-        rates = traffic.take(inode, now_s, bytes_)
+        rates = traffic.take(self._host.monotonic(), bytes_)
         llc = {cache: value for (cache, event), value in found.items() if event == OCCUPANCY}
         if subject.is_pod:
             for cache, value in llc.items():
@@ -189,13 +184,13 @@ class ResctrlCollector:
         round_.values.append(value)
 
 
-def _subjects(groups: list[str], uids: set[str]) -> Iterator[_Subject]:
-    for group in groups:
+def _subjects(groups: Mapping[str, int], uids: set[str]) -> Iterator[_Subject]:
+    for group, inode in groups.items():
         label = group.rpartition("/")[2].removeprefix(GROUP_PREFIX)
         if label in _CLASSES and control_group(group) == group:
-            yield _Subject(group, label, is_pod=False)
+            yield _Subject(group, inode, label, is_pod=False)
         elif label in uids:
-            yield _Subject(group, label, is_pod=True)
+            yield _Subject(group, inode, label, is_pod=True)
 
 
 COLLECTOR = CollectorPart(

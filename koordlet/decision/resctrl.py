@@ -6,8 +6,8 @@ from __future__ import annotations
 GROUP_PREFIX = "koordlet-"
 """How the names of our resctrl groups begin; no other is ever touched."""
 
-MADE = ""
-"""The value of a group of which only matters that it exists."""
+PRESENT = "present"
+"""The value of a monitor group that exists; else it is ``ABSENT``."""
 
 MONITORS = "mon_groups"
 """The directory of a control group in which its monitor groups are."""

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from koordlet.decision.resctrl import (
     GROUP_PREFIX,
-    MADE,
     MONITORS,
     STEP_PERCENT,
     control_group,
@@ -26,6 +25,9 @@ from koordlet.kernel.proc.members import vanished
 SEEN_S = 0.05
 """How long what a ``tasks`` file said is used again. Nobody but us moves tasks between groups that
 often; a thread that starts meanwhile is in the group of its parent."""
+
+MADE = ""
+"""Schemata of a group of which only matters that it exists."""
 
 L3_LINES = ("L3", "L3CODE", "L3DATA")
 """The last two stand in the place of the first on a mount with ``-o cdp``."""

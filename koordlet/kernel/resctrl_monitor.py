@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from koordlet.decision.resctrl import (
     GROUP_PREFIX,
-    MADE,
     MONITORS,
+    PRESENT,
     control_group,
     monitor_group,
 )
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import Host, read_lines
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.members import vanished
 from koordlet.kernel.resctrl import (
@@ -29,6 +29,7 @@ from koordlet.kernel.resctrl import (
     Inside,
     control_groups,
     explained,
+    is_ours,
     monitor_groups,
     mount_point,
     require_mounted,
@@ -82,12 +83,35 @@ def counters(host: Host, group: str, what: Counting) -> dict[tuple[int, str], in
     for cache in what.caches:
         for event in what.events:
             path = f"{group}/mon_data/mon_L3_{cache:02}/{event}"
-            text = host.read(path).strip()
+            text = read_lines(host, path).strip()
             if text.isdigit():
                 found[cache, event] = int(text)
             elif text not in _NOT_NOW:
                 raise ParseError(path, 1, f"{text[:40]!r} is no counter")
     return found
+
+
+def our_groups(host: Host, sys_root: str = "/sys") -> dict[str, int]:
+    """Paths below resctrl of all control and monitor groups with a name of ours -> inode, another
+    one once the group was made anew. Raises OSError."""
+    root = mount_point(sys_root)
+    controls = _listed(host, root)
+    found = {name: inode for name, inode in controls.items() if is_ours(name)}
+    for control in ("", *(name for name in controls if name not in OTHER_DIRECTORIES)):
+        monitors = _listed(host, f"{root}/{monitor_group(control, '')}".rstrip("/"))
+        found |= {
+            monitor_group(control, name): inode for name, inode in monitors.items() if is_ours(name)
+        }
+    return found
+
+
+def _listed(host: Host, directory: str) -> dict[str, int]:
+    try:
+        return host.subdir_inodes(directory)
+    except OSError as error:
+        if vanished(error):
+            return {}
+        raise
 
 
 def check_monitor(group: str) -> None:
@@ -111,8 +135,7 @@ def require_monitoring(host: Host, root: str, resource: Resource) -> None:
 
 class ResctrlMonitorGroups:
     """``RESCTRL_MONITOR_GROUP``: a group's path below resctrl stands in the place of the cgroup.
-    Raises as ``Cgroups`` does; ``ABSENT`` is a group that does not exist, ``MADE`` one that does.
-    """
+    ``PRESENT`` or ``ABSENT``. Raises as ``Cgroups`` does."""
 
     def __init__(self, host: Host, sys_root: str) -> None:
         self._host = host
@@ -128,15 +151,15 @@ class ResctrlMonitorGroups:
         return 0
 
     def encode(self, resource: Resource, value: Value) -> bytes:
-        if value not in (ABSENT, MADE):
-            raise ValueError(f"{resource}: {value!r} is neither {ABSENT!r} nor {MADE!r}")
+        if value not in (ABSENT, PRESENT):
+            raise ValueError(f"{resource}: {value!r} is neither {ABSENT!r} nor {PRESENT!r}")
         return str(value).encode()
 
     def equal(self, resource: Resource, wanted: Value, found: Value) -> bool:
         return wanted == found
 
     def read(self, cgroup: str, resource: Resource) -> Value:
-        return MADE if self._host.exists(self.path(cgroup, resource)) else ABSENT
+        return PRESENT if self._host.exists(self.path(cgroup, resource)) else ABSENT
 
     def read_raw(self, cgroup: str, resource: Resource) -> bytes:
         return str(self.read(cgroup, resource)).encode()

@@ -4,7 +4,7 @@ are counted with their class (``resctrl-qos``). The reference has nothing like i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -14,11 +14,12 @@ from koordlet.decision.family import Family, Kind
 from koordlet.decision.names import shown
 from koordlet.decision.options import Options, about
 from koordlet.decision.plan import Decision, Gauge, Plan, Setting
-from koordlet.decision.resctrl import MADE, control_group, monitor_group, pod_group
+from koordlet.decision.resctrl import PRESENT, control_group, monitor_group, pod_group
 from koordlet.decision.resource import ABSENT, NOBODY, Resource
 from koordlet.decision.snapshot import InForce, Node, Pod, Rdt, Snapshot
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
+from koordlet.protocol import keys
 from koordlet.protocol.qos import QoSClass
 from koordlet.protocol.slo import ResourceQOSStrategy
 from koordlet.qos.cpu_suppress.targets import walk
@@ -69,6 +70,7 @@ class Place(msgspec.Struct, frozen=True):
 OWN = Place(why="has a resctrl group of its own")
 EMPTY = Place(why="has no process yet")
 MIXED = Place(why="has threads in several control groups")
+TOO_MANY = Place(why="is one too many")
 
 
 class MonitorState(msgspec.Struct, frozen=True):
@@ -113,7 +115,14 @@ def decide(snapshot: Snapshot, memory: MonitorState, options: ResctrlMonitorOpti
     # Until everything is known a missing pod is not one that went.
     plan = Plan(NAME, settings, keep_all=not snapshot.sources_synced)
     after = MonitorState(looked, seen, places, slo)
-    notes = (*_left_out(pods, places), *_short(snapshot.node.rdt, len(settled), places, most))
+    waiting = [uid for uid, place in places.items() if place.group and not place.made]
+    too_many = [pod for pod in settled if places.get(pod.uid, TOO_MANY) == TOO_MANY]
+    notes = (
+        *_left_out(pods, places),
+        *_too_few(snapshot.node.rdt, len(too_many), len(settled), most),
+        # The group of one that was there a tick ago has been tried.
+        *_waiting([pods[uid] for uid in waiting if memory.places.get(uid) == places[uid]]),
+    )
     return Decision(plan, after, notes, tuple(_gauges(len(pods), places)))
 
 
@@ -134,7 +143,8 @@ def _places(
     settled: list[Pod],
     most: int,
 ) -> dict[str, Place]:
-    """Of the first pods, until ``most`` have a monitor group. ``known``: needs no search."""
+    """Of the first pods, until ``most`` have a monitor group, and of those that may have a control
+    group of their own. ``known``: needs no search."""
 
     def order(pod: Pod) -> tuple[int, bool, float, str]:
         is_counted = bool(memory.places.get(pod.uid, EMPTY).group)
@@ -142,14 +152,16 @@ def _places(
 
     found: dict[str, Place] = {}
     for pod in sorted(settled, key=order):
-        if most <= 0:
-            break
+        if most <= 0 and keys.RESCTRL.name not in pod.annotations:
+            continue
         place = known.get(pod.uid)
         if place is None or (place.made and not _exists(snapshot.in_force, place)):
             place = _place(snapshot.in_force, pod, memory.places.get(pod.uid, EMPTY))
+        if place.group and most <= 0:
+            place = TOO_MANY
+        most -= bool(place.group)
         made = bool(place.group) and _exists(snapshot.in_force, place)
         found[pod.uid] = msgspec.structs.replace(place, made=made)
-        most -= bool(place.group)
     return found
 
 
@@ -183,7 +195,7 @@ def _held(in_force: InForce, cgroup: str, resource: Resource) -> set[str]:
 
 
 def _exists(in_force: InForce, place: Place) -> bool:
-    return in_force.value(place.group, Resource.RESCTRL_MONITOR_GROUP) == MADE
+    return in_force.value(place.group, Resource.RESCTRL_MONITOR_GROUP) == PRESENT
 
 
 def _name(group: str) -> str:
@@ -201,7 +213,7 @@ def _settings(pod: Pod, place: Place, rdt: Rdt, max_pods: int) -> Iterator[Setti
     )
     why = Why(f"{NAME}.pod", f"{pod.title} of class {pod.qos} is counted apart", facts)
     # One that is there already is of an earlier daemon.
-    yield Setting(place.group, Resource.RESCTRL_MONITOR_GROUP, MADE, why, without=ABSENT)
+    yield Setting(place.group, Resource.RESCTRL_MONITOR_GROUP, PRESENT, why, without=ABSENT)
     if place.made:
         for cgroup in place.cgroups:
             yield Setting(cgroup, Resource.RESCTRL_MONITOR, place.group, why)
@@ -212,28 +224,33 @@ def _left_out(pods: Mapping[str, Pod], places: Mapping[str, Place]) -> Iterator[
     said = [
         f"{pods[uid].title} {place.why}"
         for uid, place in places.items()
-        if place.why and place not in (OWN, EMPTY)
+        if place.why and place not in (OWN, EMPTY, TOO_MANY)
     ]
     if said:
-        more = f" (and {len(said) - _NAMED} more)" if len(said) > _NAMED else ""
-        text = f"not counted apart: {'; '.join(said[:_NAMED])}{more}"
-        yield Why(f"{NAME}.left-out", text)
+        yield Why(f"{NAME}.left-out", f"not counted apart: {_some(said, '; ')}")
 
 
-def _short(rdt: Rdt, pods: int, places: Mapping[str, Place], most: int) -> Iterator[Why]:
-    """Pods for which there is no RMID, or none yet."""
-    facts = (Input("num_rmids", rdt.rmids), Input("groups of others", rdt.rmids_taken))
-    if pods > len(places):
+def _too_few(rdt: Rdt, too_many: int, pods: int, most: int) -> Iterator[Why]:
+    if too_many:
         text = (
-            f"{pods - len(places)} of {pods} pods are counted with their class: {most} may be "
+            f"{too_many} of {pods} pods are counted with their class: {most} may be "
             f"counted apart, at most half of the {rdt.rmids - rdt.rmids_taken} RMIDs that others "
             "leave"
         )
+        facts = (Input("num_rmids", rdt.rmids), Input("groups of others", rdt.rmids_taken))
         yield Why(f"{NAME}.rmids", text, facts)
-    waiting = sum(bool(place.group) and not place.made for place in places.values())
-    if waiting:
-        text = f"{waiting} pods wait for their monitor group, and are counted with their class"
-        yield Why(f"{NAME}.waiting", text, facts)
+
+
+def _waiting(pods: Sequence[Pod]) -> Iterator[Why]:
+    if pods:
+        titles = _some([pod.title for pod in pods], ", ")
+        text = f"counted with their class until there is an RMID: {titles}"
+        yield Why(f"{NAME}.waiting", text)
+
+
+def _some(said: Sequence[str], separator: str) -> str:
+    more = f" (and {len(said) - _NAMED} more)" if len(said) > _NAMED else ""
+    return separator.join(said[:_NAMED]) + more
 
 
 def _gauges(pods: int, places: Mapping[str, Place]) -> Iterator[Gauge]:

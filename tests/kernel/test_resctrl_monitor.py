@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from koordlet_fakefs import FakeHost, Resctrl, shape
 
-from koordlet.decision.resctrl import MADE, control_group, monitor_group
+from koordlet.decision.resctrl import PRESENT, control_group, monitor_group
 from koordlet.decision.resource import ABSENT, Resource
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.parse import ParseError
@@ -355,7 +355,7 @@ def test_only_groups_of_our_name_are_written(group: str) -> None:
     with pytest.raises(ValueError, match="resctrl group"):
         check_monitor(group)
     with pytest.raises(ValueError, match="resctrl group"):
-        ResctrlMonitorGroups(fake(), "/sys").write(group, GROUP, MADE)
+        ResctrlMonitorGroups(fake(), "/sys").write(group, GROUP, PRESENT)
 
 
 def test_a_group_is_made_and_removed_and_a_second_time_is_harmless() -> None:
@@ -363,8 +363,8 @@ def test_a_group_is_made_and_removed_and_a_second_time_is_harmless() -> None:
     groups, name = ResctrlMonitorGroups(host, "/sys"), "mon_groups/koordlet-x"
     assert groups.read(name, GROUP) == ABSENT
     for _ in range(2):
-        groups.write(name, GROUP, MADE)
-        assert groups.read(name, GROUP) == MADE and groups.holds(name, GROUP, b"")
+        groups.write(name, GROUP, PRESENT)
+        assert groups.read(name, GROUP) == PRESENT and groups.holds(name, GROUP, b"present")
     for _ in range(2):
         groups.write_raw(name, GROUP, b"absent")
         assert groups.read_raw(name, GROUP) == b"absent"
@@ -375,17 +375,17 @@ def test_a_group_is_made_and_removed_and_a_second_time_is_harmless() -> None:
 def test_no_rmid_is_a_word_of_its_own_and_limbo_is_for_later() -> None:
     host = fake(rmids=2)
     groups = ResctrlMonitorGroups(host, "/sys")
-    groups.write("mon_groups/koordlet-x", GROUP, MADE)
+    groups.write("mon_groups/koordlet-x", GROUP, PRESENT)
     with pytest.raises(Unsupported, match="every RMID has a group"):
-        groups.write("mon_groups/koordlet-y", GROUP, MADE)
+        groups.write("mon_groups/koordlet-y", GROUP, PRESENT)
     groups.write("mon_groups/koordlet-x", GROUP, ABSENT)
     with pytest.raises(OSError, match="in limbo") as caught:
-        groups.write("mon_groups/koordlet-y", GROUP, MADE)
+        groups.write("mon_groups/koordlet-y", GROUP, PRESENT)
     assert caught.value.errno == errno.EBUSY
     host.advance(1)
-    groups.write("mon_groups/koordlet-y", GROUP, MADE)
+    groups.write("mon_groups/koordlet-y", GROUP, PRESENT)
     with pytest.raises(FileNotFoundError):
-        groups.write("gone/mon_groups/koordlet-y", GROUP, MADE)
+        groups.write("gone/mon_groups/koordlet-y", GROUP, PRESENT)
 
 
 def test_without_monitoring_it_is_unsupported() -> None:

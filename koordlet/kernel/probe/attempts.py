@@ -9,7 +9,7 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from koordlet.decision.resctrl import MADE, monitor_group
+from koordlet.decision.resctrl import PRESENT, monitor_group
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel import parse, resctrl, resctrl_monitor
 from koordlet.kernel.cgroup.cgroups import Unsupported
@@ -367,7 +367,7 @@ def monitoring(scratch: Scratch) -> str:
     key = monitor_group("", scratch.name), Resource.RESCTRL_MONITOR_GROUP
     path = groups.path(*key)
     try:
-        groups.write(*key, MADE)
+        groups.write(*key, PRESENT)
     except Unsupported as full:
         return f"{root} {text}; {full.why}"
     except OSError as error:
