@@ -236,8 +236,8 @@ class ResctrlMonitors:
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
         if text and not self._host.exists(f"{self._root}/{text}"):
             raise Unsupported(self.resource, f"group {self._root}/{text} does not exist")
-        # The way out of a monitor group is into the control group around it. Who has just been moved
-        # to another control group has left it already, and must not be taken back.
+        # The way out of a monitor group is into the control group around it. Who has just been
+        # moved to another control group has left it already, and must not be taken back.
         self._inside.forget()
         left = {} if text else self.held(cgroup, ids)
         self._inside.forget()

@@ -25,7 +25,6 @@ from koordlet.protocol.slo import ResourceQOSStrategy
 from koordlet.qos.cpu_suppress.targets import walk
 
 NAME = "resctrl-monitor"
-MONITOR = "resctrl.monitor"
 LOOK_S = 10.0
 """Time between two searches for the control groups of pods and for cgroups in their containers."""
 SETTLE_S = 3.0
@@ -95,7 +94,7 @@ def decide(snapshot: Snapshot, memory: MonitorState, options: ResctrlMonitorOpti
     if not snapshot.node.capabilities:
         why = Why(f"{NAME}.not-probed", "the kernel's features are not known yet")
         return Decision(Plan(NAME, keep_all=True), memory, (why,))
-    if not snapshot.node.has(MONITOR):
+    if not snapshot.node.has(Resource.RESCTRL_MONITOR):
         return Decision(Plan(NAME), MonitorState(), (_unsupported(snapshot.node),))
     pods = {pod.uid: pod for pod in snapshot.pods if pod.is_active and pod.qos in _FIRST}
     seen = {uid: _seen(snapshot, memory, pod) for uid, pod in pods.items()}
@@ -123,7 +122,13 @@ def decide(snapshot: Snapshot, memory: MonitorState, options: ResctrlMonitorOpti
         # The group of one that was there a tick ago has been tried.
         *_waiting([pods[uid] for uid in waiting if memory.places.get(uid) == places[uid]]),
     )
-    return Decision(plan, after, notes, tuple(_gauges(len(pods), places)))
+    counts = _counts(len(pods), places)
+    gauges = tuple(Gauge(PODS, float(count), (name,)) for name, count in counts.items())
+    summary = (
+        f"{counts['apart']} pods counted apart, {counts['own']} in a group of their own, "
+        f"{counts['waiting']} waiting for an RMID, {counts['class']} counted with their class"
+    )
+    return Decision(plan, after, notes, gauges, summary=summary)
 
 
 def _seen(snapshot: Snapshot, memory: MonitorState, pod: Pod) -> float:
@@ -253,11 +258,10 @@ def _some(said: Sequence[str], separator: str) -> str:
     return separator.join(said[:_NAMED]) + more
 
 
-def _gauges(pods: int, places: Mapping[str, Place]) -> Iterator[Gauge]:
+def _counts(pods: int, places: Mapping[str, Place]) -> dict[str, int]:
     found = Counter(_counted(place) for place in places.values())
     found["class"] += pods - len(places)
-    for counted in ("apart", "own", "waiting", "class"):
-        yield Gauge(PODS, float(found[counted]), (counted,))
+    return {name: found[name] for name in ("apart", "own", "waiting", "class")}
 
 
 def _counted(place: Place) -> str:
@@ -267,7 +271,7 @@ def _counted(place: Place) -> str:
 
 
 def _unsupported(node: Node) -> Why:
-    capability = node.capabilities.get(MONITOR)
+    capability = node.capabilities.get(Resource.RESCTRL_MONITOR)
     why = capability.why if capability is not None else "not probed"
     return Why(f"{NAME}.unsupported", f"nothing is counted by resctrl here ({why})")
 
@@ -280,5 +284,5 @@ STRATEGY = Strategy(
     options=ResctrlMonitorOptions(),
     families=(PODS,),
     writes=(Resource.RESCTRL_MONITOR, Resource.RESCTRL_MONITOR_GROUP),
-    needs=(MONITOR,),
+    needs=(Resource.RESCTRL_MONITOR,),
 )

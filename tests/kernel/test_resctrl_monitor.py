@@ -4,6 +4,8 @@ the fake is held to, since no machine of ours has the hardware; then what we mak
 from __future__ import annotations
 
 import errno
+import os
+import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -12,6 +14,7 @@ from koordlet_fakefs import FakeHost, Resctrl, shape
 from koordlet.decision.resctrl import PRESENT, control_group, monitor_group
 from koordlet.decision.resource import ABSENT, Resource
 from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.resctrl import Divisible, read_resctrl
 from koordlet.kernel.resctrl_monitor import (
@@ -271,6 +274,37 @@ def test_a_processor_that_only_counts_and_one_that_only_allocates() -> None:
     other = fake(events=())
     assert not other.exists(MONITORS) and not other.exists(f"{ROOT}/info/L3_MON")
     assert counting(other) == Counting() and read_resctrl(other).rmids == 0
+
+
+@pytest.mark.kernel
+@pytest.mark.skipif(
+    not os.path.isdir("/sys/fs/resctrl/mon_groups"),
+    reason="no resctrl with monitoring is mounted (mount -t resctrl resctrl /sys/fs/resctrl)",
+)
+def test_the_same_on_a_machine_that_has_it() -> None:
+    """The rows above that disturb nobody, on the real kernel."""
+    host, name = LinuxHost(), f"mon_groups/koordlet-test-{os.getpid()}"
+    groups = ResctrlMonitorGroups(host, "/sys")
+    process = subprocess.Popen(["sleep", "60"])
+    pid = b"%d" % process.pid
+    try:
+        groups.write(name, GROUP, PRESENT)
+        assert refusal(lambda: host.mkdir(f"{ROOT}/{name}")) == errno.EEXIST
+        assert refusal(lambda: host.mkdir(f"{ROOT}/{name}/inner")) == errno.EPERM
+        host.write(f"{ROOT}/{name}/tasks", pid)
+        assert host.read(f"{ROOT}/{name}/tasks").split() == [pid]
+        host.write(f"{ROOT}/tasks", pid)
+        assert host.read(f"{ROOT}/{name}/tasks") == b""
+        host.write(f"{ROOT}/{name}/tasks", pid)
+        what = counting(host)
+        assert what.caches and what.events
+        assert set(counters(host, ROOT, what)) <= {(c, e) for c in what.caches for e in what.events}
+        groups.write(name, GROUP, ABSENT)
+        assert groups.read(name, GROUP) == ABSENT
+    finally:
+        process.kill()
+        process.wait()
+        groups.write(name, GROUP, ABSENT)
 
 
 # --- What we make of it

@@ -15,7 +15,6 @@ from koordlet.decision.snapshot import Capability, Node, Pod, Rdt
 from koordlet.protocol.slo import NodeSLOSpec, ResctrlQOS, ResourceQOS, ResourceQOSStrategy
 from koordlet.qos.resctrl_monitor import (
     LOOK_S,
-    MONITOR,
     OWN,
     PODS,
     SETTLE_S,
@@ -33,7 +32,7 @@ GROUP, MEMBER, CONTROL = R.RESCTRL_MONITOR_GROUP, R.RESCTRL_MONITOR, R.RESCTRL_G
 
 
 def machine(rmids: int = 32, taken: int = 1, has: bool = True, **fields: Any) -> Node:
-    known = {MONITOR: Capability(MONITOR, has, "tried")}
+    known = {MEMBER: Capability(MEMBER, has, "tried")}
     rdt = Rdt(rmids=rmids, rmids_taken=taken)
     return node(4, rdt=rdt, capabilities=known, **fields)
 

@@ -172,7 +172,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature("resctrl.l3", "no control of caches", attempts.allocation("L3")),
     Feature("resctrl.mb", "no control of memory bandwidth", attempts.allocation("MB")),
     Feature(
-        "resctrl.monitor",
+        _R.RESCTRL_MONITOR,
         "L3 cache and memory traffic of pods and classes are not measured",
         attempts.monitoring,
     ),

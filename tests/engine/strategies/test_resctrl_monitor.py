@@ -11,7 +11,7 @@ from koordlet_fakefs import Process, Resctrl, shape
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.metrics import POD_RESCTRL_LLC, POD_RESCTRL_MB_RATE
 from koordlet.decision.plan import Result
-from koordlet.qos.resctrl_monitor import PODS
+from koordlet.qos.resctrl_monitor import NAME, PODS
 from koordlet.report.metrics import POD_LLC_OCCUPANCY, POD_MEMORY_TRAFFIC
 from koordlet.views.publish import publish
 from tests.daemon.world import APPLICATIONS, FEATURES, LAYOUTS, NO_ALARMS, World
@@ -167,6 +167,8 @@ def test_limbo_is_waited_for_and_told_once(make_world: MakeWorld) -> None:
         f"decision resctrl-monitor: counted with their class until there is an RMID: pod /{uid(1)}"
     ]
     assert world.parts.metrics.scalars[PODS]["waiting",] == 1
+    (shown,) = [each for each in world.views.status().strategies if each.name == NAME]
+    assert "0 pods counted apart" in shown.result and "1 waiting for an RMID" in shown.result
     assert world.views.status().journal.entries == 0
     world.run(30)  # it was tried after 2, 4, 8 and 16 s
     assert counted_in(world, process) == {f"/koordlet-{uid(1)}"}
