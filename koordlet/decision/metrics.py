@@ -161,6 +161,21 @@ CONTAINER_RUN_QUEUE_LATENCY = Metric(
     "us",
     "how long a task waits until a CPU picks it; no sample where none did",
 )
+RESCTRL_MB_RATE = Metric(
+    "resctrl_resource_mb_rate",
+    ("qos", "cache_id", "resctrl_mb_type"),
+    "bytes/s",
+    "memory traffic of a class",
+)
+POD_RESCTRL_LLC = Metric(
+    "pod_resctrl_llc", ("pod_uid", "cache_id"), "bytes", "L3 cache that a pod occupies"
+)
+POD_RESCTRL_MB_RATE = Metric(
+    "pod_resctrl_mb_rate",
+    ("pod_uid", "cache_id", "resctrl_mb_type"),
+    "bytes/s",
+    "memory traffic of a pod",
+)
 KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
 KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descriptors of koordlet")

@@ -10,6 +10,7 @@ MODULES = (
     "cpu_burst.strategy",
     "memory_qos.strategy",
     "resctrl_qos",
+    "resctrl_monitor",
     "evict.cpu_evict",
     "evict.memory_evict",
     "blkio.strategy",

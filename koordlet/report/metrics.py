@@ -215,6 +215,27 @@ HOST_APPLICATION_CPU_THROTTLED = Family(
     ("host_application_name",),
     page=Page.EXTERNAL,
 )
+RESCTRL_MEMORY_TRAFFIC = Family(
+    "resctrl_memory_traffic_bytes_per_second",
+    Kind.GAUGE,
+    "Memory traffic of a class, bytes a second",
+    ("cache_id", "qos", "mb_type"),
+    page=Page.EXTERNAL,
+)
+POD_LLC_OCCUPANCY = Family(
+    "pod_llc_occupancy_bytes",
+    Kind.GAUGE,
+    "L3 cache that a pod with a resctrl group of its own occupies, bytes",
+    ("cache_id", *_POD),
+    page=Page.EXTERNAL,
+)
+POD_MEMORY_TRAFFIC = Family(
+    "pod_memory_traffic_bytes_per_second",
+    Kind.GAUGE,
+    "Memory traffic of a pod with a resctrl group of its own, bytes a second",
+    ("cache_id", "mb_type", *_POD),
+    page=Page.EXTERNAL,
+)
 NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
 NRI_EVENTS = Family(
     "nri_events_total", Kind.COUNTER, "Requests of the container runtime", ("event",)
