@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -107,6 +109,13 @@ def everywhere(linux: LinuxHost, cgroups: Cgroups, layout: Layout, cgroup: str) 
     controllers = ("cpu", "blkio", "memory", "unified")
     with _running(Loads(linux, cgroups, layout, cgroup, controllers)) as loads:
         yield loads
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory on a real disk, which a temporary one need not be."""
+    with tempfile.TemporaryDirectory(prefix="koordlet-test-", dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
