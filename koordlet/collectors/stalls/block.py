@@ -17,7 +17,7 @@ _FEATURE = Feature(FEATURE, "whose disk requests make latency-sensitive work wai
 
 
 class BlockCollector:
-    name = "io-waits"
+    name = "disks"
     optional = True
     interval_s = 1.0
     """What was read in the background comes with the next round."""
