@@ -144,7 +144,33 @@ class WaitMetrics(NamedTuple):
     application: Metric
     app_total: Metric
 
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        return self.pod, self.pod_total, self.application, self.app_total
 
+
+def _waits(resource: str, waiting: str, by: str) -> WaitMetrics:
+    kinds = (f"pod_{resource}_wait", _POD), (f"host_application_{resource}_wait", _APP)
+    pod, application = (
+        (
+            Metric(kind, (*labels, *_CULPRIT), "ms/s", f"{waiting}, by {by}"),
+            Metric(f"{kind}_total", labels, "ms/s", f"{waiting}, in all"),
+        )
+        for kind, labels in kinds
+    )
+    return WaitMetrics(resource, *pod, *application)
+
+
+IO_WAIT = _waits(
+    "io",
+    "block requests in queues and devices, their own service too",
+    "whose requests the device completed meanwhile",
+)
+MEMORY_WAIT = _waits(
+    "memory",
+    "reclaiming or compacting memory before getting some",
+    "who reclaimed pages for itself meanwhile under the same limit",
+)
 WAITS = (
     WaitMetrics(
         "cpu",
@@ -153,6 +179,8 @@ WAITS = (
         HOST_APPLICATION_CPU_WAIT,
         HOST_APPLICATION_CPU_WAIT_TOTAL,
     ),
+    IO_WAIT,
+    MEMORY_WAIT,
 )
 """For which resources it is measured who makes whom wait."""
 CONTAINER_RUN_QUEUE_LATENCY = Metric(
@@ -175,6 +203,21 @@ POD_RESCTRL_MB_RATE = Metric(
     ("pod_uid", "cache_id", "resctrl_mb_type"),
     "bytes/s",
     "memory traffic of a pod",
+)
+CONTAINER_IO_LATENCY = Metric(
+    "container_io_latency",
+    (*_CONTAINER, "stage", "quantile"),
+    "us",
+    "how long a block request is in the queue and in the device; no sample without requests",
+)
+POD_TCP_RETRANSMITS = Metric(
+    "pod_tcp_retransmits", _POD, "1/s", "TCP segments sent again, a second"
+)
+POD_IRQ_TIME = Metric(
+    "pod_irq_time",
+    (*_POD, "irq"),
+    "ms/s",
+    "tasks held up by softirqs and hard interrupts, in the last window",
 )
 KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")

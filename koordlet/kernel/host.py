@@ -14,7 +14,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.block import BlockIo
+from koordlet.kernel.bpf.irq import Interrupts
 from koordlet.kernel.bpf.run_queue import RunQueue
+from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
 
@@ -134,6 +137,18 @@ class Host(Protocol):
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
         """Watch who waits for a CPU (eBPF). Blocks for up to seconds. Raises OSError where the
         kernel or the machine lacks something; ``filename`` says what was tried."""
+        ...
+
+    def block_io(self) -> BlockIo:
+        """Watch whose block requests are ahead of whose; else as ``run_queue``."""
+        ...
+
+    def stalls(self, *, by_memory_controller: bool) -> Stalls:
+        """Watch who reclaims memory, and what TCP sends again; else as ``run_queue``."""
+        ...
+
+    def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
+        """Watch, from time to time, whom interrupts hold up; else as ``run_queue``."""
         ...
 
     def monotonic(self) -> float:

@@ -9,7 +9,10 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from koordlet.kernel.background import Background, ThreadBackground
+from koordlet.kernel.bpf.block import BlockIo, BpfBlockIo
+from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupts
 from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
+from koordlet.kernel.bpf.stalls import BpfStalls, Stalls
 from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.net.marks import NetFilter
@@ -182,6 +185,15 @@ class LinuxHost:
 
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
         return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+
+    def block_io(self) -> BlockIo:
+        return BpfBlockIo()
+
+    def stalls(self, *, by_memory_controller: bool) -> Stalls:
+        return BpfStalls(by_memory_controller=by_memory_controller)
+
+    def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
+        return BpfInterrupts(by_cpu_controller=by_cpu_controller)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -344,6 +344,25 @@ CONTAINER_RUN_QUEUE_LATENCY = Family(
     "How long a task of a container waits until a CPU picks it, seconds, by percentile",
     ("container_id", "container_name", *_POD, "percentile"),
 )
+CONTAINER_IO_LATENCY = Family(
+    "container_io_latency_seconds",
+    Kind.GAUGE,
+    "How long a block request of a container is in the queue and in the device, seconds, by "
+    "percentile",
+    ("container_id", "container_name", *_POD, "stage", "percentile"),
+)
+POD_TCP_RETRANSMITS = Family(
+    "pod_tcp_retransmits_per_second",
+    Kind.GAUGE,
+    "TCP segments of a pod that were sent again, a second",
+    _POD,
+)
+POD_IRQ_TIME = Family(
+    "pod_irq_ratio",
+    Kind.GAUGE,
+    "Seconds that interrupts hold up tasks of a pod each second, in the last window",
+    (*_POD, "irq"),
+)
 BPF_PROGRAM_CORES = Family(
     "bpf_program_cores",
     Kind.GAUGE,

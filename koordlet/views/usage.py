@@ -229,12 +229,14 @@ class Usage:
                 quotas.append(quota / period)
         return sum(quotas) if quotas else None
 
-    def latest(self, metric: Metric, *, slow: bool = False) -> dict[tuple[str, ...], float]:
+    def latest(
+        self, metric: Metric, *, slow: bool = False, within_s: float = _SLOW_S
+    ) -> dict[tuple[str, ...], float]:
         """Label values -> newest sample, of every series of `metric` that has a fresh one."""
         if metric.kind in self._answers:
             return self._answers[metric.kind]
         store = self._parts.store
-        since = self._now_ms - (int(_SLOW_S * 1000) if slow else self._fresh_ms)
+        since = self._now_ms - (int(within_s * 1000) if slow else self._fresh_ms)
         ids = store.select(metric.kind, {})
         found: dict[tuple[str, ...], float] = {}
         for first in range(0, len(ids), _AT_ONCE):

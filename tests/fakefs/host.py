@@ -7,7 +7,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from koordlet_fakefs import cookies, kubepods, resctrl, sysfs
 from koordlet_fakefs.background import AtOnce
@@ -25,11 +25,15 @@ from koordlet_fakefs.tree import Directory, Leaf, add_directory, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
 from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.block import BlockIo
+from koordlet.kernel.bpf.irq import Interrupts
 from koordlet.kernel.bpf.objects import BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
+from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.host import temporary
 
 _WRITES_KEPT = 10_000
+T = TypeVar("T")
 
 
 class FakeFile:
@@ -64,6 +68,12 @@ class FakeFile:
         if self._open:
             self._open = False
             self._host.open_files.discard(self)
+
+
+def _loaded(make: Callable[[], T] | None) -> T:
+    if make is None:
+        raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+    return make()
 
 
 def _read(leaf: Leaf) -> bytes:
@@ -121,7 +131,10 @@ class FakeHost:
             terway.entries["qos"] = FilesDirectory()
         self._cookies = cookies.Cookies(self.machine)
         self.make_run_queue: Callable[[], RunQueue] | None = None
-        """None: a kernel without BTF."""
+        """None: a kernel without BTF; so with the next three."""
+        self.make_block_io: Callable[[], BlockIo] | None = None
+        self.make_stalls: Callable[[], Stalls] | None = None
+        self.make_interrupts: Callable[[], Interrupts] | None = None
 
     # --- Host
 
@@ -245,9 +258,16 @@ class FakeHost:
         return AtOnce()
 
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
-        if self.make_run_queue is None:
-            raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
-        return self.make_run_queue()
+        return _loaded(self.make_run_queue)
+
+    def block_io(self) -> BlockIo:
+        return _loaded(self.make_block_io)
+
+    def stalls(self, *, by_memory_controller: bool) -> Stalls:
+        return _loaded(self.make_stalls)
+
+    def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
+        return _loaded(self.make_interrupts)
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

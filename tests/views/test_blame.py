@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from koordlet_fakefs.run_queue import FakeRunQueue
+from koordlet_fakefs.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
@@ -29,6 +30,9 @@ def scene(make_world: MakeWorld) -> World:
     world = make_world(APPLICATIONS)
     queue = FakeRunQueue()
     world.host.make_run_queue = lambda: queue
+    world.host.make_block_io = FakeBlockIo
+    world.host.make_stalls = FakeStalls
+    world.host.make_interrupts = FakeInterrupts
     queue.meter.costs = {"on_switch": Cost(0.002, 210.0, 9500.0)}
     world.application("shop", 1.0)
     world.application("batch", 1.0)
@@ -54,7 +58,8 @@ def test_victims_and_their_culprits(scene: World) -> None:
     view = scene.views.blame("", 30.0)()
     assert [victim.title for victim in view.victims] == [UID, "shop"]
     web, shop = view.victims
-    (cpu,) = web.stalls
+    cpu, *others = web.stalls
+    assert {each.resource: each.ms_per_s for each in others} == {"io": 0.0, "memory": 0.0}
     assert cpu.resource == "cpu"
     assert cpu.ms_per_s == pytest.approx(400, rel=0.01)
     assert [(each.kind, each.id) for each in cpu.culprits] == [("pod", BE_UID), ("system", "/")]
@@ -90,7 +95,7 @@ def test_a_machine_that_lacks_it_says_what(make_world: MakeWorld) -> None:
     world.run(3)
     view = world.views.blame("", 60.0)()
     assert view.victims == ()
-    (missing,) = view.missing
+    missing = view.missing[0]
     assert missing.startswith("bpf-run-queue: /sys/kernel/btf/vmlinux: ENOENT")
     assert "install libbpf1" in missing
     features = {each.feature: each for each in world.views.status().capabilities}

@@ -60,6 +60,9 @@ NOT_IN_THE_SCENE = {
     "pod_wait_ratio",  # tests/views/test_blame.py
     "host_application_wait_ratio",
     "container_run_queue_latency_seconds",
+    "container_io_latency_seconds",  # tests/views/test_stalls.py
+    "pod_tcp_retransmits_per_second",
+    "pod_irq_ratio",
     "bpf_program_cores",
     "bpf_program_run_seconds",
 }

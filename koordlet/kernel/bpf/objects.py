@@ -97,12 +97,15 @@ class BpfObject:
             for name, program in self._programs.items()
         }
 
-    def close(self) -> None:
-        if not self._handle:
-            return
+    def detach(self) -> None:
         for link in self._links:
             library().bpf_link__destroy(link)
         self._links = []
+
+    def close(self) -> None:
+        if not self._handle:
+            return
+        self.detach()
         library().bpf_object__close(self._handle)
         self._handle = 0
 

@@ -81,6 +81,13 @@ class Entries(NamedTuple):
         return len(self.keys)
 
 
+def update(map_: Map, key: tuple[int, ...], value: bytes) -> None:
+    """Set one entry of a hash map. E2BIG: it is full."""
+    keys = ctypes.create_string_buffer(struct.pack(f"={len(key)}Q", *key))
+    values = ctypes.create_string_buffer(value, len(value))
+    _element(_MAP_UPDATE_ELEM, "MAP_UPDATE_ELEM", map_.fd, keys, values)
+
+
 def set_entry(map_: Map, index: int, value: bytes) -> None:
     """Set one entry of an array; of a per-CPU one ``value`` holds those of all CPUs."""
     key = ctypes.create_string_buffer(struct.pack("=I", index))

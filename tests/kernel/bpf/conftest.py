@@ -7,8 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
@@ -23,22 +26,24 @@ SPIN = "while True: pass"
 
 @dataclass
 class Loads:
-    """Children of one cgroup, and processes in them, all on one CPU."""
+    """Children of one cgroup, and processes in them, all on one CPU. ``controllers``: in the v1
+    hierarchies of these, or in the unified one."""
 
     linux: LinuxHost
     cgroups: Cgroups
     layout: Layout
     parent: str
+    controllers: tuple[str, ...] = ("cpu", "cpuacct")
     cpu: int = field(default_factory=lambda: max(os.sched_getaffinity(0)))
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def roots(self) -> tuple[str, ...]:
         """Not of cpuset, which takes no process before it has memory nodes."""
-        v1 = self.layout.v1
-        return tuple(
-            {v1[each] for each in ("cpu", "cpuacct") if each in v1} or {self.layout.roots[0]}
-        )
+        return tuple({self.root_of(controller) for controller in self.controllers})
+
+    def root_of(self, controller: str) -> str:
+        return self.layout.v1.get(controller) or self.layout.v2 or self.layout.roots[0]
 
     def group(self, name: str, shares: int = 1024) -> str:
         path = f"{self.parent}/{name}"
@@ -47,13 +52,16 @@ class Loads:
         self.cgroups.write(path, Resource.CPU_SHARES, shares)
         return path
 
-    def id_of(self, group: str) -> int:
-        return self.linux.inode(f"{self.layout.reference_root}/{group}")
+    def id_of(self, group: str, controller: str = "cpu") -> int:
+        return self.linux.inode(f"{self.root_of(controller)}/{group}")
 
     def run(self, group: str, program: str = SPIN) -> int:
-        """The pid. The process starts when it is in its cgroup."""
+        """The pid. The process starts when it is in its cgroup. What it prints is in
+        ``processes[-1].stdout``."""
         code = f"import os\nos.sched_setaffinity(0, {{{self.cpu}}})\ninput()\n{program}"
-        process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.processes.append(process)
         for root in self.roots:
             self.linux.write(f"{root}/{group}/cgroup.procs", b"%d" % process.pid)
@@ -74,18 +82,41 @@ class Loads:
     def end(self) -> None:
         for process in self.processes:
             process.send_signal(signal.SIGKILL)
-            process.wait()
+            process.communicate()
 
 
-@pytest.fixture
-def loads(linux: LinuxHost, cgroups: Cgroups, layout: Layout, cgroup: str) -> Iterator[Loads]:
-    if layout.v2 and "cpu" not in layout.v1:
-        linux.write(f"{layout.v2}/{cgroup}/cgroup.subtree_control", b"+cpu")
-    loads = Loads(linux, cgroups, layout, cgroup)
+@contextmanager
+def _running(loads: Loads) -> Iterator[Loads]:
+    v2 = loads.layout.v2
+    for controller, file in (("cpu", "cpu.weight"), ("io", "io.stat"), ("memory", "memory.max")):
+        if v2 and loads.linux.exists(f"{v2}/{loads.parent}/{file}"):
+            control = f"{v2}/{loads.parent}/cgroup.subtree_control"
+            loads.linux.write(control, f"+{controller}".encode())
     try:
         yield loads
     finally:
         loads.end()
+
+
+@pytest.fixture
+def loads(linux: LinuxHost, cgroups: Cgroups, layout: Layout, cgroup: str) -> Iterator[Loads]:
+    with _running(Loads(linux, cgroups, layout, cgroup)) as loads:
+        yield loads
+
+
+@pytest.fixture
+def everywhere(linux: LinuxHost, cgroups: Cgroups, layout: Layout, cgroup: str) -> Iterator[Loads]:
+    """Loads whose disk requests, memory and sockets are theirs as well."""
+    controllers = ("cpu", "blkio", "memory", "unified")
+    with _running(Loads(linux, cgroups, layout, cgroup, controllers)) as loads:
+        yield loads
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory on a real disk, which a temporary one need not be."""
+    with tempfile.TemporaryDirectory(prefix="koordlet-test-", dir="/var/tmp") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture

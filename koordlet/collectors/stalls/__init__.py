@@ -1,0 +1,1 @@
+"""What else makes latency-sensitive work wait: disks, memory, the network, interrupts."""

@@ -1,0 +1,49 @@
+"""Who took the memory that others had to wait for. Pure.
+
+No tracepoint says so. But who takes memory while there is none must itself reclaim some first, so
+the pages that each cgroup reclaims for itself are what it takes. The same holds below the limit of
+one cgroup: those below it compete with each other alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from koordlet.kernel.bpf.stalls import Stall
+
+OLDER = 2**64 - 2
+"""Culprit: not known; what is lacking was taken earlier. No id of a cgroup."""
+
+Scopes = Mapping[int, Mapping[int, Stall]]
+_NEVER = Stall(0, 0, 0)
+
+
+def stalls_since(now: Scopes, before: Scopes) -> dict[int, dict[int, Stall]]:
+    """What came on top, by scope and cgroup. A counter below its earlier value began anew."""
+    found: dict[int, dict[int, Stall]] = {}
+    nobody: Mapping[int, Stall] = {}
+    for scope, stalls in now.items():
+        earlier = before.get(scope, nobody)
+        for cgroup, stall in stalls.items():
+            last = earlier.get(cgroup, _NEVER)
+            if stall.times < last.times:
+                last = _NEVER
+            if stall.times > last.times:
+                new = (value - then for value, then in zip(stall, last, strict=True))
+                found.setdefault(scope, {})[cgroup] = Stall(*new)
+    return found
+
+
+def blamed(stalls: Scopes) -> dict[int, dict[int, int]]:
+    """Nanoseconds by victim and culprit: each cgroup's stalls, divided among all that reclaimed in
+    the same scope, by pages."""
+    found: dict[int, dict[int, int]] = {}
+    for row in stalls.values():
+        pages = sum(stall.pages for stall in row.values())
+        weights = {cgroup: stall.pages / pages for cgroup, stall in row.items()} if pages else {}
+        for victim, stall in row.items():
+            into = found.setdefault(victim, {})
+            for culprit, weight in (weights or {OLDER: 1.0}).items():
+                if weight:
+                    into[culprit] = into.get(culprit, 0) + round(stall.ns * weight)
+    return found

@@ -1,0 +1,110 @@
+"""Block requests of watched cgroups: how long they wait and are served, and whose requests the
+device completed meanwhile (``programs/block.bpf.c``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from koordlet.kernel.bpf.cost import CostMeter, Meter
+from koordlet.kernel.bpf.counters import Counters
+from koordlet.kernel.bpf.objects import BpfObject, load
+from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS
+from koordlet.kernel.bpf.syscalls import delete, entries, sums
+
+__all__ = ["IDLE", "OLDER", "SLOTS"]
+
+PROGRAM = "block"
+SYSTEM = 1
+"""Culprit: requests without an owner, such as flushes. The id of a root, too."""
+_COUNTS = 2 + SLOTS
+
+
+class Counts(NamedTuple):
+    """Of one stage. ``slots``: how many requests of each length, as in ``run_queue``."""
+
+    requests: int
+    total_ns: int
+    slots: tuple[int, ...]
+
+
+class Stages(NamedTuple):
+    """``queue``: until the driver gets a request; nothing where the device keeps no statistics
+    (queue/iostats is 0). ``device``: from then until it completes."""
+
+    queue: Counts
+    device: Counts
+
+
+class Reading(NamedTuple):
+    """Counters since a cgroup is watched. ``waits_ns``: by victim, then by culprit, ids of cgroups
+    both; a cell that was small for long may begin anew. ``lost``: requests that found no room in a
+    map."""
+
+    stages: Mapping[int, Stages]
+    waits_ns: Mapping[int, Mapping[int, int]]
+    lost: int
+
+
+class BlockIo(Protocol):
+    """Blocks: for a worker thread."""
+
+    def watch(self, cgroups: Collection[int]) -> int:
+        """From now on watch these ids and no others; how many found no room."""
+        ...
+
+    def read(self, pause: Callable[[], None]) -> Reading: ...
+
+    @property
+    def meter(self) -> Meter: ...
+
+    def close(self) -> None: ...
+
+
+class BpfBlockIo:
+    """Ids are inodes in the hierarchy of the controller ``blkio`` (v1) or ``io`` (v2). Raises
+    OSError where the kernel or the machine lacks something."""
+
+    def __init__(self) -> None:
+        self._object: BpfObject = load(PROGRAM)
+        self.meter = CostMeter(self._object.run_times)
+        self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
+        self._waits = self._object.map("waits", 2, 1)
+        self._lost = self._object.map("lost", 1, 1, per_cpu=True)
+        try:
+            self._object.attach()
+        except OSError:
+            self._object.close()
+            raise
+
+    def watch(self, cgroups: Collection[int]) -> int:
+        before = self._groups.watched
+        missed = self._groups.watch(cgroups)
+        gone = before - self._groups.watched
+        if gone:
+            for found in entries(self._waits):
+                for place in range(0, len(found.keys), 2):
+                    if found.keys[place] in gone:
+                        delete(self._waits, (found.keys[place], found.keys[place + 1]))
+        return missed
+
+    def read(self, pause: Callable[[], None]) -> Reading:
+        stages = {
+            cgroup: Stages(_counts(words[:_COUNTS]), _counts(words[_COUNTS:]))
+            for cgroup, words in self._groups.read(pause).items()
+        }
+        waits: dict[int, dict[int, int]] = {}
+        for found in entries(self._waits):
+            for number, ns in enumerate(found.values):
+                pause()
+                victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
+                waits.setdefault(victim, {})[culprit] = ns
+        return Reading(stages, waits, sums(self._lost, 0)[0])
+
+    def close(self) -> None:
+        self.meter.close()
+        self._object.close()
+
+
+def _counts(words: tuple[int, ...]) -> Counts:
+    return Counts(words[0], words[1], words[2:])
