@@ -11,10 +11,13 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
+
+if TYPE_CHECKING:  # loaded where there is a GPU, and nowhere else
+    from koordlet.kernel.devices.nvml import Nvml
 
 
 def temporary(path: str) -> str:
@@ -64,6 +67,16 @@ class Host(Protocol):
         ...
 
     def write(self, path: str, data: bytes) -> None: ...
+
+    def read_ordinary(self, path: str, most_bytes: int) -> bytes:
+        """An ordinary file that somebody else writes. Raises OSError as ``read``, EINVAL for a
+        pipe, a device or anything else that could keep a reader waiting, and EFBIG for one that is
+        larger."""
+        ...
+
+    def real_path(self, path: str) -> str:
+        """``path`` with every symbolic link followed. Raises OSError where it leads nowhere."""
+        ...
 
     def listdir(self, path: str) -> list[str]: ...
 
@@ -123,6 +136,11 @@ class Host(Protocol):
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         """Traffic control and packet marks of this network namespace; the caller closes both.
         Their calls block, for long where others configure the network. Raises OSError."""
+        ...
+
+    def nvml(self) -> Nvml:
+        """NVIDIA's management library, loaded and not yet initialised. Its calls may hang with the
+        driver. Raises OSError where there is none."""
         ...
 
     def monotonic(self) -> float:
