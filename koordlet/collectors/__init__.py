@@ -16,6 +16,9 @@ MODULES = (
     "applications",
     "be",
     "throttled",
+    "devices.gpu",
+    "devices.rdma",
+    "devices.xpu",
     "resctrl",
     "numa",
     "psi",
@@ -23,8 +26,8 @@ MODULES = (
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
-shed from the end: pressure, NUMA memory, resctrl, containers. The system's share comes last, being
-what the others leave."""
+shed from the end: pressure, NUMA memory, resctrl, devices, containers. The system's share comes
+last, being what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
 

@@ -10,13 +10,15 @@ from typing import Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta
 
+from koordlet.decision.devices import Inventory
 from koordlet.decision.metrics import Metric
 from koordlet.decision.options import Options, about
 from koordlet.decision.part import Part
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.decision.snapshot import Application, Capability, Node, Pod
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import Pressure
 
@@ -159,7 +161,8 @@ class SlowCollectorOptions(CollectorOptions, frozen=True):
 
 @dataclass(frozen=True)
 class Machine:
-    """What a collector is made with."""
+    """What a collector is made with. ``gpu_health`` outlives collectors, which are made anew when
+    the configuration changes."""
 
     host: Host
     cgroups: Cgroups
@@ -167,6 +170,7 @@ class Machine:
     store: SeriesStore
     proc_root: str = "/proc"
     sys_root: str = "/sys"
+    gpu_health: GpuHealth = field(default_factory=GpuHealth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +204,26 @@ class MemoryWatcher(Protocol):
 
     fresh_memory_from: float
     """Share of the node's memory in use from which on it does so in each round."""
+
+
+@runtime_checkable
+class Background(Protocol):
+    """A collector that reads beside the event loop, because what it reads may hang. A round begins
+    a reading; as soon as it has ended, a further round takes what it found."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+
+@runtime_checkable
+class DeviceReader(Protocol):
+    """A collector that knows devices.
+
+    ``capabilities``: whether this machine has what it reads, empty until it has tried.
+    """
+
+    capabilities: tuple[Capability, ...]
+    inventory: Inventory
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from koordlet.protocol.quantity import NANO, Format, Quantity
 
 VENDOR = "nvidia"
 _WHOLE = "100"
-_UNKNOWN_SOCKET = -1
+_UNKNOWN = -1
 _LABEL_CHARACTERS = 63
 _STATUS = {State.HEALTHY: "True", State.UNHEALTHY: "False", State.UNKNOWN: "Unknown"}
 
@@ -84,7 +84,7 @@ def _topology(place: Place) -> shape.DeviceTopology | None:
     """Of which all must be known."""
     if place.numa is None or not place.pcie or not place.bus_id:
         return None
-    return shape.DeviceTopology(_UNKNOWN_SOCKET, place.numa, place.pcie, place.bus_id)
+    return shape.DeviceTopology(_UNKNOWN, place.numa, place.pcie, place.bus_id)
 
 
 def _gpu_labels(found: Inventory) -> dict[str, str]:
@@ -99,19 +99,23 @@ def _gpu_labels(found: Inventory) -> dict[str, str]:
 def _xpu(xpu: Xpu, conditions: _Conditions) -> shape.DeviceInfo:
     resources = {shape.GPU_MEMORY_RATIO: _WHOLE}
     resources |= {name: str(amount) for name, amount in xpu.resources.items()}
-    place = xpu.place
     return shape.DeviceInfo(
         type=shape.GPU,
         health=xpu.health.state is not State.UNHEALTHY,
         id=xpu.uuid,
         minor=xpu.minor,
         resources=dict(sorted(resources.items())),
-        topology=place
-        and shape.DeviceTopology(
-            _UNKNOWN_SOCKET, -1 if place.numa is None else place.numa, place.pcie, place.bus_id
-        ),
+        topology=_told_topology(xpu.place),
         conditions=conditions.of(shape.GPU, xpu.uuid, xpu.health),
     )
+
+
+def _told_topology(place: Place | None) -> shape.DeviceTopology | None:
+    """As its file says: what that leaves out is not known."""
+    if place is None:
+        return None
+    node = _UNKNOWN if place.numa is None else place.numa
+    return shape.DeviceTopology(_UNKNOWN, node, place.pcie, place.bus_id)
 
 
 def _xpu_labels(xpus: list[Xpu]) -> dict[str, str]:

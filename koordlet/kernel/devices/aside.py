@@ -35,11 +35,15 @@ class Aside(Generic[T]):
         return self._thread is not None and self._ended.is_set()
 
     def start(self, work: Callable[[], T]) -> None:
-        """Returns at once. Only where ``runs`` is False."""
-        if self._thread is not None:
+        """Returns at once. Only where none runs; what the last one brought is dropped."""
+        if self._thread is not None and not self._ended.is_set():
             raise RuntimeError(f"{self._name} runs already")
+        self._result = self._error = None
         self._ended.clear()
-        self._thread = threading.Thread(target=self._run, args=(work,), name=self._name, daemon=True)
+        arguments = (work,)
+        self._thread = threading.Thread(
+            target=self._run, args=arguments, name=self._name, daemon=True
+        )
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:

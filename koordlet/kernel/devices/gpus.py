@@ -6,17 +6,20 @@ Everything here may hang with the driver, so it runs beside the event loop (``as
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import NamedTuple, TypeVar
 
 from koordlet.decision.devices import Gpu, GpuInstance, Health, Place, State
-from koordlet.kernel.devices.nvml import Code, Handle, Instance, Nvml, NvmlError, Process, Sample
+from koordlet.kernel.devices.nvml import Handle, Instance, Nvml, NvmlError, Process, Sample
+from koordlet.kernel.devices.nvml_abi import Code
 from koordlet.kernel.devices.pci import place
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.cgroup import cgroup_paths
 
+MOST_GPUS = 64
 MOST_PROCESSES = 512
 """Of one GPU, that are looked at: those with the most memory."""
 _FIRST_US = 2_000_000
@@ -30,6 +33,8 @@ _LOST = {
     Code.RESET_REQUIRED: "GpuResetRequired",
 }
 """What the driver says of a card that does not work any more."""
+_OVER = frozenset({Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH})
+"""What it says when the session has ended: it was loaded anew."""
 _NOT_TOLD = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.NO_PERMISSION})
 
 T = TypeVar("T")
@@ -60,31 +65,37 @@ class GpuReadings(NamedTuple):
 
 
 class GpuReader:
-    """Keeps the session with the driver, and up to when samples were read. For one thread at a
-    time."""
+    """Keeps the session with the driver, and up to when samples were read. ``close`` may come from
+    another thread than ``read``, and waits for it."""
 
     def __init__(self, nvml: Nvml, host: Host, proc_root: str = "/proc", sys_root: str = "/sys"):
         self._nvml = nvml
         self._host = host
         self._proc_root = proc_root
         self._pci = f"{sys_root}/bus/pci/devices"
+        self._lock = threading.Lock()
         self._is_open = False
         self._known: dict[int, Gpu] = {}
         self._read_us: dict[str, int] = {}
 
     def read(self) -> GpuReadings:
         """Raises NvmlError where nothing can be read; the next call begins a new session."""
-        if not self._is_open:
-            self._nvml.init()
-            self._is_open = True
-        try:
-            return self._read()
-        except NvmlError:
-            self.close()
-            raise
+        with self._lock:
+            if not self._is_open:
+                self._nvml.init()
+                self._is_open = True
+            try:
+                return self._read()
+            except NvmlError:
+                self._end()
+                raise
 
     def close(self) -> None:
         """Lets go of the driver, which cannot be unloaded, nor a card be reset, before that."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         if self._is_open:
             self._is_open = False
             with contextlib.suppress(NvmlError):
@@ -94,10 +105,12 @@ class GpuReader:
         version, count = self._nvml.driver_version(), self._nvml.count()
         found: list[GpuReading] = []
         failed: list[str] = []
-        for index in range(count):
+        for index in range(min(count, MOST_GPUS)):
             try:
                 reading = self._gpu(index)
             except NvmlError as error:
+                if error.code in _OVER:
+                    raise
                 failed.append(f"GPU {index}: {error}")
                 known = self._known.get(index)
                 if known is not None and error.code in _LOST:
@@ -112,9 +125,9 @@ class GpuReader:
         nvml = self._nvml
         device = nvml.handle(index)
         uuid, minor, name = nvml.uuid(device), nvml.minor(device), nvml.name(device)
-        total, used = self._asked(lambda: nvml.memory(device), (None, None))
+        total, used = self._memory(device)
         parts = self._parts(device)
-        samples = self._asked(lambda: self._samples(device, uuid), None)
+        samples = self._asked(lambda: self._samples(device, uuid))
         uuids = {number: part.uuid for number, part in parts.items()}
         gpu = Gpu(
             uuid=uuid,
@@ -140,15 +153,17 @@ class GpuReader:
 
     def _part(self, part: Handle) -> GpuInstance:
         nvml = self._nvml
-        total, used = self._asked(lambda: nvml.memory(part), (None, None))
-        return GpuInstance(nvml.uuid(part), nvml.name(part), total, used)
+        return GpuInstance(nvml.uuid(part), nvml.name(part), *self._memory(part))
+
+    def _memory(self, device: Handle) -> tuple[int | None, int | None]:
+        return self._asked(lambda: self._nvml.memory(device)) or (None, None)
 
     def _processes(
         self, device: Handle, samples: Mapping[int, float] | None, uuids: Mapping[Instance, str]
     ) -> tuple[GpuProcess, ...]:
         """Those that hold memory, and those that ran since the last reading. Who has no sample
         was idle; where there are none at all, nobody knows."""
-        listed = self._asked(lambda: self._nvml.processes(device), ())
+        listed = self._asked(lambda: self._nvml.processes(device)) or ()
         pids = {each.pid for each in listed}
         ran = [Process(pid, None, None) for pid in samples or () if pid not in pids]
         found = sorted((*listed, *ran), key=lambda each: -(each.memory_bytes or 0))
@@ -186,7 +201,7 @@ class GpuReader:
         the share of time in which anything ran."""
         if samples is not None:
             return min(sum(samples.values()), float(_WHOLE_PERCENT))
-        return self._asked(lambda: float(self._nvml.gpu_percent(device)), None)
+        return self._asked(lambda: float(self._nvml.gpu_percent(device)))
 
     def _cgroups(self, pid: int) -> frozenset[str]:
         try:
@@ -194,13 +209,13 @@ class GpuReader:
         except OSError:
             return frozenset()
 
-    def _asked(self, question: Callable[[], T], otherwise: T) -> T:
-        """``otherwise`` where this card does not tell."""
+    def _asked(self, question: Callable[[], T]) -> T | None:
+        """None where this card does not tell."""
         try:
             return question()
         except NvmlError as error:
             if error.code in _NOT_TOLD:
-                return otherwise
+                return None
             raise
 
 

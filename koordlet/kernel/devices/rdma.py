@@ -6,7 +6,7 @@ A driver may have to ask its card's firmware for a file, which can hang for seco
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 from koordlet.decision.devices import HEALTHY, Health, Place, RdmaDevice, RdmaPort, State
@@ -60,25 +60,30 @@ def read_devices(host: Host, sys_root: str = "/sys") -> tuple[RdmaDevice, ...]:
         # Of a function with several RDMA devices the first name stands for all.
         functions.setdefault(found.place.bus_id or name, found)
     chosen = list(functions.values())[:MOST_DEVICES]
-    minors = number(each.name for each in chosen)
+    minors = number({each.name: each.place.bus_id for each in chosen})
     devices = (_device(host, each, minors[each.name]) for each in chosen)
     return tuple(sorted(devices, key=lambda each: each.minor))
 
 
-def number(names: Iterable[str]) -> dict[str, int]:
-    """A minor for each: the number at the end of its name, as in the reference, which knows names
-    such as ``mlx5_2`` alone. Where two have the same, the later generation of Mellanox keeps it;
-    the other gets a number above all of them."""
-    latest_first = sorted(names, reverse=True)
+def number(addresses: Mapping[str, str]) -> dict[str, int]:
+    """A minor for each name. ``addresses``: name -> PCI address.
+
+    ``mlx5_2`` has the number in its name, as in the reference, which knows no other names; where
+    two have the same, the later generation keeps it. All others are counted on from there in the
+    order of their addresses: udev may have named them after these.
+    """
     taken: dict[int, str] = {}
-    homeless = []
-    for name in sorted(latest_first, key=lambda name: not name.startswith("mlx")):
-        own = _trailing(name)
-        if own is None or taken.setdefault(own, name) != name:
-            homeless.append(name)
-    next_free = max(taken, default=-1) + 1
+    for name in sorted(addresses, reverse=True):
+        own = _number_in(name)
+        if own is not None:
+            taken.setdefault(own, name)
     found = {name: own for own, name in taken.items()}
-    return found | {name: next_free + index for index, name in enumerate(sorted(homeless))}
+    others = sorted(
+        addresses.keys() - found.keys(),
+        key=lambda name: (not addresses[name], addresses[name], name),  # those in software last
+    )
+    first = max(taken, default=-1) + 1
+    return found | {name: first + index for index, name in enumerate(others)}
 
 
 def read_counters(host: Host, device: RdmaDevice, sys_root: str = "/sys") -> list[PortCounters]:
@@ -160,7 +165,8 @@ def _read(what: Callable[[], T], otherwise: T) -> T:
         return otherwise
 
 
-def _trailing(name: str) -> int | None:
-    digits = name[len(name.rstrip("0123456789")) :]
-    return int(digits) if digits and len(digits) <= 4 else None
-
+def _number_in(name: str) -> int | None:
+    """2 of ``mlx5_2``."""
+    generation, _, digits = name.removeprefix("mlx").partition("_")
+    is_number = name.startswith("mlx") and generation.isdigit() and digits.isdigit()
+    return int(digits) if is_number and len(digits) < 5 else None
