@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from koordlet.admin.devices import DevicesView
 from koordlet.admin.model import (
     ConfigView,
     DoctorView,
@@ -76,6 +77,8 @@ class DaemonApi(Protocol):
     def strategies(self, name: str) -> Lookup[StrategiesView]:
         """All for an empty ``name``. Raises NotFoundError."""
         ...
+
+    def devices(self) -> DevicesView: ...
 
     def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:
         """Puts every journalled value back; without ``dry_run`` that pauses everything, or the

@@ -39,7 +39,7 @@ from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import plugin_checks, questions, standings, undo, usage
+from koordlet.views import devices, plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 
@@ -76,6 +76,7 @@ class Views:
         self.query = partial(questions.query, engine.parts)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
+        self.devices = partial(devices.devices, engine.parts)
         self.strategies = partial(standings.strategies, engine, self.standings)
         self.restore = partial(undo.restore, engine)
         self.pause = partial(undo.pause, engine)
@@ -216,7 +217,11 @@ class Views:
             ),
             nri=self.nri(),
             endpoints=tuple(self._endpoints.values()),
-            capabilities=(*parts.capabilities.values(), *parts.traffic.capabilities),
+            capabilities=(
+                *parts.capabilities.values(),
+                *parts.traffic.capabilities,
+                *devices.capabilities(parts),
+            ),
             sources=tuple(
                 m.SourceView(
                     name=source.name,
@@ -254,6 +259,7 @@ class Views:
         status, host = self.look_up_status(), self._engine.parts.host
         config = self._engine.loaded.config
         missed = missed_checks(missed_views(self._engine.missed))
+        broken = tuple(devices.checks(devices.inventory(self._engine.parts)))
 
         def look_up(pause: Pause = no_pause) -> m.DoctorView:
             found = checks.of_status(status(pause))
@@ -261,7 +267,7 @@ class Views:
             offered = plugin_checks.offered(config.plugins)
             pause()
             managers = checks.other_managers(host, config.paths.proc_root)
-            return m.DoctorView(checks=(*found, *missed, *offered, *managers))
+            return m.DoctorView(checks=(*found, *broken, *missed, *offered, *managers))
 
         return look_up
 

@@ -62,23 +62,26 @@ class Devices:
             for folder, values in (("counters", counters), ("hw_counters", hardware)):
                 for counter, value in (values or {}).items():
                     put(add_directory(port, folder), counter, f"{value}\n")
-        add_directory(self._root, "sys/class/infiniband").entries[name] = Link(directory)
+        self._class().entries[name] = Link(directory)
         return directory
 
     def count(self, name: str, counter: str, value: int, port: int = 1) -> None:
         """``counter`` with its folder, such as ``counters/port_rcv_data``."""
-        link = add_directory(self._root, "sys/class/infiniband").entries[name]
-        assert isinstance(link, Link)
         folder, _, file = counter.partition("/")
-        put(add_directory(link.target, f"ports/{port}/{folder}"), file, f"{value}\n")
+        put(add_directory(self._rdma(name), f"ports/{port}/{folder}"), file, f"{value}\n")
 
     def refuse(self, name: str, counter: str, port: int = 1) -> None:
         """The driver does not tell this counter: EINVAL."""
-        link = add_directory(self._root, "sys/class/infiniband").entries[name]
-        assert isinstance(link, Link)
         folder, _, file = counter.partition("/")
-        directory = add_directory(link.target, f"ports/{port}/{folder}")
+        directory = add_directory(self._rdma(name), f"ports/{port}/{folder}")
         directory.entries[file] = Leaf(None, open_errno=errno.EACCES)
+
+    def set_state(self, name: str, state: str, port: int = 1) -> None:
+        put(add_directory(self._rdma(name), f"ports/{port}"), "state", f"{state}\n")
+
+    def remove_rdma(self, name: str) -> None:
+        """Its driver was unloaded."""
+        del self._class().entries[name]
 
     def pci(self, address: str) -> Directory:
         link = self._bus().entries[address]
@@ -92,6 +95,14 @@ class Devices:
         found: Any = directory.entries.setdefault(name, FilesDirectory())
         assert isinstance(found, FilesDirectory)
         return found
+
+    def _rdma(self, name: str) -> Directory:
+        link = self._class().entries[name]
+        assert isinstance(link, Link)
+        return link.target
+
+    def _class(self) -> Directory:
+        return add_directory(self._root, "sys/class/infiniband")
 
     def _bus(self) -> Directory:
         return add_directory(self._root, "sys/bus/pci/devices")

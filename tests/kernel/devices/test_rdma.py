@@ -149,6 +149,6 @@ def test_how_much_is_read_is_bounded(
 def test_what_goes_while_it_is_read_is_left_out(host: FakeHost, devices: Devices) -> None:
     devices.add_rdma("mlx5_0", counters={"port_rcv_data": 1})
     (device,) = read_devices(host)
-    del host.root.entries["sys"].entries["class"].entries["infiniband"].entries["mlx5_0"]  # type: ignore[union-attr]
+    devices.remove_rdma("mlx5_0")
     assert read_counters(host, device) == [PortCounters("mlx5_0", 1, None, None, {})]
     assert read_devices(host) == ()
