@@ -26,6 +26,7 @@ from koordlet.decision.devices import (
 )
 from koordlet.decision.snapshot import Capability, Pod
 from koordlet.engine.parts import Parts
+from koordlet.protocol.device import GPU_MEMORY
 
 
 def inventory(parts: Parts) -> Inventory:
@@ -129,6 +130,7 @@ def _user(user: GpuUser, pods: Mapping[str, Pod]) -> DeviceUserView:
 
 
 def _xpu(xpu: Xpu) -> DeviceView:
+    memory = xpu.resources.get(GPU_MEMORY)
     return DeviceView(
         type="xpu",
         minor=xpu.minor,
@@ -136,6 +138,7 @@ def _xpu(xpu: Xpu) -> DeviceView:
         name=" ".join(filter(None, (xpu.vendor, xpu.model))),
         **_health(xpu.health),
         **_place(xpu.place or Place()),
+        memory_bytes=memory.value if memory is not None else None,
         resources={name: str(amount) for name, amount in sorted(xpu.resources.items())},
     )
 
