@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from koordlet.admin.devices import DevicesView
 from koordlet.admin.model import (
     ConfigView,
     DoctorView,
@@ -21,6 +20,9 @@ from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
 from koordlet.admin.worker import Pause, Worker, no_pause
+
+if TYPE_CHECKING:  # loaded when somebody asks
+    from koordlet.admin.devices import DevicesView
 
 T_co = TypeVar("T_co", covariant=True)
 

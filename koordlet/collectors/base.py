@@ -6,11 +6,10 @@ import errno
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta
 
-from koordlet.decision.devices import Inventory
 from koordlet.decision.metrics import Metric
 from koordlet.decision.options import Options, about
 from koordlet.decision.part import Part
@@ -21,6 +20,9 @@ from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import Pressure
+
+if TYPE_CHECKING:  # loaded where there are devices
+    from koordlet.decision.devices import Inventory
 
 C = TypeVar("C", bound="CollectorOptions")
 Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
@@ -220,10 +222,11 @@ class DeviceReader(Protocol):
     """A collector that knows devices.
 
     ``capabilities``: whether this machine has what it reads, empty until it has tried.
+    ``inventory``: None until it has found something.
     """
 
     capabilities: tuple[Capability, ...]
-    inventory: Inventory
+    inventory: Inventory | None
 
 
 @runtime_checkable

@@ -26,7 +26,7 @@ from koordlet.collectors.base import (
 from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.decision.snapshot import Application, Capability, Node, Pod
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.files import resident_bytes
 
@@ -148,6 +148,10 @@ class Runner:
         for slot in self._slots:
             if isinstance(slot.collector, DeviceReader):
                 yield slot.collector
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """Whether this machine has what those read."""
+        return tuple(each for reader in self.devices() for each in reader.capabilities)
 
     def throttling(self) -> ThrottlingExplainer | None:
         """None: nothing measures it."""

@@ -12,6 +12,7 @@ import msgspec
 from koordlet.decision.devices import Gpu, Health, Inventory, Place, RdmaDevice, State, Xpu
 from koordlet.protocol import device as shape
 from koordlet.protocol.quantity import NANO, Format, Quantity
+from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 
 VENDOR = "nvidia"
 _WHOLE = "100"
@@ -66,9 +67,9 @@ class _Conditions:
 
 
 def _gpu(gpu: Gpu, conditions: _Conditions) -> shape.DeviceInfo:
-    resources = {shape.GPU_CORE: _WHOLE, shape.GPU_MEMORY_RATIO: _WHOLE}
+    resources = {GPU_CORE: _WHOLE, GPU_MEMORY_RATIO: _WHOLE}
     if gpu.memory_bytes is not None:
-        resources[shape.GPU_MEMORY] = str(Quantity(gpu.memory_bytes * NANO, Format.BINARY))
+        resources[GPU_MEMORY] = str(Quantity(gpu.memory_bytes * NANO, Format.BINARY))
     return shape.DeviceInfo(
         type=shape.GPU,
         health=gpu.health.state is not State.UNHEALTHY,
@@ -97,7 +98,7 @@ def _gpu_labels(found: Inventory) -> dict[str, str]:
 
 
 def _xpu(xpu: Xpu, conditions: _Conditions) -> shape.DeviceInfo:
-    resources = {shape.GPU_MEMORY_RATIO: _WHOLE}
+    resources = {GPU_MEMORY_RATIO: _WHOLE}
     resources |= {name: str(amount) for name, amount in xpu.resources.items()}
     return shape.DeviceInfo(
         type=shape.GPU,
@@ -152,7 +153,7 @@ def _rdma(device: RdmaDevice) -> shape.DeviceInfo:
         health=device.health.state is not State.UNHEALTHY,
         id=device.place.bus_id,
         minor=device.minor,
-        resources={shape.RDMA_SHARE: _WHOLE},
+        resources={RDMA_SHARE: _WHOLE},
         topology=_topology(device.place),
         vf_groups=(shape.VirtualFunctionGroup(vfs),) if vfs else (),
     )

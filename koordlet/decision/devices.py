@@ -26,6 +26,14 @@ class Health(msgspec.Struct, frozen=True):
     why: str = ""
     since: float | None = None
 
+    @property
+    def is_known(self) -> bool:
+        return self.state is not State.UNKNOWN
+
+    @property
+    def is_good(self) -> bool:
+        return self.state is State.HEALTHY
+
 
 HEALTHY = Health(State.HEALTHY)
 

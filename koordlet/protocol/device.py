@@ -9,10 +9,6 @@ from koordlet.protocol.slo import Section
 
 GPU = "gpu"
 RDMA = "rdma"
-GPU_CORE = "koordinator.sh/gpu-core"
-GPU_MEMORY = "koordinator.sh/gpu-memory"
-GPU_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
-RDMA_SHARE = "koordinator.sh/rdma"
 
 GPU_MODEL = "node.koordinator.sh/gpu-model"
 GPU_VENDOR = "node.koordinator.sh/gpu-vendor"

@@ -24,14 +24,15 @@ from koordlet.decision.devices import (
     UserKind,
     Xpu,
 )
-from koordlet.decision.snapshot import Capability, Pod
+from koordlet.decision.snapshot import Pod
 from koordlet.engine.parts import Parts
-from koordlet.protocol.device import GPU_MEMORY
+from koordlet.protocol.resources import GPU_MEMORY
 
 
 def inventory(parts: Parts) -> Inventory:
     """What all collectors of devices found last."""
-    found = [each.inventory for each in parts.runner.devices()]
+    readers = parts.runner.devices()
+    found = [each.inventory for each in readers if each.inventory is not None]
     return Inventory(
         gpus=tuple(gpu for each in found for gpu in each.gpus),
         driver_version="".join(each.driver_version for each in found),
@@ -40,11 +41,6 @@ def inventory(parts: Parts) -> Inventory:
         rdma=tuple(device for each in found for device in each.rdma),
         refused=tuple(text for each in found for text in each.refused),
     )
-
-
-def capabilities(parts: Parts) -> tuple[Capability, ...]:
-    """Whether this machine has what they read."""
-    return tuple(each for reader in parts.runner.devices() for each in reader.capabilities)
 
 
 def devices(parts: Parts) -> DevicesView:
@@ -58,7 +54,7 @@ def devices(parts: Parts) -> DevicesView:
         ),
         gpu_driver=found.driver_version,
         refused=found.refused,
-        capabilities=capabilities(parts),
+        capabilities=parts.runner.capabilities(),
     )
 
 

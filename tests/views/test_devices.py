@@ -11,10 +11,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.admin.devices import DevicesView, DeviceUserView
 from koordlet.admin.model import CheckState, CheckView
+from koordlet.collectors.devices.xpu import DIRECTORY
 from koordlet.decision.devices import State
 from koordlet.decision.family import Page
 from koordlet.kernel.devices import xid_events
-from koordlet.kernel.devices.xpu import DIRECTORY
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.collectors.devices.rounds import until
@@ -80,11 +80,16 @@ class Scene:
 
     def mark(self) -> None:
         """A critical Xid on the second GPU."""
-        health = self.world.parts.gpu_health
-        until(lambda: health.of(B).state is State.HEALTHY)
+        until(lambda: self.state is State.HEALTHY)
         self.fake.add("event 1 1 79")
-        until(lambda: health.of(B).state is State.UNHEALTHY)
+        until(lambda: self.state is State.UNHEALTHY)
         self.read()
+
+    @property
+    def state(self) -> State | None:
+        """What events have told of the second GPU."""
+        health = self.world.parts.gpu_health.of(B)
+        return health.state if health is not None else None
 
 
 @pytest.fixture
@@ -221,7 +226,7 @@ def test_switched_off_it_lets_go_of_the_driver(scene: Scene) -> None:
     scene.fake.drop("event")
     scene.world.reload(APPLICATIONS)
     scene.read()
-    until(lambda: scene.world.parts.gpu_health.of(B).state is State.HEALTHY)
+    until(lambda: scene.state is State.HEALTHY)
     scene.read()
     assert scene.view.devices[1].health == "healthy"
 

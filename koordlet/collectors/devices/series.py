@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from koordlet.collectors.base import Round, SeriesStore, series_of
-from koordlet.decision.devices import Health, State
 from koordlet.decision.metrics import NODE_DEVICE_HEALTHY, Metric
+
+if TYPE_CHECKING:
+    from koordlet.decision.devices import Health
 
 
 class Sample(NamedTuple):
@@ -45,6 +47,6 @@ class Series:
 
 def health_sample(kind: str, minor: int, identity: str, health: Health) -> Iterable[Sample]:
     """None where nobody knows."""
-    if health.state is not State.UNKNOWN:
+    if health.is_known:
         labels = (kind, str(minor), identity)
-        yield Sample(NODE_DEVICE_HEALTHY, labels, float(health.state is State.HEALTHY))
+        yield Sample(NODE_DEVICE_HEALTHY, labels, float(health.is_good))

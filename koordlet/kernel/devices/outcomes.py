@@ -1,7 +1,8 @@
 """What this machine has of devices, said as capabilities, and found by trying.
 
 Not part of ``kernel/probe``: a driver may take seconds to begin, or hang, and hooks wait for that
-probe. Collectors say what they found; ``try_devices`` asks where no daemon runs.
+probe. Collectors say what they found; ``try_devices`` asks where no daemon runs. What reads a kind
+of devices is loaded where there are such.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.devices.aside import Aside
-from koordlet.kernel.devices.rdma import class_directory, read_devices
 from koordlet.kernel.host import Host
 
 if TYPE_CHECKING:
@@ -58,6 +58,11 @@ def hangs(seconds: float) -> Capability:
 def works(gpus: int, driver_version: str, cpu_s: float) -> Capability:
     why = f"{gpus} GPUs, driver {driver_version}; a reading takes {cpu_s * 1000:.1f} ms of CPU"
     return Capability(NVML, True, why)
+
+
+def class_directory(sys_root: str = "/sys") -> str:
+    """There where the kernel has RDMA."""
+    return f"{sys_root}/class/infiniband"
 
 
 def no_rdma(sys_root: str = "/sys") -> Capability:
@@ -113,6 +118,8 @@ def _try_nvml(host: Host, proc_root: str, sys_root: str) -> Capability:
 def _try_rdma(host: Host, sys_root: str) -> Capability:
     if not host.exists(class_directory(sys_root)):
         return no_rdma(sys_root)
+    from koordlet.kernel.devices.rdma import read_devices
+
     aside: Aside[list[str]] = Aside("rdma")
     aside.start(lambda: [each.name for each in read_devices(host, sys_root)])
     if not aside.wait(ANSWERS_WITHIN_S):

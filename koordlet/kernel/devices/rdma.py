@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from koordlet.decision.devices import HEALTHY, Health, Place, RdmaDevice, RdmaPort, State
 from koordlet.kernel.cgroup.forms import parse_int
+from koordlet.kernel.devices.outcomes import class_directory
 from koordlet.kernel.devices.pci import place, virtual_functions
 from koordlet.kernel.host import Host
 
@@ -41,11 +42,6 @@ class _Found(NamedTuple):
     name: str
     directory: str
     place: Place
-
-
-def class_directory(sys_root: str = "/sys") -> str:
-    """There where the kernel has RDMA."""
-    return f"{sys_root}/class/infiniband"
 
 
 def read_devices(host: Host, sys_root: str = "/sys") -> tuple[RdmaDevice, ...]:

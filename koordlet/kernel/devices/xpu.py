@@ -13,8 +13,8 @@ from koordlet.protocol.decode import decode_limited
 from koordlet.protocol.document import parse_limited
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.quantity import Quantity, parse_quantity
+from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY
 
-DIRECTORY = "/var/run/koordlet/xpu-device-infos"
 MOST_FILES = 32
 MOST_BYTES = 256 << 10
 """Of one file: 64 devices of 4 KiB."""
@@ -22,7 +22,7 @@ MOST_VALUES = 8192
 """Elements and members of its JSON, in all levels."""
 MOST_DEVICES = 64
 MOST_MINOR = 4095
-_OWN_NAMES = {"gpu-core": shape.GPU_CORE, "gpu-memory": shape.GPU_MEMORY}
+_OWN_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 """Names that files use without their domain."""
 
 

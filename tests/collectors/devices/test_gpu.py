@@ -10,7 +10,7 @@ import pytest
 
 from koordlet.collectors.base import Round
 from koordlet.collectors.devices.gpu import GpuCollector
-from koordlet.decision.devices import GpuUser, State, UserKind
+from koordlet.decision.devices import GpuUser, Inventory, State, UserKind
 from koordlet.decision.snapshot import Application
 from koordlet.kernel.devices import xid_events
 from koordlet.kernel.devices.nvml_abi import Code
@@ -36,6 +36,18 @@ class Gpus:
         found = collector(self.world, "gpu")
         assert isinstance(found, GpuCollector)
         return found
+
+    @property
+    def inventory(self) -> Inventory:
+        found = self.collector.inventory
+        assert found is not None
+        return found
+
+    def healthy(self, uuid: str, *, code: str = "") -> bool:
+        """Whether events have told so."""
+        found = self.collector._machine.gpu_health.of(uuid)
+        wanted = State.UNHEALTHY if code else State.HEALTHY
+        return found is not None and (found.state, found.code) == (wanted, code)
 
     def process(self, cgroup: str, gpu: int, mib: int, sm: int | None = None) -> int:
         """In this cgroup; pid."""
@@ -166,7 +178,7 @@ def test_a_divided_card(gpus: Gpus) -> None:
         ("pod_gpu_memory_usage", A, "0", UID): 130.0 * MIB,
         ("pod_gpu_memory_usage", A, "0", UID2): 300.0 * MIB,
     }
-    users = {(each.name, each.instance): each for each in gpus.collector.inventory.users}
+    users = {(each.name, each.instance): each for each in gpus.inventory.users}
     assert users["c2", "MIG-2222"] == GpuUser(
         A, UserKind.CONTAINER, "c2", UID2, "MIG-2222", 1, None, 300 * MIB
     )
@@ -174,26 +186,24 @@ def test_a_divided_card(gpus: Gpus) -> None:
 
 def test_health_is_a_series(gpus: Gpus) -> None:
     gpus.read()
-    health = gpus.collector._machine.gpu_health
-    until(lambda: health.of(B).state is State.HEALTHY)
+    until(lambda: gpus.healthy(B))
     gpus.fake.add("event 1 1 79")
-    until(lambda: health.of(B).state is State.UNHEALTHY)
+    until(lambda: gpus.healthy(B, code="Xid79"))
     found = gpus.world.samples(gpus.read())
     assert found["node_device_healthy", A, "0", "gpu"] == 1.0
     assert found["node_device_healthy", B, "1", "gpu"] == 0.0
-    assert [each.health.code for each in gpus.collector.inventory.gpus] == ["", "Xid79"]
+    assert [each.health.code for each in gpus.inventory.gpus] == ["", "Xid79"]
 
 
 def test_marks_outlive_the_collector_and_its_shedding(gpus: Gpus) -> None:
     gpus.fake.add("event 1 0 79")
     gpus.read()
-    health = gpus.collector._machine.gpu_health
-    until(lambda: health.of(A).code == "Xid79")
+    until(lambda: gpus.healthy(A, code="Xid79"))
     gpus.collector.close()
-    assert health.of(A).code == "Xid79"
+    assert gpus.healthy(A, code="Xid79")
     gpus.fake.drop("event")
     gpus.read()
-    assert gpus.collector.inventory.gpus[0].health.code == "Xid79"
+    assert gpus.inventory.gpus[0].health.code == "Xid79"
 
 
 def test_a_machine_without_a_gpu_is_quiet() -> None:
@@ -249,7 +259,7 @@ def test_a_driver_that_hangs_stops_no_round(gpus: Gpus) -> None:
     assert health.error == "TimeoutError: the NVIDIA driver has not answered for 11 s"
     (capability,) = gpus.collector.capabilities
     assert not capability.supported and "nvidia-smi" in capability.remedy
-    assert gpus.collector.inventory.gpus == ()
+    assert gpus.collector.inventory is None
     assert gpus.fake.sessions <= 2  # that of the reader and that of the events
     gpus.fake.drop("hang")
     wait(gpus.world, "gpu")

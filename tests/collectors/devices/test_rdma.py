@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from koordlet_fakefs.devices import Devices
 
-from koordlet.collectors.devices import rdma
+from koordlet.collectors.devices import rdma_rates
 from koordlet.collectors.devices.rdma import RdmaCollector
+from koordlet.decision.devices import Inventory
 from tests.collectors.devices.rounds import begin, collector, reading, wait
 from tests.collectors.world import World
 
@@ -36,6 +37,12 @@ def read(world: World) -> dict[tuple[str, ...], float]:
 def of(world: World) -> RdmaCollector:
     found = collector(world, "rdma")
     assert isinstance(found, RdmaCollector)
+    return found
+
+
+def inventory(world: World) -> Inventory:
+    found = of(world).inventory
+    assert found is not None
     return found
 
 
@@ -68,7 +75,7 @@ def test_rates_need_two_readings(world: World, devices: Devices) -> None:
         ("node_rdma_counter", "out_of_sequence", "mlx5_0", "1"): 3.0,
         ("node_rdma_counter", "rx_icrc_encapsulated", "mlx5_0", "1"): 0.0,
     }
-    (device,) = of(world).inventory.rdma
+    (device,) = inventory(world).rdma
     assert (device.ports[0].received_per_s, device.ports[0].sent_per_s) == (400.0, 800.0)
     (capability,) = of(world).capabilities
     assert capability.supported and capability.why.startswith("mlx5_0; a reading takes ")
@@ -101,7 +108,7 @@ def test_a_port_that_goes_down_and_a_device_that_goes(world: World, devices: Dev
     assert read(world)[key] == 1.0
     devices.set_state("mlx5_0", "1: DOWN")
     assert read(world)[key] == 0.0
-    assert of(world).inventory.rdma[0].health.why == "port 1 is DOWN"
+    assert inventory(world).rdma[0].health.why == "port 1 is DOWN"
     del directory
     devices.remove_rdma("mlx5_0")
     assert key not in read(world)
@@ -115,13 +122,13 @@ def test_firmware_that_hangs_stops_no_round(
 ) -> None:
     devices.add_rdma("mlx5_0", ADDRESS)
     assert len(read(world)) == 1
-    go_on, real = threading.Event(), rdma.read_devices
+    go_on, real = threading.Event(), rdma_rates.read_devices
 
     def slow(*arguments: Any) -> Any:
         go_on.wait(60)
         return real(*arguments)
 
-    monkeypatch.setattr(rdma, "read_devices", slow)
+    monkeypatch.setattr(rdma_rates, "read_devices", slow)
     begin(world)
     world.host.advance(11)
     found = world.samples(world.round())
@@ -129,7 +136,7 @@ def test_firmware_that_hangs_stops_no_round(
     health: Any = world.health("rdma")
     assert health.error.startswith("TimeoutError: reading RDMA devices has taken 11 s and goes on")
     assert not of(world).capabilities[0].supported
-    assert of(world).inventory.rdma == ()
+    assert of(world).inventory is None
     go_on.set()
     wait(world, "rdma")
     found = world.samples(world.rounds())

@@ -7,8 +7,7 @@ from typing import Any
 
 from koordlet_fakefs.devices import Devices
 
-from koordlet.collectors.devices.xpu import COLLECTOR, XpuCollector, XpuOptions
-from koordlet.kernel.devices.xpu import DIRECTORY
+from koordlet.collectors.devices.xpu import COLLECTOR, DIRECTORY, XpuCollector, XpuOptions
 from tests.collectors.devices.rounds import begin, collector
 from tests.collectors.world import World
 
@@ -36,6 +35,7 @@ def test_their_health_is_a_series_and_bad_files_are_named() -> None:
     assert f"{DIRECTORY}/other.json" in health.skipped_example
     xpu = collector(world, "xpu")
     assert isinstance(xpu, XpuCollector)
+    assert xpu.inventory is not None
     assert [each.uuid for each in xpu.inventory.xpus] == ["u-1", "u-2", "u-3"]
     assert len(xpu.inventory.refused) == 1
     files.drop("npu.json")

@@ -12,9 +12,10 @@ from koordlet_fakefs import FakeHost
 from koordlet_fakefs.devices import Devices
 from koordlet_fakefs.files import FilesDirectory
 
+from koordlet.collectors.devices.xpu import DIRECTORY
 from koordlet.decision.devices import HEALTHY, Health, Link, Place, State, Xpu
 from koordlet.kernel.devices import xpu
-from koordlet.kernel.devices.xpu import DIRECTORY, MOST_BYTES, XpuReader, parse
+from koordlet.kernel.devices.xpu import MOST_BYTES, XpuReader, parse
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.quantity import parse_quantity
 
