@@ -74,6 +74,8 @@ POD = m.PodView(
     memory_bytes=300 * 2**20,
     throttled_ratio=0.02,
     pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
+    gpu_core_percent=35.5,
+    gpu_memory_bytes=11 << 30,
     containers=(
         m.ContainerView(
             id="containerd://4f0c",
