@@ -71,8 +71,8 @@ RDMA_RECEIVED = _gauge(
     "rdma_received_bytes_per_second", "Data that a port received, bytes per second", _PORT
 )
 RDMA_SENT = _gauge("rdma_sent_bytes_per_second", "Data that a port sent, bytes per second", _PORT)
-RDMA_COUNTER = _gauge(
-    "rdma_counter_per_second",
+RDMA_EVENTS = _gauge(
+    "rdma_events_per_second",
     "A counter of a port under the driver's own name, per second",
     (*_PORT, "rdma_counter"),
 )

@@ -22,7 +22,7 @@ _OF_DEVICES: dict[Family, Metric] = {
     r.DEVICE_HEALTHY: k.NODE_DEVICE_HEALTHY,
     r.RDMA_RECEIVED: k.NODE_RDMA_RECEIVED,
     r.RDMA_SENT: k.NODE_RDMA_SENT,
-    r.RDMA_COUNTER: k.NODE_RDMA_COUNTER,
+    r.RDMA_EVENTS: k.NODE_RDMA_COUNTER,
 }
 """Families with the labels of the series, in their order."""
 
