@@ -219,6 +219,75 @@ POD_IRQ_TIME = Metric(
     "ms/s",
     "tasks held up by softirqs and hard interrupts, in the last window",
 )
+_GPU = ("gpu_minor", "gpu_device_uuid")
+NODE_GPU_CORE_USAGE = Metric(
+    "node_gpu_core_usage", _GPU, "percent", "multiprocessors of a GPU in use"
+)
+NODE_GPU_MEMORY_USAGE = Metric("node_gpu_memory_usage", _GPU, "bytes", "memory of a GPU in use")
+NODE_GPU_MEMORY_TOTAL = Metric("node_gpu_memory_total", _GPU, "bytes", "memory of a GPU")
+POD_GPU_CORE_USAGE = Metric(
+    "pod_gpu_core_usage", (*_POD, *_GPU), "percent", "multiprocessors of a GPU that a pod uses"
+)
+POD_GPU_MEMORY_USAGE = Metric(
+    "pod_gpu_memory_usage", (*_POD, *_GPU), "bytes", "memory of a GPU that a pod holds"
+)
+CONTAINER_GPU_CORE_USAGE = Metric(
+    "container_gpu_core_usage",
+    (*_CONTAINER, *_GPU),
+    "percent",
+    "multiprocessors of a GPU that a container uses",
+)
+CONTAINER_GPU_MEMORY_USAGE = Metric(
+    "container_gpu_memory_usage",
+    (*_CONTAINER, *_GPU),
+    "bytes",
+    "memory of a GPU that a container holds",
+)
+HOST_APPLICATION_GPU_CORE_USAGE = Metric(
+    "host_application_gpu_core_usage",
+    (*_APP, *_GPU),
+    "percent",
+    "multiprocessors of a GPU that a host application uses",
+)
+HOST_APPLICATION_GPU_MEMORY_USAGE = Metric(
+    "host_application_gpu_memory_usage",
+    (*_APP, *_GPU),
+    "bytes",
+    "memory of a GPU that a host application holds",
+)
+SYS_GPU_CORE_USAGE = Metric(
+    "sys_gpu_core_usage",
+    _GPU,
+    "percent",
+    "multiprocessors of a GPU that processes of no pod and no application use",
+)
+SYS_GPU_MEMORY_USAGE = Metric(
+    "sys_gpu_memory_usage",
+    _GPU,
+    "bytes",
+    "memory of a GPU that processes of no pod and no application hold",
+)
+NODE_GPU_INSTANCE_MEMORY_USAGE = Metric(
+    "node_gpu_instance_memory_usage", _GPU, "bytes", "memory in use of a part of a GPU (MIG)"
+)
+NODE_GPU_INSTANCE_MEMORY_TOTAL = Metric(
+    "node_gpu_instance_memory_total", _GPU, "bytes", "memory of a part of a GPU (MIG)"
+)
+NODE_DEVICE_HEALTHY = Metric(
+    "node_device_healthy",
+    ("device_type", "device_minor", "device_id"),
+    "bool",
+    "1 where a device works, 0 where it does not; no sample where nobody knows",
+)
+_RDMA = ("rdma_device", "rdma_port")
+NODE_RDMA_RECEIVED = Metric("node_rdma_received", _RDMA, "bytes/s", "data that a port received")
+NODE_RDMA_SENT = Metric("node_rdma_sent", _RDMA, "bytes/s", "data that a port sent")
+NODE_RDMA_COUNTER = Metric(
+    "node_rdma_counter",
+    (*_RDMA, "rdma_counter"),
+    "1/s",
+    "counter of a port under the driver's own name",
+)
 KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
 KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descriptors of koordlet")

@@ -13,6 +13,7 @@ from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.hooks import HOOKS
 from koordlet.qos import STRATEGIES
+from koordlet.report import device_metrics
 
 PREFIX = "koordlet_"
 _POD = ("pod_uid", "pod_name", "pod_namespace")
@@ -428,7 +429,8 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(value for value in tuple(globals().values()) if isinstance(value, Family)),
+        *(value for value in vars(device_metrics).values() if isinstance(value, Family)),
         *(each for part in (*STRATEGIES.values(), *HOOKS.values()) for each in part.families),
     )
 }
-"""Those of this table, then those that strategies and hooks declare, by name."""
+"""Those of this table, those of devices, then those that strategies and hooks declare, by name."""

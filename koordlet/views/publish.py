@@ -18,6 +18,7 @@ from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
 from koordlet.views import stalls, tiers, waits
 from koordlet.views.nri_view import publish_nri
+from koordlet.views.publish_devices import publish_devices
 from koordlet.views.usage import Usage
 from koordlet.views.views import Views
 
@@ -70,6 +71,8 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
     }
     applications = {each.name: (each.name,) for each in parts.state.applications()}
     yield from _pressure(engine, usage, pods, containers, applications)
+    yield
+    publish_devices(engine, usage, pods, containers, applications)
     yield
     shares: tuple[tuple[Family, k.Metric, Mapping[str, Labels]], ...] = (
         (r.POD_CPU_THROTTLED, k.POD_CPU_THROTTLED, pods),
