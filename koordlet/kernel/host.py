@@ -15,6 +15,7 @@ from typing import Protocol
 
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
+from koordlet.kernel.perf.events import Perf
 
 
 def temporary(path: str) -> str:
@@ -123,6 +124,10 @@ class Host(Protocol):
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         """Traffic control and packet marks of this network namespace; the caller closes both.
         Their calls block, for long where others configure the network. Raises OSError."""
+        ...
+
+    def perf(self) -> Perf:
+        """Performance counters."""
         ...
 
     def monotonic(self) -> float:

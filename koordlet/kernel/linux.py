@@ -12,6 +12,7 @@ from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
+from koordlet.kernel.perf.events import LinuxPerf, Perf
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal
 
@@ -174,6 +175,9 @@ class LinuxHost:
 
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         return TrafficControl(), NetFilter()
+
+    def perf(self) -> Perf:
+        return LinuxPerf()
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
-import platform
 import signal
-import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -20,10 +17,6 @@ SCHED_CORE_SHARE_TO = 2
 SCHED_CORE_SHARE_FROM = 3
 SCOPE_THREAD = 0
 SCOPE_THREAD_GROUP = 1
-
-_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331, "riscv64": 241}
-_PERF_ATTR_BYTES = 112
-_PERF_DISABLED_NO_KERNEL = 1 | 1 << 5 | 1 << 6  # disabled, exclude_kernel, exclude_hv
 
 
 def _raise(what: str) -> None:
@@ -58,24 +51,3 @@ def send_signal(pids: Sequence[int], number: int, members: Callable[[], Collecti
     finally:
         for descriptor in held.values():
             os.close(descriptor)
-
-
-def try_hardware_counter() -> str:
-    """Opens a cycle counter of this process and closes it (``perf_event_open(2)``)."""
-    number = _PERF_EVENT_OPEN.get(platform.machine())
-    if number is None:
-        raise OSError(errno.ENOSYS, f"system call number on {platform.machine()} not known")
-    # type HARDWARE (0), size, config CPU_CYCLES (0), four u64 of no interest, flags.
-    attributes = struct.pack("=IIQQQQQ", 0, _PERF_ATTR_BYTES, 0, 0, 0, 0, _PERF_DISABLED_NO_KERNEL)
-    buffer = ctypes.create_string_buffer(attributes, _PERF_ATTR_BYTES)
-    descriptor = _libc.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
-    if descriptor < 0:
-        _raise("perf_event_open(cycles)")
-    os.close(descriptor)
-    return "perf_event_open(cycles) gave a counter"
-
-
-SYSTEM_CALLS: Mapping[str, Callable[[], str]] = {
-    "perf-hardware": try_hardware_counter,
-}
-"""Feature -> how to try it; what it returns says what the kernel answered."""

@@ -16,6 +16,7 @@ from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.layouts import Layout, mount
 from koordlet_fakefs.machine import NS, Machine, Options, Process
 from koordlet_fakefs.parse import PAGE_BYTES, c_string, named, refuse
+from koordlet_fakefs.perf import FakePerf
 from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
@@ -116,6 +117,7 @@ class FakeHost:
             terway = add_directory(self.root, "var/lib/terway")
             terway.entries["qos"] = FilesDirectory()
         self._cookies = cookies.Cookies(self.machine)
+        self.counters = FakePerf(self.machine, self.faults, self.group)
 
     # --- Host
 
@@ -234,6 +236,9 @@ class FakeHost:
 
     def traffic(self) -> NoReturn:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), "netlink")
+
+    def perf(self) -> FakePerf:
+        return self.counters
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

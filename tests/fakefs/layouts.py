@@ -9,7 +9,7 @@ from koordlet_fakefs.cgroup import Controller, Hierarchy
 from koordlet_fakefs.cgroup_v1 import CORE_V1
 from koordlet_fakefs.cgroup_v2 import CORE_V2, on_create
 from koordlet_fakefs.machine import Machine
-from koordlet_fakefs.resources.account import CPUACCT
+from koordlet_fakefs.resources.account import CPUACCT, PERF_EVENT
 from koordlet_fakefs.resources.cpu import CPU
 from koordlet_fakefs.resources.cpuset import CPUSET
 from koordlet_fakefs.resources.io import BLKIO, IO
@@ -37,6 +37,7 @@ _COMOUNTED: tuple[tuple[Controller, ...], ...] = (
     (DEVICES,),
     (FREEZER,),
     (NET_CLS, NET_PRIO),
+    (PERF_EVENT,),
     (PIDS,),
 )
 _V2_CONTROLLERS = (CPUSET, CPU, IO, MEMORY, HUGETLB, PIDS)
