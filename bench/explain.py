@@ -27,11 +27,11 @@ from bench.hooks_node import Node
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.server import AdminServer
-from koordlet.admin.worker import no_pause
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Input, Why
 from koordlet.demo.process import die_with_parent
 from koordlet.engine.engine import Engine
+from koordlet.kernel.background import no_pause
 from koordlet.report.decision_search import matches
 from koordlet.views.views import Views
 

@@ -19,7 +19,8 @@ from koordlet.admin.model import (
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
-from koordlet.admin.worker import Pause, Worker, no_pause
+from koordlet.admin.worker import Worker
+from koordlet.kernel.background import Pause, no_pause
 
 T_co = TypeVar("T_co", covariant=True)
 

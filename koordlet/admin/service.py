@@ -10,11 +10,12 @@ import grpc
 import msgspec
 import structlog
 
-from koordlet.admin import wire, worker
+from koordlet.admin import wire
 from koordlet.admin.daemon import DaemonApi, InvalidError, NotFoundError
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.admin.pb import admin_pb2_grpc as pb_grpc
 from koordlet.decision.names import encodable
+from koordlet.kernel.background import Pause
 from koordlet.serving.caller import Caller, title
 from koordlet.serving.unix_socket import Access
 
@@ -27,7 +28,7 @@ MAX_CONCURRENT_CALLS = 64
 
 _log = structlog.get_logger()
 Callers: TypeAlias = Callable[[str], Caller | None]
-_Work: TypeAlias = Callable[[worker.Pause], msgspec.Struct]
+_Work: TypeAlias = Callable[[Pause], msgspec.Struct]
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 

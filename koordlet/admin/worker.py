@@ -1,48 +1,20 @@
 """The threads that work for callers of the local API, so that the event loop does not.
 
-Python runs one thread at a time. A thread that is always busy takes its turn whenever the loop
-waits for a system call, and keeps it for up to 5 ms (``sys.getswitchinterval``): a tick with some
-hundred reads would take seconds. So these work in slices of ``SLICE_S`` and rest for ``REST_S``
-between them; the loop never waits longer for one than a slice. There is one for what is searched
-for, so that ten callers cost the loop no more than one, and one for what is only to be encoded, so
-that `status` does not wait for a search.
+They rest between slices (``kernel/background.py``), so the loop never waits longer for one than a
+slice. There is one for what is searched for, so that ten callers cost the loop no more than one,
+and one for what is only to be encoded, so that `status` does not wait for a search.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-SLICE_S = 0.0005
-REST_S = 0.001
+from koordlet.kernel.background import GivenUpError, Pace, Pause
 
 T = TypeVar("T")
-Pause = Callable[[], None]
-"""To be called several times a millisecond by whoever works in the thread."""
-
-
-def no_pause() -> None:
-    """For work outside the thread."""
-
-
-class _AbandonedError(Exception):
-    """Nobody waits for the answer any more."""
-
-
-class _Pacer:
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
-        self.abandoned = False
-
-    def pause(self) -> None:
-        if self.abandoned:
-            raise _AbandonedError
-        if time.perf_counter() - self._began_s >= SLICE_S:
-            time.sleep(REST_S)
-            self._began_s = time.perf_counter()
 
 
 class Worker:
@@ -55,25 +27,25 @@ class Worker:
             quick: ThreadPoolExecutor(1, thread_name_prefix="koordlet-api")
             for quick in (False, True)
         }
-        self._current: set[_Pacer] = set()
+        self._current: set[Pace] = set()
 
     async def run(self, work: Callable[[Pause], T], *, quick: bool = False) -> T:
         """What ``work`` returns, or raises. It ends at its next pause when the caller is cancelled.
         Raises CancelledError when the worker is closed meanwhile."""
-        pacer = _Pacer()
-        self._current.add(pacer)
+        pace = Pace()
+        self._current.add(pace)
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._executors[quick], work, pacer.pause)
-        except _AbandonedError:
+            return await loop.run_in_executor(self._executors[quick], work, pace.pause)
+        except GivenUpError:
             raise asyncio.CancelledError from None
         finally:
-            pacer.abandoned = True
-            self._current.discard(pacer)
+            pace.given_up = True
+            self._current.discard(pace)
 
     def close(self) -> None:
         """Give up what is in progress, and what waits. Returns at once."""
-        for pacer in self._current:
-            pacer.abandoned = True
+        for pace in self._current:
+            pace.given_up = True
         for executor in self._executors.values():
             executor.shutdown(wait=False, cancel_futures=True)

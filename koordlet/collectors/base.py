@@ -14,7 +14,8 @@ from koordlet.decision.metrics import Metric
 from koordlet.decision.options import Options, about
 from koordlet.decision.part import Part
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.decision.snapshot import Application, Capability, Node, Pod
+from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
@@ -216,6 +217,29 @@ class ThrottlingExplainer(Protocol):
     def why_none(self, metric: Metric, label: str) -> str:
         """``label``: the uid, id or name of a pod, container or application."""
         ...
+
+
+@runtime_checkable
+class AlarmFollower(Protocol):
+    """A collector that looks more closely while latency-sensitive work suffers."""
+
+    def alarm(self) -> None: ...
+
+
+@runtime_checkable
+class Capable(Protocol):
+    """A collector that finds out itself what this machine has for it, as trying takes long."""
+
+    capabilities: tuple[Capability, ...]
+    """Empty until it has tried."""
+
+
+@runtime_checkable
+class KernelWorker(Protocol):
+    """A collector with programs of its own in the kernel. What they use counts as the daemon's."""
+
+    costs: dict[str, Cost]
+    """By program, as measured last."""
 
 
 class PressureReading(NamedTuple):

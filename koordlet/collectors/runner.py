@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import structlog
 
 from koordlet.collectors.base import (
+    AlarmFollower,
+    Capable,
     Collector,
     Follower,
     Health,
+    KernelWorker,
     Listener,
     MemoryWatcher,
     PressureReader,
@@ -24,7 +27,8 @@ from koordlet.collectors.base import (
 from koordlet.collectors.budget import BudgetOptions, BudgetState, weigh
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Node, Pod
+from koordlet.decision.snapshot import Application, Capability, Node, Pod
+from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc.files import resident_bytes
 
@@ -118,6 +122,22 @@ class Runner:
         for slot in self._slots:
             if isinstance(slot.collector, Listener):
                 slot.collector.wrote(cgroup, resource)
+
+    def alarm(self) -> None:
+        """Latency-sensitive work suffers now."""
+        for slot in self._slots:
+            if isinstance(slot.collector, AlarmFollower) and not slot.shed:
+                slot.collector.alarm()
+
+    def capabilities(self) -> tuple[Capability, ...]:
+        """What collectors found out themselves about this machine."""
+        capable = [s.collector for s in self._slots if isinstance(s.collector, Capable)]
+        return tuple(each for collector in capable for each in collector.capabilities)
+
+    def kernel_costs(self) -> dict[str, Cost]:
+        """Of our programs in the kernel, by name."""
+        workers = [s.collector for s in self._slots if isinstance(s.collector, KernelWorker)]
+        return {name: cost for worker in workers for name, cost in worker.costs.items()}
 
     def watch_memory(self, from_share: float) -> None:
         """Measure the memory of pods in each round from this share of the node's memory on."""
@@ -217,6 +237,7 @@ class Runner:
         cpu = self._cpu_seconds()
         if self._cpu_mark is not None and now_s > self._cpu_mark[1]:
             used = (cpu - self._cpu_mark[0]) / (now_s - self._cpu_mark[1])
+            used += sum(cost.cores for cost in self.kernel_costs().values())
             memory = self._memory_bytes()
             self._state = weigh(self._state, used, memory, len(self._optional), self._options)
             for rank, slot in enumerate(self._optional):

@@ -118,6 +118,26 @@ RESCTRL_MB = Metric(
     "bytes",
     "memory traffic of a class since its group was made",
 )
+_CULPRIT = ("culprit", "culprit_kind")
+POD_CPU_WAIT = Metric(
+    "pod_cpu_wait", (*_POD, *_CULPRIT), "ms/s", "waiting for a CPU, by who ran meanwhile"
+)
+POD_CPU_WAIT_TOTAL = Metric("pod_cpu_wait_total", _POD, "ms/s", "waiting for a CPU, of all tasks")
+HOST_APPLICATION_CPU_WAIT = Metric(
+    "host_application_cpu_wait",
+    (*_APP, *_CULPRIT),
+    "ms/s",
+    "waiting for a CPU, by who ran meanwhile",
+)
+HOST_APPLICATION_CPU_WAIT_TOTAL = Metric(
+    "host_application_cpu_wait_total", _APP, "ms/s", "waiting for a CPU, of all tasks"
+)
+CONTAINER_RUN_QUEUE_LATENCY = Metric(
+    "container_run_queue_latency",
+    (*_CONTAINER, "quantile"),
+    "us",
+    "how long a task waits until a CPU picks it; no sample where none did",
+)
 KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
 KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descriptors of koordlet")

@@ -21,6 +21,7 @@ from koordlet.config.load import Loaded
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.snapshot import (
+    ALARMS,
     Capability,
     Fault,
     Node,
@@ -208,6 +209,8 @@ class Engine:
             parts.runner.run(node, pods, applications)
         elif wake.kind not in CARRIES_FIGURES:
             parts.runner.refresh(URGENT, node, pods, applications)
+        if wake.kind in ALARMS:
+            parts.runner.alarm()
         self._wake = wake
         if self.pausing.turn():
             self._hooks_due = -math.inf

@@ -13,6 +13,8 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
 from koordlet.kernel.perf.events import Perf
@@ -128,6 +130,15 @@ class Host(Protocol):
 
     def perf(self) -> Perf:
         """Performance counters."""
+        ...
+
+    def background(self, name: str) -> Background:
+        """For calls that may block."""
+        ...
+
+    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
+        """Watch who waits for a CPU (eBPF). Blocks for up to seconds. Raises OSError where the
+        kernel or the machine lacks something; ``filename`` says what was tried."""
         ...
 
     def monotonic(self) -> float:

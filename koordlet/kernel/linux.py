@@ -8,6 +8,8 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from koordlet.kernel.background import Background, ThreadBackground
+from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
 from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.net.marks import NetFilter
@@ -178,6 +180,12 @@ class LinuxHost:
 
     def perf(self) -> Perf:
         return LinuxPerf()
+
+    def background(self, name: str) -> Background:
+        return ThreadBackground(name)
+
+    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
+        return BpfRunQueue(by_cpu_controller=by_cpu_controller)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -12,7 +12,7 @@ import msgspec
 from koordlet.admin import model as m
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
 from koordlet.admin.runtime import HooksView
-from koordlet.admin.worker import Pause, Worker, no_pause
+from koordlet.admin.worker import Worker
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
 from koordlet.decision.metrics import Aggregate
@@ -28,6 +28,7 @@ from koordlet.engine.parts import Parts
 from koordlet.hooks import HOOKS, describe, missed
 from koordlet.hooks.combine import in_guest
 from koordlet.hooks.describe import Action
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.protocol.decode import nearest
 from koordlet.report.decision_search import Extent, history
 from koordlet.report.decision_search import explain as search

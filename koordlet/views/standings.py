@@ -16,7 +16,6 @@ from koordlet.admin.strategies import (
     StrategyRow,
     StrategyState,
 )
-from koordlet.admin.worker import Pause, no_pause
 from koordlet.config.part_tables import table_of
 from koordlet.config.show import Shown, show
 from koordlet.decision.record import Record, is_done
@@ -25,6 +24,7 @@ from koordlet.decision.strategy import Hook
 from koordlet.engine.runs import Runs
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.hooks import HOOKS
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.qos import STRATEGIES
 from koordlet.report.decision_search import Extent, explain
 from koordlet.views.switches import AnyPart, matches, switched_off

@@ -8,7 +8,6 @@ from typing import TypedDict
 
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
-from koordlet.admin.worker import Pause, no_pause
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
@@ -16,6 +15,7 @@ from koordlet.decision.record import Record
 from koordlet.decision.resource import UNLIMITED, Resource
 from koordlet.decision.snapshot import Application, Node, Pod
 from koordlet.engine.engine import Engine
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.proc.files import self_usage
 from koordlet.protocol.qos import QoSClass
 from koordlet.state.snapshot import KernelView

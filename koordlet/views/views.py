@@ -19,7 +19,7 @@ from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
-from koordlet.admin.worker import Pause, Worker, no_pause
+from koordlet.admin.worker import Worker
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
@@ -36,6 +36,7 @@ from koordlet.engine.parts import (
     tsdb_path,
 )
 from koordlet.hooks import HOOKS
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
@@ -216,7 +217,11 @@ class Views:
             ),
             nri=self.nri(),
             endpoints=tuple(self._endpoints.values()),
-            capabilities=(*parts.capabilities.values(), *parts.traffic.capabilities),
+            capabilities=(
+                *parts.capabilities.values(),
+                *parts.traffic.capabilities,
+                *parts.runner.capabilities(),
+            ),
             sources=tuple(
                 m.SourceView(
                     name=source.name,

@@ -14,8 +14,9 @@ from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
 from koordlet.admin.verdict import verdict
-from koordlet.admin.worker import Worker, no_pause
+from koordlet.admin.worker import Worker
 from koordlet.decision.snapshot import Capability
+from koordlet.kernel.background import no_pause
 from tests.admin.samples import (
     ACTIONS,
     APPLICATION,

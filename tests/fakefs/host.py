@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NoReturn
 
 from koordlet_fakefs import cookies, kubepods, resctrl, sysfs
+from koordlet_fakefs.background import AtOnce
 from koordlet_fakefs.cgroup import SELF_PID, Cgroup
 from koordlet_fakefs.faults import Faults
 from koordlet_fakefs.files import FilesDirectory
@@ -24,6 +25,9 @@ from koordlet_fakefs.resources.scheduler import Scheduler
 from koordlet_fakefs.tree import Directory, Leaf, add_directory, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
+from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.objects import BTF
+from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.host import temporary
 
 _WRITES_KEPT = 10_000
@@ -118,6 +122,8 @@ class FakeHost:
             terway.entries["qos"] = FilesDirectory()
         self._cookies = cookies.Cookies(self.machine)
         self.counters = FakePerf(self.machine, self.faults, self.group)
+        self.make_run_queue: Callable[[], RunQueue] | None = None
+        """None: a kernel without BTF."""
 
     # --- Host
 
@@ -239,6 +245,14 @@ class FakeHost:
 
     def perf(self) -> FakePerf:
         return self.counters
+
+    def background(self, name: str) -> Background:
+        return AtOnce()
+
+    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
+        if self.make_run_queue is None:
+            raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+        return self.make_run_queue()
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

@@ -1,0 +1,1 @@
+"""Who makes latency-sensitive work wait."""

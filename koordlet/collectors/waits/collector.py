@@ -1,0 +1,174 @@
+"""Who makes latency-sensitive work wait for a CPU, and how long its tasks wait (eBPF on the
+scheduler's tracepoints; ``docs/concepts/blame.md``)."""
+
+from __future__ import annotations
+
+import errno
+import math
+from concurrent.futures import Future
+
+from koordlet.collectors.base import (
+    CollectorPart,
+    Round,
+    SeriesStore,
+    SlowCollectorOptions,
+    series_of,
+)
+from koordlet.collectors.waits.figures import QUANTILES, quantile_us
+from koordlet.collectors.waits.groups import Kind
+from koordlet.collectors.waits.series import MatrixSeries
+from koordlet.collectors.waits.watcher import Look, Watcher
+from koordlet.decision import metrics
+from koordlet.decision.snapshot import Capability
+from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.host import Host
+
+FEATURE = "bpf-run-queue"
+ALARM_S = 10.0
+"""For so long after an alarm a reading is taken each second."""
+TRY_AGAIN_S = 600.0
+"""After so long it is tried again what the machine lacked: a package may have been installed."""
+_COST = "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)"
+_REMEDIES = {
+    errno.ENOENT: "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.11 or later",
+    errno.EPERM: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
+    errno.EACCES: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
+}
+
+
+class WaitsCollector:
+    name = "waits"
+    optional = True
+    interval_s = 1.0
+    """What was read in the background comes with the next round."""
+
+    def __init__(
+        self, host: Host, layout: Layout, store: SeriesStore, read_every_s: float = 10.0
+    ) -> None:
+        self._host = host
+        self._layout = layout
+        self._store = store
+        self._read_every_s = read_every_s
+        self._background = host.background(self.name)
+        self._watcher: Watcher | None = None
+        self._job: Future[Look | None] | None = None
+        self._due_s = -math.inf
+        self._alarm_s = -math.inf
+        self._pods = MatrixSeries(store, metrics.POD_CPU_WAIT, metrics.POD_CPU_WAIT_TOTAL)
+        self._applications = MatrixSeries(
+            store, metrics.HOST_APPLICATION_CPU_WAIT, metrics.HOST_APPLICATION_CPU_WAIT_TOTAL
+        )
+        self._latencies: dict[tuple[str, str], int] = {}
+        self.capabilities: tuple[Capability, ...] = ()
+        self.costs: dict[str, Cost] = {}
+
+    def alarm(self) -> None:
+        """Latency-sensitive work suffers now."""
+        self._alarm_s = self._host.monotonic()
+        self._due_s = min(self._due_s, self._alarm_s)
+
+    def collect(self, round_: Round) -> None:
+        """Raises OSError where the kernel refused a reading."""
+        if self._job is not None:
+            if not self._job.done():
+                return
+            job, self._job = self._job, None
+            self._take(job, round_)
+        subjects = round_.pods, round_.applications
+        if round_.now_s >= self._due_s:
+            alarmed = round_.now_s - self._alarm_s < ALARM_S
+            self._due_s = round_.now_s + (1.0 if alarmed else self._read_every_s)
+            self._job = self._background.submit(lambda pause: self._open().look(subjects, pause))
+        elif self._watcher is not None and self._watcher.measuring:
+            self._job = self._background.submit(lambda pause: self._measure())
+
+    def close(self) -> None:
+        self._background.close(self._shut)
+        self._background = self._host.background(self.name)
+        self._job = None
+        self._due_s = -math.inf
+        self._pods.close()
+        self._applications.close()
+        self._keep_latencies(frozenset())
+        self.costs = {}
+
+    def _open(self) -> Watcher:
+        """In the thread, as the two below."""
+        if self._watcher is None:
+            self._watcher = Watcher(self._host, self._layout)
+        return self._watcher
+
+    def _measure(self) -> None:
+        self._open().measure()
+
+    def _shut(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+
+    def _take(self, job: Future[Look | None], round_: Round) -> None:
+        try:
+            look = job.result()
+        except OSError as error:
+            if self._watcher is not None:
+                raise
+            self.capabilities = (_missing(error),)
+            self._due_s = round_.now_s + TRY_AGAIN_S
+            return
+        if look is None:
+            return
+        if not (self.capabilities and self.capabilities[0].supported):
+            why = "loaded and attached programs to the scheduler's tracepoints"
+            self.capabilities = (Capability(FEATURE, True, why),)
+        self.costs = dict(look.costs)
+        for kind, series in ((Kind.POD, self._pods), (Kind.APPLICATION, self._applications)):
+            found = {group.name: row for group, row in look.rows.items() if group.kind is kind}
+            series.add(round_, found)
+        self._add_latencies(look, round_)
+        if look.unwatched:
+            round_.skipped.append(f"{look.unwatched} cgroups are beyond the bound of watched ones")
+
+    def _add_latencies(self, look: Look, round_: Round) -> None:
+        self._keep_latencies(frozenset(look.slots))
+        for container, slots in look.slots.items():
+            for quantile, label in QUANTILES:
+                value = quantile_us(slots, quantile)
+                if value is not None:
+                    round_.ids.append(self._latency(container, label))
+                    round_.values.append(value)
+
+    def _latency(self, container: str, quantile: str) -> int:
+        key = container, quantile
+        if key not in self._latencies:
+            metric = metrics.CONTAINER_RUN_QUEUE_LATENCY
+            self._latencies[key] = series_of(self._store, metric, key)
+        return self._latencies[key]
+
+    def _keep_latencies(self, containers: frozenset[str]) -> None:
+        for key in tuple(self._latencies):
+            if key[0] not in containers:
+                self._store.release(self._latencies.pop(key))
+
+
+def _missing(error: OSError) -> Capability:
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    why = f"{error.filename or FEATURE}: {name} ({error.strerror})"
+    return Capability(FEATURE, False, why, _COST, _REMEDIES.get(error.errno or 0, ""))
+
+
+COLLECTOR = CollectorPart(
+    name=WaitsCollector.name,
+    help="Who makes latency-sensitive work wait for a CPU (eBPF), each second while it suffers.",
+    options=SlowCollectorOptions(),
+    make=lambda machine, options: WaitsCollector(
+        machine.host, machine.cgroups.layout, machine.store, options.interval_seconds
+    ),
+    metrics=(
+        metrics.POD_CPU_WAIT,
+        metrics.POD_CPU_WAIT_TOTAL,
+        metrics.HOST_APPLICATION_CPU_WAIT,
+        metrics.HOST_APPLICATION_CPU_WAIT_TOTAL,
+        metrics.CONTAINER_RUN_QUEUE_LATENCY,
+    ),
+)

@@ -1,0 +1,111 @@
+"""Who waits for a CPU, and for whom, on the real kernel."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from koordlet.collectors.waits.figures import quantile_us
+from koordlet.decision.resource import Resource
+from koordlet.kernel.background import no_pause
+from koordlet.kernel.bpf.cost import CostMeter
+from koordlet.kernel.bpf.run_queue import THROTTLED, BpfRunQueue
+from tests.kernel.bpf.conftest import Loads
+
+pytestmark = pytest.mark.kernel
+
+
+def _wait_for(loads: Loads, pid: int, ns: int) -> None:
+    """Until it has waited that long: no assertion depends on how busy the machine is."""
+    until = loads.waited_ns(pid) + ns
+    while loads.waited_ns(pid) < until:
+        time.sleep(0.05)
+
+
+def test_rows_are_the_waits_and_cells_are_what_the_culprits_ran(
+    loads: Loads, run_queue: BpfRunQueue
+) -> None:
+    victim, big, small = loads.group("ls"), loads.group("be1"), loads.group("be2", 512)
+    victim_id, big_id, small_id = map(loads.id_of, (victim, big, small))
+    run_queue.watch({victim_id})
+    pid = loads.run(victim)
+    loads.run(big)
+    loads.run(small)
+    _wait_for(loads, pid, 10**8)  # started, all of them
+    waited, first = loads.waited_ns(pid), run_queue.read(no_pause)
+    used = [loads.cpu_ns(group) for group in (big, small)]
+    _wait_for(loads, pid, 2 * 10**9)
+    last, waited = run_queue.read(no_pause), loads.waited_ns(pid) - waited
+    used = [loads.cpu_ns(group) - then for group, then in zip((big, small), used, strict=True)]
+    before, row = first.waits_ns[victim_id], last.waits_ns[victim_id]
+    grown = {culprit: ns - before.get(culprit, 0) for culprit, ns in row.items()}
+    # The wait that goes on while both are read is in neither, in one or in the other.
+    assert sum(grown.values()) == pytest.approx(waited, rel=0.02, abs=3e7)
+    assert grown[big_id] == pytest.approx(used[0], rel=0.03, abs=3e7)
+    assert grown[small_id] == pytest.approx(used[1], rel=0.03, abs=3e7)
+    assert victim_id not in grown  # one task does not wait for itself
+    slots = last.delays[victim_id].slots
+    assert sum(slots) == last.delays[victim_id].waits
+    median_us = quantile_us(slots, 0.5)
+    assert median_us is not None
+    assert 0 < median_us <= last.delays[victim_id].longest_ns / 1000 * 2
+
+
+def test_waiting_for_its_own_tasks_is_its_own_doing(loads: Loads, run_queue: BpfRunQueue) -> None:
+    victim = loads.group("ls")
+    victim_id = loads.id_of(victim)
+    run_queue.watch({victim_id})
+    pid = loads.run(victim)
+    loads.run(victim)
+    _wait_for(loads, pid, 5 * 10**8)
+    row = run_queue.read(no_pause).waits_ns[victim_id]
+    assert row[victim_id] >= 2 * 10**8
+
+
+def test_a_victim_out_of_quota_blames_nobody_else(loads: Loads, run_queue: BpfRunQueue) -> None:
+    victim, other = loads.group("ls"), loads.group("be")
+    victim_id, other_id = loads.id_of(victim), loads.id_of(other)
+    loads.cgroups.write(victim, Resource.CPU_QUOTA_US, 20_000)
+    run_queue.watch({victim_id})
+    pid = loads.run(victim)
+    loads.run(other)
+    deadline = time.monotonic() + 60
+    row: dict[int, int] = {}
+    while row.get(THROTTLED, 0) < 5 * 10**8 and time.monotonic() < deadline:
+        time.sleep(0.1)
+        row = dict(run_queue.read(no_pause).waits_ns.get(victim_id, {}))
+    assert row[THROTTLED] >= 5 * 10**8
+    assert loads.processes[0].poll() is None and pid
+    assert row.get(other_id, 0) < loads.cpu_ns(other)
+
+
+def test_what_is_no_longer_watched_leaves_no_row(loads: Loads, run_queue: BpfRunQueue) -> None:
+    victim, other = loads.group("ls"), loads.group("other")
+    ids = {loads.id_of(victim), loads.id_of(other)}
+    run_queue.watch(ids)
+    pid = loads.run(victim)
+    loads.run(other)
+    _wait_for(loads, pid, 10**8)
+    assert ids <= run_queue.read(no_pause).waits_ns.keys()
+    assert run_queue.watch({loads.id_of(victim)}) == 0
+    reading = run_queue.read(no_pause)
+    assert loads.id_of(other) not in reading.waits_ns
+    assert loads.id_of(other) not in reading.delays
+
+
+def test_the_kernel_says_what_our_programs_cost(loads: Loads, run_queue: BpfRunQueue) -> None:
+    meter = CostMeter(run_queue.run_times)
+    victim = loads.group("ls")
+    run_queue.watch({loads.id_of(victim)})
+    began = time.monotonic()
+    meter.begin(began)
+    pid = loads.run(victim)
+    loads.run(victim)
+    _wait_for(loads, pid, 10**8)
+    costs = meter.end(time.monotonic())
+    assert costs.keys() == {"on_wakeup", "on_wakeup_new", "on_switch"}
+    switches = costs["on_switch"]
+    assert switches.runs_per_s > 0
+    assert 10 < switches.ns_per_run < 1e6
+    assert not meter.measuring
