@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
@@ -139,6 +140,10 @@ class Host(Protocol):
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
         """Watch who waits for a CPU (eBPF). Blocks for up to seconds. Raises OSError where the
         kernel or the machine lacks something; ``filename`` says what was tried."""
+        ...
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        """Count cycles and instructions of cgroups (eBPF). Raises and blocks as ``run_queue``."""
         ...
 
     def monotonic(self) -> float:

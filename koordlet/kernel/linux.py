@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from koordlet.kernel.background import Background, ThreadBackground
+from koordlet.kernel.bpf.cpi import BpfCpiCounters, CpiCounters
 from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
 from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
@@ -186,6 +187,9 @@ class LinuxHost:
 
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
         return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        return BpfCpiCounters(self.perf(), by_cpu_controller=by_cpu_controller)
 
     def monotonic(self) -> float:
         return time.monotonic()

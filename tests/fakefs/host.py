@@ -26,6 +26,7 @@ from koordlet_fakefs.tree import Directory, Leaf, add_directory, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
 from koordlet.kernel.background import Background
+from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.objects import BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.host import temporary
@@ -124,6 +125,7 @@ class FakeHost:
         self.counters = FakePerf(self.machine, self.faults, self.group)
         self.make_run_queue: Callable[[], RunQueue] | None = None
         """None: a kernel without BTF."""
+        self.make_cpi_counters: Callable[[], CpiCounters] | None = None
 
     # --- Host
 
@@ -253,6 +255,11 @@ class FakeHost:
         if self.make_run_queue is None:
             raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
         return self.make_run_queue()
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        if self.make_cpi_counters is None:
+            raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+        return self.make_cpi_counters()
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

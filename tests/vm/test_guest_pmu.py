@@ -8,16 +8,18 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
+from koordlet.kernel.background import no_pause
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_usage_ns
-from koordlet.kernel.perf.counts import Total
-from koordlet.kernel.perf.groups import count_cgroups, open_pair
+from koordlet.kernel.perf.counts import Total, total
+from koordlet.kernel.perf.events import open_pair
+from koordlet.kernel.perf.groups import CgroupCounters
 from koordlet.kernel.perf.pmu import try_pmu
 
 CPI = 4.0
@@ -76,29 +78,53 @@ def used_ns(host: LinuxHost, path: str) -> int:
     return cpu_usage_ns(host.read(f"{path}/cpu.stat"), path)
 
 
+def by_descriptors(
+    host: LinuxHost, paths: list[str], seconds: float
+) -> tuple[dict[str, Total], dict[str, int]]:
+    """What was counted, and the CPU time in nanoseconds."""
+    counters = CgroupCounters(host.perf())
+    assert counters.begin(paths, CPUS, no_pause) == {}
+    used = let_run(host, paths, seconds)
+    return {path: total(counts) for path, counts in counters.end(no_pause).items()}, used
+
+
+def by_bpf(
+    host: LinuxHost, paths: list[str], seconds: float
+) -> tuple[dict[str, Total], dict[str, int]]:
+    ids = {host.inode(path): path for path in paths}
+    counters = host.cpi_counters(by_cpu_controller=False)
+    try:
+        assert counters.begin(list(ids), CPUS, no_pause) == 0
+        used = let_run(host, paths, seconds)
+        found = counters.end(no_pause)
+    finally:
+        counters.close()
+    return {ids[cgroup]: total(counts) for cgroup, counts in found.items()}, used
+
+
+def let_run(host: LinuxHost, paths: list[str], seconds: float) -> dict[str, int]:
+    used = {path: -used_ns(host, path) for path in paths}
+    time.sleep(seconds)
+    return {path: ns + used_ns(host, path) for path, ns in used.items()}
+
+
 @counting
-def test_cycles_per_instruction_of_four_cgroups(host: LinuxHost, parent: str) -> None:
-    used: dict[str, int] = {}
+@pytest.mark.parametrize("counted_by", [by_descriptors, by_bpf])
+def test_cycles_per_instruction_of_four_cgroups(
+    host: LinuxHost,
+    parent: str,
+    counted_by: Callable[..., tuple[dict[str, Total], dict[str, int]]],
+) -> None:
     with ExitStack() as stack:
         paths = {name: stack.enter_context(working(parent, name)) for name in WORK}
         time.sleep(0.5)
-
-        def wait() -> None:
-            used.update({name: -used_ns(host, path) for name, path in paths.items()})
-            time.sleep(2.0)
-            for name, path in paths.items():
-                used[name] += used_ns(host, path)
-
-        found = count_cgroups(host.perf(), list(paths.values()), CPUS, wait)
-    for name, path in paths.items():
-        total = found[path]
-        assert isinstance(total, Total), total
-        if name == "idles":
-            assert total == Total(0, 0, 0, 0)
-            continue
-        assert total.cycles / total.instructions == pytest.approx(CPI, rel=0.01)
-        assert total.cycles == pytest.approx(used[name], rel=0.1)
-        assert total.running_ns == total.enabled_ns
+        found, used = counted_by(host, list(paths.values()), 2.0)
+    assert found.pop(paths["idles"]) == Total(0, 0, 0, 0)
+    assert len(found) == 3
+    for path, counted in found.items():
+        assert counted.cycles / counted.instructions == pytest.approx(CPI, rel=0.01)
+        assert counted.cycles == pytest.approx(used[path], rel=0.1)
+        assert counted.running_ns == counted.enabled_ns
 
 
 @counting
@@ -114,13 +140,10 @@ def test_eight_groups_on_seven_counters_take_turns(host: LinuxHost, parent: str)
                 stack.callback(perf.close, leader)
                 stack.callback(perf.close, member)
                 perf.enable(leader)
-        before_ns = used_ns(host, path)
-        total = count_cgroups(perf, [path], CPUS, lambda: time.sleep(3.0))[path]
-        used = used_ns(host, path) - before_ns
-    assert isinstance(total, Total), total
-    assert 0 < total.running_ns < 0.6 * total.enabled_ns
-    assert total.cycles / total.instructions == pytest.approx(CPI, rel=0.01)
-    assert total.cycles == pytest.approx(used, rel=0.1)
+        found, used = by_descriptors(host, [path], 3.0)
+    assert 0 < found[path].running_ns < 0.6 * found[path].enabled_ns
+    assert found[path].cycles / found[path].instructions == pytest.approx(CPI, rel=0.01)
+    assert found[path].cycles == pytest.approx(used[path], rel=0.1)
 
 
 @pytest.mark.skipif(GUEST != "arm-generic", reason="for the guest arm-generic")
@@ -128,5 +151,5 @@ def test_half_a_pmu_is_told_and_no_zero(host: LinuxHost, parent: str) -> None:
     found = try_pmu(host.perf(), 0)
     assert found.counts == "cycles"
     assert found.error is not None and found.error.errno == errno.ENOENT
-    total = count_cgroups(host.perf(), [parent], CPUS, lambda: None)[parent]
-    assert isinstance(total, OSError) and total.filename == "perf_event_open(instructions, CPU 0)"
+    refused = CgroupCounters(host.perf()).begin([parent], CPUS, no_pause)
+    assert refused[parent].filename == "perf_event_open(instructions, CPU 0)"

@@ -20,6 +20,9 @@ class Count(NamedTuple):
     running_ns: int
 
 
+NOTHING = Count(0, 0, 0, 0)
+
+
 class Total(NamedTuple):
     """Of all CPUs, as if the PMU had always had room. ``enabled_ns`` 0: nothing ran.
     ``running_ns`` 0 with that above 0: it ran, and it was not measured."""

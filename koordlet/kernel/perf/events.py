@@ -21,6 +21,7 @@ class Event(NamedTuple):
 
 CYCLES = Event("cycles", 0, 0)
 INSTRUCTIONS = Event("instructions", 0, 1)
+PAIR = (CYCLES, INSTRUCTIONS)
 CPU_CLOCK = Event("cpu-clock", 1, 0)
 TASK_CLOCK = Event("task-clock", 1, 1)
 """Nanoseconds, counted by the kernel: every machine has them, with or without a PMU."""
@@ -52,6 +53,18 @@ class Perf(Protocol):
         ...
 
     def close(self, descriptor: int) -> None: ...
+
+
+def open_pair(
+    perf: Perf, cpu: int, cgroup: int = NO_CGROUP, events: tuple[Event, Event] = PAIR
+) -> tuple[int, int]:
+    """(leader, member). Raises OSError and leaves nothing open."""
+    leader = perf.open(events[0], cpu, cgroup=cgroup)
+    try:
+        return leader, perf.open(events[1], cpu, cgroup=cgroup, leader=leader)
+    except OSError:
+        perf.close(leader)
+        raise
 
 
 _SYSTEM_CALLS = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331, "riscv64": 241}

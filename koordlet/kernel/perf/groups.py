@@ -13,10 +13,9 @@ from contextlib import ExitStack, suppress
 from itertools import chain
 
 from koordlet.kernel.cgroup.layout import Layout
-from koordlet.kernel.perf.counts import Count, Total, pair, total
-from koordlet.kernel.perf.events import CYCLES, INSTRUCTIONS, NO_CGROUP, Event, Perf
+from koordlet.kernel.perf.counts import NOTHING, Count, pair
+from koordlet.kernel.perf.events import PAIR, Event, Perf, open_pair
 
-PAIR = (CYCLES, INSTRUCTIONS)
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 
 
@@ -32,80 +31,81 @@ def most(limit: int, cpus: int) -> int:
     return limit // (len(PAIR) * max(cpus, 1) + 1)
 
 
-def open_pair(
-    perf: Perf, cpu: int, cgroup: int = NO_CGROUP, events: tuple[Event, Event] = PAIR
-) -> tuple[int, int]:
-    """(leader, member). Raises OSError and leaves nothing open."""
-    leader = perf.open(events[0], cpu, cgroup=cgroup)
-    try:
-        return leader, perf.open(events[1], cpu, cgroup=cgroup, leader=leader)
-    except OSError:
-        perf.close(leader)
-        raise
+class CgroupCounters:
+    """Windows, one after the other, in which nothing else is open. Blocks: for a worker thread."""
 
+    def __init__(self, perf: Perf, events: tuple[Event, Event] = PAIR) -> None:
+        """``events``: instead of cycles and instructions."""
+        self._perf = perf
+        self._events = events
+        self._leaders: dict[str, list[int]] = {}
+        self._stack = ExitStack()
 
-def count_cgroups(
-    perf: Perf,
-    directories: Sequence[str],
-    cpus: Sequence[int],
-    wait: Callable[[], None],
-    events: tuple[Event, Event] = PAIR,
-) -> dict[str, Total | OSError]:
-    """What each cgroup ran while ``wait`` lasted, or why it was not counted. A CPU that has gone
-    offline counts nothing. Blocks for ``wait`` and 32 us for each cgroup and CPU; nothing is open
-    afterwards, whatever happens."""
-    found: dict[str, Total | OSError] = {}
-    opened: dict[str, list[int]] = {}
-    exhausted: OSError | None = None
-    with ExitStack() as stack:
+    def begin(
+        self, directories: Sequence[str], cpus: Sequence[int], pause: Callable[[], None]
+    ) -> dict[str, OSError]:
+        """Count these cgroups from now on; why one is not counted. Takes 32 us for each of them
+        and each CPU. A CPU that has gone offline counts nothing."""
+        self.close()
+        refused: dict[str, OSError] = {}
+        exhausted: OSError | None = None
         for path in directories:
             if exhausted is not None:
-                found[path] = exhausted
+                refused[path] = exhausted
                 continue
             with ExitStack() as mine:
                 try:
-                    opened[path] = _open(perf, path, cpus, events, mine)
+                    leaders = self._open(path, cpus, mine, pause)
                 except OSError as error:
-                    found[path] = error
+                    refused[path] = error
                     exhausted = error if error.errno in _NO_DESCRIPTOR else None
-                else:
-                    stack.push(mine.pop_all())
-        for leader in chain.from_iterable(opened.values()):
+                    continue
+                self._leaders[path] = leaders
+                self._stack.push(mine.pop_all())
+        for leader in chain.from_iterable(self._leaders.values()):
+            pause()
             with suppress(OSError):  # its CPU has gone, and what it reads is nothing
-                perf.enable(leader)
-        wait()
-        for path, leaders in opened.items():
-            found[path] = total(_read(perf, leader) for leader in leaders)
-    return found
+                self._perf.enable(leader)
+        return refused
 
+    def end(self, pause: Callable[[], None]) -> dict[str, list[Count]]:
+        """What each cgroup ran since ``begin``, by CPU."""
+        found: dict[str, list[Count]] = {}
+        for path, leaders in self._leaders.items():
+            pause()
+            found[path] = [self._read(leader) for leader in leaders]
+        self.close()
+        return found
 
-def _open(
-    perf: Perf, path: str, cpus: Sequence[int], events: tuple[Event, Event], stack: ExitStack
-) -> list[int]:
-    """Leaders, at least one. What it opens is closed with ``stack``."""
-    leaders = []
-    gone: OSError | None = None
-    directory = perf.directory(path)
-    stack.callback(perf.close, directory)
-    for cpu in cpus:
-        try:
-            leader, member = open_pair(perf, cpu, directory, events)
-        except OSError as error:
-            if error.errno != errno.ENODEV:
-                raise
-            gone = error
-            continue
-        stack.callback(perf.close, leader)
-        stack.callback(perf.close, member)
-        leaders.append(leader)
-    if gone is not None and not leaders:
-        raise gone
-    return leaders
+    def close(self) -> None:
+        self._leaders = {}
+        self._stack.close()
 
+    def _open(
+        self, path: str, cpus: Sequence[int], stack: ExitStack, pause: Callable[[], None]
+    ) -> list[int]:
+        """Leaders, at least one. What it opens is closed with ``stack``."""
+        leaders = []
+        gone: OSError | None = None
+        directory = self._perf.directory(path)
+        stack.callback(self._perf.close, directory)
+        for cpu in cpus:
+            pause()
+            try:
+                leader, member = open_pair(self._perf, cpu, directory, self._events)
+            except OSError as error:
+                if error.errno != errno.ENODEV:
+                    raise
+                gone = error
+                continue
+            stack.callback(self._perf.close, leader)
+            stack.callback(self._perf.close, member)
+            leaders.append(leader)
+        if gone is not None and not leaders:
+            raise gone
+        return leaders
 
-def _read(perf: Perf, leader: int) -> Count:
-    """What cannot be read has counted nothing: the CPU is gone."""
-    try:
-        return pair(perf.read(leader))
-    except (OSError, ValueError):
-        return Count(0, 0, 0, 0)
+    def _read(self, leader: int) -> Count:
+        """Without data the counter is out of order, as after its CPU has gone."""
+        data = self._perf.read(leader)
+        return pair(data) if data else NOTHING

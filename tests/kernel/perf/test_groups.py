@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 from koordlet_fakefs import FakeHost, shape
 
+from koordlet.kernel.background import GivenUpError, no_pause
 from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_usage_ns
-from koordlet.kernel.perf.counts import Total
-from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK
-from koordlet.kernel.perf.groups import count_cgroups, directory_of, most, open_pair
+from koordlet.kernel.perf.counts import Total, total
+from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK, open_pair
+from koordlet.kernel.perf.groups import CgroupCounters, directory_of, most
 from koordlet.kernel.perf.pmu import remedy_of, try_pmu
 from koordlet.protocol.cpuset import parse_cpulist
 
@@ -34,10 +35,12 @@ def fake(**options: object) -> FakeHost:
 
 
 def count(host: FakeHost, *cgroups: str, seconds: float = 2.0) -> dict[str, Total | OSError]:
-    paths = [f"/sys/fs/cgroup/{cgroup}" for cgroup in cgroups]
-    found = count_cgroups(host.perf(), paths, CPUS, lambda: host.advance(seconds))
+    counters = CgroupCounters(host.perf())
+    refused = counters.begin([f"/sys/fs/cgroup/{each}" for each in cgroups], CPUS, no_pause)
+    host.advance(seconds)
+    found = {path: total(counts) for path, counts in counters.end(no_pause).items()}
     assert host.counters.held == 0
-    return {Path(path).name: each for path, each in found.items()}
+    return {Path(path).name: each for path, each in (found | refused).items()}
 
 
 def test_cycles_and_instructions_of_two_cgroups() -> None:
@@ -113,12 +116,24 @@ def test_without_descriptors_the_first_are_counted_and_the_rest_say_why() -> Non
 
 def test_everything_is_closed_when_the_window_is_broken_off() -> None:
     host = fake()
+    counters = CgroupCounters(host.perf())
+    counters.begin(["/sys/fs/cgroup/a"], CPUS, no_pause)
+    assert host.counters.held == 5
+    counters.close()
+    assert host.counters.held == 0
 
-    def stop() -> None:
-        raise RuntimeError("the daemon stops")
 
-    with pytest.raises(RuntimeError):
-        count_cgroups(host.perf(), ["/sys/fs/cgroup/a"], CPUS, stop)
+def test_work_that_is_given_up_leaves_nothing_open() -> None:
+    host = fake()
+    counters = CgroupCounters(host.perf())
+
+    def give_up() -> None:
+        if host.counters.held >= 4:
+            raise GivenUpError
+
+    with pytest.raises(GivenUpError):
+        counters.begin(["/sys/fs/cgroup/a", "/sys/fs/cgroup/b"], CPUS, give_up)
+    counters.close()
     assert host.counters.held == 0
 
 
@@ -205,24 +220,18 @@ def test_clocks_of_a_cgroup_on_this_machine(linux: LinuxHost, layout: Layout, cg
         path = f"{busy}/cpu.stat"
         return cpu_usage_ns(linux.read(path), path)
 
-    inside = [0, 0]
-
-    def wait() -> None:
-        inside[0] = used_ns()
-        time.sleep(1.0)
-        inside[1] = used_ns()
-
+    counters = CgroupCounters(linux.perf(), (CPU_CLOCK, TASK_CLOCK))
     with spinner(busy):
-        before_ns = used_ns()
-        found = count_cgroups(
-            linux.perf(), [busy, idle], _cpus(linux), wait, (CPU_CLOCK, TASK_CLOCK)
-        )
-        after_ns = used_ns()
-    of_busy, of_idle = found[busy], found[idle]
-    assert isinstance(of_busy, Total) and isinstance(of_idle, Total)
-    assert (inside[1] - inside[0]) * 0.98 <= of_busy.cycles <= (after_ns - before_ns) * 1.02
-    assert of_busy.running_ns == of_busy.enabled_ns > 0
-    assert of_idle.cycles == 0
+        outer = used_ns()
+        assert counters.begin([busy, idle], _cpus(linux), no_pause) == {}
+        inner = used_ns()
+        time.sleep(1.0)
+        inner = used_ns() - inner
+        found = {path: total(counts) for path, counts in counters.end(no_pause).items()}
+        outer = used_ns() - outer
+    assert inner * 0.98 <= found[busy].cycles <= outer * 1.02
+    assert found[busy].running_ns == found[busy].enabled_ns > 0
+    assert found[idle] == Total(0, 0, 0, 0)
 
 
 @pytest.mark.kernel
@@ -234,7 +243,9 @@ def test_descriptors_are_closed_on_this_machine(
         pytest.skip("neither cgroup v2 nor the v1 controller perf_event is mounted")
     before = len(os.listdir("/proc/self/fd"))
     for events in ((CPU_CLOCK, TASK_CLOCK), (CPU_CLOCK, CPU_CLOCK._replace(config=99))):
-        count_cgroups(linux.perf(), [path, f"{path}/gone"], _cpus(linux), lambda: None, events)
+        counters = CgroupCounters(linux.perf(), events)
+        counters.begin([path, f"{path}/gone"], _cpus(linux), no_pause)
+        counters.end(no_pause)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
