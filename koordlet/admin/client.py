@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
+from koordlet.admin.blame import BlameView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -101,6 +102,10 @@ class Client:
             kind=kind, match=match, window_s=window_s, aggregate=aggregate
         )
         return self._call("Query", request, model.QueryView)
+
+    def blame(self, target: str, window_s: float) -> BlameView:
+        request = self._pb.BlameRequest(target=encodable(target), window_s=window_s)
+        return self._call("Blame", request, BlameView)
 
     def doctor(self) -> model.DoctorView:
         return self._call("Doctor", self._pb.DoctorRequest(), model.DoctorView)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from koordlet.admin.blame import BlameView
 from koordlet.admin.model import (
     ConfigView,
     DoctorView,
@@ -64,6 +65,11 @@ class DaemonApi(Protocol):
         self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
     ) -> Lookup[QueryView]:
         """``match``: label -> value; others match everything. Raises InvalidError."""
+        ...
+
+    def blame(self, target: str, window_s: float) -> Lookup[BlameView]:
+        """``target``: as BlameRequest in the proto has it. Raises NotFoundError and
+        InvalidError."""
         ...
 
     def doctor(self) -> Lookup[DoctorView]: ...

@@ -243,7 +243,8 @@ class PodKind(StrEnum):
 class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or a host application in the same shape (``uid`` and ``kube_qos`` empty then).
     ``origins``: field name -> source that knew it. ``present``: its cgroup exists.
-    ``throttled_why``: as in ContainerView."""
+    ``throttled_why``: as in ContainerView. ``cpu_wait_ms_per_s``: of all its tasks, where it is
+    measured."""
 
     kind: PodKind
     uid: str
@@ -258,6 +259,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
     throttled_why: str = ""
+    cpu_wait_ms_per_s: float | None = None
     pressure: PressureView | None = None
     containers: tuple[ContainerView, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)

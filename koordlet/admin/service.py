@@ -20,6 +20,7 @@ from koordlet.serving.caller import Caller, title
 from koordlet.serving.unix_socket import Access
 
 DEFAULT_EXPLAIN_LIMIT = 20
+DEFAULT_BLAME_WINDOW_S = 60.0
 MAX_EXPLAIN_LIMIT = 1000
 DEFAULT_TOP_INTERVAL_S = 1.0
 MIN_TOP_INTERVAL_S = 0.2
@@ -64,6 +65,12 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             lambda: self._daemon.query(
                 request.kind, dict(request.match), request.window_s, request.aggregate
             ),
+        )
+
+    async def Blame(self, request: Any, context: Context) -> Any:  # noqa: N802
+        window_s = request.window_s or DEFAULT_BLAME_WINDOW_S
+        return await self._look_up(
+            context, pb.BlameView, lambda: self._daemon.blame(request.target, window_s)
         )
 
     async def Doctor(self, request: Any, context: Context) -> Any:  # noqa: N802

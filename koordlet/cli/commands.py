@@ -131,6 +131,38 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "blame",
+        "who makes latency-sensitive work wait, and for what",
+        "koordlet.cli.show.blame:main",
+        (
+            argument(
+                "target",
+                nargs="?",
+                default="",
+                metavar="POD",
+                help="pod (uid or namespace/name) or application; without: all that wait",
+            ),
+            argument("--once", action="store_true", help="print one table and end"),
+            argument(
+                "--window",
+                type=number_in(float, 1, 3600),
+                default=60.0,
+                metavar="S",
+                help="seconds to look back (default: 60)",
+            ),
+            argument(
+                "--interval",
+                type=number_in(float, 0.2, 3600),
+                default=2.0,
+                metavar="S",
+                help="seconds between tables (default: 2)",
+            ),
+            OUTPUT,
+            CONFIG_IF_ANY,
+            SOCKET,
+        ),
+    ),
+    Command(
         "explain",
         "why: the last decisions about something, with what they looked at",
         "koordlet.cli.show.explain:main",

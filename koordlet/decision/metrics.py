@@ -132,6 +132,28 @@ HOST_APPLICATION_CPU_WAIT = Metric(
 HOST_APPLICATION_CPU_WAIT_TOTAL = Metric(
     "host_application_cpu_wait_total", _APP, "ms/s", "waiting for a CPU, of all tasks"
 )
+
+
+class WaitMetrics(NamedTuple):
+    """The matrix of waits for one resource: cells by culprit, and their sums."""
+
+    resource: str
+    pod: Metric
+    pod_total: Metric
+    application: Metric
+    app_total: Metric
+
+
+WAITS = (
+    WaitMetrics(
+        "cpu",
+        POD_CPU_WAIT,
+        POD_CPU_WAIT_TOTAL,
+        HOST_APPLICATION_CPU_WAIT,
+        HOST_APPLICATION_CPU_WAIT_TOTAL,
+    ),
+)
+"""For which resources it is measured who makes whom wait."""
 CONTAINER_RUN_QUEUE_LATENCY = Metric(
     "container_run_queue_latency",
     (*_CONTAINER, "quantile"),

@@ -304,6 +304,37 @@ PAUSED = Family(
     "(0 while it is not)",
     ("scope",),
 )
+_CULPRIT = ("culprit_kind", "culprit")
+POD_WAIT = Family(
+    "pod_wait_ratio",
+    Kind.GAUGE,
+    "Seconds that tasks of a pod wait each second, by resource and by who made them wait",
+    ("resource", *_POD, *_CULPRIT),
+)
+HOST_APPLICATION_WAIT = Family(
+    "host_application_wait_ratio",
+    Kind.GAUGE,
+    "Seconds that tasks of an application wait each second, by resource and by who made them wait",
+    ("resource", "name", *_CULPRIT),
+)
+CONTAINER_RUN_QUEUE_LATENCY = Family(
+    "container_run_queue_latency_seconds",
+    Kind.GAUGE,
+    "How long a task of a container waits until a CPU picks it, seconds, by percentile",
+    ("container_id", "container_name", *_POD, "percentile"),
+)
+BPF_PROGRAM_CORES = Family(
+    "bpf_program_cores",
+    Kind.GAUGE,
+    "CPU that a program of koordlet in the kernel uses, cores",
+    ("program",),
+)
+BPF_PROGRAM_RUN = Family(
+    "bpf_program_run_seconds",
+    Kind.GAUGE,
+    "How long one run of a program of koordlet in the kernel takes, seconds",
+    ("program",),
+)
 CAPABILITY = Family(
     "capability", Kind.GAUGE, "1 when this kernel has the feature, else 0", ("feature",)
 )

@@ -163,6 +163,7 @@ class Usage:
             cpu_cores=self.latest(k.POD_CPU_USAGE).get((pod.uid,)),
             memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
             **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
+            cpu_wait_ms_per_s=self.latest(k.POD_CPU_WAIT_TOTAL, slow=True).get((pod.uid,)),
             pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             containers=tuple(
                 m.ContainerView(
@@ -198,6 +199,7 @@ class Usage:
                 application.name,
                 present=application.present,
             ),
+            cpu_wait_ms_per_s=self.latest(k.HOST_APPLICATION_CPU_WAIT_TOTAL, slow=True).get(name),
             pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
             origins={"name": application.origin},
         )

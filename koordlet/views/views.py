@@ -40,7 +40,7 @@ from koordlet.kernel.background import Pause, no_pause
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import plugin_checks, questions, standings, undo, usage
+from koordlet.views import blame, plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 
@@ -75,6 +75,7 @@ class Views:
         self.top = partial(usage.top, engine)
         self.explain = partial(questions.explain, engine)
         self.query = partial(questions.query, engine.parts)
+        self.blame = partial(blame.blame, engine)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
         self.strategies = partial(standings.strategies, engine, self.standings)

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 
+from koordlet.admin import blame as b
 from koordlet.admin import model as m
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.runtime import HooksView, NriView
@@ -27,6 +28,7 @@ from tests.admin.samples import (
     RESCTRL,
     START,
     STRATEGIES,
+    VICTIM,
     WRITTEN,
 )
 
@@ -265,6 +267,17 @@ class FakeDaemon:
 
     def look_up_status(self) -> Lookup[m.StatusView]:
         return known(self.status())
+
+    def blame(self, target: str, window_s: float) -> Lookup[b.BlameView]:
+        victims = () if target == "demo/be-0" else (VICTIM,)
+        return known(
+            b.BlameView(
+                time=START + 60,
+                window_s=window_s,
+                victims=victims,
+                missing=("bpf-stalls: load: EPERM (Operation not permitted); CAP_BPF",),
+            )
+        )
 
     def doctor(self) -> Lookup[m.DoctorView]:
         return known(m.DoctorView(checks=self.checks))

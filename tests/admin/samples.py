@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.admin import blame as b
 from koordlet.admin import model as m
 from koordlet.admin.strategies import (
     Lack,
@@ -66,6 +67,7 @@ POD = m.PodView(
     cpu_cores=1.25,
     memory_bytes=300 * 2**20,
     throttled_ratio=0.02,
+    cpu_wait_ms_per_s=412.5,
     pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
     containers=(
         m.ContainerView(
@@ -219,5 +221,43 @@ ARGUMENTS = (
         value='"cpuset"',
         origin="default",
         meaning="How best-effort work is squeezed: fewer CPUs, or a smaller quota.",
+    ),
+)
+
+VICTIM = b.VictimView(
+    kind=m.PodKind.POD,
+    id=POD.uid,
+    title="shop/web-0",
+    qos="LS",
+    cpu_cores=1.25,
+    stalls=(
+        b.StallView(
+            resource="cpu",
+            ms_per_s=412.5,
+            culprits=(
+                b.CulpritView(
+                    kind="pod",
+                    id="11111111-2222-3333-4444-555555555555",
+                    title="batch/sort-7",
+                    qos="BE",
+                    ms_per_s=330.0,
+                    share=0.8,
+                    recent_ms_per_s=(0.0, 10.0, 330.0, 640.0),
+                ),
+                b.CulpritView(
+                    kind="system",
+                    id="/",
+                    title="/",
+                    qos="",
+                    ms_per_s=82.5,
+                    share=0.2,
+                    recent_ms_per_s=(80.0, 85.0, 80.0, 85.0),
+                ),
+            ),
+        ),
+        b.StallView(resource="io", ms_per_s=0.0),
+    ),
+    run_queue=(
+        b.LatencyView(container="containerd://4f0c", name="server", p50_us=12.5, p95_us=8000.0),
     ),
 )

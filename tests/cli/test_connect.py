@@ -18,6 +18,7 @@ ONLINE = {
     "status": [],
     "pods": [],
     "top": ["--once", "--processes", "0"],
+    "blame": ["--once"],
     "explain": ["node"],
     "events": [],
     "query": ["pod_cpu_usage"],

@@ -17,6 +17,8 @@ COMMANDS = {
     "status": ["status"],
     "pods": ["pods"],
     "top": ["top", "--once", "--processes", "0"],
+    "blame": ["blame"],
+    "blame-pod": ["blame", "shop/web-0"],
     "explain": ["explain", "kubepods/besteffort"],
     "events": ["events"],
     "hooks": ["hooks"],

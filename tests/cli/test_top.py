@@ -163,12 +163,13 @@ def test_one_line_a_pod_with_limit_and_pressure() -> None:
         cpu_cores=0.91,
         memory_bytes=96 << 20,
         throttled_ratio=0.125,
+        cpu_wait_ms_per_s=412.4,
         pressure=PressureView(cpu_some=12.5, memory_some=0.0, io_some=1.0),
     )
     frame = _frame(pod, limits={pod.cgroup: Limit(1.0, 128 << 20)})
     header, line = _lines(frame)[-2:]
     assert " ".join(line.split()) == (
-        "shop/web LS 0.91 1.00 12.5% 12.5% 0.0% 1.0% 96.0 MiB 128.0 MiB pod kubepods/web"
+        "shop/web LS 0.91 1.00 12.5% 412ms/s 12.5% 0.0% 1.0% 96.0 MiB 128.0 MiB pod kubepods/web"
     )
     assert header.index("CGROUP") == line.index("kubepods/web")
     # What matters stands in the first 80 columns.

@@ -52,6 +52,11 @@ NOT_IN_THE_SCENE = {
     "nri_handler_duration_seconds",
     "nri_errors_total",
     "nri_reconnects_total",
+    "pod_wait_ratio",  # tests/views/test_blame.py
+    "host_application_wait_ratio",
+    "container_run_queue_latency_seconds",
+    "bpf_program_cores",
+    "bpf_program_run_seconds",
 }
 REAL = {
     "own_cpu_cores": "0.01",

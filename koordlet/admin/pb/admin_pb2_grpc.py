@@ -64,6 +64,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryView.FromString,
                 _registered_method=True)
+        self.Blame = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Blame',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.FromString,
+                _registered_method=True)
         self.Doctor = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Doctor',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DoctorRequest.SerializeToString,
@@ -147,6 +152,12 @@ class AdminServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Query(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Blame(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,6 +251,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Query,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryView.SerializeToString,
+            ),
+            'Blame': grpc.unary_unary_rpc_method_handler(
+                    servicer.Blame,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.SerializeToString,
             ),
             'Doctor': grpc.unary_unary_rpc_method_handler(
                     servicer.Doctor,
@@ -449,6 +465,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Query',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Blame(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Blame',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.FromString,
             options,
             channel_credentials,
             insecure,

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-ORDERS = ("cpu", "memory", "throttled", "cpu pressure", "memory pressure", "io pressure", "name")
+ORDERS = (
+    "cpu",
+    "memory",
+    "throttled",
+    "wait",
+    "cpu pressure",
+    "memory pressure",
+    "io pressure",
+    "name",
+)
 FILTER_LENGTH = 64
 HELP = (
     ("q", "end"),

@@ -218,6 +218,7 @@ _HEADER = (
     ("CPU", True),
     ("LIMIT", True),
     ("THROTTLED", True),
+    ("WAIT", True),
     ("PSI CPU", True),
     ("MEM", True),
     ("IO", True),
@@ -262,6 +263,7 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
         (output.cores(limit.cpu_cores), "dim"),
         # A best-effort pod at its limit is how it should be.
         (_percent(pod.throttled_ratio, 100), "" if is_be else _grade(throttled)),
+        (_wait(pod.cpu_wait_ms_per_s), ""),
         *(
             (_percent(value), "" if is_be else _pressed(value))
             for value in (pressure.cpu_some, pressure.memory_some, pressure.io_some)
@@ -275,6 +277,10 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
 
 def _percent(value: float | None, scale: float = 1.0) -> str:
     return output.NOTHING if value is None else f"{value * scale:.1f}%"
+
+
+def _wait(ms_per_s: float | None) -> str:
+    return output.NOTHING if ms_per_s is None else f"{ms_per_s:.0f}ms/s"
 
 
 def _cut(name: str, longest: int | None) -> str:
@@ -293,6 +299,7 @@ def _help() -> list[Line]:
         (Span("system  ", "system"), Span("the rest of the node")),
         (),
         (Span("THROTTLED: periods in which the CPU limit stopped it. PSI: the last 10 s."),),
+        (Span("WAIT: of its tasks for a CPU, each second; koordlet blame POD says for whom."),),
         (Span("LIMIT: what the kernel has in force; - where there is none."),),
     ]
 
@@ -309,6 +316,7 @@ _KEYS: Mapping[str, Callable[[PodView], tuple[float, str]]] = {
     "cpu": lambda pod: (_down(pod.cpu_cores), pod.cgroup),
     "memory": lambda pod: (_down(pod.memory_bytes), pod.cgroup),
     "throttled": lambda pod: (_down(pod.throttled_ratio), pod.cgroup),
+    "wait": lambda pod: (_down(pod.cpu_wait_ms_per_s), pod.cgroup),
     "cpu pressure": _psi("cpu_some"),
     "memory pressure": _psi("memory_some"),
     "io pressure": _psi("io_some"),

@@ -19,7 +19,7 @@ from koordlet.collectors.waits.groups import (
 )
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.cost import Cost, CostMeter
+from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, Reading
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
@@ -65,7 +65,7 @@ class Watcher:
         self._host = host
         self._root = root
         self._queue = host.run_queue(by_cpu_controller=by_cpu)
-        self._meter = CostMeter(self._queue.run_times)
+        self._meter = self._queue.meter
         self._costs: Mapping[str, Cost] = {}
         self._measured_s = -math.inf
         self._subjects: Subjects | None = None
@@ -108,7 +108,6 @@ class Watcher:
         return self._meter.measuring
 
     def close(self) -> None:
-        self._meter.close()
         self._queue.close()
 
     def _list(self, subjects: Subjects, now_s: float, pause: Pause) -> None:

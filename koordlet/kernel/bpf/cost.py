@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from koordlet.kernel.bpf.syscalls import RunTime, enable_stats
 
@@ -17,6 +17,19 @@ class Cost(NamedTuple):
     cores: float
     ns_per_run: float
     runs_per_s: float
+
+
+class Meter(Protocol):
+    """Measures what programs cost, from ``begin`` to ``end``. Times are monotonic seconds."""
+
+    @property
+    def measuring(self) -> bool: ...
+
+    def begin(self, now_s: float) -> None: ...
+
+    def end(self, now_s: float) -> Mapping[str, Cost]:
+        """By program; empty where the kernel does not measure."""
+        ...
 
 
 class CostMeter:

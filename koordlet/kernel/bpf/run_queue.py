@@ -7,8 +7,9 @@ from array import array
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.objects import BpfObject, load
-from koordlet.kernel.bpf.syscalls import RunTime, delete, entries, lookup_first, update
+from koordlet.kernel.bpf.syscalls import delete, entries, lookup_first, update
 
 PROGRAM = "run_queue"
 SLOTS = 27
@@ -50,7 +51,8 @@ class RunQueue(Protocol):
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
 
-    def run_times(self) -> Mapping[str, RunTime]: ...
+    @property
+    def meter(self) -> Meter: ...
 
     def close(self) -> None: ...
 
@@ -63,6 +65,7 @@ class BpfRunQueue:
         self._object: BpfObject = load(
             PROGRAM, options=struct.pack("=II", by_cpu_controller, with_matrix)
         )
+        self.meter = CostMeter(self._object.run_times)
         self._watched: set[int] = set()
         self._watch_map = self._object.map("watched", 1, 1)
         self._waits = self._object.map("waits", 2, 2, per_cpu=True)
@@ -107,10 +110,8 @@ class BpfRunQueue:
                 waits.setdefault(victim, {})[culprit] = sum(row[::words])
         return Reading(delays, waits, lookup_first(self._lost))
 
-    def run_times(self) -> Mapping[str, RunTime]:
-        return self._object.run_times()
-
     def close(self) -> None:
+        self.meter.close()
         self._object.close()
 
 

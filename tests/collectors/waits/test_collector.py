@@ -3,52 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Mapping
 
 import pytest
+from koordlet_fakefs.run_queue import FakeRunQueue
 
 from koordlet.collectors.waits.collector import ALARM_S, TRY_AGAIN_S, WaitsCollector
 from koordlet.collectors.waits.series import KEEP_S
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED, Delays, Reading
-from koordlet.kernel.bpf.syscalls import RunTime
+from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED
 from koordlet.protocol.qos import QoSClass
 from tests.collectors.world import UID, UID2, World
 
 MS = 1_000_000
-
-
-class FakeRunQueue:
-    def __init__(self) -> None:
-        self.watched: set[int] = set()
-        self.waits_ns: dict[int, dict[int, int]] = {}
-        self.slots: dict[int, list[int]] = {}
-        self.reads = 0
-        self.closed = False
-        self.error: OSError | None = None
-
-    def watch(self, cgroups: Collection[int]) -> int:
-        self.watched = set(cgroups)
-        return 0
-
-    def read(self, pause: Callable[[], None]) -> Reading:
-        self.reads += 1
-        if self.error is not None:
-            raise self.error
-        delays = {
-            cgroup: Delays(sum(slots), 0, 0, tuple(slots)) for cgroup, slots in self.slots.items()
-        }
-        return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, 0)
-
-    def run_times(self) -> Mapping[str, RunTime]:
-        return {}
-
-    def close(self) -> None:
-        self.closed = True
-
-    def wait(self, victim: int, culprit: int, ns: int) -> None:
-        row = self.waits_ns.setdefault(victim, {})
-        row[culprit] = row.get(culprit, 0) + ns
 
 
 @pytest.fixture(params=["hybrid", "v2"])

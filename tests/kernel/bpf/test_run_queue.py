@@ -9,7 +9,6 @@ import pytest
 from koordlet.collectors.waits.figures import quantile_us
 from koordlet.decision.resource import Resource
 from koordlet.kernel.background import no_pause
-from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.bpf.run_queue import THROTTLED, BpfRunQueue
 from tests.kernel.bpf.conftest import Loads
 
@@ -95,7 +94,7 @@ def test_what_is_no_longer_watched_leaves_no_row(loads: Loads, run_queue: BpfRun
 
 
 def test_the_kernel_says_what_our_programs_cost(loads: Loads, run_queue: BpfRunQueue) -> None:
-    meter = CostMeter(run_queue.run_times)
+    meter = run_queue.meter
     victim = loads.group("ls")
     run_queue.watch({loads.id_of(victim)})
     began = time.monotonic()

@@ -1,0 +1,59 @@
+"""Views of who makes whom wait (see ``model``)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from koordlet.admin.model import PodKind
+
+
+class CulpritView(msgspec.Struct, frozen=True, kw_only=True):
+    """``kind``: as ``docs/concepts/blame.md`` lists them. ``id``: uid of a pod, name of an
+    application, directory of a part of the system. ``ms_per_s``: mean of the window.
+    ``recent_ms_per_s``: one mean for each twentieth of the window, the oldest first."""
+
+    kind: str
+    id: str
+    title: str
+    qos: str
+    ms_per_s: float
+    share: float
+    recent_ms_per_s: tuple[float, ...] = ()
+
+
+class StallView(msgspec.Struct, frozen=True, kw_only=True):
+    """Waiting for one resource. ``culprits``: the worst first."""
+
+    resource: str
+    ms_per_s: float
+    culprits: tuple[CulpritView, ...] = ()
+
+
+class LatencyView(msgspec.Struct, frozen=True, kw_only=True):
+    """How long single waits of a container are, microseconds; None: nobody waited."""
+
+    container: str
+    name: str
+    p50_us: float | None = None
+    p95_us: float | None = None
+    p99_us: float | None = None
+
+
+class VictimView(msgspec.Struct, frozen=True, kw_only=True):
+    kind: PodKind
+    id: str
+    title: str
+    qos: str
+    cpu_cores: float | None = None
+    stalls: tuple[StallView, ...] = ()
+    run_queue: tuple[LatencyView, ...] = ()
+
+
+class BlameView(msgspec.Struct, frozen=True, kw_only=True):
+    """``missing``: what is not measured here, and why. ``victims``: those that waited most
+    first."""
+
+    time: float
+    window_s: float
+    victims: tuple[VictimView, ...] = ()
+    missing: tuple[str, ...] = ()
