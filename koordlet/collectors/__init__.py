@@ -20,11 +20,12 @@ MODULES = (
     "numa",
     "psi",
     "waits.collector",
+    "cpi.collector",
     "self_usage",
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
-shed from the end: waits, pressure, NUMA memory, resctrl, containers. The system's share comes
+shed from the end: CPI, waits, pressure, NUMA memory, resctrl, containers. The system's share comes
 last, being what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)

@@ -23,6 +23,7 @@ from koordlet.state.snapshot import KernelView
 RECENT_DECISIONS = 8
 _AT_ONCE = 50
 """Series that are asked for under one lock of the store: some 0.3 ms."""
+_MISSED = 2.5
 _SLOW_S = 25.0
 """Pressure is collected every 10 s by default; two missed rounds still show the last one."""
 _PSI_FIELDS = {
@@ -229,12 +230,16 @@ class Usage:
                 quotas.append(quota / period)
         return sum(quotas) if quotas else None
 
-    def latest(self, metric: Metric, *, slow: bool = False) -> dict[tuple[str, ...], float]:
-        """Label values -> newest sample, of every series of `metric` that has a fresh one."""
+    def latest(
+        self, metric: Metric, *, slow: bool = False, every_s: float = 0.0
+    ) -> dict[tuple[str, ...], float]:
+        """Label values -> newest sample, of every series of `metric` that has a fresh one: of the
+        last ticks, of two missed rounds of 10 s (``slow``) or of ``every_s``."""
         if metric.kind in self._answers:
             return self._answers[metric.kind]
         store = self._parts.store
-        since = self._now_ms - (int(_SLOW_S * 1000) if slow else self._fresh_ms)
+        slow_ms = int(1000 * max(_SLOW_S * slow, _MISSED * every_s))
+        since = self._now_ms - max(slow_ms, self._fresh_ms)
         ids = store.select(metric.kind, {})
         found: dict[tuple[str, ...], float] = {}
         for first in range(0, len(ids), _AT_ONCE):

@@ -9,11 +9,19 @@ from koordlet_fakefs.cgroup import Controller, Hierarchy
 from koordlet_fakefs.cgroup_v1 import CORE_V1
 from koordlet_fakefs.cgroup_v2 import CORE_V2, on_create
 from koordlet_fakefs.machine import Machine
-from koordlet_fakefs.resources.account import CPUACCT, PERF_EVENT
+from koordlet_fakefs.resources.account import CPUACCT
 from koordlet_fakefs.resources.cpu import CPU
 from koordlet_fakefs.resources.cpuset import CPUSET
 from koordlet_fakefs.resources.io import BLKIO, IO
-from koordlet_fakefs.resources.limits import DEVICES, FREEZER, HUGETLB, NET_CLS, NET_PRIO, PIDS
+from koordlet_fakefs.resources.limits import (
+    DEVICES,
+    FREEZER,
+    HUGETLB,
+    NET_CLS,
+    NET_PRIO,
+    PERF_EVENT,
+    PIDS,
+)
 from koordlet_fakefs.resources.memory_files import MEMORY
 from koordlet_fakefs.tree import Directory, Link
 

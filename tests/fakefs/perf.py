@@ -98,8 +98,14 @@ class FakePerf:
         return running_ns
 
     def _ran_ns(self, counter: _Counter) -> float:
-        """What runs outside of cgroups is not modelled."""
-        account = counter.group.account if counter.group is not None else None
+        """As the cgroup of the same path is charged in the hierarchy of cpuacct. What runs outside
+        of cgroups is not modelled."""
+        group = counter.group
+        accounting = self._machine.hierarchy_of("cpuacct")
+        if group is not None and group.account is None and accounting is not None:
+            path = group.path
+            group = next((each for each in accounting.root.subtree() if each.path == path), None)
+        account = group.account if group is not None else None
         return account.cpus[counter.cpu] if account is not None else 0.0
 
     def _counter(self, descriptor: int) -> _Counter:

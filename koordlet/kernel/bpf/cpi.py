@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.objects import BpfObject, load
 from koordlet.kernel.bpf.syscalls import (
-    RunTime,
     delete,
     delete_at,
     entries,
@@ -41,7 +42,8 @@ class CpiCounters(Protocol):
         """What each id ran since ``begin``, by CPU."""
         ...
 
-    def run_times(self) -> Mapping[str, RunTime]: ...
+    @property
+    def meter(self) -> Meter: ...
 
     def close(self) -> None: ...
 
@@ -64,11 +66,19 @@ class BpfCpiCounters:
             entries={"cycles": possible, "instructions": possible, "sums": MOST_CGROUPS},
             by_hand=frozenset({_SETTLE}),
         )
+        self.meter = CostMeter(self._object.run_times)
         self._pairs = (self._object.map("cycles", 1, 1), self._object.map("instructions", 1, 1))
         self._cpu_map = self._object.map("cpus", 1, _CPU_WORDS, per_cpu=True)
         self._sums = self._object.map("sums", 1, _SUM_WORDS, per_cpu=True)
         self._open: dict[int, tuple[int, int]] = {}
         self._rows: tuple[int, ...] = ()
+        try:
+            self._object.attach()
+            self._object.run(_SETTLE, min(os.sched_getaffinity(0)))
+        except OSError:
+            self._object.close()
+            raise
+        self._object.detach()
 
     def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> int:
         self._stop()
@@ -103,10 +113,8 @@ class BpfCpiCounters:
         self._stop()
         return found
 
-    def run_times(self) -> Mapping[str, RunTime]:
-        return self._object.run_times()
-
     def close(self) -> None:
+        self.meter.close()
         self._stop()
         self._object.close()
 

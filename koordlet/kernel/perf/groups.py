@@ -8,6 +8,7 @@ each window.
 from __future__ import annotations
 
 import errno
+import resource
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
@@ -24,6 +25,11 @@ def directory_of(layout: Layout, cgroup: str) -> str | None:
     that controller needs no enabling. None without either."""
     root = layout.v1.get("perf_event", layout.v2)
     return None if root is None else f"{root}/{cgroup}"
+
+
+def allowed(limit: int) -> int:
+    """``limit``, and never more than a quarter of RLIMIT_NOFILE: the daemon has other files."""
+    return min(limit, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 def most(limit: int, cpus: int) -> int:

@@ -35,8 +35,21 @@ class Pmu:
     error: OSError | None = None
 
     @property
+    def why(self) -> str:
+        """What was refused; empty where nothing was."""
+        if self.error is None:
+            return ""
+        also = "cycles alone are counted; " if self.counts == "cycles" else ""
+        return also + described(self.error)
+
+    @property
     def remedy(self) -> str:
         return "" if self.error is None else remedy_of(self.error)
+
+
+def described(error: OSError) -> str:
+    name = errno.errorcode.get(error.errno or 0, str(error.errno))
+    return f"{error.filename}: {name} ({error.strerror})"
 
 
 def remedy_of(error: OSError) -> str:

@@ -9,7 +9,7 @@ from koordlet.kernel.perf.events import CPU_CLOCK
 from koordlet.kernel.perf.groups import directory_of
 from koordlet.kernel.perf.pmu import try_pmu
 from koordlet.kernel.probe.scratch import NotHere, Scratch
-from koordlet.protocol.cpuset import parse_cpulist
+from koordlet.kernel.topology import online_cpus
 
 
 def pmu(scratch: Scratch) -> str:
@@ -17,10 +17,7 @@ def pmu(scratch: Scratch) -> str:
     found = try_pmu(scratch.host.perf(), _cpu(scratch))
     if found.error is None:
         return f"perf_event_open counts {found.counts}"
-    name = errno.errorcode.get(found.error.errno or 0, str(found.error.errno))
-    also = "cycles alone are counted; " if found.counts == "cycles" else ""
-    why = f"{also}{found.error.filename}: {name} ({found.error.strerror})"
-    raise NotHere(why, found.remedy)
+    raise NotHere(found.why, found.remedy)
 
 
 def perf_cgroup(scratch: Scratch) -> str:
@@ -54,5 +51,4 @@ def _refused(error: OSError, path: str, v2: str | None) -> Exception:
 
 
 def _cpu(scratch: Scratch) -> int:
-    online = scratch.host.read(f"{scratch.sys_root}/devices/system/cpu/online")
-    return min(parse_cpulist(online.decode()))
+    return min(online_cpus(scratch.host, scratch.sys_root))

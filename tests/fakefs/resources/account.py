@@ -144,7 +144,3 @@ CPUACCT = Controller(
     ),
     v2=(),
 )
-
-
-PERF_EVENT = Controller("perf_event", attach_account, _detach_cpuacct, (), ())
-"""It has no files; what counters of it count follows the CPU time (``koordlet_fakefs.perf``)."""

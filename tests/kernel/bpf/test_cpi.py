@@ -12,7 +12,6 @@ import pytest
 
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf import cpi
-from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.bpf.cpi import BpfCpiCounters
 from koordlet.kernel.bpf.objects import BpfObject
 from koordlet.kernel.cgroup.layout import Layout, passed_on
@@ -148,12 +147,11 @@ def test_a_cpu_that_has_gone_offline_counts_nothing(
 def test_the_kernel_says_what_it_costs(loads: Loads, counters: BpfCpiCounters) -> None:
     group = loads.group("one")
     loads.run(group)
-    meter = CostMeter(counters.run_times)
     counters.begin([loads.id_of(group)], CPUS, no_pause)
-    meter.begin(time.monotonic())
+    counters.meter.begin(time.monotonic())
     time.sleep(0.5)
     counters.end(no_pause)
-    costs = meter.end(time.monotonic())
+    costs = counters.meter.end(time.monotonic())
     assert costs.keys() == {"on_change", "settle"}
     assert costs["on_change"].runs_per_s > 0
     assert 10 < costs["on_change"].ns_per_run < 1e6
