@@ -4,6 +4,7 @@ a cycle 1 ns, so CPI is 4, whatever runs."""
 from __future__ import annotations
 
 import errno
+import math
 import os
 import subprocess
 import sys
@@ -14,13 +15,26 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.collectors.budget import BudgetOptions
+from koordlet.collectors.cpi.collector import CpiCollector, CpiOptions
+from koordlet.collectors.cpi.sources import CannotCountError, open_source
+from koordlet.collectors.runner import Runner
+from koordlet.decision.metrics import CONTAINER_CYCLES_PER_INSTRUCTION
+from koordlet.decision.snapshot import Container, Pod
 from koordlet.kernel.background import no_pause
+from koordlet.kernel.bpf import objects
+from koordlet.kernel.cgroup.kubepods import Kubepods
+from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_usage_ns
 from koordlet.kernel.perf.counts import Total, total
 from koordlet.kernel.perf.events import open_pair
 from koordlet.kernel.perf.groups import CgroupCounters
 from koordlet.kernel.perf.pmu import try_pmu
+from koordlet.kernel.topology import read_topology
+from koordlet.protocol.qos import KubeQoS
+from koordlet.state.node import NodeOptions, node_of
+from koordlet.tsdb.store import Store
 
 CPI = 4.0
 CPUS = (0, 1)
@@ -37,6 +51,7 @@ WORK = {
     "copies": "a = bytearray(8 << 20)\nwhile True: bytes(a)",
     "idles": "import time; time.sleep(1e6)",
 }
+BUSY = ("spins", "half-busy", "copies")
 pytestmark = pytest.mark.kernel
 counting = pytest.mark.skipif(GUEST != "arm-icount", reason="for the guest arm-icount")
 
@@ -120,7 +135,7 @@ def test_cycles_per_instruction_of_four_cgroups(
         time.sleep(0.5)
         found, used = counted_by(host, list(paths.values()), 2.0)
     assert found.pop(paths["idles"]) == Total(0, 0, 0, 0)
-    assert len(found) == 3
+    assert len(found) == len(BUSY)
     for path, counted in found.items():
         assert counted.cycles / counted.instructions == pytest.approx(CPI, rel=0.01)
         assert counted.cycles == pytest.approx(used[path], rel=0.1)
@@ -146,6 +161,47 @@ def test_eight_groups_on_seven_counters_take_turns(host: LinuxHost, parent: str)
     assert found[path].cycles == pytest.approx(used[path], rel=0.1)
 
 
+@counting
+@pytest.mark.parametrize("library", [objects.LIBRARY, "libbpf.so.none"])
+def test_the_collector_beside_its_loop(
+    host: LinuxHost, parent: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows in the background, by eBPF and without it, until a sample of each busy container is
+    there."""
+    monkeypatch.setattr(objects, "LIBRARY", library)
+    objects.library.cache_clear()
+    layout, store = detect(host), Store(None)
+    below = parent.removeprefix("/sys/fs/cgroup/")
+    options = CpiOptions(interval_seconds=1.5, window_seconds=1.0)
+    collector = CpiCollector(host, layout, store, options, "/sys")
+    runner = Runner([collector], store, host, BudgetOptions(cores=math.inf))
+    found: dict[str, float] = {}
+    with ExitStack() as stack:
+        stack.callback(objects.library.cache_clear)
+        stack.callback(runner.close)
+        for name in BUSY:
+            stack.enter_context(working(parent, name))
+        containers = tuple(Container(name, f"{below}/{name}") for name in BUSY)
+        pod = Pod("pod", below, KubeQoS.BURSTABLE, containers=containers)
+        node = node_of(NodeOptions("n"), read_topology(host), 1 << 30, {}, Kubepods("kubepods"))
+        deadline = time.monotonic() + 60
+        while len(found) < len(BUSY) and time.monotonic() < deadline:
+            time.sleep(0.5)
+            round_ = runner.run(node, (pod,), ())
+            for series, value in zip(round_.ids, round_.values, strict=True):
+                kind, labels = store.describe(series)
+                if kind == CONTAINER_CYCLES_PER_INSTRUCTION.kind:
+                    found[dict(labels)["container_id"]] = value
+        (health,) = runner.health()
+        programs = set(collector.costs)
+    assert found == pytest.approx(dict.fromkeys(BUSY, CPI), rel=0.01)
+    assert health.error == "" and health.skipped == 0
+    (capability,) = collector.capabilities
+    assert capability.supported
+    assert ("no eBPF: libbpf.so.none" in capability.why) == (library != "libbpf.so.1")
+    assert ("on_change" in programs) == (library == "libbpf.so.1")
+
+
 @pytest.mark.skipif(GUEST != "arm-generic", reason="for the guest arm-generic")
 def test_half_a_pmu_is_told_and_no_zero(host: LinuxHost, parent: str) -> None:
     found = try_pmu(host.perf(), 0)
@@ -153,3 +209,5 @@ def test_half_a_pmu_is_told_and_no_zero(host: LinuxHost, parent: str) -> None:
     assert found.error is not None and found.error.errno == errno.ENOENT
     refused = CgroupCounters(host.perf()).begin([parent], CPUS, no_pause)
     assert refused[parent].filename == "perf_event_open(instructions, CPU 0)"
+    with pytest.raises(CannotCountError, match="cycles alone are counted"):
+        open_source(host, detect(host), 1024, "/sys")

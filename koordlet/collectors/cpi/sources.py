@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from koordlet.decision.snapshot import Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
-from koordlet.kernel.cgroup.ids import id_root, ids_below
+from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Count, Total, total
@@ -97,8 +97,8 @@ class ByBpf:
     def __init__(self, host: Host, layout: Layout, sys_root: str) -> None:
         self._host = host
         self._sys_root = sys_root
-        self._root, by_cpu = id_root(host, layout)
-        self._counters = host.cpi_counters(by_cpu_controller=by_cpu)
+        self._root = layout.reference_root
+        self._counters = host.cpi_counters(by_cpu_controller="cpu" in layout.v1)
         self._whose: dict[int, Subject] = {}
         self.began_s = 0.0
         self._unplaced = 0

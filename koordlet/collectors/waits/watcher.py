@@ -20,8 +20,8 @@ from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, Reading
-from koordlet.kernel.cgroup.ids import id_root, ids_below
-from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.cgroup.ids import ids_below
+from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 
 LOOK_AGAIN_S = 60.0
@@ -59,8 +59,11 @@ class Watcher:
 
     def __init__(self, host: Host, layout: Layout) -> None:
         """Raises OSError where the kernel or the machine lacks something."""
+        by_cpu = "cpu" in layout.v1 or "cpu" in passed_on(host, layout)
+        root = layout.reference_root if by_cpu else layout.v2
+        assert root is not None  # a layout without cpu on v1 has v2
         self._host = host
-        self._root, by_cpu = id_root(host, layout)
+        self._root = root
         self._queue = host.run_queue(by_cpu_controller=by_cpu)
         self._meter = self._queue.meter
         self._costs: Mapping[str, Cost] = {}

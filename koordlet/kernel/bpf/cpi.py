@@ -55,8 +55,8 @@ class BpfCpiCounters:
         self, perf: Perf, *, by_cpu_controller: bool, events: tuple[Event, Event] = PAIR
     ) -> None:
         """Raises OSError where the kernel or the machine lacks something. ``by_cpu_controller``:
-        cgroups have a controller ``cpu`` of their own, in v1 or v2. ``events``: instead of cycles
-        and instructions."""
+        ids are from the v1 hierarchy of ``cpu``, else from the unified one. ``events``: instead of
+        cycles and instructions."""
         possible = possible_cpus()
         self._perf = perf
         self._events = events

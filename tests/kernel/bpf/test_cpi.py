@@ -14,7 +14,7 @@ from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf import cpi
 from koordlet.kernel.bpf.cpi import BpfCpiCounters
 from koordlet.kernel.bpf.objects import BpfObject
-from koordlet.kernel.cgroup.layout import Layout, passed_on
+from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.perf.counts import Total, total
 from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK, Event, LinuxPerf
@@ -28,10 +28,9 @@ TICKS_NS = 20e6
 
 @pytest.fixture
 def counters(linux: LinuxHost, layout: Layout) -> Iterator[BpfCpiCounters]:
-    by_cpu = "cpu" in layout.v1 or "cpu" in passed_on(linux, layout)
     try:
         counters = BpfCpiCounters(
-            linux.perf(), by_cpu_controller=by_cpu, events=(CPU_CLOCK, TASK_CLOCK)
+            linux.perf(), by_cpu_controller="cpu" in layout.v1, events=(CPU_CLOCK, TASK_CLOCK)
         )
     except OSError as error:
         pytest.skip(f"{error.filename}: {error.strerror}")
