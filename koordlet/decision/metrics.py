@@ -6,6 +6,7 @@ reference works here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -219,4 +220,8 @@ class MetricView(Protocol):
         aggregate: Aggregate = Aggregate.LAST,
     ) -> Reading | None:
         """None when the window holds no sample: a stale value does not exist."""
+        ...
+
+    def newest(self, metric: Metric, *, window_s: float) -> Mapping[tuple[str, ...], float]:
+        """The newest sample in the window of each series there is, by its label values."""
         ...

@@ -52,6 +52,7 @@ NOT_IN_THE_SCENE = {
     "nri_handler_duration_seconds",
     "nri_errors_total",
     "nri_reconnects_total",
+    "interference_blame_ratio",
     "pod_wait_ratio",  # tests/views/test_blame.py
     "host_application_wait_ratio",
     "container_run_queue_latency_seconds",

@@ -17,6 +17,7 @@ from koordlet.collectors.base import (
 from koordlet.collectors.waits.figures import QUANTILES, quantile_us
 from koordlet.collectors.waits.groups import Kind
 from koordlet.collectors.waits.series import MatrixSeries
+from koordlet.collectors.waits.suspicion import Suspicion
 from koordlet.collectors.waits.watcher import Look, Watcher
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
@@ -25,8 +26,10 @@ from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
 FEATURE = "bpf-run-queue"
-ALARM_S = 10.0
-"""For so long after an alarm a reading is taken each second."""
+CLOSE_S = 10.0
+"""For so long after an alarm, or a suspicion, a reading is taken each second."""
+JUST_BEFORE_S = 0.1
+"""A reading each second is made so long before the round that takes it: it is fresh then."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _COST = "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)"
@@ -54,7 +57,8 @@ class WaitsCollector:
         self._watcher: Watcher | None = None
         self._job: Future[Look | None] | None = None
         self._due_s = -math.inf
-        self._alarm_s = -math.inf
+        self._close_until_s = -math.inf
+        self._suspicion = Suspicion()
         self._pods = MatrixSeries(store, metrics.POD_CPU_WAIT, metrics.POD_CPU_WAIT_TOTAL)
         self._applications = MatrixSeries(
             store, metrics.HOST_APPLICATION_CPU_WAIT, metrics.HOST_APPLICATION_CPU_WAIT_TOTAL
@@ -65,8 +69,7 @@ class WaitsCollector:
 
     def alarm(self) -> None:
         """Latency-sensitive work suffers now."""
-        self._alarm_s = self._host.monotonic()
-        self._due_s = min(self._due_s, self._alarm_s)
+        self._look_closely(self._host.monotonic())
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel refused a reading."""
@@ -75,13 +78,24 @@ class WaitsCollector:
                 return
             job, self._job = self._job, None
             self._take(job, round_)
+        if self._watcher is not None and self._suspicion.arises(
+            round_.now_s, self._watcher.others_ns()
+        ):
+            self._look_closely(round_.now_s)
         subjects = round_.pods, round_.applications
         if round_.now_s >= self._due_s:
-            alarmed = round_.now_s - self._alarm_s < ALARM_S
-            self._due_s = round_.now_s + (1.0 if alarmed else self._read_every_s)
-            self._job = self._background.submit(lambda pause: self._open().look(subjects, pause))
+            closely = round_.now_s < self._close_until_s
+            self._due_s = round_.now_s + (self.interval_s if closely else self._read_every_s)
+            self._job = self._background.submit(
+                lambda pause: self._open().look(subjects, pause),
+                delay_s=self.interval_s - JUST_BEFORE_S if closely else 0.0,
+            )
         elif self._watcher is not None and self._watcher.measuring:
             self._job = self._background.submit(lambda pause: self._measure())
+
+    def _look_closely(self, now_s: float) -> None:
+        self._close_until_s = now_s + CLOSE_S
+        self._due_s = min(self._due_s, now_s)
 
     def close(self) -> None:
         self._background.close(self._shut)

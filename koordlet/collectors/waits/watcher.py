@@ -107,6 +107,10 @@ class Watcher:
     def measuring(self) -> bool:
         return self._meter.measuring
 
+    def others_ns(self) -> int:
+        """Waits of all victims because of others; takes microseconds, for any thread."""
+        return self._queue.others_ns()
+
     def close(self) -> None:
         self._queue.close()
 

@@ -51,6 +51,10 @@ class RunQueue(Protocol):
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
 
+    def others_ns(self) -> int:
+        """Waits of all victims because of other cgroups. Takes microseconds: for any thread."""
+        ...
+
     @property
     def meter(self) -> Meter: ...
 
@@ -70,7 +74,7 @@ class BpfRunQueue:
         self._watch_map = self._object.map("watched", 1, 1)
         self._waits = self._object.map("waits", 2, 2, per_cpu=True)
         self._delays = self._object.map("delays", 1, 3 + SLOTS, per_cpu=True)
-        self._lost = self._object.map("lost", 1, 1, per_cpu=True)
+        self._totals = self._object.map("totals", 1, 2, per_cpu=True)
         try:
             self._object.attach()
         except OSError:
@@ -108,7 +112,10 @@ class BpfRunQueue:
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 row = found.values[number * stride : (number + 1) * stride]
                 waits.setdefault(victim, {})[culprit] = sum(row[::words])
-        return Reading(delays, waits, lookup_first(self._lost))
+        return Reading(delays, waits, lookup_first(self._totals)[0])
+
+    def others_ns(self) -> int:
+        return lookup_first(self._totals)[1]
 
     def close(self) -> None:
         self.meter.close()

@@ -115,14 +115,14 @@ def delete_at(map_: Map, index: int) -> None:
         return
 
 
-def lookup_first(map_: Map) -> int:
-    """Sum over all CPUs of the first word of entry 0 of an array."""
+def lookup_first(map_: Map) -> tuple[int, ...]:
+    """Sums over all CPUs of the words of entry 0 of an array."""
     values = array("Q", bytes(8 * map_.stride))
     zero = ctypes.create_string_buffer(4)
     address, _ = values.buffer_info()
     attributes = struct.pack("=IIQQQ", map_.fd, 0, ctypes.addressof(zero), address, 0)
     bpf(_MAP_LOOKUP_ELEM, "MAP_LOOKUP_ELEM", attributes)
-    return sum(values[:: map_.value_words])
+    return tuple(sum(values[word :: map_.value_words]) for word in range(map_.value_words))
 
 
 def _element(

@@ -81,21 +81,33 @@ struct {
 	__type(value, struct distribution);
 } delays SEC(".maps");
 
-/* Waits that found no room in a map. */
+struct totals {
+	u64 lost;	/* waits that found no room in a map */
+	u64 others_ns;	/* waits of all victims because of other cgroups */
+};
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
-} lost SEC(".maps");
+	__type(value, struct totals);
+} totals SEC(".maps");
 
 static __always_inline void lose(void)
 {
 	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	struct totals *all = bpf_map_lookup_elem(&totals, &zero);
 
-	if (count)
-		(*count)++;
+	if (all)
+		all->lost++;
+}
+
+static __always_inline void add_to_others(u64 ns)
+{
+	u32 zero = 0;
+	struct totals *all = bpf_map_lookup_elem(&totals, &zero);
+
+	if (all)
+		all->others_ns += ns;
 }
 
 static __always_inline bool could_go_on(struct task_struct *task)
@@ -159,7 +171,8 @@ static __always_inline void remember(struct cpu *cpu, u64 cgroup, u64 now)
 	cpu->count++;
 }
 
-static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
+/* Not static: so the verifier looks at it once, not once for each way through the loop below. */
+__attribute__((noinline)) int blame(u64 victim, u64 culprit, u64 ns)
 {
 	struct pair pair = { victim, culprit };
 	struct sum *sum = bpf_map_lookup_elem(&waits, &pair), none = {};
@@ -171,15 +184,16 @@ static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
 	}
 	if (!sum) {
 		lose();
-		return;
+		return 0;
 	}
 	sum->ns += ns;
 	sum->count++;
+	return 0;
 }
 
 static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 now)
 {
-	u64 to = now;
+	u64 to = now, others_ns = 0;
 
 #pragma clang loop unroll(disable)
 	for (u32 back = 1; back < RING; back++) {
@@ -192,14 +206,21 @@ static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 n
 		from = cpu->count > back ? cpu->ring[before].end_ns : 0;
 		if (from < since)
 			from = since;
-		if (to > from)
-			blame(victim, cpu->ring[this].cgroup, to - from);
+		if (to > from) {
+			u64 culprit = cpu->ring[this].cgroup;
+
+			blame(victim, culprit, to - from);
+			if (culprit != victim && culprit != IDLE)
+				others_ns += to - from;
+		}
 		to = from;
 		if (from <= since)
 			break;
 	}
 	if (to > since)
 		blame(victim, OLDER, to - since);
+	if (others_ns)
+		add_to_others(others_ns);
 }
 
 static __always_inline void note_delay(u64 victim, u64 ns)
