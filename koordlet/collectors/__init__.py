@@ -20,7 +20,7 @@ MODULES = (
     "numa",
     "psi",
     "waits.collector",
-    "cpi.collector",
+    "cpi.part",
     "self_usage",
     "system",
 )

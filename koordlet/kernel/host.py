@@ -11,14 +11,16 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from koordlet.kernel.background import Background
-from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
-from koordlet.kernel.perf.events import Perf
+
+if TYPE_CHECKING:
+    from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.perf.events import Perf
 
 
 def temporary(path: str) -> str:

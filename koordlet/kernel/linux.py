@@ -7,17 +7,20 @@ import errno
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING
 
 from koordlet.kernel.background import Background, ThreadBackground
-from koordlet.kernel.bpf.cpi import BpfCpiCounters, CpiCounters
 from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
 from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
-from koordlet.kernel.perf.events import LinuxPerf, Perf
 from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal
+
+if TYPE_CHECKING:
+    from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.perf.events import Perf
 
 _FIRST_READ_BYTES = 4096
 _NEXT_READ_BYTES = 65536
@@ -180,6 +183,8 @@ class LinuxHost:
         return TrafficControl(), NetFilter()
 
     def perf(self) -> Perf:
+        from koordlet.kernel.perf.events import LinuxPerf
+
         return LinuxPerf()
 
     def background(self, name: str) -> Background:
@@ -189,6 +194,8 @@ class LinuxHost:
         return BpfRunQueue(by_cpu_controller=by_cpu_controller)
 
     def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        from koordlet.kernel.bpf.cpi import BpfCpiCounters
+
         return BpfCpiCounters(self.perf(), by_cpu_controller=by_cpu_controller)
 
     def monotonic(self) -> float:

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from koordlet.collectors.budget import BudgetOptions
-from koordlet.collectors.cpi.collector import CpiCollector, CpiOptions
+from koordlet.collectors.cpi.collector import CpiCollector
+from koordlet.collectors.cpi.part import CpiOptions
 from koordlet.collectors.cpi.sources import CannotCountError, open_source
 from koordlet.collectors.runner import Runner
 from koordlet.decision.metrics import CONTAINER_CYCLES_PER_INSTRUCTION

@@ -6,18 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from concurrent.futures import Future
-from typing import Annotated
 
-from msgspec import Meta
-
-from koordlet.collectors.base import (
-    CollectorOptions,
-    CollectorPart,
-    Interval,
-    Round,
-    SeriesStore,
-    series_of,
-)
+from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.cpi.part import CpiOptions
 from koordlet.collectors.cpi.sources import (
     CannotCountError,
     Source,
@@ -27,14 +18,12 @@ from koordlet.collectors.cpi.sources import (
     subjects,
 )
 from koordlet.decision import metrics
-from koordlet.decision.options import about
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Total
-from koordlet.protocol.errors import Problem
 
 FEATURE = "cpi"
 SLACK_S = 0.2
@@ -42,25 +31,6 @@ SLACK_S = 0.2
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked."""
 _COST = "cycles per instruction of containers are not measured"
-
-
-class CpiOptions(CollectorOptions, frozen=True):
-    enable: Annotated[
-        bool, about("Whether it runs. Off by default, as the gate CPICollector of the reference.")
-    ] = False
-    interval_seconds: Interval = 60.0
-    window_seconds: Annotated[
-        Annotated[float, Meta(ge=1, le=600)],
-        about("For how long of each interval the hardware counts."),
-    ] = 10.0
-    max_descriptors: Annotated[
-        Annotated[int, Meta(ge=1, le=65536)],
-        about(
-            "Without eBPF: how many counters may be open, two for each container and CPU, for "
-            "latency-sensitive containers first. Never more than a quarter of the files that "
-            "koordlet may open."
-        ),
-    ] = 1024
 
 
 class CpiCollector:
@@ -183,24 +153,3 @@ class CpiCollector:
 
 def _never_had_its_turn(counted: Total) -> bool:
     return counted.enabled_ns > 0 and not counted.running_ns
-
-
-def _check(options: CpiOptions) -> Iterable[Problem]:
-    if options.window_seconds >= options.interval_seconds:
-        yield Problem(
-            "window_seconds",
-            f"must be shorter than the interval of {options.interval_seconds:g} s, is "
-            f"{options.window_seconds:g} s",
-        )
-
-
-COLLECTOR = CollectorPart(
-    name=CpiCollector.name,
-    help="Cycles and instructions of containers, in windows (hardware counters).",
-    options=CpiOptions(),
-    check=_check,
-    make=lambda machine, options: CpiCollector(
-        machine.host, machine.cgroups.layout, machine.store, options, machine.sys_root
-    ),
-    metrics=(metrics.CONTAINER_CPI, metrics.CONTAINER_CYCLES_PER_INSTRUCTION),
-)

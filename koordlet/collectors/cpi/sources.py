@@ -14,7 +14,8 @@ from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Count, Total, total
-from koordlet.kernel.perf.groups import CgroupCounters, allowed, directory_of, most
+from koordlet.kernel.perf.events import directory_of
+from koordlet.kernel.perf.groups import CgroupCounters, allowed, most
 from koordlet.kernel.perf.pmu import described, try_pmu
 from koordlet.kernel.topology import online_cpus
 from koordlet.protocol.qos import QoSClass

@@ -10,6 +10,8 @@ import platform
 import struct
 from typing import NamedTuple, Protocol
 
+from koordlet.kernel.cgroup.layout import Layout
+
 
 class Event(NamedTuple):
     """``type`` and ``config`` as in ``struct perf_event_attr``."""
@@ -53,6 +55,13 @@ class Perf(Protocol):
         ...
 
     def close(self, descriptor: int) -> None: ...
+
+
+def directory_of(layout: Layout, cgroup: str) -> str | None:
+    """Where perf knows ``cgroup``: the v1 hierarchy of perf_event, else the unified one, where
+    that controller needs no enabling. None without either."""
+    root = layout.v1.get("perf_event", layout.v2)
+    return None if root is None else f"{root}/{cgroup}"
 
 
 def open_pair(

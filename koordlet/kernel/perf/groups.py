@@ -13,18 +13,10 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from itertools import chain
 
-from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.perf.counts import NOTHING, Count, pair
 from koordlet.kernel.perf.events import PAIR, Event, Perf, open_pair
 
 _NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
-
-
-def directory_of(layout: Layout, cgroup: str) -> str | None:
-    """Where perf knows ``cgroup``: the v1 hierarchy of perf_event, else the unified one, where
-    that controller needs no enabling. None without either."""
-    root = layout.v1.get("perf_event", layout.v2)
-    return None if root is None else f"{root}/{cgroup}"
 
 
 def allowed(limit: int) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 
 from koordlet.kernel.cgroup.cgroups import enabling
-from koordlet.kernel.perf.events import CPU_CLOCK
-from koordlet.kernel.perf.groups import directory_of
+from koordlet.kernel.perf.events import CPU_CLOCK, directory_of
 from koordlet.kernel.perf.pmu import try_pmu
 from koordlet.kernel.probe.scratch import NotHere, Scratch
 from koordlet.kernel.topology import online_cpus

@@ -7,7 +7,8 @@ import errno
 import pytest
 from koordlet_fakefs.cpi import FakeCpiCounters
 
-from koordlet.collectors.cpi.collector import COLLECTOR, TRY_AGAIN_S, CpiCollector, CpiOptions
+from koordlet.collectors.cpi.collector import TRY_AGAIN_S, CpiCollector
+from koordlet.collectors.cpi.part import COLLECTOR, CpiOptions
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.perf.counts import Count
 from koordlet.protocol.qos import QoSClass

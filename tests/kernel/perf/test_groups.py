@@ -19,8 +19,8 @@ from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import cpu_usage_ns
 from koordlet.kernel.perf.counts import Total, total
-from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK, open_pair
-from koordlet.kernel.perf.groups import CgroupCounters, directory_of, most
+from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK, directory_of, open_pair
+from koordlet.kernel.perf.groups import CgroupCounters, most
 from koordlet.kernel.perf.pmu import remedy_of, try_pmu
 from koordlet.protocol.cpuset import parse_cpulist
 
