@@ -13,12 +13,12 @@ from typing import Protocol
 from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.objects import BpfObject, load
 from koordlet.kernel.bpf.syscalls import (
+    clear_entry,
     delete,
-    delete_at,
     entries,
     possible_cpus,
+    set_entry,
     update,
-    update_at,
 )
 from koordlet.kernel.perf.counts import Count
 from koordlet.kernel.perf.events import PAIR, Event, Perf, open_pair
@@ -87,7 +87,7 @@ class BpfCpiCounters:
         for cgroup in self._rows:
             pause()
             update(self._sums, (cgroup,), nothing)
-        update_at(self._cpu_map, 0, bytes(8 * self._cpu_map.stride))
+        set_entry(self._cpu_map, 0, bytes(8 * self._cpu_map.stride))
         for cpu in cpus:
             pause()
             with _unless_offline():
@@ -121,7 +121,7 @@ class BpfCpiCounters:
     def _count_on(self, cpu: int) -> None:
         pair = self._open[cpu] = open_pair(self._perf, cpu, events=self._events)
         for map_, descriptor in zip(self._pairs, pair, strict=True):
-            update_at(map_, cpu, struct.pack("=I", descriptor))
+            set_entry(map_, cpu, struct.pack("=I", descriptor))
         self._perf.enable(pair[0])
 
     def _settle(self, pause: Callable[[], None]) -> None:
@@ -134,7 +134,7 @@ class BpfCpiCounters:
         self._object.detach()
         for cpu, pair in self._open.items():
             for map_, descriptor in zip(self._pairs, pair, strict=True):
-                delete_at(map_, cpu)  # it would keep the counter open
+                clear_entry(map_, cpu)  # it would keep the counter open
                 self._perf.close(descriptor)
         self._open = {}
         for cgroup in self._rows:

@@ -101,6 +101,7 @@ IN_ANOTHER_WAY = {
     "cpu-suppress": "each gets its part of one allowance: below",
     "cpu-evict": "stopped or frozen where the configuration allows it: test_evict.py",
     "memory-evict": "stopped where the configuration allows it: below",
+    "interference": "told as victim and culprit, held back with act: tests/qos/interference",
 }
 NOT_AT_ALL = {
     "system-knobs": "is about the machine",
