@@ -110,6 +110,18 @@ HOST_APPLICATION_PSI = Metric(
     "host_application_psi", ("host_app_name", *_PSI), "percent", "pressure of a host application"
 )
 NODE_PSI = Metric("node_psi", _PSI, "percent", "pressure of the node")
+CONTAINER_CPI = Metric(
+    "container_cpi",
+    ("pod_uid", "container_id", "cpi_resource"),
+    "events",
+    "cycles and instructions of a container in a window",
+)
+CONTAINER_CYCLES_PER_INSTRUCTION = Metric(
+    "container_cycles_per_instruction",
+    ("pod_uid", "container_id"),
+    "ratio",
+    "cycles / instructions of a container in a window",
+)
 RESCTRL_LLC = Metric(
     "resctrl_resource_llc", ("qos", "cache_id"), "bytes", "L3 cache that a class occupies"
 )

@@ -91,7 +91,7 @@ class SimulatedDaemon:
 
     async def _probe(self) -> tuple[Capability, ...]:
         """System calls go past the fake host, so none is tried. Its events need a hand."""
-        found = asyncio.create_task(probe(self._host, self._parts.cgroups.layout, system_calls={}))
+        found = asyncio.create_task(probe(self._host, self._parts.cgroups.layout))
         while not found.done():
             self._host.deliver()
             await asyncio.sleep(_PUMP_S)

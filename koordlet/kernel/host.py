@@ -21,8 +21,10 @@ from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
 
-if TYPE_CHECKING:  # loaded where there is a GPU, and nowhere else
+if TYPE_CHECKING:  # loaded where they are used, and nowhere else
+    from koordlet.kernel.bpf.cpi import CpiCounters
     from koordlet.kernel.devices.nvml import Nvml
+    from koordlet.kernel.perf.events import Perf
 
 
 def temporary(path: str) -> str:
@@ -143,6 +145,10 @@ class Host(Protocol):
         Their calls block, for long where others configure the network. Raises OSError."""
         ...
 
+    def perf(self) -> Perf:
+        """Performance counters."""
+        ...
+
     def background(self, name: str) -> Background:
         """For calls that may block."""
         ...
@@ -167,6 +173,10 @@ class Host(Protocol):
     def nvml(self) -> Nvml:
         """NVIDIA's management library, loaded and not yet initialised. Its calls may hang with the
         driver. Raises OSError where there is none."""
+        ...
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        """Count cycles and instructions of cgroups (eBPF). Raises and blocks as ``run_queue``."""
         ...
 
     def monotonic(self) -> float:

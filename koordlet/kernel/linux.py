@@ -25,6 +25,10 @@ from koordlet.kernel.syscalls import sched_core, send_signal, shared_library
 if TYPE_CHECKING:
     from koordlet.kernel.devices.nvml import Nvml
 
+if TYPE_CHECKING:
+    from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.perf.events import Perf
+
 _FIRST_READ_BYTES = 4096
 _NEXT_READ_BYTES = 65536
 # A seq_file with many records (cgroup.procs, mountinfo) ends a read where the next record would
@@ -201,6 +205,11 @@ class LinuxHost:
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         return TrafficControl(), NetFilter()
 
+    def perf(self) -> Perf:
+        from koordlet.kernel.perf.events import LinuxPerf
+
+        return LinuxPerf()
+
     def background(self, name: str) -> Background:
         return ThreadBackground(name)
 
@@ -222,6 +231,11 @@ class LinuxHost:
         from koordlet.kernel.devices.nvml import Nvml
 
         return Nvml(library)
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        from koordlet.kernel.bpf.cpi import BpfCpiCounters
+
+        return BpfCpiCounters(self.perf(), by_cpu_controller=by_cpu_controller)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -6,10 +6,8 @@ import contextlib
 import ctypes
 import errno
 import os
-import platform
 import signal
-import struct
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -20,10 +18,6 @@ SCHED_CORE_SHARE_TO = 2
 SCHED_CORE_SHARE_FROM = 3
 SCOPE_THREAD = 0
 SCOPE_THREAD_GROUP = 1
-
-_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241, "ppc64le": 319, "s390x": 331, "riscv64": 241}
-_PERF_ATTR_BYTES = 112
-_PERF_DISABLED_NO_KERNEL = 1 | 1 << 5 | 1 << 6  # disabled, exclude_kernel, exclude_hv
 
 
 def _raise(what: str) -> None:
@@ -67,24 +61,3 @@ def shared_library(name: str) -> ctypes.CDLL:
         return ctypes.CDLL(name)
     except OSError as error:
         raise OSError(errno.ENOENT, str(error), name) from None
-
-
-def try_hardware_counter() -> str:
-    """Opens a cycle counter of this process and closes it (``perf_event_open(2)``)."""
-    number = _PERF_EVENT_OPEN.get(platform.machine())
-    if number is None:
-        raise OSError(errno.ENOSYS, f"system call number on {platform.machine()} not known")
-    # type HARDWARE (0), size, config CPU_CYCLES (0), four u64 of no interest, flags.
-    attributes = struct.pack("=IIQQQQQ", 0, _PERF_ATTR_BYTES, 0, 0, 0, 0, _PERF_DISABLED_NO_KERNEL)
-    buffer = ctypes.create_string_buffer(attributes, _PERF_ATTR_BYTES)
-    descriptor = _libc.syscall(ctypes.c_long(number), buffer, 0, -1, -1, ctypes.c_ulong(0))
-    if descriptor < 0:
-        _raise("perf_event_open(cycles)")
-    os.close(descriptor)
-    return "perf_event_open(cycles) gave a counter"
-
-
-SYSTEM_CALLS: Mapping[str, Callable[[], str]] = {
-    "perf-hardware": try_hardware_counter,
-}
-"""Feature -> how to try it; what it returns says what the kernel answered."""

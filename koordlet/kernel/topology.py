@@ -21,12 +21,17 @@ def read_topology(host: Host, sys_root: str = "/sys") -> Topology:
     node_of = _node_of(host, sys_root)
     cores: dict[frozenset[int] | tuple[int, int], int] = {}
     cpus = []
-    for cpu in sorted(_cpulist(host, f"{base}/online")):
+    for cpu in sorted(online_cpus(host, sys_root)):
         directory = f"{base}/cpu{cpu}"
         socket = max(_number(host, f"{directory}/topology/physical_package_id", 0), 0)
         core = cores.setdefault(_core_key(host, directory, socket, cpu), len(cores))
         cpus.append(Cpu(cpu, core, socket, node_of.get(cpu, 0), _l3(host, directory)))
     return Topology(tuple(cpus))
+
+
+def online_cpus(host: Host, sys_root: str = "/sys") -> CPUSet:
+    """Raises OSError and ParseError."""
+    return _cpulist(host, f"{sys_root}/devices/system/cpu/online")
 
 
 def numa_nodes(host: Host, sys_root: str = "/sys") -> tuple[int, ...]:

@@ -52,6 +52,14 @@ POD_PSI = Family(
     node=True,
     page=Page.EXTERNAL,
 )
+CONTAINER_CPI = Family(
+    "container_cpi",
+    Kind.GAUGE,
+    "Cycles and instructions of a container in the last window",
+    ("container_id", "container_name", *_POD, "cpi_field"),
+    node=True,
+    page=Page.EXTERNAL,
+)
 RESCTRL_LLC_OCCUPANCY = Family(
     "resctrl_llc_occupancy",
     Kind.GAUGE,

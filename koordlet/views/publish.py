@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
+from koordlet.collectors import COLLECTORS
+from koordlet.config.part_tables import options_in
 from koordlet.decision import metrics as k
 from koordlet.decision.family import Family, Labels
 from koordlet.decision.resource import Resource
@@ -87,6 +89,7 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
         yield
     yield from waits.publish(engine, usage, pods, containers)
     yield from stalls.publish(engine, usage, pods, containers)
+    _cpi(engine, usage, containers)
     used: dict[tuple[str, ...], float] = {}
     for application in parts.state.applications():
         priority, qos = application.priority_class or "", application.qos or ""
@@ -129,6 +132,21 @@ def _pressure(
     metrics.replace(
         r.NODE_PSI,
         {(kind, f"avg{seconds}", degree): n for (kind, seconds, degree), n in node.items()},
+    )
+
+
+def _cpi(engine: Engine, usage: Usage, containers: Mapping[str, Labels]) -> None:
+    options = options_in(engine.loaded.config.collectors, COLLECTORS["cpi"])
+    found = usage.latest(
+        k.CONTAINER_CPI, slow=True, within_s=2.5 * options.interval_seconds
+    ).items()
+    engine.parts.metrics.replace(
+        r.CONTAINER_CPI,
+        {
+            (*containers[container], f"{resource}s"): value
+            for (_, container, resource), value in found
+            if container in containers
+        },
     )
 
 

@@ -23,6 +23,7 @@ from koordlet.state.snapshot import KernelView
 RECENT_DECISIONS = 8
 _AT_ONCE = 50
 """Series that are asked for under one lock of the store: some 0.3 ms."""
+_MISSED = 2.5
 _SLOW_S = 25.0
 """Pressure is collected every 10 s by default; two missed rounds still show the last one."""
 _PSI_FIELDS = {

@@ -27,6 +27,7 @@ Op = Literal[
     "prctl",
     "signal",
     "netlink",
+    "perf",
     "hide",
 ]
 

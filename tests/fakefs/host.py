@@ -17,6 +17,7 @@ from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.layouts import Layout, mount
 from koordlet_fakefs.machine import NS, Machine, Options, Process
 from koordlet_fakefs.parse import PAGE_BYTES, c_string, named, refuse
+from koordlet_fakefs.perf import FakePerf
 from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
@@ -26,6 +27,7 @@ from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
 from koordlet.kernel.background import Background
 from koordlet.kernel.bpf.block import BlockIo
+from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.irq import Interrupts
 from koordlet.kernel.bpf.objects import BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
@@ -135,11 +137,13 @@ class FakeHost:
             terway = add_directory(self.root, "var/lib/terway")
             terway.entries["qos"] = FilesDirectory()
         self._cookies = cookies.Cookies(self.machine)
+        self.counters = FakePerf(self.machine, self.faults, self.group)
         self.make_run_queue: Callable[[], RunQueue] | None = None
         """None: a kernel without BTF; so with the next three."""
         self.make_block_io: Callable[[], BlockIo] | None = None
         self.make_stalls: Callable[[], Stalls] | None = None
         self.make_interrupts: Callable[[], Interrupts] | None = None
+        self.make_cpi_counters: Callable[[], CpiCounters] | None = None
 
     # --- Host
 
@@ -269,6 +273,9 @@ class FakeHost:
     def traffic(self) -> NoReturn:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), "netlink")
 
+    def perf(self) -> FakePerf:
+        return self.counters
+
     def background(self, name: str) -> Background:
         return AtOnce()
 
@@ -288,6 +295,11 @@ class FakeHost:
         if self.nvml_library is None:
             raise OSError(errno.ENOENT, "no such library on this fake machine", "libnvidia-ml.so.1")
         return self.nvml_library()
+
+    def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
+        if self.make_cpi_counters is None:
+            raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+        return self.make_cpi_counters()
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

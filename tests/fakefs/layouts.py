@@ -13,7 +13,15 @@ from koordlet_fakefs.resources.account import CPUACCT
 from koordlet_fakefs.resources.cpu import CPU
 from koordlet_fakefs.resources.cpuset import CPUSET
 from koordlet_fakefs.resources.io import BLKIO, IO
-from koordlet_fakefs.resources.limits import DEVICES, FREEZER, HUGETLB, NET_CLS, NET_PRIO, PIDS
+from koordlet_fakefs.resources.limits import (
+    DEVICES,
+    FREEZER,
+    HUGETLB,
+    NET_CLS,
+    NET_PRIO,
+    PERF_EVENT,
+    PIDS,
+)
 from koordlet_fakefs.resources.memory_files import MEMORY
 from koordlet_fakefs.tree import Directory, Link
 
@@ -37,6 +45,7 @@ _COMOUNTED: tuple[tuple[Controller, ...], ...] = (
     (DEVICES,),
     (FREEZER,),
     (NET_CLS, NET_PRIO),
+    (PERF_EVENT,),
     (PIDS,),
 )
 _V2_CONTROLLERS = (CPUSET, CPU, IO, MEMORY, HUGETLB, PIDS)

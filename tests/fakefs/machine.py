@@ -6,7 +6,7 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from koordlet_fakefs.parse import refuse
 from koordlet_fakefs.topology import FakeTopology, shape
@@ -64,6 +64,8 @@ class Options:
     cpu_vendor: str = "GenuineIntel"
     core_sched: bool = False
     """Core scheduling: hyperthreads, and a kernel that has it."""
+    pmu: Literal["none", "cycles", "full"] = "none"
+    """What the hardware counts: nothing, cycles alone, or cycles and instructions."""
     terway: bool = False
     """The directory that terway-qos watches."""
     disks: tuple[tuple[int, int, str], ...] = ((254, 0, "vda"), (7, 0, "loop0"))

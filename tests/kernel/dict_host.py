@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 
 from koordlet.kernel.host import DirectoryWatch, File, Watch
+from koordlet.kernel.perf.events import Perf
 
 
 class DictFile:
@@ -119,6 +120,9 @@ class DictHost:
 
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "prctl")
+
+    def perf(self) -> Perf:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "perf_event_open")
 
     def monotonic(self) -> float:
         return 0.0

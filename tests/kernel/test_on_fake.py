@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Literal
 
 import pytest
@@ -32,7 +33,7 @@ def probed(host: FakeHost) -> dict[str, Capability]:
 
         pump = asyncio.create_task(deliver())
         try:
-            return await probe(host, layout, system_calls={})
+            return await probe(host, layout)
         finally:
             pump.cancel()
 
@@ -186,3 +187,54 @@ def test_resctrl_that_is_not_mounted_and_one_without_bandwidth() -> None:
     host.root.entries["sys"].entries["fs"].entries.pop("resctrl")
     missing = probed(host)["resctrl.l3"]
     assert "not mounted" in missing.why and "mount -t resctrl" in missing.remedy
+
+
+_NO_ENTRY = "ENOENT (No such file or directory)"
+
+
+@pytest.mark.parametrize(
+    ("pmu", "supported", "why"),
+    [
+        ("full", True, "perf_event_open counts cycles and instructions"),
+        (
+            "cycles",
+            False,
+            f"cycles alone are counted; perf_event_open(instructions, CPU 0): {_NO_ENTRY}",
+        ),
+        ("none", False, f"perf_event_open(cycles, CPU 0): {_NO_ENTRY}"),
+    ],
+)
+def test_what_the_hardware_counts(pmu: str, supported: bool, why: str) -> None:
+    host = FakeHost("v2", pmu=pmu)
+    found = probed(host)["pmu"]
+    assert (found.supported, found.why) == (supported, why)
+    assert bool(found.remedy) != supported
+    assert host.counters.held == 0
+
+
+@pytest.mark.parametrize("mounted", ["v2", "hybrid", "comount"])
+def test_counters_of_a_cgroup(mounted: Mounted) -> None:
+    host = FakeHost(mounted)
+    assert probed(host)["perf-cgroup"].supported
+    assert host.counters.held == 0
+
+
+def test_counters_of_a_cgroup_without_its_hierarchy() -> None:
+    found = probed(FakeHost("v1"))["perf-cgroup"]
+    assert not found.supported and "perf_event is mounted" in found.why
+    assert found.remedy.startswith("mount -t cgroup")
+
+
+@pytest.mark.parametrize(
+    ("code", "remedy"),
+    [(errno.ENOENT, "echo +cpu >"), (errno.EINVAL, "CONFIG_CGROUP_PERF"), (errno.EMFILE, "")],
+)
+def test_counters_of_a_cgroup_refused(code: int, remedy: str) -> None:
+    """ENOENT: a kernel that has never passed on a controller."""
+    host = FakeHost("v2")
+    host.faults.add("perf_event_open(cpu-clock*", op="perf", errno=code)
+    found = probed(host)["perf-cgroup"]
+    assert not found.supported and errno.errorcode[code] in found.why
+    assert found.remedy.startswith(remedy) or remedy in found.remedy
+    assert bool(found.remedy) == bool(remedy)
+    assert host.counters.held == 0

@@ -68,6 +68,7 @@ NOT_IN_THE_SCENE = {
     "bpf_program_run_seconds",
     # There are no devices; tests/views/test_devices.py has some.
     *(each.name for each in vars(device_metrics).values() if isinstance(each, Family)),
+    "container_cpi",
 }
 REAL = {
     "own_cpu_cores": "0.01",
@@ -178,6 +179,39 @@ def test_a_throttled_container_is_on_the_page_with_its_pod(make_world: MakeWorld
         "pod_name": pod.name,
         "pod_namespace": pod.namespace,
     }
+
+
+def test_cycles_and_instructions_stay_until_the_next_window(make_world: MakeWorld) -> None:
+    """Under the reference's names (spec/metrics.md 7): 10 s of 1.5 cores at 2.5 GHz."""
+    world = make_world("[collectors.cpi]\nenable = true\n", pmu="full")
+    pod = world.host.make_pod("cgroupfs", "guaranteed", UIDS["guaranteed"], ["a" * 64])
+    world.host.spawn(pod.containers[0], demand_cores=1.5, threads=2)
+    world.host.counters.cpi[pod.containers[0]] = 1.25
+    world.start()
+    world.run(70)
+    publish(world.engine, world.views)
+    families = {f.name: f for f in text_string_to_metric_families(_page(world))}
+    shown = {
+        each.labels.pop("cpi_field"): each for each in families["koordlet_container_cpi"].samples
+    }
+    assert {field: each.value for field, each in shown.items()} == {
+        "cycles": pytest.approx(37.5e9, rel=0.01),
+        "instructions": pytest.approx(30e9, rel=0.01),
+    }
+    assert shown["cycles"].labels == {
+        "node": "node-1",
+        "container_id": "a" * 64,
+        "container_name": "",
+        "pod_uid": UIDS["guaranteed"],
+        "pod_name": "",
+        "pod_namespace": "",
+    }
+    (capability,) = (c for c in world.views.status().capabilities if c.feature == "cpi")
+    assert capability.supported
+    world.host.remove_cgroup(pod.pod)
+    world.run(5)
+    publish(world.engine, world.views)
+    assert "koordlet_container_cpi" not in _page(world)
 
 
 def test_what_is_gone_is_off_the_page(make_world: MakeWorld) -> None:

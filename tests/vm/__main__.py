@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.vm.disks import REPOSITORY, cache
-from tests.vm.guests import GUESTS, Guest
+from tests.vm.guests import GUESTS, Guest, Image
 from tests.vm.machine import Report, run
 from tests.vm.stages import Stage, read_stages
 
@@ -66,7 +66,7 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _why_not() -> str:
     if platform.machine() != "x86_64":
-        return f"the guests are x86_64, this machine is {platform.machine()}"
+        return f"guests are built on x86_64, this machine is {platform.machine()}"
     if os.geteuid() != 0:
         return "building a guest needs root"
     setup = subprocess.run(
@@ -105,8 +105,11 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    suites = {guest.suite for guest in chosen}
-    images = dict(await asyncio.gather(*(_image(suite) for suite in sorted(suites))))
+    wanted = {guest.image for guest in chosen}
+    images = dict(await asyncio.gather(*(_build(image) for image in wanted)))
+    for guest in [each for each in chosen if images[each.image] is None]:
+        print(f"test-vm: guest {guest.name} skipped: this machine's mirror lacks its packages")
+        del chosen[guest]
     kept = cache() / "last"
     _remove_left_behind()
     with tempfile.TemporaryDirectory(prefix=f"{_WORK}{os.getpid()}-") as work:
@@ -116,9 +119,11 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
             directory = Path(work) / guest.name
             directory.mkdir()
             async with at_once:
+                image = images[guest.image]
+                assert image is not None
                 report = await run(
-                    guest, images[guest.suite], stages, directory, limit_s,
-                    lambda text: print(f"{guest.name:>6} | {text}", flush=True),
+                    guest, image, stages, directory, limit_s,
+                    lambda text: print(f"{guest.name:>11} | {text}", flush=True),
                 )  # fmt: skip
             shutil.rmtree(kept / guest.name, ignore_errors=True)
             shutil.copytree(directory, kept / guest.name)
@@ -137,19 +142,23 @@ def _remove_left_behind() -> None:
             shutil.rmtree(directory, ignore_errors=True)
 
 
-async def _image(suite: str) -> tuple[str, Path]:
+async def _build(image: Image) -> tuple[Image, Path | None]:
+    """Its directory; none where the mirror has no such architecture."""
     process = await asyncio.create_subprocess_exec(
-        str(REPOSITORY / "tools" / "vm" / "build-guest"), suite, stdout=asyncio.subprocess.PIPE
-    )
+        str(REPOSITORY / "tools" / "vm" / "build-guest"), image.suite, image.architecture,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     try:
         out, _ = await process.communicate()
     finally:
         if process.returncode is None:
             process.terminate()
             await process.wait()
+    if process.returncode == 3:
+        return image, None
     if process.returncode != 0:
-        raise SystemExit(f"test-vm: the guest of {suite} could not be built")
-    return suite, Path(out.decode().strip())
+        raise SystemExit(f"test-vm: no guest of {image.suite} {image.architecture} could be built")
+    return image, Path(out.decode().strip())
 
 
 def _tell(reports: list[Report], kept: Path) -> int:

@@ -25,8 +25,8 @@ from tests.vm.stages import Stage
 REPOSITORY = Path(__file__).resolve().parents[2]
 RESULTS_MIB = 64
 # Which wheels a guest can load: those for the libc of Debian 12 and older ones.
-_PLATFORMS = [f"manylinux_2_{minor}_x86_64" for minor in range(36, 16, -1)]
-_PLATFORMS.append("manylinux2014_x86_64")
+_PLATFORMS = [*(f"manylinux_2_{minor}" for minor in range(36, 16, -1)), "manylinux2014"]
+_MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 _LAUNCHER = """\
 #!/opt/koordlet/bin/python
 from koordlet.cli.main import main
@@ -122,7 +122,7 @@ def _compile(image: Path, directory: Path, shown_as: str) -> None:
     )  # fmt: skip
 
 
-def packages_disk(image: Path) -> Path:
+def packages_disk(image: Path, architecture: str) -> Path:
     """``/opt/koordlet`` of a guest: an environment with what koordlet and its tests import and
     what installs koordlet, for the guest's Python. Kept, and made anew when pyproject.toml asks
     for something else."""
@@ -131,14 +131,16 @@ def packages_disk(image: Path) -> Path:
     wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
     wanted += ["pip", *asked["build-system"]["requires"]]
     version = _version(image)
-    recipe = repr((wanted, version, _PLATFORMS, _LAUNCHER, inspect.getsource(_make_prefix)))
+    platforms = [f"{platform}_{_MACHINES[architecture]}" for platform in _PLATFORMS]
+    recipe = repr((wanted, version, platforms, _LAUNCHER, inspect.getsource(_make_prefix)))
     key = hashlib.sha256(recipe.encode()).hexdigest()[:12]
-    disk = cache() / f"packages-{version}-{key}.img"
-    with _locked(cache() / f"packages-{version}.lock"):
+    name = f"packages-{version}-{architecture}"
+    disk = cache() / f"{name}-{key}.img"
+    with _locked(cache() / f"{name}.lock"):
         if not disk.exists():
             with tempfile.TemporaryDirectory(prefix="work-", dir=cache()) as work:
                 prefix = Path(work) / "koordlet"
-                _make_prefix(prefix, version, wanted)
+                _make_prefix(prefix, version, wanted, platforms)
                 _compile(image, prefix, "/opt/koordlet")
                 _make_ext4(prefix, Path(work) / "image")
                 (Path(work) / "image").rename(disk)
@@ -146,14 +148,14 @@ def packages_disk(image: Path) -> Path:
     return disk
 
 
-def _make_prefix(prefix: Path, version: str, wanted: list[str]) -> None:
+def _make_prefix(prefix: Path, version: str, wanted: list[str], platforms: list[str]) -> None:
     site = prefix / "lib" / f"python{version}" / "site-packages"
     site.mkdir(parents=True)
-    platforms = [word for platform in _PLATFORMS for word in ("--platform", platform)]
+    options = [word for platform in platforms for word in ("--platform", platform)]
     subprocess.run(
         [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check",
          "--no-compile", "--only-binary", ":all:", "--implementation", "cp",
-         "--python-version", version, *platforms, "--target", str(site), *wanted],
+         "--python-version", version, *options, "--target", str(site), *wanted],
         check=True,
     )  # fmt: skip
     (site / "koordlet.pth").write_text("/srv/koordlet/tree\n/srv/koordlet/links\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 MEMORY_MIB = 2048
 KERNEL_WITH_EVERYTHING = Path(__file__).resolve().parents[3] / "shared" / "vm" / "bzImage"
@@ -12,15 +13,25 @@ KERNEL_WITH_EVERYTHING = Path(__file__).resolve().parents[3] / "shared" / "vm" /
 
 
 @dataclass(frozen=True)
+class Image:
+    """What ``tools/vm/build-guest`` builds: a root disk and a stock kernel of Debian."""
+
+    suite: str
+    architecture: Literal["amd64", "arm64"] = "amd64"
+
+
+@dataclass(frozen=True)
 class Guest:
-    """``suite``: of Debian, whose root disk and stock kernel it has. ``kernel``: another kernel,
-    with every driver built in, that boots the same disk; the guest then runs without systemd."""
+    """``kernel``: another kernel, with every driver built in, that boots the image's disk.
+    ``icount_shift``: each instruction takes 2 to this power nanoseconds of the guest's time, so
+    nothing in the guest depends on the load of the machine, and its CPUs count instructions."""
 
     name: str
-    suite: str
+    image: Image
     about: str
     append: str = ""
     kernel: Path | None = None
+    icount_shift: int | None = None
 
 
 def kernel_with_everything() -> Path:
@@ -28,49 +39,81 @@ def kernel_with_everything() -> Path:
     return Path(os.environ.get("KOORDLET_VM_KERNEL") or KERNEL_WITH_EVERYTHING)
 
 
+_TRIXIE = Image("trixie")
+_ARM = Image("trixie", "arm64")
+# Instead of systemd.
+_PLAIN_INIT = "init=/usr/lib/koordlet-guest/plain-init"
+
 GUESTS = (
-    Guest("v2", "trixie", "systemd, cgroup v2"),
+    Guest("v2", _TRIXIE, "systemd, cgroup v2"),
     Guest(
         "hybrid",
-        "bookworm",
+        Image("bookworm"),
         "systemd, the classic hybrid layout of cgroup v1",
         append="systemd.unified_cgroup_hierarchy=0",
     ),
-    Guest("load", "trixie", "as v2, for effects on memory and disks"),
-    Guest("busy", "trixie", "as v2, for effects on CPUs and the network"),
+    Guest("load", _TRIXIE, "as v2, for effects on memory and disks"),
+    Guest("busy", _TRIXIE, "as v2, for effects on CPUs and the network"),
     Guest(
         "core",
-        "trixie",
+        _TRIXIE,
         "a kernel with core scheduling, no systemd, cgroup v2",
-        append="root=/dev/vda rw init=/usr/lib/koordlet-guest/plain-init",
+        append=f"root=/dev/vda rw {_PLAIN_INIT}",
         kernel=kernel_with_everything(),
+    ),
+    Guest(
+        "arm-icount",
+        _ARM,
+        "arm64 with a PMU, an instruction takes 4 ns, no systemd, cgroup v2",
+        append=_PLAIN_INIT,
+        icount_shift=2,
+    ),
+    Guest(
+        "arm-generic",
+        _ARM,
+        "arm64 whose PMU counts cycles and no instructions, no systemd, cgroup v2",
+        append=_PLAIN_INIT,
     ),
 )
 
+_HALF = f"{MEMORY_MIB // 2}M"
+# The program and its machine, and the kernel's name for the first serial line.
+_AMD64 = (
+    (  # two cores of two threads and two NUMA nodes; Linux 6.1 sees no SMT in QEMU's generic CPU
+        "qemu-system-x86_64", "-machine", "q35", "-cpu", "Skylake-Client-v4",
+        "-smp", "4,sockets=1,cores=2,threads=2", "-m", f"{MEMORY_MIB}M",
+        "-object", f"memory-backend-ram,id=m0,size={_HALF}",
+        "-object", f"memory-backend-ram,id=m1,size={_HALF}",
+        "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
+    ),
+    "ttyS0",
+)  # fmt: skip
+_ARM64 = (
+    (  # the architecture's own pointer authentication would take half of the time in TCG
+        "qemu-system-aarch64", "-machine", "virt,gic-version=3", "-cpu", "max,pauth-impdef=on",
+        "-smp", "2", "-m", "1024M",
+    ),
+    "ttyAMA0",
+)  # fmt: skip
 _APPEND = (
-    "console=ttyS0 psi=1 mitigations=off random.trust_cpu=on net.ifnames=0 "
-    "systemd.show_status=0 panic=-1 oops=panic"
+    "psi=1 mitigations=off random.trust_cpu=on net.ifnames=0 systemd.show_status=0 panic=-1 "
+    "oops=panic"
 )
 
 
 def command(guest: Guest, image: Path, disks: tuple[Path, ...], kernel_log: Path) -> list[str]:
-    """QEMU with two cores of two threads and two NUMA nodes; what the guest prints on hvc0 comes
-    out of stdout. ``disks``: vdb and so on; all but the last are put back as they were.
+    """QEMU; what the guest prints on hvc0 comes out of stdout. ``disks``: vdb and so on; all but
+    the last are put back as they were.
 
     - TCG and never KVM: a machine that is virtual itself may offer a KVM on which no stock
       kernel boots.
     - One thread: with more, QEMU 7.2 lets kernels die that patch their own code (tracepoints).
-    - An Intel model: Linux 6.1 sees no SMT in QEMU's generic one.
     """
-    half = f"{MEMORY_MIB // 2}M"
+    words, console = _ARM64 if guest.image.architecture == "arm64" else _AMD64
     options = [
-        "-machine", "q35", "-accel", "tcg,thread=single", "-cpu", "Skylake-Client-v4",
-        "-smp", "4,sockets=1,cores=2,threads=2", "-m", f"{MEMORY_MIB}M",
-        "-object", f"memory-backend-ram,id=m0,size={half}",
-        "-object", f"memory-backend-ram,id=m1,size={half}",
-        "-numa", "node,nodeid=0,memdev=m0,cpus=0-1", "-numa", "node,nodeid=1,memdev=m1,cpus=2-3",
+        *words, "-accel", "tcg,thread=single",
         "-kernel", str(guest.kernel or image / "vmlinuz"),
-        "-append", f"{_APPEND} {guest.append}",
+        "-append", f"console={console} {_APPEND} {guest.append}",
         "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
         "-serial", f"file:{kernel_log}",
         "-chardev", "stdio,id=console,signal=off", "-device", "virtio-serial-pci",
@@ -78,10 +121,12 @@ def command(guest: Guest, image: Path, disks: tuple[Path, ...], kernel_log: Path
     ]  # fmt: skip
     if guest.kernel is None:
         options += ["-initrd", str(image / "initrd.img")]
+    if guest.icount_shift is not None:
+        options += ["-icount", f"shift={guest.icount_shift}"]
     files = (image / "rootfs.img", *disks)
     for number, file in enumerate(files):
         keep = "cache=unsafe" if file is files[-1] else "snapshot=on,cache=unsafe"
         options += ["-drive", f"file={file},format=raw,if=none,id=d{number},{keep}",
                     "-device", f"virtio-blk-pci,drive=d{number}"]  # fmt: skip
     # It must not outlive whoever started it.
-    return ["setpriv", "--pdeathsig", "KILL", "nice", "qemu-system-x86_64", *options]
+    return ["setpriv", "--pdeathsig", "KILL", "nice", *options]

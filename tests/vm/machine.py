@@ -31,7 +31,7 @@ class Report:
 
 def prepare(guest: Guest, image: Path, stages: tuple[Stage, ...], work: Path) -> tuple[Path, ...]:
     """The disks besides the root."""
-    packages = packages_disk(image)
+    packages = packages_disk(image, guest.image.architecture)
     payload, results = work / "payload.img", work / "results.img"
     payload_disk(guest.name, image, stages, payload)
     results_disk(results)

@@ -11,12 +11,12 @@ from koordlet.collectors.waits.groups import (
     Kind,
     Place,
     group_of,
-    ids_below,
     paths_of,
     prefixes,
     victims,
 )
 from koordlet.kernel.background import Pause
+from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.host import Host
 
 LIST_AGAIN_S = 60.0
@@ -48,7 +48,8 @@ class Names:
             self._groups = dict(self._special)
         found: dict[int, Place] = {}
         for place in victims(*subjects):
-            found |= ids_below(self._host, self._root, place, pause)
+            ids = ids_below(self._host, f"{self._root}/{place.cgroup}", pause)
+            found |= dict.fromkeys(ids, place)
         self._groups |= {cgroup: place.group for cgroup, place in found.items()}
         self.victims, self._subjects, self._listed_s = found, subjects, now_s
         return True

@@ -11,8 +11,6 @@ from koordlet.kernel.background import Pause
 from koordlet.kernel.host import Host
 from koordlet.protocol.qos import QoSClass
 
-_DEEPEST = 4
-"""Levels below a container or application that are looked at: systemd in a container makes some."""
 _MOST_DIRECTORIES = 20_000
 _SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
 
@@ -84,24 +82,6 @@ def group_of(cgroup: str, of_prefix: Mapping[str, Group]) -> Group:
             return of_prefix[path]
         path = path.rpartition("/")[0]
     return Group(Kind.SYSTEM, cgroup.partition("/")[0] or "/")
-
-
-def ids_below(host: Host, root: str, place: Place, pause: Pause) -> dict[int, Place]:
-    """Ids of a place and of the cgroups below it; empty where it is gone. An id is the inode of
-    the directory in the hierarchy mounted at ``root``."""
-    found: dict[int, Place] = {}
-    try:
-        found[host.inode(f"{root}/{place.cgroup}")] = place
-        level = [f"{root}/{place.cgroup}"]
-        for _ in range(_DEEPEST):
-            below = [(path, host.subdir_inodes(path)) for path in level]
-            pause()
-            for _, inodes in below:
-                found |= dict.fromkeys(inodes.values(), place)
-            level = [f"{path}/{name}" for path, inodes in below for name in inodes]
-    except OSError:
-        pass  # went away meanwhile; what was found is still right
-    return found
 
 
 def paths_of(host: Host, root: str, wanted: frozenset[int], pause: Pause) -> dict[int, str]:

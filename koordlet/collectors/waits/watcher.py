@@ -12,7 +12,6 @@ from koordlet.collectors.waits.groups import (
     Kind,
     Place,
     group_of,
-    ids_below,
     paths_of,
     prefixes,
     victims,
@@ -22,6 +21,7 @@ from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, Reading
+from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 
@@ -125,7 +125,8 @@ class Watcher:
     def _list(self, subjects: Subjects, now_s: float, pause: Pause) -> None:
         found: dict[int, Place] = {}
         for place in victims(*subjects):
-            found |= ids_below(self._host, self._root, place, pause)
+            ids = ids_below(self._host, f"{self._root}/{place.cgroup}", pause)
+            found |= dict.fromkeys(ids, place)
         self._unwatched = self._queue.watch(found.keys())
         if subjects != self._subjects:
             self._groups = dict(_SPECIAL)

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from koordlet.kernel.bpf.syscalls import Map, RunTime, run_time
+from koordlet.kernel.bpf.syscalls import Map, RunTime, run_on, run_time
 
 BTF = "/sys/kernel/btf/vmlinux"
 LIBRARY = "libbpf.so.1"
@@ -65,19 +65,34 @@ def path_of(program: str) -> str:
 class BpfObject:
     """One object file in the kernel. Made by ``load``; ``close`` detaches and unloads it."""
 
-    def __init__(self, handle: int, name: str, programs: Mapping[str, int]) -> None:
+    def __init__(
+        self, handle: int, name: str, programs: Mapping[str, int], by_hand: frozenset[str]
+    ) -> None:
         self._handle = handle
         self._name = name
         self._programs = programs
+        self._by_hand = by_hand
         self._links: list[int] = []
 
     def attach(self) -> None:
-        """Attach every program where its section says."""
+        """Attach every program where its section says, but those that are run by hand."""
         for name, program in self._programs.items():
+            if name in self._by_hand:
+                continue
             link = library().bpf_program__attach(program)
             if not link:
                 raise _error(f"{self._name}: attach {name}")
             self._links.append(link)
+
+    def detach(self) -> None:
+        """The programs stay in the kernel, and nothing runs them."""
+        for link in self._links:
+            library().bpf_link__destroy(link)
+        self._links = []
+
+    def run(self, name: str, cpu: int) -> None:
+        """Run one program on a CPU, in the middle of whatever that runs. ENXIO: it is offline."""
+        run_on(library().bpf_program__fd(self._programs[name]), cpu)
 
     def map(self, name: str, key_words: int, value_words: int, *, per_cpu: bool = False) -> Map:
         """``KeyError`` where the object has no such map."""
@@ -97,11 +112,6 @@ class BpfObject:
             for name, program in self._programs.items()
         }
 
-    def detach(self) -> None:
-        for link in self._links:
-            library().bpf_link__destroy(link)
-        self._links = []
-
     def close(self) -> None:
         if not self._handle:
             return
@@ -116,10 +126,11 @@ def load(
     options: bytes = b"",
     entries: Mapping[str, int] | None = None,
     without: frozenset[str] = frozenset(),
+    by_hand: frozenset[str] = frozenset(),
 ) -> BpfObject:
     """``name``: of a file in ``programs/``. ``options``: the bytes of its constant ``options``.
     ``entries``: how many a map may hold, where not as many as the source says. ``without``:
-    programs that are left out.
+    programs that are left out. ``by_hand``: programs for ``BpfObject.run``, never attached.
 
     Raises OSError; its ``filename`` says what was tried.
     """
@@ -151,7 +162,7 @@ def load(
     except BaseException:
         lib.bpf_object__close(handle)
         raise
-    return BpfObject(handle, path, programs)
+    return BpfObject(handle, path, programs, by_hand)
 
 
 def _set_options(handle: int, path: str, options: bytes) -> None:

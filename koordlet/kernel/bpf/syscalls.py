@@ -22,6 +22,8 @@ _NUMBER = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x
 _MAP_LOOKUP_ELEM = 1
 _MAP_UPDATE_ELEM = 2
 _MAP_DELETE_ELEM = 3
+_PROG_TEST_RUN = 10
+_TEST_RUN_ON_CPU = 1
 _OBJ_GET_INFO_BY_FD = 15
 _MAP_LOOKUP_BATCH = 24
 _ENABLE_STATS = 32
@@ -114,6 +116,15 @@ def delete(map_: Map, key: tuple[int, ...]) -> None:
         return
 
 
+def clear_entry(map_: Map, index: int) -> None:
+    """Empty one entry of an array of descriptors, if it holds one."""
+    key = ctypes.create_string_buffer(struct.pack("=I", index))
+    try:
+        _element(_MAP_DELETE_ELEM, "MAP_DELETE_ELEM", map_.fd, key, None)
+    except FileNotFoundError:
+        return
+
+
 def sums(map_: Map, index: int) -> tuple[int, ...]:
     """Of each word of an entry of a per-CPU array, over all CPUs."""
     values = entry(map_, index)
@@ -184,6 +195,12 @@ def _batch(attributes: ctypes.Array[ctypes.c_char]) -> tuple[bool, int]:
     if code not in (0, errno.ENOENT):
         raise OSError(code, os.strerror(code), "bpf(MAP_LOOKUP_BATCH)")
     return code == errno.ENOENT, count
+
+
+def run_on(program_fd: int, cpu: int) -> None:
+    """Run a program of type raw tracepoint on one CPU (Linux 5.10)."""
+    attributes = struct.pack("=IIIIQQIIIIQQII", program_fd, *(0,) * 11, _TEST_RUN_ON_CPU, cpu)
+    bpf(_PROG_TEST_RUN, "PROG_TEST_RUN", attributes)
 
 
 def enable_stats() -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from koordlet.decision.resource import Resource
@@ -19,20 +19,18 @@ from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 from koordlet.kernel.host_files import TERWAY_DIR
-from koordlet.kernel.probe import attempts
+from koordlet.kernel.probe import attempts, perf
 from koordlet.kernel.probe.scratch import NotHere, Scratch, scratch
-from koordlet.kernel.syscalls import SYSTEM_CALLS
 
 
 @dataclass(frozen=True)
 class Feature:
     """``name``: a Resource where it is about one, so that ``node.has(Resource.CPU_IDLE)`` asks
-    for it. ``cost``: what does not work without it. ``attempt``: see ``attempts``; None for a
-    system call, which ``system_calls`` of ``probe`` has."""
+    for it. ``cost``: what does not work without it. ``attempt``: see ``attempts``."""
 
     name: str
     cost: str
-    attempt: Callable[[Scratch], str | Awaitable[str]] | None
+    attempt: Callable[[Scratch], str | Awaitable[str]]
 
 
 _R = Resource
@@ -187,7 +185,12 @@ FEATURES: tuple[Feature, ...] = (
         attempts.oom_lower,
     ),
     Feature("terway", "terway is not told network limits of pods", attempts.terway),
-    Feature("perf-hardware", "cycles per instruction are not measured", None),
+    Feature("pmu", "cycles per instruction are not measured", perf.pmu),
+    Feature(
+        "perf-cgroup",
+        "without eBPF, cycles per instruction are not measured either",
+        perf.perf_cgroup,
+    ),
 )
 """In the order they are tried: a quota must not stand in the way of what comes after it."""
 
@@ -209,32 +212,21 @@ async def probe(
     *,
     proc_root: str = "/proc",
     sys_root: str = "/sys",
-    system_calls: Mapping[str, Callable[[], str]] = SYSTEM_CALLS,
 ) -> tuple[Capability, ...]:
-    """One Capability per feature, in the order of FEATURES. Leaves nothing behind.
-
-    ``system_calls`` go past ``host``: hand in others with a fake one.
-    """
+    """One Capability per feature, in the order of FEATURES. Leaves nothing behind."""
     cgroups = Cgroups(host, layout)
     found = []
     with scratch(host, cgroups, proc_root, sys_root) as place:
         for feature in FEATURES:
-            found.append(await _try(feature, place, system_calls))
+            found.append(await _try(feature, place))
             await asyncio.sleep(0)
     return tuple(found)
 
 
-async def _try(
-    feature: Feature, place: Scratch, system_calls: Mapping[str, Callable[[], str]]
-) -> Capability:
+async def _try(feature: Feature, place: Scratch) -> Capability:
     try:
-        if feature.attempt is not None:
-            answer = feature.attempt(place)
-            why = await answer if inspect.isawaitable(answer) else answer
-        elif feature.name in system_calls:
-            why = system_calls[feature.name]()
-        else:
-            raise NotHere("not tried on this host")
+        answer = feature.attempt(place)
+        why = await answer if inspect.isawaitable(answer) else answer
     except (NotHere, Unsupported) as missing:
         return Capability(str(feature.name), False, missing.why, feature.cost, missing.remedy)
     except ValueError as error:

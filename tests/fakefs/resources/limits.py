@@ -122,3 +122,4 @@ FREEZER = Controller(
 DEVICES = Controller("devices", _nothing, _nothing, (), ())
 NET_PRIO = Controller("net_prio", _nothing, _nothing, (), ())
 HUGETLB = Controller("hugetlb", _nothing, _nothing, (), ())
+PERF_EVENT = Controller("perf_event", _nothing, _nothing, (), ())

@@ -1,0 +1,1 @@
+"""Cycles and instructions of containers."""

@@ -1,0 +1,179 @@
+"""The part of the collector that may block, for its thread: windows, by eBPF where the machine has
+it, else by descriptors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from koordlet.decision.snapshot import Pod
+from koordlet.kernel.background import Pause
+from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.cgroup.ids import ids_below
+from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.host import Host
+from koordlet.kernel.perf.counts import Count, Total, total
+from koordlet.kernel.perf.events import directory_of
+from koordlet.kernel.perf.groups import CgroupCounters, allowed, most
+from koordlet.kernel.perf.pmu import described, try_pmu
+from koordlet.kernel.topology import online_cpus
+from koordlet.protocol.qos import QoSClass
+
+_SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
+
+
+class Subject(NamedTuple):
+    """A container."""
+
+    pod_uid: str
+    container_id: str
+    cgroup: str
+
+
+@dataclass(frozen=True)
+class Window:
+    """``totals``: by container that was counted. ``left_out``: which were not, and why."""
+
+    totals: Mapping[Subject, Total]
+    span_s: float
+    left_out: tuple[str, ...] = ()
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+
+
+class CannotCountError(Exception):
+    """This machine does not count cycles and instructions; ``remedy``: what to do about it."""
+
+    def __init__(self, why: str, remedy: str = "") -> None:
+        super().__init__(why)
+        self.why = why
+        self.remedy = remedy
+
+
+class Source(Protocol):
+    """All raise OSError. ``began_s``: when the window began, monotonic."""
+
+    about: str
+    began_s: float
+
+    def begin(self, subjects: Sequence[Subject], pause: Pause) -> None: ...
+
+    def end(self, pause: Pause) -> Window: ...
+
+    def close(self) -> None: ...
+
+
+def subjects(pods: Iterable[Pod]) -> tuple[Subject, ...]:
+    """Containers that run, latency-sensitive ones first: not all may have room."""
+    active = [pod for pod in pods if pod.is_active]
+    active.sort(key=lambda pod: pod.is_best_effort or pod.qos not in _SENSITIVE)
+    return tuple(
+        Subject(pod.uid, container.id, container.cgroup)
+        for pod in active
+        for container in pod.containers
+        if not container.is_sandbox
+    )
+
+
+def open_source(host: Host, layout: Layout, max_descriptors: int, sys_root: str) -> Source:
+    """Raises CannotCountError, OSError."""
+    pmu = try_pmu(host.perf(), min(online_cpus(host, sys_root)))
+    if pmu.error is not None:
+        raise CannotCountError(pmu.why, pmu.remedy)
+    try:
+        return ByBpf(host, layout, sys_root)
+    except OSError as error:
+        why = described(error)
+    if directory_of(layout, "") is None:
+        without = "neither cgroup v2 nor the v1 controller perf_event is mounted"
+        raise CannotCountError(f"{without}; no eBPF: {why}", "install libbpf1")
+    return ByDescriptors(host, layout, max_descriptors, sys_root, why)
+
+
+class ByBpf:
+    """Raises OSError where the kernel or the machine lacks something."""
+
+    about = "one pair of counters on each CPU, read where the cgroup changes (eBPF)"
+
+    def __init__(self, host: Host, layout: Layout, sys_root: str) -> None:
+        self._host = host
+        self._sys_root = sys_root
+        self._root = layout.reference_root
+        self._counters = host.cpi_counters(by_cpu_controller="cpu" in layout.v1)
+        self._whose: dict[int, Subject] = {}
+        self.began_s = 0.0
+        self._unplaced = 0
+
+    def begin(self, subjects: Sequence[Subject], pause: Pause) -> None:
+        self._whose = {
+            cgroup: subject
+            for subject in subjects
+            for cgroup in ids_below(self._host, f"{self._root}/{subject.cgroup}", pause)
+        }
+        cpus = sorted(online_cpus(self._host, self._sys_root))
+        self._unplaced = self._counters.begin(list(self._whose), cpus, pause)
+        self.began_s = self._host.monotonic()
+        self._counters.meter.begin(self.began_s)
+
+    def end(self, pause: Pause) -> Window:
+        now_s = self._host.monotonic()
+        costs = self._counters.meter.end(now_s)
+        counts: dict[Subject, list[Count]] = {}
+        for cgroup, found in self._counters.end(pause).items():
+            if cgroup in self._whose:
+                counts.setdefault(self._whose[cgroup], []).extend(found)
+        return Window(
+            {subject: total(found) for subject, found in counts.items()},
+            now_s - self.began_s,
+            (f"{self._unplaced} cgroups have no room in the map",) if self._unplaced else (),
+            costs,
+        )
+
+    def close(self) -> None:
+        self._counters.close()
+
+
+class ByDescriptors:
+    def __init__(
+        self, host: Host, layout: Layout, max_descriptors: int, sys_root: str, why: str
+    ) -> None:
+        """``why``: it is not by eBPF."""
+        self.about = f"at most {max_descriptors} counters, one pair for each container and CPU; "
+        self.about += f"no eBPF: {why}"
+        self._host = host
+        self._layout = layout
+        self._max_descriptors = max_descriptors
+        self._sys_root = sys_root
+        self._counters = CgroupCounters(host.perf())
+        self._whose: dict[str, Subject] = {}
+        self.began_s = 0.0
+        self._left_out: tuple[str, ...] = ()
+
+    def begin(self, subjects: Sequence[Subject], pause: Pause) -> None:
+        cpus = sorted(online_cpus(self._host, self._sys_root))
+        room = most(allowed(self._max_descriptors), len(cpus))
+        paths = {
+            path: subject
+            for subject in subjects[:room]
+            if (path := directory_of(self._layout, subject.cgroup)) is not None
+        }
+        refused = self._counters.begin(tuple(paths), cpus, pause)
+        self._whose = paths
+        self._left_out = tuple(
+            f"{path}: {described(error)}"
+            for path, error in refused.items()
+            if not isinstance(error, FileNotFoundError)
+        )
+        if len(subjects) > room:
+            count = len(subjects) - room
+            self._left_out += (f"{count} containers are beyond {self._max_descriptors} counters",)
+        self.began_s = self._host.monotonic()
+
+    def end(self, pause: Pause) -> Window:
+        now_s = self._host.monotonic()
+        counts = self._counters.end(pause)
+        totals = {self._whose[path]: total(found) for path, found in counts.items()}
+        return Window(totals, now_s - self.began_s, self._left_out)
+
+    def close(self) -> None:
+        self._counters.close()
