@@ -19,12 +19,13 @@ MODULES = (
     "resctrl",
     "numa",
     "psi",
+    "cold.collector",
     "self_usage",
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
-shed from the end: pressure, NUMA memory, resctrl, containers. The system's share comes last, being
-what the others leave."""
+shed from the end: cold memory, pressure, NUMA memory, resctrl, containers. The system's share
+comes last, being what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
 

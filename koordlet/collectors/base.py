@@ -195,6 +195,13 @@ class Listener(Protocol):
 
 
 @runtime_checkable
+class ReclaimListener(Protocol):
+    """A collector that wants to know what koordlet had the kernel take back."""
+
+    def reclaimed(self, cgroup: str, size_bytes: int) -> None: ...
+
+
+@runtime_checkable
 class MemoryWatcher(Protocol):
     """A collector that measures the memory of pods more often when the node is about full."""
 

@@ -17,6 +17,7 @@ from koordlet.collectors.base import (
     MemoryWatcher,
     PressureReader,
     PressureReading,
+    ReclaimListener,
     Round,
     SeriesStore,
     ThrottlingExplainer,
@@ -118,6 +119,12 @@ class Runner:
         for slot in self._slots:
             if isinstance(slot.collector, Listener):
                 slot.collector.wrote(cgroup, resource)
+
+    def reclaimed(self, cgroup: str, size_bytes: int) -> None:
+        """So much memory was taken back from it for koordlet."""
+        for slot in self._slots:
+            if isinstance(slot.collector, ReclaimListener):
+                slot.collector.reclaimed(cgroup, size_bytes)
 
     def watch_memory(self, from_share: float) -> None:
         """Measure the memory of pods in each round from this share of the node's memory on."""

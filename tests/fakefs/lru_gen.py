@@ -93,9 +93,11 @@ class _LruGen:
         return "\n".join(lines) + "\n"
 
     def write(self, text: str) -> None:
-        for command in text.replace(",", "\n").replace(";", "\n").split("\n"):
-            if command.strip():
-                self._run(command.split())
+        commands = text.replace(",", "\n").replace(";", "\n").split("\n")
+        if not any(map(str.strip, commands)):
+            raise refuse(errno.EINVAL)
+        for command in filter(str.strip, commands):
+            self._run(command.split())
 
     def _run(self, words: list[str]) -> None:
         if len(words) not in (4, 5, 6) or words[0] != "+" or not all(map(str.isdigit, words[1:])):

@@ -329,7 +329,8 @@ def smaps_rollup(machine: Machine, process: Process) -> str:
     """What is not modelled is left out: the lines are those of one anonymous mapping."""
     rss = _rss(machine, process) // 1024
     cold = min(process.cold_bytes // 1024, rss) if process.cleared else 0
-    fields = {"Rss": rss, "Pss": rss, "Private_Dirty": rss, "Referenced": rss - cold}
+    fields = {"Rss": rss, "Pss": rss, "Private_Clean": 0, "Private_Dirty": rss}
+    fields["Referenced"] = rss - cold
     return "55d0-7ffd ---p 00000000 00:00 0                [rollup]\n" + "".join(
         f"{name + ':':<20} {size:>8} kB\n" for name, size in fields.items()
     )

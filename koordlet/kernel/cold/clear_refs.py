@@ -21,37 +21,39 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.files import start_ticks
 
-NAME = "clear-refs"
-LEAST_INTERVAL_S = 60.0
 MOST_PROCESSES = 500
 """Of one pod; with more, nothing is said about it."""
 _MOST_CGROUPS = 64
 """Of one pod."""
 _CLEAR_ALL = b"1"
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
-_FIELDS = (b"Rss:", b"Pss:", b"Referenced:")
+_FIELDS = (b"Rss:", b"Pss:", b"Private_Clean:", b"Private_Dirty:", b"Referenced:")
 
 
 class Mapped(NamedTuple):
-    """What one process maps. ``pss_bytes``: memory that it shares counts by its share."""
+    """What one process maps. ``private_bytes``: what nobody else does. ``pss_bytes``: that, and of
+    what is shared its share."""
 
     rss_bytes: int
     pss_bytes: int
+    private_bytes: int
     referenced_bytes: int
 
     @property
     def cold_bytes(self) -> int:
-        """Not referenced, by its share."""
-        if not self.rss_bytes:
-            return 0
+        """What is not referenced. The kernel does not say how much of it is shared: only what
+        cannot be private is, and that counts by its share."""
         unreferenced = max(self.rss_bytes - self.referenced_bytes, 0)
-        return self.pss_bytes * unreferenced // self.rss_bytes
+        private = min(unreferenced, self.private_bytes)
+        shared = max(self.rss_bytes - self.private_bytes, 0)
+        share_bytes = max(self.pss_bytes - self.private_bytes, 0)
+        return private + ((unreferenced - private) * share_bytes // shared if shared else 0)
 
 
 def parse(data: bytes, path: str = "") -> Mapped:
     """``smaps_rollup``. Empty, as of a process without memory of its own (a zombie), is all 0."""
     if not data.strip():
-        return Mapped(0, 0, 0)
+        return Mapped(0, 0, 0, 0)
     found: dict[bytes, int] = {}
     for line_no, line in enumerate(data.split(b"\n"), 1):
         words = line.split()
@@ -62,7 +64,8 @@ def parse(data: bytes, path: str = "") -> Mapped:
     for field in _FIELDS:
         if field not in found:
             raise ParseError(path, 0, f"no line {field.decode()!r}")
-    return Mapped(*(found[field] for field in _FIELDS))
+    rss, pss, private_clean, private_dirty, referenced = (found[field] for field in _FIELDS)
+    return Mapped(rss, pss, private_clean + private_dirty, referenced)
 
 
 class _Process(NamedTuple):
@@ -75,7 +78,7 @@ class _Process(NamedTuple):
 class ClearRefs:
     """Each scan looks at the pod that the one before has cleared, and clears the next."""
 
-    name = NAME
+    name = "clear-refs"
 
     def __init__(self, host: Host, cgroups: Cgroups, proc_root: str = "/proc") -> None:
         self._host = host

@@ -16,7 +16,6 @@ from koordlet.kernel.cold.cold import Cold, NotAvailable, Scan
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError, integer
 
-NAME = "kidled"
 BUCKETS = 8
 COLD_FROM = 5
 """First of the buckets that count as cold: 60 scans."""
@@ -42,7 +41,7 @@ def _cold_bytes(rows: dict[bytes, bytes], row: bytes, path: str) -> int:
 
 
 class Kidled:
-    name = NAME
+    name = "kidled"
 
     def __init__(self, host: Host, cgroups: Cgroups, sys_root: str = "/sys") -> None:
         self._host = host

@@ -1,4 +1,4 @@
-"""The ways of finding cold memory, the cheapest first."""
+"""The ways of finding cold memory, the cheapest first. Each is imported when it is tried."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from koordlet.kernel.cgroup.cgroups import Cgroups
-from koordlet.kernel.cold import clear_refs, kidled, mglru, page_idle
 from koordlet.kernel.cold.cold import Method, NotAvailable
 from koordlet.kernel.host import Host
 
@@ -21,14 +20,41 @@ class Machine(NamedTuple):
     sys_root: str = "/sys"
 
 
+def _kidled(machine: Machine) -> Method:
+    from koordlet.kernel.cold.kidled import Kidled
+
+    return Kidled(machine.host, machine.cgroups, machine.sys_root)
+
+
+def _mglru(machine: Machine) -> Method:
+    from koordlet.kernel.cold.mglru import Mglru
+
+    return Mglru(machine.host, machine.interval_s, machine.sys_root)
+
+
+def _page_idle(machine: Machine) -> Method:
+    from koordlet.kernel.cold.page_idle import PageIdle
+
+    return PageIdle(machine.host, machine.cgroups, machine.proc_root, machine.sys_root)
+
+
+def _clear_refs(machine: Machine) -> Method:
+    from koordlet.kernel.cold.clear_refs import ClearRefs
+
+    return ClearRefs(machine.host, machine.cgroups, machine.proc_root)
+
+
+KIDLED, MGLRU, PAGE_IDLE, CLEAR_REFS = "kidled", "mglru", "page-idle", "clear-refs"
 METHODS: Mapping[str, Callable[[Machine], Method]] = {
-    kidled.NAME: lambda m: kidled.Kidled(m.host, m.cgroups, m.sys_root),
-    mglru.NAME: lambda m: mglru.Mglru(m.host, m.interval_s, m.sys_root),
-    page_idle.NAME: lambda m: page_idle.PageIdle(m.host, m.cgroups, m.proc_root, m.sys_root),
-    clear_refs.NAME: lambda m: clear_refs.ClearRefs(m.host, m.cgroups, m.proc_root),
+    KIDLED: _kidled,
+    MGLRU: _mglru,
+    PAGE_IDLE: _page_idle,
+    CLEAR_REFS: _clear_refs,
 }
-AUTO = (kidled.NAME, mglru.NAME, page_idle.NAME)
+AUTO = (KIDLED, MGLRU, PAGE_IDLE)
 """What is taken without being asked for by name."""
+CLEAR_REFS_LEAST_S = 60.0
+"""Between two pods whose referenced bits are cleared."""
 
 
 def find(names: tuple[str, ...], machine: Machine) -> tuple[Method | None, str]:

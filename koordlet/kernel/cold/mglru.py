@@ -25,7 +25,6 @@ from koordlet.kernel.cold.cold import Cold, NotAvailable, Scan, upwards
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 
-NAME = "mglru"
 LEAST_PAGES = 256
 """A cgroup with fewer pages on a NUMA node is not worth a walk through its page tables."""
 MOST_AGINGS = 10_000
@@ -108,7 +107,7 @@ class Mglru:
     """Knows something from the second scan on: what is cold has then been through a whole interval
     between two agings of ours."""
 
-    name = NAME
+    name = "mglru"
 
     def __init__(self, host: Host, interval_s: float, sys_root: str = "/sys") -> None:
         self._host = host
@@ -126,16 +125,21 @@ class Mglru:
             why = f"{self._switch} is {enabled.decode()}: the kernel uses the older lists"
             raise NotAvailable(why, f"echo y > {self._switch}")
         try:
-            self._host.write(self._path, b"\n")
+            root = next(parse(self._host.read(self._path), self._path), None)
+            if root is None:
+                raise NotAvailable(f"{self._path} lists no memory cgroup")
+            # The kernel takes an aging of a generation that is not the newest, and does nothing.
+            self._order(root, root.generations[0].number)
         except FileNotFoundError:
             why = f"{self._path} does not exist (ENOENT)"
             mount = f"mount -t debugfs debugfs {self._path.rpartition('/')[0]}"
             raise NotAvailable(why, mount) from None
         except PermissionError as error:
-            name = errno.errorcode.get(error.errno or 0, str(error.errno))
-            why = f"{self._path} cannot be written ({name}): the kernel is locked down"
+            if error.errno != errno.EPERM:
+                raise
+            why = f"{self._path} cannot be opened (EPERM): the kernel is locked down"
             raise NotAvailable(why, LOCKDOWN) from error
-        return f"wrote an empty command to {self._path}"
+        return f"wrote an aging to {self._path} that was done already"
 
     def scan(self, cgroups: frozenset[str]) -> Scan:
         aged: set[tuple[int, str, int]] = set()
@@ -163,11 +167,13 @@ class Mglru:
 
     def _age(self, each: Lruvec) -> bool:
         """With anonymous pages too, and of all page tables, whether or not there is swap."""
-        newest = each.generations[-1].number
         try:
-            self._host.write(self._path, b"+ %d %d %d 1 1\n" % (each.memcg, each.node, newest))
+            self._order(each, each.generations[-1].number)
         except OSError as error:
             if error.errno in _GONE:
                 return False
             raise
         return True
+
+    def _order(self, each: Lruvec, number: int) -> None:
+        self._host.write(self._path, b"+ %d %d %d 1 1\n" % (each.memcg, each.node, number))

@@ -7,7 +7,8 @@ flags and an owner in every kernel.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from koordlet.kernel.host import Words
@@ -44,22 +45,35 @@ class Head(NamedTuple):
 
     flags: int
     owner: int
-    idle: bool
+    is_idle: int
 
 
-NO_HEAD = Head(0, 0, False)
+NO_HEAD = Head(0, 0, 0)
 
 
-def heads(
-    flags: Sequence[int], owners: Sequence[int], idle: int, lead: Head = NO_HEAD
-) -> Iterator[Head]:
-    """For each page of a word the head of its folio. ``lead``: of the folio that begins before
-    the word."""
-    head = lead
-    for number, (flag, owner) in enumerate(zip(flags, owners, strict=False)):
-        if not flag & TAIL:
-            head = Head(flag, owner, bool(idle >> number & 1))
-        yield head
+class Tally:
+    """Pages of the LRU lists by the inode of their owner's cgroup: all that were seen, and those
+    that were idle."""
+
+    def __init__(self) -> None:
+        self.seen: defaultdict[int, int] = defaultdict(int)
+        self.anon: defaultdict[int, int] = defaultdict(int)
+        self.file: defaultdict[int, int] = defaultdict(int)
+
+    def add(
+        self, flags: Sequence[int], owners: Sequence[int], idle: int, lead: Head = NO_HEAD
+    ) -> None:
+        """The pages of one word, each as the head of its folio is. ``idle``: a bit for each.
+        ``lead``: of the folio that begins before the word."""
+        head_flags, head_owner, is_idle = lead
+        for own_flags, own_owner in zip(flags, owners, strict=False):
+            if not own_flags & TAIL:
+                head_flags, head_owner, is_idle = own_flags, own_owner, idle & 1
+            idle >>= 1
+            if head_flags & LRU:
+                self.seen[head_owner] += 1
+                if is_idle:
+                    (self.anon if head_flags & SWAP_BACKED else self.file)[head_owner] += 1
 
 
 def page_ranges(data: bytes, path: str = "") -> tuple[range, ...]:

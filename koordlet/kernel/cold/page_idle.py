@@ -11,7 +11,6 @@ With MGLRU on, ``read(2)`` does not clear the bit, and page cache that is hot by
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -26,16 +25,14 @@ from koordlet.kernel.cold.page_flags import (
     NO_HEAD,
     NOBODY,
     PAGES_IN_WORD,
-    SWAP_BACKED,
     TAIL,
     Head,
+    Tally,
     head_before,
-    heads,
     page_ranges,
 )
 from koordlet.kernel.host import Host, Words
 
-NAME = "page-idle"
 SAMPLED_WORDS = 4096
 """Of 64 pages each, a GiB of 4 KiB pages: some 0.4 s of CPU a scan, on any machine."""
 LEAST_SEEN_PAGES = 64
@@ -58,25 +55,10 @@ class _Files(NamedTuple):
     owners: Words
 
 
-class _Counted:
-    """Pages in the sample, by the inode of the cgroup that owns them."""
-
-    def __init__(self) -> None:
-        self.seen: defaultdict[int, int] = defaultdict(int)
-        self.anon: defaultdict[int, int] = defaultdict(int)
-        self.file: defaultdict[int, int] = defaultdict(int)
-
-    def add(self, head: Head) -> None:
-        if head.flags & LRU:
-            self.seen[head.owner] += 1
-            if head.idle:
-                (self.anon if head.flags & SWAP_BACKED else self.file)[head.owner] += 1
-
-
 class PageIdle:
     """Knows something from the second scan on."""
 
-    name = NAME
+    name = "page-idle"
 
     def __init__(
         self,
@@ -122,11 +104,11 @@ class PageIdle:
         self._require_alone()
         with ExitStack() as stack:
             files = self._open(stack)
-            counted = _Counted()
+            tally = Tally()
             for marked in self._marked:
-                _count(files, marked, counted)
+                _count(files, marked, tally)
                 yield
-            found = self._attributed(cgroups, counted) if self._marked else {}
+            found = self._attributed(cgroups, tally) if self._marked else {}
             self._marked = []
             spans = _words(self._ranges())
             total = sum(map(len, spans))
@@ -154,22 +136,22 @@ class PageIdle:
         path = f"{self._proc_root}/zoneinfo"
         return page_ranges(self._host.read(path), path)
 
-    def _attributed(self, cgroups: frozenset[str], counted: _Counted) -> dict[str, Cold]:
+    def _attributed(self, cgroups: frozenset[str], tally: Tally) -> dict[str, Cold]:
         """Each cgroup with what its own inode and those below it own."""
-        found = {NODE: self._cold(counted, counted.seen)}
+        found = {NODE: self._cold(tally, tally.seen)}
         for cgroup in cgroups:
             try:
                 directory = self._cgroups.directory(cgroup, Resource.MEMORY_STAT)
                 inodes = [self._host.inode(directory), *self._inodes_below(directory)]
             except (OSError, Unsupported):
                 continue  # gone
-            if sum(counted.seen.get(inode, 0) for inode in inodes) >= LEAST_SEEN_PAGES:
-                found[cgroup] = self._cold(counted, inodes)
+            if sum(tally.seen.get(inode, 0) for inode in inodes) >= LEAST_SEEN_PAGES:
+                found[cgroup] = self._cold(tally, inodes)
         return found
 
-    def _cold(self, counted: _Counted, inodes: Collection[int]) -> Cold:
+    def _cold(self, tally: Tally, inodes: Collection[int]) -> Cold:
         anon, file = (
-            sum(pages.get(inode, 0) for inode in inodes) for pages in (counted.anon, counted.file)
+            sum(pages.get(inode, 0) for inode in inodes) for pages in (tally.anon, tally.file)
         )
         unit = self._scale * PAGE_BYTES
         return Cold(anon_bytes=round(anon * unit), file_bytes=round(file * unit))
@@ -223,20 +205,19 @@ def _mark(files: _Files, word: int) -> _Marked | None:
     return _Marked(word, lead)
 
 
-def _count(files: _Files, marked: _Marked, counted: _Counted) -> None:
+def _count(files: _Files, marked: _Marked, tally: Tally) -> None:
     idle = files.bitmap.read(marked.word, 1)
     first = marked.word * PAGES_IN_WORD
     flags = files.flags.read(first, PAGES_IN_WORD)
     owners = files.owners.read(first, PAGES_IN_WORD)
     if not idle:
         return
-    lead = NO_HEAD
-    if marked.lead != NOBODY:
-        number = marked.lead
-        (lead,) = heads(
-            files.flags.read(number, 1),
-            files.owners.read(number, 1),
-            files.bitmap.read(number // PAGES_IN_WORD, 1)[0] >> number % PAGES_IN_WORD,
-        )
-    for head in heads(flags, owners, idle[0], lead):
-        counted.add(head)
+    tally.add(flags, owners, idle[0], _lead(files, marked.lead))
+
+
+def _lead(files: _Files, pfn: int) -> Head:
+    if pfn == NOBODY:
+        return NO_HEAD
+    (flags,), (owner,) = files.flags.read(pfn, 1), files.owners.read(pfn, 1)
+    (idle,) = files.bitmap.read(pfn // PAGES_IN_WORD, 1)
+    return NO_HEAD if flags & TAIL else Head(flags, owner, idle >> pfn % PAGES_IN_WORD & 1)

@@ -22,7 +22,9 @@ TEXT = b"""\
 Rss:                1000 kB
 Pss:                 400 kB
 Pss_Dirty:            90 kB
-Shared_Clean:        900 kB
+Shared_Clean:        800 kB
+Private_Clean:        50 kB
+Private_Dirty:       150 kB
 Referenced:          750 kB
 Anonymous:            90 kB
 LazyFree:              0 kB
@@ -38,12 +40,14 @@ def furnished(layout: str = "hybrid") -> tuple[FakeHost, ClearRefs]:
     return host, ClearRefs(host, Cgroups(host, detect(host)))
 
 
-def test_what_is_not_referenced_counts_by_the_share_of_the_process() -> None:
+def test_what_is_not_referenced_is_private_as_far_as_it_can_be() -> None:
     mapped = parse(TEXT)
-    assert mapped == Mapped(1000 * 1024, 400 * 1024, 750 * 1024)
-    assert mapped.cold_bytes == 100 * 1024
+    assert mapped == Mapped(1000 * 1024, 400 * 1024, 200 * 1024, 750 * 1024)
+    # 250 kB: 200 are private, and of the 50 that are shared a quarter is its own.
+    assert mapped.cold_bytes == int(212.5 * 1024)
+    assert mapped._replace(referenced_bytes=900 * 1024).cold_bytes == 100 * 1024
     assert parse(b"").cold_bytes == 0
-    assert Mapped(1000, 1000, 1200).cold_bytes == 0  # read while it grew
+    assert Mapped(1000, 1000, 1000, 1200).cold_bytes == 0  # read while it grew
 
 
 @pytest.mark.parametrize(

@@ -143,17 +143,19 @@ def test_an_aging_by_the_kernel_between_two_of_ours_changes_nothing() -> None:
     assert scanned(mglru, "other")["other"] == Cold(anon_bytes=4 * MIB, file_bytes=0)
 
 
-def test_the_probe_writes_an_empty_command() -> None:
+def test_the_probe_orders_what_is_done_already() -> None:
     host, mglru = machine()
-    assert mglru.check() == f"wrote an empty command to {PATH}"
-    assert host.written[-1] == (PATH, b"\n")
+    before = host.read(PATH)
+    assert mglru.check() == f"wrote an aging to {PATH} that was done already"
+    assert host.written[-1] == (PATH, b"+ 1 0 0 1 1\n")
+    assert host.read(PATH) == before
 
 
 @pytest.mark.parametrize(
     ("options", "why", "remedy"),
     [
         ({}, "lru_gen/enabled does not exist (ENOENT)", "6.1 or later"),
-        ({"lru_gen": True, "lockdown": True}, "cannot be written (EPERM)", "lockdown=none"),
+        ({"lru_gen": True, "lockdown": True}, "cannot be opened (EPERM)", "lockdown=none"),
     ],
 )
 def test_what_is_missing_is_said_with_what_to_do(

@@ -15,10 +15,11 @@ from koordlet.kernel.cold.page_flags import (
     HEAD,
     LRU,
     NOBODY,
+    SWAP_BACKED,
     TAIL,
     Head,
+    Tally,
     head_before,
-    heads,
     page_ranges,
 )
 from koordlet.kernel.cold.page_idle import PageIdle, _sample, _words
@@ -88,11 +89,12 @@ def test_a_sample_has_one_word_of_each_part() -> None:
 
 
 def test_tails_are_what_their_head_is() -> None:
-    flags = (TAIL, TAIL, LRU | HEAD, TAIL, LRU)
-    lead = Head(LRU, 7, True)
-    found = list(heads(flags, (0, 0, 8, 0, 9), 0b10000, lead))
-    own = Head(LRU | HEAD, 8, False)
-    assert found == [lead, lead, own, own, Head(LRU, 9, True)]
+    flags = (TAIL, TAIL, LRU | HEAD, TAIL, LRU, LRU | SWAP_BACKED, LRU, 0)
+    tally = Tally()
+    tally.add(flags, (0, 0, 8, 0, 9, 9, 9, 9), 0b10110000, Head(LRU, 7, True))
+    assert tally.seen == {7: 2, 8: 2, 9: 3}
+    assert tally.file == {7: 2, 9: 1}  # the last one is idle and of no list
+    assert tally.anon == {9: 1}
 
 
 def test_the_head_before_a_word_is_at_a_multiple_of_the_size() -> None:

@@ -32,7 +32,7 @@ from tests.kernel.cold.driven import scanned
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
 
 MIB = 1 << 20
-INTERVAL_S = 12.0
+INTERVAL_S = 8.0
 WITHIN = 0.05
 INTERPRETER_MIB = 16
 """The most of a workload's own that it does not touch any more: Python's."""
@@ -147,7 +147,7 @@ def test_clear_refs(linux: LinuxHost, cgroups: Cgroups, pods: dict[str, str]) ->
     names = {cgroup: name for name, cgroup in pods.items()}
     scanned(method, *names)
     for _ in names:
-        time.sleep(4)
+        time.sleep(INTERVAL_S)
         began = time.thread_time()
         ((cgroup, cold),) = scanned(method, *names).items()
         assert cold.mapped_bytes is not None
