@@ -14,6 +14,7 @@ MODULES = (
     "evict.memory_evict",
     "blkio.strategy",
     "system_knobs",
+    "kidled",
 )
 """In the order in which they run. Each declares its ``STRATEGY``."""
 

@@ -17,6 +17,7 @@ from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
 from koordlet.views import tiers
+from koordlet.views.cold import publish_cold
 from koordlet.views.nri_view import publish_nri
 from koordlet.views.usage import Usage
 from koordlet.views.views import Views
@@ -82,6 +83,7 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
             family, {subjects[label]: value for (label,), value in ratios if label in subjects}
         )
         yield
+    yield from publish_cold(parts.metrics, usage, pods, containers, applications)
     used: dict[tuple[str, ...], float] = {}
     for application in parts.state.applications():
         priority, qos = application.priority_class or "", application.qos or ""

@@ -18,6 +18,7 @@ from koordlet.collectors.base import (
     Machine,
     Round,
 )
+from koordlet.collectors.cold.families import FAMILIES
 from koordlet.collectors.cold.groups import METRICS, Group, Subject, subjects
 from koordlet.collectors.cold.worker import Worker
 from koordlet.decision import memory_figures as m
@@ -83,6 +84,7 @@ class ColdCollector:
 
     def _forget(self) -> None:
         self._method: Method | None = None
+        self._found_by = ""
         self._missing = ""
         self._due_s = -math.inf
         self._began_s = math.nan
@@ -138,9 +140,11 @@ class ColdCollector:
             return
         took_s = max(round_.now_s - self._began_s, self._scan_s)
         self._cpu_cores = finished.cpu_s / took_s
+        name = self._method.name if self._method is not None else ""
         if finished.error is not None:
-            self._missing = f"{self._method.name if self._method else ''}: {finished.error}"
-            self._method = None
+            self._missing, self._method = f"{name}: {finished.error}", None
+        elif finished.found:
+            self._found_by = name
         there = {NODE, *(group.subject.cgroup for group in self._groups.values())}
         self._found |= {
             each: (round_.now_s, cold) for each, cold in finished.found.items() if each in there
@@ -160,7 +164,10 @@ class ColdCollector:
 
     def _known(self, cgroup: str, now_s: float) -> Cold | None:
         at_s, cold = self._found.get(cgroup, (-math.inf, Cold()))
-        return cold if now_s - at_s < max(KEEP_S, KEEP_INTERVALS * self._scan_s) else None
+        return cold if self._is_fresh(at_s, now_s) else None
+
+    def _is_fresh(self, at_s: float, now_s: float) -> bool:
+        return now_s - at_s < max(KEEP_S, KEEP_INTERVALS * self._scan_s)
 
     def _tell(self, group: Group, round_: Round) -> None:
         cold = self._known(group.subject.cgroup, round_.now_s)
@@ -181,8 +188,8 @@ class ColdCollector:
     def _tell_node(self, round_: Round, info: MemInfo) -> None:
         if info.swap_free_bytes is not None:
             round_.add(m.NODE_SWAP_FREE, (), info.swap_free_bytes)
-        if self._method is not None:
-            round_.add(NODE_COLD_METHOD, (self._method.name,), 1.0)
+        if any(self._is_fresh(at_s, round_.now_s) for at_s, _ in self._found.values()):
+            round_.add(NODE_COLD_METHOD, (self._found_by,), 1.0)
         if self._cpu_cores is not None:
             round_.add(KOORDLET_COLD_CPU_USAGE, (), self._cpu_cores)
         cold = self._known(NODE, round_.now_s)
@@ -223,4 +230,5 @@ COLLECTOR = CollectorPart(
         NODE_COLD_METHOD,
         KOORDLET_COLD_CPU_USAGE,
     ),
+    families=FAMILIES,
 )

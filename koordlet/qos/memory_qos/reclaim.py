@@ -90,18 +90,12 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
     """What to reclaim now. Cgroups without a cause are forgotten."""
     found = tuple(candidates)
     missing = _missing_bytes(snapshot, found)
-    used: dict[str, int] = {}
-    cold: dict[str, Cold] = {}
-    measured = ColdMemory(snapshot)
-    for each in found:
-        short = bool(missing.get(each.gives_way))
-        if each.bound_bytes or short:
-            used[each.cgroup] = usage_bytes(snapshot.in_force, each.cgroup) or 0
-        if short:
-            track = before.get(each.cgroup)
-            found_cold = measured.of(each.level, each.name, track.cold if track else NO_COLD)
-            if found_cold.size_bytes >= LEAST_STEP_BYTES:
-                cold[each.cgroup] = found_cold
+    used = {
+        each.cgroup: usage_bytes(snapshot.in_force, each.cgroup) or 0
+        for each in found
+        if each.bound_bytes or missing.get(each.gives_way)
+    }
+    cold = _cold(snapshot, (each for each in found if missing.get(each.gives_way)), before)
     reclaims: list[Reclaim] = []
     notes: list[Why] = []
     after: Tracks = {}
@@ -115,7 +109,8 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
         excess, rest = _excess_bytes(candidate, usage), missing.get(candidate.gives_way, 0)
         share = min(rest, known.size_bytes) if known.size_bytes else rest
         wanted = min(max(excess, share), usage - candidate.kept_bytes)
-        if wanted <= 0 or candidate.cgroup in after:
+        # The kernel takes whole pages.
+        if wanted < snapshot.node.rules.page_bytes or candidate.cgroup in after:
             continue
         # A container and its pod are the same memory: what comes of one is seen before the other.
         if len(reclaims) == AT_ONCE or any(_overlap(candidate, each) for each in reclaims):
@@ -136,6 +131,17 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
             notes.append(_nothing_left(candidate))
         missing = {adjust: max(left - given, 0) for adjust, left in missing.items()}
     return Taken(tuple(reclaims), after, tuple(notes))
+
+
+def _cold(snapshot: Snapshot, found: Iterable[Candidate], before: Tracks) -> dict[str, Cold]:
+    """What is known to be cold and worth a step, by cgroup."""
+    measured, cold = ColdMemory(snapshot), {}
+    for each in found:
+        track = before.get(each.cgroup)
+        known = measured.of(each.level, each.name, track.cold if track is not None else NO_COLD)
+        if known.size_bytes >= LEAST_STEP_BYTES:
+            cold[each.cgroup] = known
+    return cold
 
 
 def _overlap(candidate: Candidate, asked: Reclaim) -> bool:
