@@ -202,6 +202,15 @@ class ReclaimListener(Protocol):
 
 
 @runtime_checkable
+class Describing(Protocol):
+    """A collector that has more to say of itself than that it works."""
+
+    def about(self) -> str:
+        """One line: how it measures, and at what cost."""
+        ...
+
+
+@runtime_checkable
 class MemoryWatcher(Protocol):
     """A collector that measures the memory of pods more often when the node is about full."""
 

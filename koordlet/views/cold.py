@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from koordlet.collectors.cold import families as f
-from koordlet.collectors.cold.collector import KOORDLET_COLD_CPU_USAGE, NODE_COLD_METHOD
-from koordlet.collectors.cold.groups import OF_APPLICATIONS, OF_CONTAINERS, OF_PODS, Kinds
-from koordlet.decision import memory_figures as m
+from koordlet.collectors.cold.collector import KOORDLET_COLD_CPU_USAGE
+from koordlet.collectors.cold.groups import OF_APPLICATIONS, OF_CONTAINERS, OF_NODE, OF_PODS, Kinds
 from koordlet.decision.family import Labels
 from koordlet.decision.metrics import Metric
 from koordlet.report.registry import Metrics
 from koordlet.views.usage import Usage
-
-_OF_NODE = Kinds(
-    m.NODE_MEMORY_COLD_PAGE_SIZE, m.NODE_MEMORY_WITH_HOT_PAGE_USAGE, m.NODE_MEMORY_COLD_ANON
-)
 
 
 def publish_cold(
@@ -27,7 +22,7 @@ def publish_cold(
 ) -> Iterator[None]:
     """``pods`` and so on: label of the series -> labels of the page. Yields between the sorts."""
     for kinds, families, subjects in (
-        (_OF_NODE, f.NODE, {"": ()}),
+        (OF_NODE, f.NODE, {"": ()}),
         (OF_PODS, f.PODS, pods),
         (OF_CONTAINERS, f.CONTAINERS, containers),
         (OF_APPLICATIONS, f.APPLICATIONS, applications),
@@ -35,11 +30,6 @@ def publish_cold(
         _publish(metrics, usage, kinds, families, subjects)
         yield
     metrics.replace(f.SCAN_CPU_CORES, usage.latest(KOORDLET_COLD_CPU_USAGE, slow=True))
-
-
-def method(usage: Usage) -> str:
-    """In which cold memory was found; empty where nothing is known."""
-    return next((name for (name,) in usage.latest(NODE_COLD_METHOD, slow=True)), "")
 
 
 def _publish(
@@ -57,7 +47,7 @@ def _publish(
             if (label := "".join(labels)) in subjects
         }
 
-    by = method(usage)
+    by = usage.cold_method()
     cold: dict[Labels, float] = {}
     for pages, metric in (
         ("file", kinds.cold_file),

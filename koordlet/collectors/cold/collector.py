@@ -99,8 +99,6 @@ class ColdCollector:
         self._hear(round_)
         if self._wanted != "off" and not self._worker.is_busy and round_.now_s >= self._due_s:
             self._begin(round_.now_s)
-        if self._missing:
-            round_.skipped.append(f"cold memory is not measured: {self._missing}")
         for group in self._groups.values():
             self._tell(group, round_)
         self._tell_node(round_, meminfo(self._files.read_once(self._meminfo), self._meminfo))
@@ -114,6 +112,19 @@ class ColdCollector:
         for group in self._groups.values():
             if group.subject.cgroup in above:
                 group.taken_bytes += size_bytes
+
+    def about(self) -> str:
+        """Which way it took, and its cost; or why there is none."""
+        if self._wanted == "off":
+            return "counts refaults; collectors.cold.method is off"
+        if self._method is None:
+            return f"counts refaults; cold memory is not measured: {self._missing or 'starting'}"
+        if self._cpu_cores is None:
+            return f"counts refaults; {self._method.name} has not been through a scan yet"
+        return (
+            f"counts refaults; finds cold memory by {self._method.name}, every {self._scan_s:g} s "
+            f"at {self._cpu_cores:.2%} of a core"
+        )
 
     def close(self) -> None:
         self._worker.stop()
@@ -156,8 +167,7 @@ class ColdCollector:
         if self._method is None:
             names = methods.AUTO if self._wanted == "auto" else (self._wanted,)
             self._method, missing = methods.find(names, self._machine)
-            # kidled is taken where it is there; that it is not, the capability says.
-            self._missing = "" if self._wanted == methods.KIDLED else missing
+            self._missing = missing
         if self._method is not None:
             cgroups = frozenset(group.subject.cgroup for group in self._groups.values())
             self._worker.begin(self._method.scan(cgroups))
@@ -223,9 +233,6 @@ COLLECTOR = CollectorPart(
     make=lambda machine, options: ColdCollector(machine, options),
     metrics=(
         *METRICS,
-        m.NODE_MEMORY_COLD_PAGE_SIZE,
-        m.NODE_MEMORY_WITH_HOT_PAGE_USAGE,
-        m.NODE_MEMORY_COLD_ANON,
         m.NODE_SWAP_FREE,
         NODE_COLD_METHOD,
         KOORDLET_COLD_CPU_USAGE,

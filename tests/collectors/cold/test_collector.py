@@ -65,6 +65,7 @@ def test_by_default_refaults_alone_where_there_is_no_kidled() -> None:
     assert samples["node_swap_free",] == 0
     assert not [key for key in samples if "cold" in key[0]]
     assert world.health.success and not world.health.skipped
+    assert "kidled: /sys/kernel/mm/kidled/" in world.collector.about()
 
 
 def test_a_counter_that_starts_anew_gives_no_rate() -> None:
@@ -140,14 +141,18 @@ def test_a_way_that_is_not_there_is_said_and_looked_for_again() -> None:
     world = Measured("mglru", lru_gen=True, lockdown=True)
     samples = world.after(20)
     assert samples["pod_memory_refault", UID] == 0
-    assert "mglru" in world.health.skipped_example and "EPERM" in world.health.skipped_example
+    about = world.collector.about()
+    assert about.startswith("counts refaults; cold memory is not measured: mglru: ")
+    assert "EPERM" in about
     switch = "/sys/kernel/mm/lru_gen/enabled"
     world = Measured("mglru", lru_gen=True)
     world.host.write(switch, b"n")
     assert "pod_memory_cold_anon" not in {kind for kind, *_ in world.after(130)}
     world.host.write(switch, b"y")
     assert world.after(250)["pod_memory_cold_anon", UID] == 20 * MIB
-    assert not world.health.skipped
+    assert world.collector.about() == (
+        "counts refaults; finds cold memory by mglru, every 120 s at 0.00% of a core"
+    )
 
 
 def test_what_was_found_is_told_for_ten_minutes() -> None:
