@@ -45,6 +45,9 @@ KOORDLET_COLD_CPU_USAGE = Metric(
 )
 
 
+_ANOTHER = '; collectors.cold.method = "auto" looks for another way'
+
+
 class ColdOptions(CollectorOptions, frozen=True):
     interval_seconds: Annotated[
         Annotated[float, Meta(ge=10, le=3600)],
@@ -118,7 +121,9 @@ class ColdCollector:
         if self._wanted == "off":
             return "counts refaults; collectors.cold.method is off"
         if self._method is None:
-            return f"counts refaults; cold memory is not measured: {self._missing or 'starting'}"
+            hint = _ANOTHER if self._wanted == methods.KIDLED else ""
+            why = self._missing or "starting"
+            return f"counts refaults; cold memory is not measured: {why}{hint}"
         if self._cpu_cores is None:
             return f"counts refaults; {self._method.name} has not been through a scan yet"
         return (

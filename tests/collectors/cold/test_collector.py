@@ -66,6 +66,7 @@ def test_by_default_refaults_alone_where_there_is_no_kidled() -> None:
     assert not [key for key in samples if "cold" in key[0]]
     assert world.health.success and not world.health.skipped
     assert "kidled: /sys/kernel/mm/kidled/" in world.collector.about()
+    assert 'collectors.cold.method = "auto" looks for another way' in world.collector.about()
 
 
 def test_a_counter_that_starts_anew_gives_no_rate() -> None:
