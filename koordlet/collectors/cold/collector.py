@@ -72,7 +72,7 @@ class ColdCollector:
     ) -> None:
         least_s = methods.CLEAR_REFS_LEAST_S if options.method == methods.CLEAR_REFS else 0.0
         self._scan_s = max(options.interval_seconds, least_s)
-        self.interval_s = TELL_S
+        self.interval_s = min(TELL_S, options.interval_seconds)
         self._host = machine.host
         self._cgroups = machine.cgroups
         self._files = machine.files
@@ -186,7 +186,7 @@ class ColdCollector:
 
     def _tell(self, group: Group, round_: Round) -> None:
         cold = self._known(group.subject.cgroup, round_.now_s)
-        if cold is None and not group.counts_refaults:
+        if cold is None and (not group.counts_refaults or group.is_calm(round_)):
             return
         try:
             path = self._cgroups.path(group.subject.cgroup, Resource.MEMORY_STAT)

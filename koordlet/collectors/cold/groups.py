@@ -94,11 +94,23 @@ class Group:
         self._store = store
         self._series: dict[Metric, int] = {}
         self._refaults: tuple[float, int] | None = None
+        self._calm_ns = -1
         self._confirmed = Confirmed()
 
     @property
     def counts_refaults(self) -> bool:
         return self.subject.kinds.refault is not None
+
+    def is_calm(self, round_: Round) -> bool:
+        """Whether it is a pod in which nothing has run since the last round. Then nothing was
+        wanted back, which is told without reading anything."""
+        is_pod = self.subject.kinds is OF_PODS
+        cpu_ns = round_.pods_cpu_ns.get(self.subject.label, -1) if is_pod else -1
+        before, self._calm_ns = self._calm_ns, cpu_ns
+        if cpu_ns < 0 or cpu_ns != before or self._refaults is None:
+            return False
+        self.add_refaults(round_, self._refaults[1])
+        return True
 
     def add_refaults(self, round_: Round, pages: int) -> None:
         """``pages``: the counter now. One that went back belongs to a cgroup that was made anew."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from koordlet_fakefs import FakeHost
 
+from koordlet.collectors import COLLECTORS
 from koordlet.collectors.base import Machine
 from koordlet.collectors.cold.collector import ColdCollector, ColdOptions, without
 from koordlet.collectors.cold.confirmed import Confirmed
@@ -77,6 +78,19 @@ def test_a_counter_that_starts_anew_gives_no_rate() -> None:
     world.host.make_cgroup(f"kubepods/besteffort/pod{UID}/c1")
     assert ("pod_memory_refault", UID) not in world.after(10)
     assert world.after(10)["pod_memory_refault", UID] == 0
+
+
+def test_a_pod_that_stands_still_is_not_read() -> None:
+    world = Measured("off")
+    machine = Machine(world.host, world.world.cgroups, Descriptors(world.host), world.world.store)
+    pods = COLLECTORS["pods"]
+    world.world.runner = world.world.runner_of(pods.make(machine, pods.options), world.collector)
+    world.after(20)
+    world.host.faults.add(f"*/pod{UID2}/memory.stat", op="open", times=None)
+    assert world.after(10)["pod_memory_refault", UID2] == 0
+    assert world.after(10)["pod_memory_refault", UID2] == 0
+    world.host.spawn(f"kubepods/pod{UID2}", demand_cores=0.5)
+    assert ("pod_memory_refault", UID2) not in world.after(10)
 
 
 @pytest.mark.parametrize(

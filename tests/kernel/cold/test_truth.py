@@ -96,6 +96,12 @@ def available(method: Method) -> Method:
     return method
 
 
+def started(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The workloads, once it is known that they are needed."""
+    pods: dict[str, str] = request.getfixturevalue("pods")
+    return pods
+
+
 def measured(method: Method, pods: dict[str, str]) -> dict[str, Cold]:
     """By name, from the second scan; and what it took."""
     scanned(method, *pods.values())
@@ -126,23 +132,26 @@ def file_is_between(found: dict[str, Cold]) -> None:
         assert (1 - WITHIN) * low * MIB <= file_bytes <= (high + INTERPRETER_MIB) * MIB
 
 
-def test_mglru(linux: LinuxHost, pods: dict[str, str]) -> None:
-    found = measured(available(Mglru(linux, INTERVAL_S)), pods)
+def test_mglru(linux: LinuxHost, request: pytest.FixtureRequest) -> None:
+    method = available(Mglru(linux, INTERVAL_S))
+    found = measured(method, started(request))
     mapped_is_right({name: cold.anon_bytes or 0 for name, cold in found.items()})
     file_is_between(found)
     # What is hot by read(2) does pass for cold: the documented limit.
     assert (found["hot"].file_bytes or 0) >= 0.9 * TRUTH["hot"].hot_file * MIB
 
 
-def test_page_idle(linux: LinuxHost, cgroups: Cgroups, pods: dict[str, str]) -> None:
+def test_page_idle(linux: LinuxHost, cgroups: Cgroups, request: pytest.FixtureRequest) -> None:
     """With every word of a small machine in the sample."""
-    found = measured(available(PageIdle(linux, cgroups, sampled_words=1 << 20)), pods)
+    method = available(PageIdle(linux, cgroups, sampled_words=1 << 20))
+    found = measured(method, started(request))
     mapped_is_right({name: cold.anon_bytes or 0 for name, cold in found.items()})
     file_is_between(found)
 
 
-def test_clear_refs(linux: LinuxHost, cgroups: Cgroups, pods: dict[str, str]) -> None:
+def test_clear_refs(linux: LinuxHost, cgroups: Cgroups, request: pytest.FixtureRequest) -> None:
     method = available(ClearRefs(linux, cgroups))
+    pods = started(request)
     found: dict[str, int] = {}
     names = {cgroup: name for name, cgroup in pods.items()}
     scanned(method, *names)
@@ -158,12 +167,16 @@ def test_clear_refs(linux: LinuxHost, cgroups: Cgroups, pods: dict[str, str]) ->
 
 
 def test_what_is_cold_does_not_come_back(
-    linux: LinuxHost, layout: Layout, cgroups: Cgroups, pods: dict[str, str]
+    linux: LinuxHost,
+    layout: Layout,
+    cgroups: Cgroups,
+    cgroup: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The file that is hot by read(2) alone does: that is how it is told from a cold one."""
-    path = cgroups.path(pods["hot"], Resource.MEMORY_STAT)
-    if not linux.exists(f"{path.rpartition('/')[0]}/memory.reclaim"):
+    if not linux.exists(f"{layout.v2}/{cgroup}/memory.reclaim"):
         pytest.skip("needs memory.reclaim of cgroup v2")
+    pods = started(request)
     back = {}
     for name in ("hot", "cold"):
         path = cgroups.path(pods[name], Resource.MEMORY_STAT)
