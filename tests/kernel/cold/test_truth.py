@@ -6,13 +6,9 @@ cold where MGLRU is on, whatever the way; only refaults tell.
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -26,66 +22,21 @@ from koordlet.kernel.cold.page_idle import PageIdle
 from koordlet.kernel.cold.refault import refault_pages
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.reclaim import reclaim
-from tests.controllers import pass_on
 from tests.kernel.cold.driven import scanned
+from tests.kernel.cold.workloads import MIB, TRUTH, running
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
 
-MIB = 1 << 20
 INTERVAL_S = 8.0
 WITHIN = 0.05
 INTERPRETER_MIB = 16
 """The most of a workload's own that it does not touch any more: Python's."""
 
 
-class Truth(NamedTuple):
-    """MiB."""
-
-    hot: int
-    hot_file: int
-    cold: int
-    cold_file: int
-
-
-TRUTH = {
-    "hot": Truth(100, 40, 0, 0),
-    "cold": Truth(20, 0, 200, 100),
-    "mixed": Truth(60, 30, 60, 30),
-}
-
-
 @pytest.fixture
 def pods(linux: LinuxHost, layout: Layout, cgroup: str, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Name -> cgroup, with a workload in each."""
-    if layout.v2 is not None:
-        pass_on(linux, f"{layout.v2}/{cgroup}")
-    found, running = {}, []
-    try:
-        for name, truth in TRUTH.items():
-            found[name] = f"{cgroup}/{name}"
-            for root in layout.roots:
-                linux.mkdir(f"{root}/{found[name]}")
-                if root == layout.v1.get("cpuset"):
-                    for file in ("cpuset.mems", "cpuset.cpus"):
-                        for directory in (f"{root}/{cgroup}", f"{root}/{found[name]}"):
-                            above = directory.rpartition("/")[0]
-                            linux.write(f"{directory}/{file}", linux.read(f"{above}/{file}"))
-            sizes = [truth.hot, truth.cold, tmp_path / name, truth.hot_file, truth.cold_file]
-            procs = [f"{root}/{found[name]}/cgroup.procs" for root in layout.roots]
-            running.append(
-                subprocess.Popen(
-                    [sys.executable, Path(__file__).with_name("workload.py"),
-                     *map(str, sizes), *procs],
-                    stdout=subprocess.PIPE,
-                )
-            )  # fmt: skip
-        for process in running:
-            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+    with running(linux, layout, cgroup, tmp_path) as found:
         yield found
-    finally:
-        for process in running:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
 
 
 def available(method: Method) -> Method:
