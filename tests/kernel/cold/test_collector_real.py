@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Literal
@@ -9,6 +10,7 @@ from typing import Literal
 import pytest
 
 from koordlet.collectors.base import Machine
+from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.cold import collector
 from koordlet.collectors.runner import Runner
 from koordlet.decision.snapshot import Application, Node, Topology
@@ -24,6 +26,8 @@ from tests.kernel.cold.workloads import MIB, TRUTH, running
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SCAN_S = 4.0
+UNBOUNDED = BudgetOptions(cores=math.inf)
+"""An emulated CPU is slow: nothing may be shed here."""
 
 
 @pytest.mark.parametrize(
@@ -52,7 +56,7 @@ def test_every_workload_is_found(
     if way is None:
         pytest.skip(why)
     made = collector.ColdCollector(machine, options)
-    runner = Runner([made], store, linux)
+    runner = Runner([made], store, linux, UNBOUNDED)
     found: dict[str, float] = {}
     with running(linux, layout, cgroup, tmp_path) as groups:
         apps = tuple(Application(name, each, QoSClass.BE) for name, each in groups.items())
