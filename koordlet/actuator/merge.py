@@ -90,6 +90,8 @@ RULES: Mapping[Resource, Rule] = {
     Resource.SYSCTL_MIN_FREE_KBYTES: Rule.RANK,
     Resource.SYSCTL_WATERMARK_SCALE_FACTOR: Rule.RANK,
     Resource.MEMCG_REAP_BACKGROUND: Rule.RANK,
+    Resource.KIDLED_SCAN_PERIOD: Rule.RANK,
+    Resource.KIDLED_USE_HIERARCHY: Rule.RANK,
     Resource.PAGECACHE_LIMIT_ENABLED: Rule.RANK,
     Resource.SCHED_FEATURES: Rule.RANK,
     Resource.TERWAY_GLOBAL: Rule.RANK,

@@ -206,6 +206,7 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
             "shed to keep koordlet within its budget" if collector.shed else collector.error,
             "what it measures is missing",
             "raise the budget in the configuration" if collector.shed else "see the error",
+            well=collector.about,
         )
     for source in status.sources:
         yield _check(
@@ -272,7 +273,8 @@ def _check(
     remedy: str,
     *,
     state: CheckState = CheckState.LIMITED,
+    well: str = "",
 ) -> CheckView:
     if good:
-        return CheckView(name=name, state=CheckState.OK, why="works")
+        return CheckView(name=name, state=CheckState.OK, why=well or "works")
     return CheckView(name=name, state=state, why=why, cost=cost, remedy=remedy)

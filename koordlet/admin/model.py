@@ -41,7 +41,8 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
 
 class CollectorView(msgspec.Struct, frozen=True, kw_only=True):
     """``staleness_s`` is the time since the last success, None before the first one. ``shed``:
-    switched off for now, because koordlet was about to exceed its own budget."""
+    switched off for now, because koordlet was about to exceed its own budget. ``about``: how it
+    measures and at what cost, where it says so."""
 
     name: str
     interval_s: float
@@ -51,6 +52,7 @@ class CollectorView(msgspec.Struct, frozen=True, kw_only=True):
     samples: int = 0
     shed: bool = False
     error: str = ""
+    about: str = ""
 
 
 class StrategyView(msgspec.Struct, frozen=True, kw_only=True):
@@ -223,6 +225,19 @@ class PressureView(msgspec.Struct, frozen=True, kw_only=True):
     io_full: float | None = None
 
 
+class ColdView(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory that nobody has used for a while: page cache, anonymous memory, or both as far as
+    processes map it. ``method``: how it was found, empty where nothing is measured.
+    ``confirmed_bytes``: reclaimed for koordlet in the last ten minutes and not wanted again."""
+
+    method: str = ""
+    file_bytes: int | None = None
+    anon_bytes: int | None = None
+    mapped_bytes: int | None = None
+    confirmed_bytes: int | None = None
+    refault_bytes_per_s: float | None = None
+
+
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
     """``throttled_why``: why ``throttled_ratio`` is not known, such as ``no quota``."""
 
@@ -266,6 +281,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     containers: tuple[ContainerView, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()
+    cold: ColdView | None = None
 
 
 class TopView(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,6 +301,7 @@ class TopView(msgspec.Struct, frozen=True, kw_only=True):
     pressure: PressureView | None = None
     pods: tuple[PodView, ...] = ()
     decisions: tuple[Record, ...] = ()
+    cold: ColdView | None = None
 
 
 class ExplainView(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,12 +27,13 @@ MODULES = (
     "stalls.block",
     "stalls.interrupts",
     "cpi.part",
+    "cold.collector",
     "self_usage",
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
-shed from the end: CPI, interrupts, waits for disks, memory and CPUs, pressure, NUMA memory,
-resctrl, devices, containers. The system's share comes last, being what the others leave."""
+shed from the end: cold memory, CPI, interrupts, waits, pressure, NUMA memory, resctrl, devices,
+containers. The system's share comes last, being what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
 

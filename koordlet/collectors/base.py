@@ -202,6 +202,22 @@ class Listener(Protocol):
 
 
 @runtime_checkable
+class ReclaimListener(Protocol):
+    """A collector that wants to know what koordlet had the kernel take back."""
+
+    def reclaimed(self, cgroup: str, size_bytes: int) -> None: ...
+
+
+@runtime_checkable
+class Describing(Protocol):
+    """A collector that has more to say of itself than that it works."""
+
+    def about(self) -> str:
+        """One line: how it measures, and at what cost."""
+        ...
+
+
+@runtime_checkable
 class MemoryWatcher(Protocol):
     """A collector that measures the memory of pods more often when the node is about full."""
 

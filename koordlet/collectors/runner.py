@@ -22,6 +22,7 @@ from koordlet.collectors.base import (
     MemoryWatcher,
     PressureReader,
     PressureReading,
+    ReclaimListener,
     Round,
     SeriesStore,
     ThrottlingExplainer,
@@ -150,6 +151,12 @@ class Runner:
         """Of our programs in the kernel, by name."""
         workers = [s.collector for s in self._slots if isinstance(s.collector, KernelWorker)]
         return {name: cost for worker in workers for name, cost in worker.costs.items()}
+
+    def reclaimed(self, cgroup: str, size_bytes: int) -> None:
+        """So much memory was taken back from it for koordlet."""
+        for slot in self._slots:
+            if isinstance(slot.collector, ReclaimListener):
+                slot.collector.reclaimed(cgroup, size_bytes)
 
     def watch_memory(self, from_share: float) -> None:
         """Measure the memory of pods in each round from this share of the node's memory on."""

@@ -101,6 +101,8 @@ class Resource(StrEnum):
     SYSCTL_WATERMARK_SCALE_FACTOR = "vm.watermark_scale_factor"
     MEMCG_REAP_BACKGROUND = "memcg_reaper.reap_background"
     PAGECACHE_LIMIT_ENABLED = "pagecache_limit.enabled"
+    KIDLED_SCAN_PERIOD = "kidled.scan_period_in_seconds"
+    KIDLED_USE_HIERARCHY = "kidled.use_hierarchy"
     SCHED_FEATURES = "sched_features"
     """Names of scheduler features, those that are off with ``NO_`` before them."""
     TERWAY_GLOBAL = "terway.global_bps_config"

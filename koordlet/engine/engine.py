@@ -99,7 +99,12 @@ class Engine:
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
         self.evictions = Evictions(parts, loaded, self.pausing.pauses)
         self.missed = MissedAdjustments(parts)
-        self.reclaims = Reclaims(reclaimer, parts.metrics, parts.tell)
+        self.reclaims = Reclaims(
+            reclaimer,
+            parts.metrics,
+            parts.tell,
+            lambda cgroup, size: parts.runner.reclaimed(cgroup, size),
+        )
         self.reconfigure(loaded)
 
     def reconfigure(self, loaded: Loaded) -> None:

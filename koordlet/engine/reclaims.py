@@ -28,14 +28,20 @@ class _Going:
 
 
 class Reclaims:
-    """Between the engine and the worker; ``tell`` hears what a person may want to know."""
+    """Between the engine and the worker; ``tell`` hears what a person may want to know, and
+    ``reclaimed`` how many bytes each cgroup has given."""
 
     def __init__(
-        self, reclaimer: Reclaimer, reported: Metrics, tell: Callable[[Record], None]
+        self,
+        reclaimer: Reclaimer,
+        reported: Metrics,
+        tell: Callable[[Record], None],
+        reclaimed: Callable[[str, int], None],
     ) -> None:
         self._reclaimer = reclaimer
         self._metrics = reported
         self._tell = tell
+        self._reclaimed = reclaimed
         self._going: dict[tuple[str, str, str], _Going] = {}
 
     def took(
@@ -61,6 +67,8 @@ class Reclaims:
     def _ended(self, each: Reclaimed, time_s: float) -> None:
         result = "refused" if each.error else "reclaimed"
         self._metrics.inc(metrics.RECLAIMED_BYTES, (each.owner,), each.size_bytes)
+        if each.size_bytes:
+            self._reclaimed(each.reclaim.cgroup, each.size_bytes)
         if each.size_bytes or each.error:
             self._record(each.owner, each.reclaim, each.size_bytes, result, each.error, time_s)
 

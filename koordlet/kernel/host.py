@@ -58,6 +58,22 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Words(Protocol):
+    """A kernel file of 8-byte words in the machine's byte order, kept open: one word for each page
+    (``/proc/kpageflags``), or one bit (``page_idle/bitmap``). The kernel takes whole words only
+    (Linux ``Documentation/admin-guide/mm/pagemap.rst``, ``idle_page_tracking.rst``)."""
+
+    def read(self, first: int, count: int) -> tuple[int, ...]:
+        """``count`` words from word ``first`` on; fewer where the file ends before."""
+        ...
+
+    def write(self, first: int, values: Sequence[int]) -> None:
+        """Raises OSError ENXIO or EINVAL behind the last page."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Watch(Protocol):
     """Something armed in the kernel; ``close`` disarms it and is idempotent."""
 
@@ -72,6 +88,8 @@ class Host(Protocol):
     def read(self, path: str) -> bytes:
         """Open, read, close: for what is read rarely."""
         ...
+
+    def words(self, path: str, *, write: bool = False) -> Words: ...
 
     def write(self, path: str, data: bytes) -> None: ...
 

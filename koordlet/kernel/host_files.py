@@ -116,6 +116,10 @@ def _rows(proc_root: str, sys_root: str, terway_dir: str) -> Mapping[Resource, _
         ),
         r.MEMCG_REAP_BACKGROUND: _Row((f"{mm}/memcg_reaper/reap_background",), switch, _VENDOR),
         r.PAGECACHE_LIMIT_ENABLED: _Row((f"{mm}/pagecache_limit/enabled",), switch, _VENDOR),
+        r.KIDLED_SCAN_PERIOD: _Row(
+            (f"{mm}/kidled/scan_period_in_seconds",), Number(0, 65535), _VENDOR
+        ),
+        r.KIDLED_USE_HIERARCHY: _Row((f"{mm}/kidled/use_hierarchy",), switch, _VENDOR),
         # The file has moved in Linux 5.13.
         r.SCHED_FEATURES: _Row(
             (f"{debug}/sched/features", f"{debug}/sched_features"), _Features(), _DEBUGFS

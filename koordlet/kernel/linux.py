@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from koordlet.kernel.bpf.block import BlockIo, BpfBlockIo
 from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupts
 from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
 from koordlet.kernel.bpf.stalls import BpfStalls, Stalls
-from koordlet.kernel.host import DirectoryWatch, File, Watch, temporary
+from koordlet.kernel.host import DirectoryWatch, File, Watch, Words, temporary
 from koordlet.kernel.inotify import Inotify
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
@@ -49,7 +50,12 @@ def _pread_all(descriptor: int, *, trust_short: bool) -> bytes:
 
 
 def _pwrite_all(descriptor: int, path: str, data: bytes) -> None:
-    written = os.pwrite(descriptor, data, 0)
+    try:
+        written = os.pwrite(descriptor, data, 0)
+    except OSError as error:
+        if error.errno != errno.ESPIPE:
+            raise
+        written = os.write(descriptor, data)  # a seq_file of debugfs takes no offset
     if written != len(data):
         text = f"{os.strerror(errno.EIO)}: only {written} of {len(data)} bytes taken"
         raise OSError(errno.EIO, text, path)
@@ -88,6 +94,38 @@ class LinuxFile:
             self._descriptor = -1
 
 
+_WORD_BYTES = 8
+
+
+class LinuxWords:
+    __slots__ = ("_descriptor", "_path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+
+    def read(self, first: int, count: int) -> tuple[int, ...]:
+        try:
+            data = os.pread(self._descriptor, count * _WORD_BYTES, first * _WORD_BYTES)
+        except OSError as error:
+            error.filename = self._path
+            raise
+        return struct.unpack(f"={len(data) // _WORD_BYTES}Q", data)
+
+    def write(self, first: int, values: Sequence[int]) -> None:
+        data = struct.pack(f"={len(values)}Q", *values)
+        try:
+            os.pwrite(self._descriptor, data, first * _WORD_BYTES)
+        except OSError as error:
+            error.filename = self._path
+            raise
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class LinuxHost:
     """``Host`` of the machine this runs on. ``watch_directories`` and ``psi_trigger`` need a
     running event loop: their callbacks run on it."""
@@ -113,6 +151,10 @@ class LinuxHost:
             raise
         finally:
             os.close(descriptor)
+
+    def words(self, path: str, *, write: bool = False) -> Words:
+        flags = os.O_RDWR if write else os.O_RDONLY
+        return LinuxWords(path, os.open(path, flags | os.O_CLOEXEC))
 
     def write(self, path: str, data: bytes) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)

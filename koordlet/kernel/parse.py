@@ -287,7 +287,8 @@ def proc_stat(data: bytes, path: str = "") -> CpuTicks:
 
 
 class MemInfo(NamedTuple):
-    """Bytes. ``available_bytes`` is None in a node's file, which lacks it."""
+    """Bytes. ``available_bytes`` and ``swap_free_bytes`` are None in a node's file, which lacks
+    them."""
 
     total_bytes: int
     free_bytes: int
@@ -295,6 +296,7 @@ class MemInfo(NamedTuple):
     active_file_bytes: int
     inactive_file_bytes: int
     slab_reclaimable_bytes: int
+    swap_free_bytes: int | None = None
 
     @property
     def used_without_cache_bytes(self) -> int:
@@ -304,6 +306,7 @@ class MemInfo(NamedTuple):
 
 
 _MEMINFO = (b"MemTotal", b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
+_MEMINFO_WANTED = frozenset((*_MEMINFO, b"MemAvailable", b"SwapFree"))
 
 
 def meminfo(data: bytes, path: str = "") -> MemInfo:
@@ -314,7 +317,7 @@ def meminfo(data: bytes, path: str = "") -> MemInfo:
         if not colon:
             continue
         key = name.rpartition(b" ")[2]
-        if key in _MEMINFO or key == b"MemAvailable":
+        if key in _MEMINFO_WANTED:
             words = rest.split()
             if len(words) != 2 or words[1] != b"kB":
                 raise ParseError(path, line_no, f"{rest[:40]!r} is not a number of kB")
@@ -323,4 +326,5 @@ def meminfo(data: bytes, path: str = "") -> MemInfo:
         if key not in found:
             raise ParseError(path, 0, f"no line {key.decode()!r}")
     total, free, active, inactive, slab = (found[key] for key in _MEMINFO)
-    return MemInfo(total, free, found.get(b"MemAvailable"), active, inactive, slab)
+    available, swap_free = found.get(b"MemAvailable"), found.get(b"SwapFree")
+    return MemInfo(total, free, available, active, inactive, slab, swap_free)

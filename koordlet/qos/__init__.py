@@ -15,6 +15,7 @@ MODULES = (
     "evict.memory_evict",
     "blkio.strategy",
     "system_knobs",
+    "kidled",
     "interference.strategy",
 )
 """In the order in which they run. Each declares its ``STRATEGY``."""

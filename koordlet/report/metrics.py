@@ -9,6 +9,7 @@ scrape adds ``instance``.
 
 from __future__ import annotations
 
+from koordlet.collectors import COLLECTORS
 from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.hooks import HOOKS
@@ -438,7 +439,12 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(value for value in tuple(globals().values()) if isinstance(value, Family)),
         *(value for value in vars(device_metrics).values() if isinstance(value, Family)),
-        *(each for part in (*STRATEGIES.values(), *HOOKS.values()) for each in part.families),
+        *(
+            each
+            for parts in (COLLECTORS, STRATEGIES, HOOKS)
+            for part in parts.values()
+            for each in part.families
+        ),
     )
 }
-"""Those of this table, those of devices, then those that strategies and hooks declare, by name."""
+"""Those of this table, those of devices, then those that parts declare, by name."""

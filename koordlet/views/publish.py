@@ -19,6 +19,7 @@ from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
 from koordlet.views import stalls, tiers, waits
+from koordlet.views.cold import publish_cold
 from koordlet.views.nri_view import publish_nri
 from koordlet.views.publish_devices import publish_devices
 from koordlet.views.usage import Usage
@@ -90,6 +91,7 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
     yield from waits.publish(engine, usage, pods, containers)
     yield from stalls.publish(engine, usage, pods, containers)
     _cpi(engine, usage, containers)
+    yield from publish_cold(parts.metrics, usage, pods, containers, applications)
     used: dict[tuple[str, ...], float] = {}
     for application in parts.state.applications():
         priority, qos = application.priority_class or "", application.qos or ""

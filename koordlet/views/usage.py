@@ -8,6 +8,8 @@ from typing import TypedDict
 
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
+from koordlet.collectors.cold import groups as cold
+from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
@@ -130,6 +132,7 @@ class Usage:
             pressure=_pressure(self.latest(k.NODE_PSI, slow=True), ()),
             pods=self.pods(),
             decisions=decisions,
+            cold=self._cold(cold.OF_NODE, ()),
         )
 
     def classes(self) -> tuple[float | None, float | None]:
@@ -181,6 +184,7 @@ class Usage:
             ),
             origins=pod.origins,
             faults=pod.faults,
+            cold=self._cold(cold.OF_PODS, (pod.uid,)),
         )
 
     def _application(self, application: Application) -> m.PodView:
@@ -209,6 +213,7 @@ class Usage:
                 self._on_gpus(k.HOST_APPLICATION_GPU_MEMORY_USAGE, application.name)
             ),
             origins={"name": application.origin},
+            cold=self._cold(cold.OF_APPLICATIONS, name),
         )
 
     def _on_gpus(self, metric: Metric, subject: str) -> float | None:
@@ -216,6 +221,30 @@ class Usage:
         found = self.latest(metric, slow=True)
         used = [value for (who, *_), value in found.items() if who == subject] if found else []
         return sum(used) if used else None
+
+    def _cold(self, kinds: cold.Kinds, labels: tuple[str, ...]) -> m.ColdView | None:
+        """None where nothing is known of it."""
+
+        def newest(metric: Metric | None) -> float | None:
+            return None if metric is None else self.latest(metric, slow=True).get(labels)
+
+        file, anon, mapped = map(newest, (kinds.cold_file, kinds.cold_anon, kinds.cold_mapped))
+        confirmed, refault = newest(kinds.confirmed), newest(kinds.refault)
+        if file is anon is mapped is confirmed is refault is None:
+            return None
+        is_found = not (file is anon is mapped is None)
+        return m.ColdView(
+            method=self.cold_method() if is_found else "",
+            file_bytes=_whole(file),
+            anon_bytes=_whole(anon),
+            mapped_bytes=_whole(mapped),
+            confirmed_bytes=_whole(confirmed),
+            refault_bytes_per_s=refault,
+        )
+
+    def cold_method(self) -> str:
+        """How cold memory was found last; empty where nothing is known."""
+        return next((name for (name,) in self.latest(NODE_COLD_METHOD, slow=True)), "")
 
     def _throttled(self, metric: Metric, label: str, *, present: bool = True) -> _Throttled:
         """The share of its periods, or why it is not known."""

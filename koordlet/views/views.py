@@ -21,6 +21,7 @@ from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
 from koordlet.admin.worker import Worker
+from koordlet.collectors.base import Describing
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
@@ -346,6 +347,7 @@ class Views:
                 samples=health.samples,
                 shed=health.shed,
                 error=error,
+                about=collector.about() if isinstance(collector, Describing) else "",
             )
 
 

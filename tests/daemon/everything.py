@@ -101,6 +101,8 @@ evict = "freeze"
 """
 QUIET_EVICTIONS = "[strategies.cpu-evict]\ncool_down_seconds = 0\n"
 OPT_IN = "[strategies.resctrl-monitor]\nenable = true\n"
+KIDLED = '[strategies.kidled]\nenable = true\n[collectors.cold]\nmethod = "off"\n'
+"""Off by default. No thread reads the fake machine meanwhile."""
 LIMITED = "00000000-0000-0000-0000-000000000003"
 PODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     # uid: kube class, QoS class, annotations
@@ -141,7 +143,7 @@ def furnish(make_world: MakeWorld, *, core_sched: bool = False) -> World:
         net_policy="terway-qos" if core_sched else "tc",
     )
     world = make_world(
-        NODE + body + APPLICATIONS + NO_ALARMS + QUIET_EVICTIONS + OPT_IN,
+        NODE + body + APPLICATIONS + NO_ALARMS + QUIET_EVICTIONS + OPT_IN + KIDLED,
         "hybrid",
         anolis=True,
         resctrl=True,

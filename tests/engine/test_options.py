@@ -54,10 +54,10 @@ def another(value: object) -> object:
         return value + 1
     if isinstance(value, tuple):
         return ("eth7",)
-    return "evict" if value == "tell" else "/another"
+    return {"tell": "evict", "kidled": "auto"}.get(str(value), "/another")
 
 
-OPT_IN = {"resctrl-monitor"}
+OPT_IN = {"resctrl-monitor", "kidled"}
 """Strategies that no NodeSLO asks for."""
 
 

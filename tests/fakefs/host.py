@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from koordlet_fakefs import cookies, kubepods, resctrl, sysfs
+from koordlet_fakefs import cookies, kubepods, lru_gen, page_idle, resctrl, sysfs
 from koordlet_fakefs.background import AtOnce
 from koordlet_fakefs.cgroup import SELF_PID, Cgroup
 from koordlet_fakefs.faults import Faults
@@ -22,7 +22,7 @@ from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
 from koordlet_fakefs.resources.scheduler import Scheduler
-from koordlet_fakefs.tree import Directory, Leaf, add_directory, path_of, resolve
+from koordlet_fakefs.tree import Directory, Leaf, WordsLeaf, add_directory, path_of, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
 from koordlet.kernel.background import Background
@@ -81,6 +81,36 @@ def _loaded(make: Callable[[], T] | None) -> T:
     return make()
 
 
+class FakeWords:
+    """An open file of words; see ``koordlet.kernel.host.Words``."""
+
+    def __init__(self, host: FakeHost, path: str, leaf: WordsLeaf, *, write: bool) -> None:
+        self._host = host
+        self._leaf = leaf
+        self._writable = write
+        self.path = path
+        self.is_open = True
+
+    def read(self, first: int, count: int) -> tuple[int, ...]:
+        self._host.faults.check("read", self.path)
+        last = min(first + count, self._leaf.words)
+        return tuple(self._leaf.read_word(number) for number in range(first, last))
+
+    def write(self, first: int, values: Sequence[int]) -> None:
+        self._host.faults.check("write", self.path)
+        write = self._leaf.write_word
+        with named(self.path):
+            if not self._writable or write is None:
+                raise refuse(errno.EBADF)
+            if first + len(values) > self._leaf.words:
+                raise refuse(errno.ENXIO)
+            for number, value in enumerate(values):
+                write(first + number, value)
+
+    def close(self) -> None:
+        self.is_open = False
+
+
 def _read(leaf: Leaf) -> bytes:
     if leaf.removed:
         raise refuse(errno.ENODEV)
@@ -131,6 +161,10 @@ class FakeHost:
         self._proc = Proc(self.machine, self.scheduler, pure_v2=layout == "v2")
         self._proc.open_files = lambda: [str(n) for n in range(len(self.open_files) + 4)]
         sysfs.build(sys, self.machine)
+        if self.options.lru_gen:
+            lru_gen.build(sys, self.machine)
+        if self.options.page_idle:
+            page_idle.build(sys, self._proc.root, self.machine)
         self.resctrl = resctrl.mount(self.machine, sys) if self.options.resctrl else None
         self.root.entries.update({"sys": sys, "proc": self._proc.root})
         if self.options.terway:
@@ -163,6 +197,16 @@ class FakeHost:
             return file.read()
         finally:
             file.close()
+
+    def words(self, path: str, *, write: bool = False) -> FakeWords:
+        self.faults.check("open", path)
+        with named(path):
+            leaf = self._leaf(path)
+            if not isinstance(leaf, WordsLeaf):
+                raise refuse(errno.EINVAL)
+            if write and leaf.open_errno:
+                raise refuse(leaf.open_errno)
+        return FakeWords(self, path, leaf, write=write)
 
     def write(self, path: str, data: bytes) -> None:
         file = self.open(path, write=True)
@@ -375,6 +419,22 @@ class FakeHost:
     def read_files(self, process: Process, cache_bytes: int) -> None:
         """The process fills page cache of its memory cgroup."""
         memory.read_files(process, cache_bytes)
+
+    def cool(self, cgroup: str, *, anon_bytes: int = 0, file_bytes: int = 0) -> None:
+        """From now on nobody uses this much of the group's own memory."""
+        state = self._memory_state(cgroup)
+        state.cold_anon_bytes, state.cold_file_bytes = anon_bytes, file_bytes
+
+    def refault(self, cgroup: str, pages: int) -> None:
+        """Pages of the group that were reclaimed are wanted again."""
+        self._memory_state(cgroup).refaults += pages
+
+    def _memory_state(self, cgroup: str) -> memory.MemoryState:
+        hierarchy = self.machine.hierarchy_of("memory")
+        assert hierarchy is not None
+        state = self.group(f"{hierarchy.mount}/{cgroup}").memory
+        assert state is not None
+        return state
 
     def exit(self, process: Process) -> None:
         self.machine.exit(process)

@@ -66,6 +66,14 @@ class Options:
     """Core scheduling: hyperthreads, and a kernel that has it."""
     pmu: Literal["none", "cycles", "full"] = "none"
     """What the hardware counts: nothing, cycles alone, or cycles and instructions."""
+    lru_gen: bool = False
+    """MGLRU, with its file in debugfs."""
+    lockdown: bool = False
+    """The kernel is locked down: what can be written in debugfs cannot be opened."""
+    page_idle: bool = False
+    """Idle page tracking."""
+    kdamond: bool = False
+    """A DAMON thread of somebody else runs."""
     terway: bool = False
     """The directory that terway-qos watches."""
     disks: tuple[tuple[int, int, str], ...] = ((254, 0, "vda"), (7, 0, "loop0"))
@@ -116,6 +124,10 @@ class Process:
         self.oom_score_adj = 0
         self.oom_score_adj_min = 0
         """Nobody without CAP_SYS_RESOURCE goes below it."""
+        self.cold_bytes = 0
+        """Of its own memory, what it never touches again."""
+        self.cleared = False
+        """Whether its referenced bits have been cleared."""
         self.alive = True
         self.stuck = False
         """In the kernel, where no signal ends it for now."""

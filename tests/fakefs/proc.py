@@ -241,12 +241,14 @@ class Proc:
             "schedstat": lambda: f"{int(process.granted_ns)} {int(process.wait_ns)} 0\n",
             "status": lambda: process_status(machine, process),
             "mountinfo": self.mountinfo,
+            "smaps_rollup": lambda: smaps_rollup(machine, process),
         }
         for name, read in files.items():
             directory.entries[name] = Leaf(read)
         directory.entries["oom_score_adj"] = Leaf(
             lambda: f"{process.oom_score_adj}\n", lambda text: self._write_oom(process, text)
         )
+        directory.entries["clear_refs"] = Leaf(None, lambda text: _clear_refs(process, text))
         task = add_directory(directory, "task", ProcDirectory)
         for tid in process.threads:
             task.entries[str(tid)] = ProcDirectory()
@@ -321,6 +323,23 @@ def process_stat(machine: Machine, process: Process) -> str:
     rss = _rss(machine, process)
     fields[23], fields[24] = str(rss), str(rss // PAGE_BYTES)
     return " ".join(fields[1:]) + "\n"
+
+
+def smaps_rollup(machine: Machine, process: Process) -> str:
+    """What is not modelled is left out: the lines are those of one anonymous mapping."""
+    rss = _rss(machine, process) // 1024
+    cold = min(process.cold_bytes // 1024, rss) if process.cleared else 0
+    fields = {"Rss": rss, "Pss": rss, "Private_Clean": 0, "Private_Dirty": rss}
+    fields["Referenced"] = rss - cold
+    return "55d0-7ffd ---p 00000000 00:00 0                [rollup]\n" + "".join(
+        f"{name + ':':<20} {size:>8} kB\n" for name, size in fields.items()
+    )
+
+
+def _clear_refs(process: Process, text: str) -> None:
+    """1 is all pages, 2 and 3 the anonymous and the file pages, 4 and 5 something else."""
+    if number_in(strip(text), 1, 5, errno.EINVAL) <= 3:
+        process.cleared = True
 
 
 def process_statm(machine: Machine, process: Process) -> str:

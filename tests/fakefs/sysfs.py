@@ -154,6 +154,12 @@ def build(sys: Directory, machine: Machine) -> None:
             directory, _, leaf = name.partition("/")
             found = add_directory(sys, f"kernel/mm/{directory}")
             found.entries[leaf] = number_leaf(0, 0, 1)
+        kidled = add_directory(sys, "kernel/mm/kidled")
+        kidled.entries["scan_period_in_seconds"] = number_leaf(0, 0, 65535)
+        kidled.entries["use_hierarchy"] = number_leaf(0, 0, 1)
+    if machine.options.kdamond:
+        kdamond = add_directory(sys, "kernel/mm/damon/admin/kdamonds/0")
+        kdamond.entries["state"] = _leaf("on")
     block = add_directory(sys, "block")
     by_number = add_directory(sys, "dev/block")
     for major, minor, name in machine.options.disks:

@@ -39,6 +39,23 @@ class Leaf:
         self.removed = False
 
 
+class WordsLeaf(Leaf):
+    """A file of 8-byte words: one for each page, or one bit."""
+
+    __slots__ = ("read_word", "words", "write_word")
+
+    def __init__(
+        self,
+        words: int,
+        read_word: Callable[[int], int],
+        write_word: Callable[[int, int], None] | None = None,
+    ) -> None:
+        super().__init__(None, open_errno=0 if write_word else errno.EACCES)
+        self.words = words
+        self.read_word = read_word
+        self.write_word = write_word
+
+
 class Link:
     """A symbolic link to a directory."""
 

@@ -16,6 +16,7 @@ import pytest
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.cgroup.layout import Layout
+from koordlet.kernel.cold.page_flags import page_ranges
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.inotify import decode
 from koordlet.kernel.linux import LinuxHost
@@ -364,3 +365,40 @@ def test_a_listing_has_the_inodes_that_each_cgroup_has(linux: LinuxHost, layout:
             for directory in reversed(made):
                 if linux.exists(directory):
                     linux.rmdir(directory)
+
+
+def test_words_are_read_and_written_by_number(linux: LinuxHost, tmp_path: Path) -> None:
+    path = tmp_path / "words"
+    path.write_bytes(struct.pack("=4Q", 1, 2, 1 << 63, 4))
+    words = linux.words(str(path), write=True)
+    assert words.read(1, 2) == (2, 1 << 63)
+    assert words.read(3, 9) == (4,) and words.read(9, 1) == ()
+    words.write(0, (7, 8))
+    words.close()
+    words.close()
+    assert struct.unpack("=4Q", path.read_bytes()) == (7, 8, 1 << 63, 4)
+    with pytest.raises(FileNotFoundError) as gone:
+        linux.words(f"{path}.none")
+    assert gone.value.filename == f"{path}.none"
+
+
+def test_a_file_without_offsets_is_written_all_the_same(linux: LinuxHost, tmp_path: Path) -> None:
+    """As those of debugfs are; a pipe refuses pwrite with the same error."""
+    path = str(tmp_path / "pipe")
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        linux.write(path, b"+ 1 0 3 1 1\n")
+        assert os.read(reader, 100) == b"+ 1 0 3 1 1\n"
+    finally:
+        os.close(reader)
+
+
+def test_page_flags_of_the_kernel(linux: LinuxHost) -> None:
+    zones = linux.read("/proc/zoneinfo")
+    last = page_ranges(zones)[-1].stop - 1
+    words = linux.words("/proc/kpageflags")
+    try:
+        assert len(words.read(last, 64)) >= 1
+    finally:
+        words.close()

@@ -22,6 +22,17 @@ from tests.engine.test_kubepods import UIDS
 MakeWorld = Callable[..., World]
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
+    "node_memory_cold_bytes",
+    "node_memory_with_hot_page_cache_bytes",
+    "pod_memory_cold_bytes",
+    "pod_memory_with_hot_page_cache_bytes",
+    "pod_memory_confirmed_cold_bytes",
+    "container_memory_cold_bytes",
+    "container_memory_with_hot_page_cache_bytes",
+    "host_application_memory_cold_bytes",
+    "host_application_memory_with_hot_page_cache_bytes",
+    "host_application_memory_confirmed_cold_bytes",
+    "cold_scan_cpu_cores",
     "container_psi",
     "container_cpu_throttled_ratio",
     "pod_cpu_throttled_ratio",

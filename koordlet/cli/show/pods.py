@@ -23,7 +23,29 @@ def lines(pods: tuple[PodView, ...]) -> list[str]:
         for pod in pods
         for fault in pod.faults
     ]
-    return [*table(pods), *output.section("Refused inputs", faults)]
+    by = next((pod.cold.method for pod in pods if pod.cold and pod.cold.method), "")
+    title_of_cold = f"Cold memory, found by {by}" if by else "Memory that was reclaimed"
+    return [
+        *table(pods),
+        *output.section(title_of_cold, cold(pods)),
+        *output.section("Refused inputs", faults),
+    ]
+
+
+def cold(pods: tuple[PodView, ...]) -> list[str]:
+    """Those of which something is cold, or comes back after it was reclaimed."""
+    rows = []
+    for pod in pods:
+        found = pod.cold
+        if found is None or not (
+            found.method or found.confirmed_bytes or found.refault_bytes_per_s
+        ):
+            continue
+        sizes = (found.file_bytes, found.anon_bytes, found.mapped_bytes, found.confirmed_bytes)
+        refaults = output.size(found.refault_bytes_per_s)
+        rows.append((title(pod), *map(output.size, sizes), refaults))
+    header = ("NAME", ">PAGE CACHE", ">ANON", ">MAPPED", ">CONFIRMED", ">REFAULTS/S")
+    return output.columns(header, rows) if rows else []
 
 
 def table(pods: tuple[PodView, ...]) -> list[str]:

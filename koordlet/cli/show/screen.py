@@ -126,9 +126,19 @@ def _head(view: TopView, screen: Screen) -> list[Line]:
         (Span(f"{output.clean(view.node)}  {output.clock(view.time)}", "head"), *_state(screen)),
         (Span("CPU     ["), *_cpu_bar(used, view.cpu_capacity_cores), Span(f"] {cpu}")),
         (Span(" " * 8), *legend),
-        (Span(f"Memory  [{bar}] {memory}"),),
+        (Span(f"Memory  [{bar}] {memory}"), *_cold(view)),
         (Span("PSI     "), *_pressure(view.pressure)),
     ]
+
+
+def _cold(view: TopView) -> list[Span]:
+    """Where somebody measures it. Page cache is not part of the memory in use."""
+    cold = view.cold
+    if cold is None or not cold.method:
+        return []
+    parts = (("page cache", cold.file_bytes), ("anonymous", cold.anon_bytes))
+    text = ", ".join(f"{name} {output.size(size)}" for name, size in parts if size is not None)
+    return [Span(f"  cold: {text}", "dim")] if text else []
 
 
 def _state(screen: Screen) -> list[Span]:

@@ -17,9 +17,10 @@ from koordlet.decision.snapshot import Capability
 from koordlet.kernel import parse, resctrl
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.cgroup.layout import Layout, passed_on
+from koordlet.kernel.cold import methods
 from koordlet.kernel.host import Host
 from koordlet.kernel.host_files import TERWAY_DIR
-from koordlet.kernel.probe import attempts, perf
+from koordlet.kernel.probe import attempts, cold, perf
 from koordlet.kernel.probe.scratch import NotHere, Scratch, scratch
 
 
@@ -102,8 +103,29 @@ FEATURES: tuple[Feature, ...] = (
     ),
     Feature(
         _R.MEMORY_IDLE_PAGE_STATS,
-        "cold memory is not measured",
+        "cold memory is not measured by kidled",
         attempts.present(_R.MEMORY_IDLE_PAGE_STATS),
+    ),
+    Feature(
+        _R.KIDLED_SCAN_PERIOD,
+        "strategy kidled does nothing",
+        attempts.switch(_R.KIDLED_SCAN_PERIOD),
+    ),
+    Feature("mglru", "cold memory is not measured by MGLRU", cold.attempt(methods.MGLRU)),
+    Feature(
+        "page-idle",
+        "cold memory is not measured by idle page tracking",
+        cold.attempt(methods.PAGE_IDLE),
+    ),
+    Feature(
+        "clear-refs",
+        "cold memory is not measured by referenced bits",
+        cold.attempt(methods.CLEAR_REFS),
+    ),
+    Feature(
+        "memory.refaults",
+        "refaults are not counted, and cold memory that memory QoS had reclaimed is not confirmed",
+        cold.refaults,
     ),
     Feature(
         _R.MEMORY_PAGECACHE_LIMIT_ENABLE,

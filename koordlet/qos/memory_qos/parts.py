@@ -21,7 +21,8 @@ from koordlet.protocol.slo_defaults import DEFAULTS, NONE
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A pod, one of its containers, or an application, which is both at once.
+    """A pod, one of its containers, or an application, which is both at once. ``name``: its uid, id
+    or name.
 
     ``request_bytes`` None: nobody has told it, and nothing lets it be estimated. ``estimated``: it
     is at least that much. ``limit_bytes`` 0: no limit.
@@ -30,6 +31,7 @@ class Part(msgspec.Struct, frozen=True):
     cgroup: str
     title: str
     level: Level
+    name: str
     config: MemoryProfile
     request_bytes: int | None
     limit_bytes: int
@@ -77,8 +79,8 @@ def _pod(pod: Pod, config: MemoryProfile, in_force: InForce, own: Requests) -> P
     if request.size_bytes is None and pod.kube_qos is KubeQoS.GUARANTEED:
         request = Request(limit or None)
     return Part(
-        pod.cgroup, pod.title, Level.POD, config, request.size_bytes, limit, pod.is_best_effort,
-        request.estimated,
+        pod.cgroup, pod.title, Level.POD, pod.uid, config, request.size_bytes, limit,
+        pod.is_best_effort, request.estimated,
     )  # fmt: skip
 
 
@@ -105,8 +107,8 @@ def _containers(
         limit = _limit(container.resources, container, container.cgroup, in_force, batch=batch)
         title = f"container {container.name or container.id} of {pod.title}"
         yield Part(
-            container.cgroup, title, Level.CONTAINER, config, request.size_bytes, limit,
-            pod.is_best_effort, request.estimated,
+            container.cgroup, title, Level.CONTAINER, container.id, config, request.size_bytes,
+            limit, pod.is_best_effort, request.estimated,
         )  # fmt: skip
 
 
@@ -116,6 +118,7 @@ def _application(application: Application, config: MemoryProfile, in_force: InFo
         cgroup,
         f"application {application.name}",
         Level.APPLICATION,
+        application.name,
         config,
         known.request_memory_bytes or 0,
         _limit(known, None, cgroup, in_force, batch=False),

@@ -6,7 +6,8 @@ Two causes, as the watermarks have them:
 - A cgroup above ``wmarkRatio`` percent of what it may use is brought down to
   ``wmarkScalePermill`` per mille of that below. (It reclaims before it has to wait for it.)
 - Where less of the node is free than a class with a ``wmarkMinAdj`` above 0 (best-effort) leaves
-  to others, that class gives page cache and cold memory back, the largest user first.
+  to others, that class gives memory back. Whoever is known to have cold memory comes first, the
+  most of it first; the largest users give what is missing beyond that.
 
 How much at a time follows from what it costs: what comes back soon (refaults), and the waiting of
 its own tasks for memory, halve the step; without both it doubles. Where nothing can be reclaimed
@@ -23,7 +24,9 @@ from koordlet.decision.cgroups import inside
 from koordlet.decision.metrics import NODE_MEMORY_USAGE_WITH_PAGE_CACHE
 from koordlet.decision.plan import Reclaim
 from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.strategy import Level
 from koordlet.decision.why import Input, Why
+from koordlet.qos.memory_qos.cold import NO_COLD, Cold, ColdMemory
 from koordlet.qos.memory_qos.high import MemoryReading, reading, stalled_share, usage_bytes
 
 FREE_PERCENT = 2
@@ -45,11 +48,14 @@ LONGEST_WAIT_S = 64.0
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """One cgroup. ``bound_bytes``: what it may use, 0 for no bound. ``kept_bytes``: its floor.
+    """One cgroup. ``name``: uid of a pod, name of an application. ``bound_bytes``: what it may use,
+    0 for no bound. ``kept_bytes``: its floor.
     ``gives_way``: percent by which it leaves more free than others, 0 for not at all."""
 
     cgroup: str
     title: str
+    level: Level
+    name: str
     bound_bytes: int
     kept_bytes: int
     ratio: int
@@ -59,7 +65,8 @@ class Candidate(msgspec.Struct, frozen=True):
 
 class Track(msgspec.Struct, frozen=True):
     """What is remembered of a cgroup that memory is taken back from. ``wait_s``: how long it was
-    left alone after the last attempt that gave nothing; ``until``: the end of that."""
+    left alone after the last attempt that gave nothing; ``until``: the end of that. ``cold``: what
+    is left of its cold memory, as measured last."""
 
     at: float
     reading: MemoryReading
@@ -67,6 +74,7 @@ class Track(msgspec.Struct, frozen=True):
     asked_bytes: int = 0
     wait_s: float = 0.0
     until: float = 0.0
+    cold: Cold = NO_COLD
 
 
 Tracks = dict[str, Track]
@@ -82,19 +90,27 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
     """What to reclaim now. Cgroups without a cause are forgotten."""
     found = tuple(candidates)
     missing = _missing_bytes(snapshot, found)
-    used: dict[str, int] = {}
-    for each in found:
-        if each.bound_bytes or missing.get(each.gives_way):
-            used[each.cgroup] = usage_bytes(snapshot.in_force, each.cgroup) or 0
+    used = {
+        each.cgroup: usage_bytes(snapshot.in_force, each.cgroup) or 0
+        for each in found
+        if each.bound_bytes or missing.get(each.gives_way)
+    }
+    cold = _cold(snapshot, (each for each in found if missing.get(each.gives_way)), before)
     reclaims: list[Reclaim] = []
     notes: list[Why] = []
     after: Tracks = {}
     asked = [each for each in found if used.get(each.cgroup)]
-    for candidate in sorted(asked, key=lambda each: (-used[each.cgroup], each.cgroup)):
-        usage = used[candidate.cgroup]
-        excess, share = _excess_bytes(candidate, usage), missing.get(candidate.gives_way, 0)
+
+    def rank(each: Candidate) -> tuple[int, int, str]:
+        return -cold.get(each.cgroup, NO_COLD).size_bytes, -used[each.cgroup], each.cgroup
+
+    for candidate in sorted(asked, key=rank):
+        usage, known = used[candidate.cgroup], cold.get(candidate.cgroup, NO_COLD)
+        excess, rest = _excess_bytes(candidate, usage), missing.get(candidate.gives_way, 0)
+        share = min(rest, known.size_bytes) if known.size_bytes else rest
         wanted = min(max(excess, share), usage - candidate.kept_bytes)
-        if wanted <= 0 or candidate.cgroup in after:
+        # The kernel takes whole pages.
+        if wanted < snapshot.node.rules.page_bytes or candidate.cgroup in after:
             continue
         # A container and its pod are the same memory: what comes of one is seen before the other.
         if len(reclaims) == AT_ONCE or any(_overlap(candidate, each) for each in reclaims):
@@ -103,15 +119,29 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
             continue
         now = reading(snapshot.in_force, candidate.cgroup, usage, snapshot.node.rules.page_bytes)
         track, size = _paced(snapshot.now, now, before.get(candidate.cgroup), wanted)
-        after[candidate.cgroup] = track
+        after[candidate.cgroup] = msgspec.structs.replace(track, cold=known.without(size))
+        given = size
         if size:
             short = share > excess
-            why = _node_is_short(candidate, share) if short else _too_full(candidate, usage)
+            why = _node_is_short(candidate, rest, known) if short else _too_full(candidate, usage)
             reclaims.append(Reclaim(candidate.cgroup, size, why))
+            # All that is cold will be had from it, so that nobody else need give that much.
+            given = max(size, share) if known.size_bytes else size
         elif track.wait_s:
             notes.append(_nothing_left(candidate))
-        missing = {adjust: max(rest - size, 0) for adjust, rest in missing.items()}
+        missing = {adjust: max(left - given, 0) for adjust, left in missing.items()}
     return Taken(tuple(reclaims), after, tuple(notes))
+
+
+def _cold(snapshot: Snapshot, found: Iterable[Candidate], before: Tracks) -> dict[str, Cold]:
+    """What is known to be cold and worth a step, by cgroup."""
+    measured, cold = ColdMemory(snapshot), {}
+    for each in found:
+        track = before.get(each.cgroup)
+        known = measured.of(each.level, each.name, track.cold if track is not None else NO_COLD)
+        if known.size_bytes >= LEAST_STEP_BYTES:
+            cold[each.cgroup] = known
+    return cold
 
 
 def _overlap(candidate: Candidate, asked: Reclaim) -> bool:
@@ -162,15 +192,18 @@ def _too_full(candidate: Candidate, used_bytes: int) -> Why:
     return Why("memory-qos.watermark", text, facts)
 
 
-def _node_is_short(candidate: Candidate, missing_bytes: int) -> Why:
+def _node_is_short(candidate: Candidate, missing_bytes: int, cold: Cold) -> Why:
     text = (
         f"the node has {_mib(missing_bytes)} MiB less free memory than it should; "
         f"{candidate.title} gives memory back first"
     )
-    facts = (
+    facts: tuple[Input, ...] = (
         Input("missing", missing_bytes, "bytes"),
         Input("wmarkMinAdj", candidate.gives_way, "%"),
     )
+    if cold.size_bytes:
+        text += f", since {_mib(cold.size_bytes)} MiB of it are cold"
+        facts = (*facts, Input("cold", cold.size_bytes, "bytes", age_s=cold.age_s))
     return Why("memory-qos.node-short", text, facts)
 
 

@@ -146,6 +146,8 @@ def _candidates(
             yield Candidate(
                 part.cgroup,
                 part.title,
+                part.level,
+                part.name,
                 bound,
                 max(floors(qos, part.request_bytes or 0)),
                 qos.wmark_ratio or 0,

@@ -106,6 +106,7 @@ IN_ANOTHER_WAY = {
 NOT_AT_ALL = {
     "system-knobs": "is about the machine",
     "resctrl-monitor": "one is counted with its class",
+    "kidled": "is about the machine",
     "batch-resource": "limits from requests for batch resources; an application has none",
     "cpu-normalization": "scales a quota that kubelet has set",
     "oom-score-adj": "an annotation asks for it",

@@ -62,7 +62,9 @@ def furnished(make_world: MakeWorld, layout: str, body: str = SLO, **options: ob
 def started(world: World, features: tuple[str, ...]) -> World:
     world.start(features)
     reclaimer = Reclaimer(world.host, detect(world.host), start=lambda work: work())
-    world.engine.reclaims = Reclaims(reclaimer, world.parts.metrics, world.parts.tell)
+    world.engine.reclaims = Reclaims(
+        reclaimer, world.parts.metrics, world.parts.tell, world.parts.runner.reclaimed
+    )
     return world
 
 
@@ -199,7 +201,9 @@ def test_pods_that_come_and_go_do_not_hold_reclaim_up(make_world: MakeWorld) -> 
     world = started(furnished(make_world, "v2"), V2)
     waiting: list[Callable[[], None]] = []
     reclaimer = Reclaimer(world.host, detect(world.host), start=waiting.append)
-    world.engine.reclaims = Reclaims(reclaimer, world.parts.metrics, world.parts.tell)
+    world.engine.reclaims = Reclaims(
+        reclaimer, world.parts.metrics, world.parts.tell, world.parts.runner.reclaimed
+    )
     world.run(2)
     world.host.read_files(process(world, "batch"), 79 * MIB)
     while not waiting:

@@ -27,6 +27,9 @@ class MemoryState:
         self.failcnt = 0
         self.events = dict.fromkeys(EVENTS, 0)
         self.vendor: dict[str, int] = {}
+        self.cold_anon_bytes = self.cold_file_bytes = 0
+        """Of its own, what nobody uses any more."""
+        self.refaults = 0
 
     @property
     def own_anon_bytes(self) -> int:

@@ -1,0 +1,1 @@
+"""Cold memory of the node, pods, containers and applications."""

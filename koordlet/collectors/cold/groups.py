@@ -1,0 +1,151 @@
+"""What is known of the memory of one cgroup between two rounds, and the samples it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.cold.confirmed import Confirmed
+from koordlet.decision import memory_figures as m
+from koordlet.decision.metrics import Metric
+from koordlet.decision.snapshot import Application, Pod
+from koordlet.kernel.cgroup.conversions import PAGE_BYTES
+from koordlet.kernel.cold.cold import Cold
+from koordlet.kernel.parse import MemoryStat
+
+_POD, _APP = ("pod_uid",), ("host_app_name",)
+_REFAULT = "memory a second that was reclaimed and wanted again"
+_CONFIRMED = "memory that koordlet had reclaimed in the last ten minutes and nobody wanted again"
+
+POD_MEMORY_REFAULT = Metric("pod_memory_refault", _POD, "bytes/s", _REFAULT)
+POD_MEMORY_CONFIRMED_COLD = Metric("pod_memory_confirmed_cold", _POD, "bytes", _CONFIRMED)
+HOST_APPLICATION_MEMORY_REFAULT = Metric(
+    "host_application_memory_refault", _APP, "bytes/s", _REFAULT
+)
+HOST_APPLICATION_MEMORY_CONFIRMED_COLD = Metric(
+    "host_application_memory_confirmed_cold", _APP, "bytes", _CONFIRMED
+)
+
+
+class Kinds(NamedTuple):
+    """The series of one sort of group. Containers have the reference's two."""
+
+    cold_file: Metric
+    with_hot: Metric
+    cold_anon: Metric | None = None
+    cold_mapped: Metric | None = None
+    refault: Metric | None = None
+    confirmed: Metric | None = None
+
+
+OF_PODS = Kinds(
+    m.POD_MEMORY_COLD_PAGE_SIZE,
+    m.POD_MEMORY_WITH_HOT_PAGE_USAGE,
+    m.POD_MEMORY_COLD_ANON,
+    m.POD_MEMORY_COLD_MAPPED,
+    POD_MEMORY_REFAULT,
+    POD_MEMORY_CONFIRMED_COLD,
+)
+OF_NODE = Kinds(
+    m.NODE_MEMORY_COLD_PAGE_SIZE, m.NODE_MEMORY_WITH_HOT_PAGE_USAGE, m.NODE_MEMORY_COLD_ANON
+)
+OF_CONTAINERS = Kinds(m.CONTAINER_MEMORY_COLD_PAGE_SIZE, m.CONTAINER_MEMORY_WITH_HOT_PAGE_USAGE)
+OF_APPLICATIONS = Kinds(
+    m.HOST_APPLICATION_MEMORY_COLD_PAGE_SIZE,
+    m.HOST_APPLICATION_MEMORY_WITH_HOT_PAGE_USAGE,
+    m.HOST_APPLICATION_MEMORY_COLD_ANON,
+    m.HOST_APPLICATION_MEMORY_COLD_MAPPED,
+    HOST_APPLICATION_MEMORY_REFAULT,
+    HOST_APPLICATION_MEMORY_CONFIRMED_COLD,
+)
+METRICS = tuple(
+    metric
+    for kinds in (OF_NODE, OF_PODS, OF_CONTAINERS, OF_APPLICATIONS)
+    for metric in kinds
+    if metric is not None
+)
+
+
+class Subject(NamedTuple):
+    """``label``: uid, id or name."""
+
+    kinds: Kinds
+    label: str
+    cgroup: str
+
+
+def subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[Subject]:
+    for pod in pods:
+        yield Subject(OF_PODS, pod.uid, pod.cgroup)
+        for container in pod.containers:
+            yield Subject(OF_CONTAINERS, container.id, container.cgroup)
+    for application in applications:
+        if application.present:
+            yield Subject(OF_APPLICATIONS, application.name, application.cgroup)
+
+
+class Group:
+    """``taken_bytes``: what koordlet had reclaimed since the last round."""
+
+    def __init__(self, subject: Subject, store: SeriesStore) -> None:
+        self.subject = subject
+        self.taken_bytes = 0
+        self._store = store
+        self._series: dict[Metric, int] = {}
+        self._refaults: tuple[float, int] | None = None
+        self._calm_ns = -1
+        self._confirmed = Confirmed()
+
+    @property
+    def counts_refaults(self) -> bool:
+        return self.subject.kinds.refault is not None
+
+    def is_calm(self, round_: Round) -> bool:
+        """Whether it is a pod in which nothing has run since the last round. Then nothing was
+        wanted back, which is told without reading anything."""
+        is_pod = self.subject.kinds is OF_PODS
+        cpu_ns = round_.pods_cpu_ns.get(self.subject.label, -1) if is_pod else -1
+        before, self._calm_ns = self._calm_ns, cpu_ns
+        if cpu_ns < 0 or cpu_ns != before or self._refaults is None:
+            return False
+        self.add_refaults(round_, self._refaults[1])
+        return True
+
+    def add_refaults(self, round_: Round, pages: int) -> None:
+        """``pages``: the counter now. One that went back belongs to a cgroup that was made anew."""
+        now_s, kinds = round_.now_s, self.subject.kinds
+        before, self._refaults = self._refaults, (now_s, pages)
+        taken, self.taken_bytes = self.taken_bytes, 0
+        if before is None or pages < before[1] or now_s <= before[0]:
+            return
+        size = (pages - before[1]) * PAGE_BYTES
+        self._add(round_, kinds.refault, size / (now_s - before[0]))
+        self._confirmed.add(now_s, taken, size)
+        self._add(round_, kinds.confirmed, self._confirmed.cold_bytes)
+
+    def add_cold(self, round_: Round, cold: Cold, stat: MemoryStat) -> None:
+        """No more than there is now: what was cold may be gone (D-10)."""
+        kinds, cache_bytes = self.subject.kinds, stat.active_file_bytes + stat.inactive_file_bytes
+        if cold.file_bytes is not None:
+            file_bytes = min(cold.file_bytes, cache_bytes)
+            self._add(round_, kinds.cold_file, file_bytes)
+            self._add(round_, kinds.with_hot, stat.usage_with_page_cache_bytes - file_bytes)
+        if cold.anon_bytes is not None:
+            self._add(round_, kinds.cold_anon, min(cold.anon_bytes, stat.usage_bytes))
+        if cold.mapped_bytes is not None:
+            most = stat.usage_with_page_cache_bytes
+            self._add(round_, kinds.cold_mapped, min(cold.mapped_bytes, most))
+
+    def close(self) -> None:
+        for series in self._series.values():
+            self._store.release(series)
+        self._series = {}
+
+    def _add(self, round_: Round, metric: Metric | None, value: float | None) -> None:
+        if metric is None or value is None:
+            return
+        if metric not in self._series:
+            self._series[metric] = series_of(self._store, metric, (self.subject.label,))
+        round_.ids.append(self._series[metric])
+        round_.values.append(value)
