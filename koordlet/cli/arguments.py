@@ -15,6 +15,8 @@ DEFAULT_PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_PROXY_STATUS_SOCKET = "/run/koord-runtimeproxy/status.sock"
 DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 DEFAULT_HOOK_CONFIG_DIR = "/etc/runtime/hookserver.d"
+TIME_HELP = "10m (ago), 14:02[:30], 2026-01-31T12:00:00[Z] or @UNIX"
+"""The forms of a time that ``times.parse_time`` reads."""
 
 
 @dataclass(frozen=True)

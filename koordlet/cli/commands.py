@@ -15,6 +15,7 @@ from koordlet.cli.arguments import (
     OUTPUT,
     PROXY_STATUS,
     SOCKET,
+    TIME_HELP,
     Command,
     argument,
     number_in,
@@ -164,8 +165,8 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument(
                 "--since",
-                metavar="WHEN",
-                help="how long ago (10m, 1h30m) or a time (2026-01-31T12:00:00)",
+                metavar="TIME",
+                help=f"first time shown: {TIME_HELP}",
             ),
             OUTPUT,
             CONFIG_IF_ANY,
