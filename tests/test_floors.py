@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "koordlet"
 FLOOR = {
     "protocol": 0,
     "wire": 0,
+    "drawing": 0,
     "decision": 1,
     "kernel": 2,
     "serving": 2,
