@@ -78,3 +78,23 @@ def test_nothing_is_drawn_outside(
 
     _Shape().feed(render(chart))
     assert seen
+
+
+def test_a_gap_is_no_line() -> None:
+    points = [(0.0, 1.0), (1.0, 2.0), (2.0, None), (3.0, 2.0), (4.0, None), (5.0, None), (6.0, 1.0)]
+    lines = [Line("ls", points), Line("be", points, area=True), Line("rest", [(0.0, None)])]
+    drawn = render(Chart("", "", 6.0, 2.0, lines))
+    assert drawn.count('<polyline class="ls"') == 3
+    assert drawn.count('<polygon class="area be"') == 3
+    assert 'class="rest"' not in drawn
+    # 374 px for 6 units from 36 on, 152 px for 2 units down to 186: a lone point is a dot.
+    assert '<polyline class="ls" points="36.0,110.0 98.3,34.0"/>' in drawn
+    assert '<polyline class="ls" points="223.0,34.0 224.0,34.0"/>' in drawn
+
+
+def test_the_x_axis_may_have_words() -> None:
+    chart = Chart("", "", 60.0, 1.0, (), x_ticks=((0.0, "12:00"), (60.0, "<12:01>")))
+    drawn = render(chart)
+    assert '<text x="36.0" y="202" text-anchor="middle">12:00</text>' in drawn
+    assert '<text x="410.0" y="202" text-anchor="end">&lt;12:01&gt;</text>' in drawn
+    assert " s</text>" not in drawn
