@@ -20,6 +20,7 @@ MODULES = (
     "numa",
     "psi",
     "self_usage",
+    "identity",
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
