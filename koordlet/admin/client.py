@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
+from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -95,12 +96,33 @@ class Client:
         return self._call("Explain", request, model.ExplainView)
 
     def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        window_s: float,
+        aggregate: str,
+        until: float | None = None,
     ) -> model.QueryView:
+        """``until``: unix time that the window ends at; None: now."""
         request = self._pb.QueryRequest(
-            kind=kind, match=match, window_s=window_s, aggregate=aggregate
+            kind=kind, match=match, window_s=window_s, aggregate=aggregate, until=until
         )
         return self._call("Query", request, model.QueryView)
+
+    def query_range(
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        start: float,
+        end: float,
+        step_s: float,
+        aggregate: str,
+    ) -> Iterator[RangeView]:
+        """The pieces of one answer; a long one takes its time."""
+        request = self._pb.QueryRangeRequest(
+            kind=kind, match=match, start=start, end=end, step_s=step_s, aggregate=aggregate
+        )
+        return self._stream("QueryRange", request, RangeView)
 
     def doctor(self) -> model.DoctorView:
         return self._call("Doctor", self._pb.DoctorRequest(), model.DoctorView)

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 SLICE_S = 0.0005
@@ -77,3 +78,17 @@ class Worker:
             pacer.abandoned = True
         for executor in self._executors.values():
             executor.shutdown(wait=False, cancel_futures=True)
+
+
+async def in_turns(worker: Worker, begin: Callable[[Pause], Iterator[T]]) -> AsyncIterator[T]:
+    """The items of a long piece of work, each a turn of the worker's: others get theirs between
+    two of them."""
+    pauses: list[Pause] = [no_pause]
+    items = begin(lambda: pauses[0]())
+
+    def next_item(pause: Pause) -> tuple[T, ...]:
+        pauses[0] = pause
+        return tuple(islice(items, 1))
+
+    while found := await worker.run(next_item):
+        yield found[0]

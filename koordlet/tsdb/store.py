@@ -39,8 +39,8 @@ _GAP = array("f", [NAN]).tobytes()
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """``mode`` is "disk" or "memory", ``why`` the reason for memory. ``oldest_ms`` is the oldest
-    time any series can be asked for, None while the store is empty."""
+    """``mode`` is "disk" or "memory", ``why`` the reason for memory. ``oldest_ms`` and
+    ``newest_ms``: the times that any series can be asked for, None while the store is empty."""
 
     mode: str
     why: str
@@ -51,6 +51,7 @@ class StoreStatus(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...]
     damage_count: int
     oldest_ms: int | None
+    newest_ms: int | None
     lost_rounds: int
     """Rounds that left the hot window before they were written."""
     refused_samples: int
@@ -376,7 +377,7 @@ class Store:
             seqs = range(self._hot.oldest_seq, self._hot.next_seq)
             times = [self._hot.time_of(seq) for seq in seqs]
             segments = archive.segments
-            times += [frame.first_ms for segment in segments for frame, _ in segment.frames]
+            frames = [frame for segment in segments for frame, _ in segment.frames]
             return StoreStatus(
                 mode="disk" if archive.on_disk else "memory",
                 why=archive.why,
@@ -386,7 +387,8 @@ class Store:
                 bytes_in_memory=self._hot.bytes_used + archive.bytes_in(disk=False),
                 damaged=archive.damages,
                 damage_count=archive.damage_count,
-                oldest_ms=min(times, default=None),
+                oldest_ms=min([*times, *(frame.first_ms for frame in frames)], default=None),
+                newest_ms=max([*times, *(frame.last_ms for frame in frames)], default=None),
                 lost_rounds=self._lost_rounds,
                 refused_samples=self._refused,
             )

@@ -74,6 +74,7 @@ class Views:
         self.top = partial(usage.top, engine)
         self.explain = partial(questions.explain, engine)
         self.query = partial(questions.query, engine.parts)
+        self.query_range = partial(questions.query_range, engine.parts, self.worker)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
         self.strategies = partial(standings.strategies, engine, self.standings)
