@@ -32,6 +32,7 @@ FLOOR = {
     "config": 5,
     "engine": 6,
     "views": 7,
+    "history": 7,
     "daemon": 8,
     "demo": 9,
     "cli": 10,

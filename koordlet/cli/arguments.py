@@ -97,6 +97,27 @@ SOCKET = argument(
     help=f"socket of the daemon (default: the one in --config, else ${SOCKET_VARIABLE}, else the "
     f"one in {DEFAULT_CONFIG})",
 )
+STATE_DIR = argument(
+    "--state-dir",
+    metavar="DIR",
+    is_path=True,
+    help="read what a daemon has left in this directory, or a copy of it, and ask none "
+    "(without it, paths.state_dir is read where no daemon answers)",
+)
+
+
+def time_range(*, required: bool) -> tuple[Argument, Argument]:
+    """``--from`` and ``--to``, for ``past.range_of``."""
+    return (
+        argument(
+            "--from", dest="start", metavar="TIME", required=required, help=f"begin at {TIME_HELP}"
+        ),
+        argument(
+            "--to", dest="end", metavar="TIME", help="end, also +20m after --from (default: now)"
+        ),
+    )
+
+
 PROXY_STATUS = argument(
     "--status-socket",
     metavar="PATH",

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
+from koordlet.admin.pressure import pressure_of
 from koordlet.admin.worker import Pause, no_pause
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
@@ -25,14 +26,6 @@ _AT_ONCE = 50
 """Series that are asked for under one lock of the store: some 0.3 ms."""
 _SLOW_S = 25.0
 """Pressure is collected every 10 s by default; two missed rounds still show the last one."""
-_PSI_FIELDS = {
-    ("cpu", "some"): "cpu_some",
-    ("cpu", "full"): "cpu_full",
-    ("mem", "some"): "memory_some",
-    ("mem", "full"): "memory_full",
-    ("io", "some"): "io_some",
-    ("io", "full"): "io_full",
-}
 
 
 class _Throttled(TypedDict):
@@ -126,7 +119,7 @@ class Usage:
             cpu_system_cores=self.latest(k.SYS_CPU_USAGE).get(()),
             be_limit_cores=limit if be_quota_cores is None else be_quota_cores,
             memory_used_bytes=int(memory) if memory is not None else None,
-            pressure=_pressure(self.latest(k.NODE_PSI, slow=True), ()),
+            pressure=pressure_of(self.latest(k.NODE_PSI, slow=True), ()),
             pods=self.pods(),
             decisions=decisions,
         )
@@ -163,7 +156,7 @@ class Usage:
             cpu_cores=self.latest(k.POD_CPU_USAGE).get((pod.uid,)),
             memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
             **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
-            pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
+            pressure=pressure_of(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             containers=tuple(
                 m.ContainerView(
                     id=container.id,
@@ -198,7 +191,7 @@ class Usage:
                 application.name,
                 present=application.present,
             ),
-            pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
+            pressure=pressure_of(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
             origins={"name": application.origin},
         )
 
@@ -251,14 +244,3 @@ class Usage:
 
 def _whole(value: float | None) -> int | None:
     return int(value) if value is not None else None
-
-
-def _pressure(
-    found: dict[tuple[str, ...], float], subject: tuple[str, ...]
-) -> m.PressureView | None:
-    fields = {
-        field: found[key]
-        for (resource, degree), field in _PSI_FIELDS.items()
-        if (key := (*subject, resource, "10", degree)) in found
-    }
-    return m.PressureView(**fields) if fields else None

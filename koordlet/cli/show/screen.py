@@ -14,6 +14,7 @@ from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Record
+from koordlet.history.view import PastPodView, PastView
 from koordlet.protocol.qos import QoSClass
 
 BAR_CELLS = 40
@@ -122,13 +123,24 @@ def _head(view: TopView, screen: Screen) -> list[Line]:
     cpu = f"{output.cores(view.cpu_used_cores)} of {output.cores(view.cpu_capacity_cores)} cores"
     cells = _cells(view.memory_used_bytes or 0, view.memory_capacity_bytes)
     bar = ("#" * cells).ljust(BAR_CELLS)
-    return [
-        (Span(f"{output.clean(view.node)}  {output.clock(view.time)}", "head"), *_state(screen)),
+    past = isinstance(view, PastView)
+    time = output.date(view.time) if past else output.clock(view.time)
+    found: list[Line] = [
+        (Span(f"{output.clean(view.node)}  {time}", "head"), *_age(view), *_state(screen)),
         (Span("CPU     ["), *_cpu_bar(used, view.cpu_capacity_cores), Span(f"] {cpu}")),
         (Span(" " * 8), *legend),
         (Span(f"Memory  [{bar}] {memory}"),),
         (Span("PSI     "), *_pressure(view.pressure)),
     ]
+    if isinstance(view, PastView):
+        found += [(Span(f"Note    {note}", "warn"),) for note in view.notes]
+    return found
+
+
+def _age(view: TopView) -> list[Span]:
+    if not isinstance(view, PastView):
+        return []
+    return [Span("  past", "warn"), Span(f", samples {output.span(view.age_s)} old", "dim")]
 
 
 def _state(screen: Screen) -> list[Span]:
@@ -223,25 +235,29 @@ _HEADER = (
     ("IO", True),
     ("MEMORY", True),
     ("LIMIT", True),
+    ("AGE", True),
     ("KIND", False),
     ("CGROUP", False),
 )
+_Columns = Sequence[int]
+_LIVE = [number for number, (name, _) in enumerate(_HEADER) if name != "AGE"]
+_PAST = [number for number, (name, _) in enumerate(_HEADER) if name != "LIMIT"]
+"""What the kernel has in force is not kept; how old samples were matters there alone."""
 
 
 def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Line]:
     longest = None if width is None else max(_NARROWEST_NAME, width // 3)
+    columns = _PAST if isinstance(frame.view, PastView) else _LIVE
     rows = [_row(pod, frame.limits.get(pod.cgroup, NO_LIMIT), longest) for pod in pods]
-    widths = [
-        max(len(name), *(len(row[index][0]) for row in rows)) if rows else len(name)
-        for index, (name, _) in enumerate(_HEADER)
-    ]
     header = [(name, "dim") for name, _ in _HEADER]
-    return [_line(row, widths) for row in (header, *rows)]
+    widths = [max(len(row[number][0]) for row in (header, *rows)) for number in range(len(_HEADER))]
+    return [_line(row, widths, columns) for row in (header, *rows)]
 
 
-def _line(row: Sequence[_Cell], widths: Sequence[int]) -> Line:
+def _line(row: Sequence[_Cell], widths: Sequence[int], columns: _Columns) -> Line:
     found = []
-    for (text, style), (_, by_right), size in zip(row, _HEADER, widths, strict=True):
+    for number in columns:
+        (text, style), (_, by_right), size = row[number], _HEADER[number], widths[number]
         found.append(Span(text.rjust(size) if by_right else text.ljust(size), style))
         found.append(Span("  "))
     return tuple(found)
@@ -268,6 +284,7 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
         ),
         (output.size(pod.memory_bytes), "warn" if memory >= 0.9 else ""),
         (output.size(limit.memory_bytes), "dim"),
+        (output.span(pod.age_s if isinstance(pod, PastPodView) else None), "dim"),
         ("app" if pod.kind is PodKind.APPLICATION else pod.kind.value, "dim"),
         (output.clean(cgroup), "dim"),
     ]
@@ -294,6 +311,7 @@ def _help() -> list[Line]:
         (),
         (Span("THROTTLED: periods in which the CPU limit stopped it. PSI: the last 10 s."),),
         (Span("LIMIT: what the kernel has in force; - where there is none."),),
+        (Span("In the past: AGE is that of the oldest sample in the line. Limits are not kept."),),
     ]
 
 
