@@ -6,6 +6,10 @@ from collections.abc import Mapping
 
 from koordlet.admin.model import PressureView
 
+PRESSED_PERCENT = 20.0
+"""From here on latency-sensitive work suffers from a pressure; half of it is worth a look."""
+THROTTLED_RATIO = 0.5
+"""The same for the share of its CPU periods in which its limit stopped it."""
 _FIELDS = {
     ("cpu", "some"): "cpu_some",
     ("cpu", "full"): "cpu_full",

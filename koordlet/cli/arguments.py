@@ -106,16 +106,19 @@ STATE_DIR = argument(
 )
 
 
-def time_range(*, required: bool) -> tuple[Argument, Argument]:
+def time_range(default: str | None = None) -> tuple[Argument, Argument]:
     """``--from`` and ``--to``, for ``past.range_of``."""
-    return (
-        argument(
-            "--from", dest="start", metavar="TIME", required=required, help=f"begin at {TIME_HELP}"
-        ),
-        argument(
-            "--to", dest="end", metavar="TIME", help="end, also +20m after --from (default: now)"
-        ),
+    begin = argument(
+        "--from",
+        dest="start",
+        metavar="TIME",
+        default=default,
+        help=f"begin at {TIME_HELP}{f' (default: {default})' if default else ''}",
     )
+    end = argument(
+        "--to", dest="end", metavar="TIME", help="end, also +20m after --from (default: now)"
+    )
+    return begin, end
 
 
 PROXY_STATUS = argument(

@@ -25,7 +25,7 @@ HISTORY: tuple[Command, ...] = (
             ),
             argument("match", nargs="*", metavar="label=value", help="only series with this label"),
             argument("--window", metavar="DURATION", help="how far back from now (default: 5m)"),
-            *time_range(required=False),
+            *time_range(),
             argument(
                 "--step",
                 dest="step",
@@ -46,6 +46,26 @@ HISTORY: tuple[Command, ...] = (
                 choices=("table", "csv", "json", "yaml", "plot"),
                 default="table",
                 help="table and plot for people; csv, json and yaml for scripts (default: table)",
+            ),
+            STATE_DIR,
+            CONFIG_IF_ANY,
+            SOCKET,
+        ),
+    ),
+    Command(
+        "report",
+        "a post-mortem on one HTML page: what latency-sensitive work suffered, who made it wait, "
+        "what koordlet did and why",
+        "koordlet.cli.show.report:main",
+        (
+            *time_range(default="1h"),
+            argument(
+                "-o",
+                "--output",
+                metavar="FILE",
+                default="incident.html",
+                is_path=True,
+                help="where the page goes; - prints it (default: incident.html)",
             ),
             STATE_DIR,
             CONFIG_IF_ANY,

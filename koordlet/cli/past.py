@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from koordlet.admin.client import Fault, NoAccessError, NotReachableError, RefusedError
+from koordlet.cli.arguments import SOCKET_VARIABLE
 from koordlet.cli.connect import connect
 from koordlet.cli.main import warn
 from koordlet.cli.settings import find
@@ -58,10 +59,11 @@ def on_disk(args: argparse.Namespace) -> DiskSource:
 
 
 def _left_behind(args: argparse.Namespace) -> DiskSource | None:
-    """None where nothing can be read, and where another daemon's socket was named."""
+    """None where nothing can be read, and where a socket was named: whose state this would be is
+    not known."""
     from koordlet.history.disk import NothingThereError
 
-    if args.socket:
+    if args.socket or (SOCKET_VARIABLE in os.environ and not args.config):
         return None
     try:
         return on_disk(args)

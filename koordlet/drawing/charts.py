@@ -18,8 +18,11 @@ CHART_STYLE = """
 svg text { font: 12px system-ui, sans-serif; fill: var(--muted); }
 svg .title { font-weight: 600; font-size: 13px; fill: var(--fg); }
 .grid { stroke: var(--line); }
-.ls, .be, .rest, .limit { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.ls, .be, .rest, .limit, .cpu, .mem, .io, .throttled {
+  fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .ls { stroke: var(--ls); } .be { stroke: var(--be); } .rest { stroke: var(--rest); }
+.cpu { stroke: var(--cpu); } .mem { stroke: var(--mem); stroke-dasharray: 6 3; }
+.io { stroke: var(--io); stroke-dasharray: 2 2; } .throttled { stroke: var(--throttled); }
 .thin { stroke-width: 1.2; stroke-dasharray: 2 2; }
 .limit { stroke: var(--koordlet); stroke-width: 2.2; }
 .halo { fill: none; stroke: var(--soft); stroke-width: 6; stroke-linejoin: round; }

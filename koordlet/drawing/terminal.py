@@ -65,7 +65,7 @@ def plot(
         lines.append(f"{label:>{Y_LABEL - 2}} |{line}".rstrip())
     axis = "".join(" " if value is None else "-" for value in shown)
     lines.append(f"{'0':>{Y_LABEL - 2}} +{axis}".rstrip())
-    lines.append(_times(start, start + group * step_s * len(found), len(shown)))
+    lines.append(_times(start, group * step_s * len(found), len(shown)))
     return lines
 
 
@@ -87,11 +87,12 @@ def _cell(value: float | None, row: int, cell: float, cells: str) -> str:
     return cells[min(max(level, 1 if row == 0 else 0), levels)]
 
 
-def _times(start: float, end: float, size: int) -> str:
+def _times(start: float, length_s: float, size: int) -> str:
     """Each label begins below its time."""
     line = ""
-    for time, label in time_ticks(start, end, max(size // _LABEL_CELLS, 1)):
-        column = Y_LABEL + int((time - start) / (end - start) * size)
+    most = max(size // _LABEL_CELLS, 1)
+    for time, label in time_ticks(start, start + length_s, most) if size else ():
+        column = Y_LABEL + int((time - start) / length_s * size)
         if column >= len(line) + bool(line) and column + len(label) <= Y_LABEL + size + 4:
             line = line.ljust(column) + label
     return line

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.model import PodKind
@@ -10,8 +12,8 @@ from koordlet.admin.pressure import pressure_of
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.record import Record
-from koordlet.drawing.clock import date
-from koordlet.history.source import Source
+from koordlet.drawing.clock import date, span
+from koordlet.history.source import Range, Source
 from koordlet.history.view import PastPodView, PastView
 from koordlet.history.who import Key, Who, everybody, node, unnamed
 
@@ -37,7 +39,7 @@ def past(source: Source, time: float, decisions: tuple[Record, ...] = ()) -> Pas
     memory = latest.of(k.NODE_MEMORY_USAGE).get(())
     pods = _pods(latest, everybody(source, time, time))
     cpu = {is_be: _sum(pods, is_be=is_be) for is_be in (False, True)}
-    return PastView(
+    view = PastView(
         time=time,
         node=machine.name,
         cpu_capacity_cores=machine.cpu_cores,
@@ -52,8 +54,8 @@ def past(source: Source, time: float, decisions: tuple[Record, ...] = ()) -> Pas
         pods=tuple(pods),
         decisions=decisions,
         age_s=age_s,
-        notes=tuple(_notes(age_s, pods, known=bool(machine.name))),
     )
+    return msgspec.structs.replace(view, notes=tuple(_notes(source, view)))
 
 
 class Decisions:
@@ -79,8 +81,13 @@ def _age(source: Source, time: float) -> float:
     found = source.query(k.NODE_CPU_USAGE.kind, {}, OLD_S, "last", time).series
     if found:
         return found[0].age_s
-    whole = source.query_range(k.NODE_CPU_USAGE.kind, {}, time - 1.0, time, 1.0, "last")
+    whole = _around(source, time)
     raise RefusedError(Fault.NOT_FOUND, _nothing(whole.oldest, whole.newest, time))
+
+
+def _around(source: Source, time: float) -> Range:
+    """One step that holds the instant and what could be left of it."""
+    return source.query_range(k.NODE_CPU_USAGE.kind, {}, time - OLD_S, time, OLD_S, "last")
 
 
 def _nothing(oldest: float | None, newest: float | None, time: float) -> str:
@@ -170,16 +177,14 @@ def _sum(pods: list[PastPodView], *, is_be: bool) -> float | None:
     )
 
 
-def _notes(age_s: float, pods: list[PastPodView], *, known: bool) -> list[str]:
-    notes = []
-    if age_s > FRESH_S:
-        notes.append(
-            f"nothing newer than {age_s:.0f} s is in the store: koordlet did not measure, or only "
-            "one value for each coarse step is left of this time"
-        )
-    if not known:
-        notes.append("the store does not tell the size of the node at this time")
-    nameless = sum(not pod.qos for pod in pods)
+def _notes(source: Source, view: PastView) -> Iterator[str]:
+    if view.age_s > FRESH_S:
+        until = _around(source, view.time).coarse_until
+        is_coarse = until is not None and until > view.time - view.age_s
+        why = "only one value for each coarse step is left" if is_coarse else "koordlet was away"
+        yield f"nothing newer than {span(view.age_s)} before this time is in the store: {why}"
+    if not view.cpu_capacity_cores:
+        yield "the store does not tell the size of the node at this time"
+    nameless = sum(not pod.qos for pod in view.pods)
     if nameless:
-        notes.append(f"of {nameless} the store has numbers, but neither name nor class")
-    return notes
+        yield f"of {nameless} the store has numbers, but neither name nor class"

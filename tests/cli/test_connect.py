@@ -21,6 +21,7 @@ ONLINE = {
     "explain": ["node"],
     "events": [],
     "query": ["pod_cpu_usage"],
+    "report": ["-o", "-"],
     "hooks": [],
     "strategies": [],
     "nri status": [],

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.drawing.charts import Chart, Line, Mark, render, ticks
-from koordlet.drawing.palette import BACKGROUNDS, DARK, LIGHT, UNREAD
+from koordlet.drawing.palette import BACKGROUNDS, DARK, LIGHT, UNDER_TEXT, UNREAD
 
 
 def _luminance(colour: str) -> float:
@@ -23,10 +23,14 @@ def _luminance(colour: str) -> float:
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
 def test_everything_stands_out_from_its_background(palette: dict[str, str]) -> None:
-    for name in set(palette) - {*BACKGROUNDS, *UNREAD}:
-        for background in BACKGROUNDS:
-            light, dark = sorted(map(_luminance, (palette[name], palette[background])))[::-1]
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, background)
+    meets = [
+        (name, background)
+        for name in set(palette) - {*BACKGROUNDS, *UNREAD, *UNDER_TEXT}
+        for background in BACKGROUNDS
+    ]
+    for name, background in [*meets, *(("fg", each) for each in UNDER_TEXT)]:
+        light, dark = sorted(map(_luminance, (palette[name], palette[background])))[::-1]
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, background)
 
 
 def test_one_meaning_a_colour() -> None:

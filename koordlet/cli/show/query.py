@@ -13,6 +13,7 @@ from koordlet.cli.past import opened, range_of
 from koordlet.cli.show import ranges
 from koordlet.cli.times import TimeRange
 from koordlet.drawing.clock import nice_step, stretch
+from koordlet.history.who import everybody
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 
@@ -75,10 +76,13 @@ def _over_time(args: argparse.Namespace, match: dict[str, str], asked: TimeRange
         step_s = nice_step(asked.end - asked.start, most)
     with opened(args) as source:
         answer = source.query_range(args.kind, match, *asked, step_s, args.aggregate)
+        has_pods = any("pod_uid" in each.labels for each in answer.series)
+        is_for_people = args.output in ("table", "plot")
+        names = everybody(source, *asked) if has_pods and is_for_people else ranges.NO_NAMES
     forms = {
-        "table": lambda: ranges.table(answer, width),
+        "table": lambda: ranges.table(answer, width, names),
         "csv": lambda: ranges.csv(answer),
-        "plot": lambda: ranges.plots(answer, width),
+        "plot": lambda: ranges.plots(answer, width, names),
     }
     form = "table" if args.output in forms else args.output
     output.emit(answer, form, forms.get(args.output, list))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv as csv_format
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
+from koordlet.admin.model import PodKind
 from koordlet.cli import output
 from koordlet.drawing.clock import clock, date, stretch
 from koordlet.drawing.terminal import Y_LABEL, blocks, columns_for, merged, plot
 from koordlet.history.source import Range, Series, in_order
+from koordlet.history.who import Key, Who
 
 __all__ = ["WIDTH", "columns_for", "csv", "plots", "table"]
 
@@ -20,25 +22,28 @@ MOST_PLOTS = 8
 _ALONE, _AMONG_OTHERS = 12, 5
 """Rows of a plot."""
 _WIDEST_COLUMN = 24
+_UID = "pod_uid"
+Names = Mapping[Key, Who]
+NO_NAMES: Names = {}
 _BINARY = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
-def table(answer: Range, width: int) -> Iterator[str]:
+def table(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
     """A line for each step, a column for each series, as many as fit."""
-    yield title(answer)
+    yield title(answer, names)
     yield from notes(answer)
     if not answer.series:
         return
     found = in_order(answer)
-    names = [_cut(label(each), _WIDEST_COLUMN) for each in found]
+    titles = [_middle(each, _WIDEST_COLUMN) for each in _titles(answer, found, names)]
     texts = [[output.NOTHING if v is None else f"{v:.6g}" for v in each.values] for each in found]
-    sizes = [max(map(len, (name, *column))) for name, column in zip(names, texts, strict=True)]
+    sizes = [max(map(len, (name, *column))) for name, column in zip(titles, texts, strict=True)]
     times = _times(answer)
     room, shown = width - len(times[0]), 0
     while shown < len(found) and (shown == 0 or room >= sizes[shown] + 2):
         room -= sizes[shown] + 2
         shown += 1
-    header = ("TIME", *(f">{name}" for name in names[:shown]))
+    header = ("TIME", *(f">{name}" for name in titles[:shown]))
     yield ""
     yield from output.columns(header, zip(times, *texts[:shown], strict=True))
     if shown < len(found):
@@ -59,13 +64,13 @@ def csv(answer: Range) -> Iterator[str]:
             yield _csv_line([time.isoformat(timespec=precision), *labels, text])
 
 
-def plots(answer: Range, width: int) -> Iterator[str]:
+def plots(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
     """One below the other on the same scale, the highest first."""
-    yield title(answer)
+    yield title(answer, names)
     yield from notes(answer)
     if not answer.series:
         return
-    ordered = sorted(answer.series, key=lambda each: (-_most(each), label(each)))
+    ordered = sorted(in_order(answer), key=lambda each: -_most(each))
     shown = ordered[:MOST_PLOTS]
     most = _most(shown[0])
     unit, factor = _scale(answer.unit, most)
@@ -73,9 +78,10 @@ def plots(answer: Range, width: int) -> Iterator[str]:
     if group > 1:
         yield f"A column shows the highest of {group} steps."
     cells = blocks()
-    for each in shown:
+    for each, name in zip(shown, _titles(answer, shown, names), strict=True):
         yield ""
-        yield _cut(f"{' ' * Y_LABEL}{_summary(answer, each, unit, factor)}", width)
+        summary = f"{name}: {_summary(answer, each, unit, factor)}"
+        yield _cut(" " * Y_LABEL + summary, width)
         yield from plot(
             [None if value is None else value / factor for value in each.values],
             answer.start,
@@ -90,12 +96,19 @@ def plots(answer: Range, width: int) -> Iterator[str]:
         yield f"{_more(len(ordered) - len(shown))}, all lower; name labels, or -o csv has all."
 
 
-def title(answer: Range) -> str:
+def title(answer: Range, names: Names = NO_NAMES) -> str:
+    """With the labels that all series have in common."""
     times = f"{stretch(answer.start, answer.end)}"
     if not answer.series:
         return f"{answer.kind}: no samples from {times}"
     step = output.span(answer.step_s)
-    return f"{answer.kind} in {answer.unit}, {answer.aggregate} of each {step}, {times}"
+    shared = " ".join(
+        value if name == _UID else f"{name}={value}"
+        for name, value in _named(answer.series[0], names).items()
+        if name not in _telling(answer)
+    )
+    about = " ".join(filter(None, (answer.kind, output.clean(shared))))
+    return f"{about} in {answer.unit}, {answer.aggregate} of each {step}, {times}"
 
 
 def notes(answer: Range) -> Iterator[str]:
@@ -111,9 +124,33 @@ def notes(answer: Range) -> Iterator[str]:
         yield f"Until {until} the store has only coarse history left, a few numbers a step."
 
 
-def label(series: Series) -> str:
-    """The values of its labels, which are enough to tell series of one kind apart."""
-    return output.clean(" ".join(filter(None, series.labels.values()))) or "value"
+def _titles(answer: Range, series: Sequence[Series], names: Names) -> list[str]:
+    """What tells each from the others."""
+    telling = _telling(answer)
+    return [
+        output.clean(" ".join(v for name, v in _named(each, names).items() if name in telling))
+        or "value"
+        for each in series
+    ]
+
+
+def _telling(answer: Range) -> frozenset[str]:
+    """Labels that differ between series."""
+    first = answer.series[0].labels
+    return frozenset(
+        name
+        for name, value in first.items()
+        if any(each.labels.get(name) != value for each in answer.series)
+    )
+
+
+def _named(series: Series, names: Names) -> dict[str, str]:
+    """Its labels, with the name of a pod for its uid where that is known."""
+    key = (PodKind.POD, series.labels.get(_UID, ""))
+    return {
+        name: names[key].title if name == _UID and key in names else value
+        for name, value in series.labels.items()
+    }
 
 
 def _summary(answer: Range, series: Series, unit: str, factor: float) -> str:
@@ -123,7 +160,7 @@ def _summary(answer: Range, series: Series, unit: str, factor: float) -> str:
     at = clock(_start(answer, step))
     figures = f"highest {most / factor:.4g} {unit} at {at}, mean {mean / factor:.4g}"
     gaps = len(series.values) - len(known)
-    return f"{label(series)}: {figures}{f', {gaps} steps without a sample' if gaps else ''}"
+    return f"{figures}{f', {gaps} steps without a sample' if gaps else ''}"
 
 
 def _scale(unit: str, most: float) -> tuple[str, float]:
@@ -154,6 +191,14 @@ def _start(answer: Range, step: int) -> float:
 
 def _cut(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
+
+
+def _middle(text: str, longest: int) -> str:
+    """Without its middle: the names of pods that belong together differ at their ends."""
+    if len(text) <= longest:
+        return text
+    half = (longest - 1) // 2
+    return f"{text[:half]}…{text[-(longest - 1 - half) :]}"
 
 
 def _more(count: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koordlet.admin.model import PodKind, PodView, PressureView, TopView
+from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.cli import output
 from koordlet.cli.show.explain import headline
 from koordlet.cli.show.keys import HELP, ORDERS, Screen
@@ -19,9 +20,6 @@ from koordlet.protocol.qos import QoSClass
 
 BAR_CELLS = 40
 DECISIONS_SHOWN = 6
-PRESSED_PERCENT = 20.0
-"""From here on a pressure is shown as bad; half of it, as a warning."""
-THROTTLED_RATIO = 0.5
 _SHORT_SCREEN, _TALL_SCREEN = 24, 40
 _NARROWEST_NAME = 20
 # In the order of the bar; what is none of them is free.

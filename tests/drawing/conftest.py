@@ -1,0 +1,3 @@
+from tests.cli.conftest import utc
+
+__all__ = ["utc"]
