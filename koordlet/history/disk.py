@@ -48,7 +48,7 @@ class DiskSource:
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """What could not be read so far, with file and offset."""
+        """With file and offset."""
         return self._store.status().damaged
 
     def query(

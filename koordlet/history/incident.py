@@ -111,7 +111,10 @@ def incident(source: Source, start: float, end: float) -> Incident:
         close=close,
         happened=did,
         waits=seen,
-        missing=tuple(_missing(used, names, found, pressure, did, seen, start, end)),
+        missing=(
+            *_missing(used, names, found, pressure, did, seen, start, end),
+            *(f"Could not be read: {each}." for each in source.damaged),
+        ),
     )
 
 

@@ -49,6 +49,11 @@ class Source(Protocol):
 
     name: str
 
+    @property
+    def damaged(self) -> tuple[str, ...]:
+        """What could not be read so far; of a daemon `koordlet status` tells."""
+        ...
+
     def query(
         self, kind: str, match: Match, window_s: float, aggregate: str, until: float
     ) -> QueryView:
@@ -68,6 +73,7 @@ class DaemonSource:
     """The daemon that runs."""
 
     name = "the daemon"
+    damaged: tuple[str, ...] = ()
 
     def __init__(self, client: Client) -> None:
         self.client = client
