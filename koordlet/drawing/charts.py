@@ -13,6 +13,8 @@ from html import escape
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 10, 34, 24
 _TICK = 8
+_LETTER = 6.6
+"""Width of a character, about."""
 
 CHART_STYLE = """
 svg text { font: 12px system-ui, sans-serif; fill: var(--muted); }
@@ -78,9 +80,9 @@ class Chart:
 
 def ticks(limit: float, count: int = 4) -> list[float]:
     """Round values (1, 2 or 5 times a power of ten apart) from 0 up to `limit`."""
-    if limit <= 0:
-        return [0.0]
     raw = limit / count
+    if raw <= 0:
+        return [0.0]
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw)
     return [i * step for i in range(int(limit / step + 1e-9) + 1)]
@@ -140,11 +142,8 @@ def _horizontal(scale: _Scale, tick: float) -> str:
 
 def _time(scale: _Scale, tick: float, words: str) -> str:
     # The last label would leave the picture at its right.
-    anchor = "end" if scale.right - scale.x(tick) < 4 * len(words) else "middle"
-    return (
-        f'<text x="{scale.x(tick):.1f}" y="{scale.floor + 16}" '
-        f'text-anchor="{anchor}">{escape(words)}</text>'
-    )
+    x = min(scale.x(tick), scale.right - _LETTER * len(words) / 2)
+    return f'<text x="{x:.1f}" y="{scale.floor + 16}" text-anchor="middle">{escape(words)}</text>'
 
 
 def _stretches(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:

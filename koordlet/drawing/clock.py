@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 _SPANS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
@@ -26,7 +27,7 @@ def time_ticks(start: float, end: float, most: int) -> list[tuple[float, str]]:
     step = nice_step(end - start, most)
     offset = time.localtime(start).tm_gmtoff
     first = -(-(start + offset) // step) * step - offset
-    times = [first + number * step for number in range(int((end - first) / step + 1e-9) + 1)]
+    times = [first + number * step for number in range(math.floor((end - first) / step) + 1)]
     return [(each, _label(each, step)) for each in times]
 
 

@@ -12,6 +12,7 @@ svg .lane { fill: var(--fg); }
 _LEFT, _RIGHT, _TOP, _BOTTOM = 130, 10, 4, 20
 _LANE = 20
 _LONGEST = 18
+_LETTER = 6.6
 _FAINTEST = 0.35
 
 
@@ -29,10 +30,10 @@ def lanes(
     parts = []
     for part, words in x_ticks:
         x = _LEFT + size * part
-        anchor = "end" if size * (1 - part) < 4 * len(words) else "middle"
+        label = min(x, width - _RIGHT - _LETTER * len(words) / 2)
         parts.append(
             f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{floor}"/>'
-            f'<text x="{x:.1f}" y="{floor + 15}" text-anchor="{anchor}">{escape(words)}</text>'
+            f'<text x="{label:.1f}" y="{floor + 15}" text-anchor="middle">{escape(words)}</text>'
         )
     for number, (name, counts) in enumerate(found.items()):
         y = _TOP + _LANE * number

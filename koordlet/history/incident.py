@@ -32,6 +32,8 @@ from koordlet.history.who import Key, Node, Who, everybody, node
 
 STEPS = 240
 """About how many points a curve has."""
+LEAST_STEP_S = 5.0
+"""On a busy machine a round may come some seconds late, and be no gap."""
 SHOWN = 6
 """Whose curves are drawn."""
 PSI_STEP_S = 10.0
@@ -86,7 +88,7 @@ class Incident(NamedTuple):
 
 def incident(source: Source, start: float, end: float) -> Incident:
     """Raises RefusedError where the store has nothing of that time, NotReachableError."""
-    step_s = nice_step(end - start, STEPS)
+    step_s = max(nice_step(end - start, STEPS), LEAST_STEP_S)
     used = source.query_range(k.NODE_CPU_USAGE.kind, {}, start, end, step_s, "avg")
     if not used.series:
         raise RefusedError(Fault.NOT_FOUND, _nothing(used, start, end))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from html import escape
 
+from koordlet.decision.names import harmless
+from koordlet.decision.record import Kind
 from koordlet.drawing.charts import render
 from koordlet.drawing.clock import clock, date, span, time_ticks
 from koordlet.drawing.heat_map import HEAT_STYLE, heat_map
@@ -13,13 +16,14 @@ from koordlet.drawing.page import document, fill, key, row, stroke, table
 from koordlet.history.happened import ALARMS, BINS, CONFLICTS, DAEMON, EVICTIONS, Group
 from koordlet.history.incident import Incident
 from koordlet.history.panels import close_charts, cpu_chart, pressure_chart
-from koordlet.history.suffering import CAUSES, PSI_MATCH, Sufferer
-from koordlet.history.summary import length, mean, sentences, title
+from koordlet.history.suffering import CAUSES, KINDS, PSI_MATCH, Sufferer
+from koordlet.history.summary import CHANGES, WOULD_BE, length, mean, sentences, title
 
 GROUPS_SHOWN = 80
 MOMENTS_SHOWN = 60
 SUFFERERS_SHOWN = 20
 _LANES_SHOWN = 12
+_FIRST = (ALARMS, EVICTIONS, CONFLICTS, DAEMON)
 _CAUSE_WORDS = {
     "cpu": "waiting for a CPU (PSI)",
     "mem": "waiting for memory (PSI)",
@@ -97,10 +101,9 @@ def _timeline(found: Incident) -> Iterator[str]:
     did = found.happened
     if not did.bins:
         return
-    first = (ALARMS, EVICTIONS, CONFLICTS, DAEMON)
     by_count = sorted(did.bins, key=lambda lane: -did.counts[lane])
-    names = [*(lane for lane in first if lane in did.bins)]
-    names += [lane for lane in by_count if lane not in first][: _LANES_SHOWN - len(names)]
+    names = [lane for lane in _FIRST if lane in did.bins]
+    names += [lane for lane in by_count if lane not in _FIRST][: _LANES_SHOWN - len(names)]
     length = found.end - found.start
     ticks = [
         ((time - found.start) / length, words)
@@ -145,12 +148,24 @@ def _pressure(found: Incident) -> Iterator[str]:
     yield "<h2>Waiting and throttling, % of the time</h2>"
     yield key(*((_CAUSE_WORDS[cause.name], stroke(cause.name)) for cause in CAUSES))
     yield f"<div class='grid3'>{''.join(map(render, charts))}</div>"
-    match = " ".join(f"{name}={value}" for name, value in PSI_MATCH.items())
-    step = f"{found.pressure_step_s:g}s"
     yield (
         "<p class='muted'>The node, and those who suffered most. The same numbers: <code>"
-        f"koordlet query pod_psi pod_uid=... {escape(match)} --from @{found.start:.0f} --to "
-        f"@{found.end:.0f} --step {escape(step)} -o csv</code></p>"
+        f"{escape(_command(found))}</code></p>"
+    )
+
+
+def _command(found: Incident) -> str:
+    """That prints the numbers of a chart."""
+    kind, who = "node_psi", ""
+    if found.close:
+        first = found.close[0].sufferer.who
+        psi = KINDS[first.kind][0]
+        kind, who = psi.kind, f"{psi.labels[0]}={first.uid or first.name}"
+    match = (f"{name}={value}" for name, value in PSI_MATCH.items())
+    labels = " ".join(shlex.quote(harmless(each)) for each in (who, *match) if each)
+    return (
+        f"koordlet query {kind} {labels} --from @{found.start:.0f} --to @{found.end:.0f} --step "
+        f"{found.pressure_step_s:g}s -o csv"
     )
 
 
@@ -167,6 +182,7 @@ def _decisions(found: Incident) -> Iterator[str]:
     groups = [each for each in found.happened.groups if each.lane != DAEMON]
     if not groups:
         return
+    groups.sort(key=lambda each: (_rank(each), -each.count, each.first))
     shown = groups[:GROUPS_SHOWN]
     yield "<h2>What koordlet did, and why</h2>"
     yield (
@@ -176,6 +192,15 @@ def _decisions(found: Incident) -> Iterator[str]:
     yield table(("Time", "What", "Why"), map(_group, shown), "decisions")
     if len(groups) > len(shown):
         yield f"<p class='muted'>{len(groups) - len(shown)} more kinds of decisions.</p>"
+
+
+def _rank(group: Group) -> int:
+    """What was done comes before what was not."""
+    if group.lane in _FIRST:
+        return _FIRST.index(group.lane)
+    if group.result in CHANGES or group.result in WOULD_BE:
+        return len(_FIRST)
+    return len(_FIRST) + (2 if group.result == Kind.NOTE else 1)
 
 
 def _group(group: Group) -> str:

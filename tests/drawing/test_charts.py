@@ -100,5 +100,5 @@ def test_the_x_axis_may_have_words() -> None:
     chart = Chart("", "", 60.0, 1.0, (), x_ticks=((0.0, "12:00"), (60.0, "<12:01>")))
     drawn = render(chart)
     assert '<text x="36.0" y="202" text-anchor="middle">12:00</text>' in drawn
-    assert '<text x="410.0" y="202" text-anchor="end">&lt;12:01&gt;</text>' in drawn
+    assert '<text x="386.9" y="202" text-anchor="middle">&lt;12:01&gt;</text>' in drawn
     assert " s</text>" not in drawn

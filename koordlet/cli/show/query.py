@@ -12,6 +12,7 @@ from koordlet.cli.main import Exit, complain
 from koordlet.cli.past import opened, range_of
 from koordlet.cli.show import ranges
 from koordlet.cli.times import TimeRange
+from koordlet.collectors import COLLECTORS
 from koordlet.drawing.clock import nice_step, stretch
 from koordlet.history.who import everybody
 from koordlet.protocol.duration import parse_duration
@@ -73,7 +74,7 @@ def _over_time(args: argparse.Namespace, match: dict[str, str], asked: TimeRange
     step_s = args.step
     if step_s is None:
         most = ranges.columns_for(width) if args.output == "plot" else _STEPS
-        step_s = nice_step(asked.end - asked.start, most)
+        step_s = max(nice_step(asked.end - asked.start, most), _rhythm_s(args.kind))
     with opened(args) as source:
         answer = source.query_range(args.kind, match, *asked, step_s, args.aggregate)
         has_pods = any("pod_uid" in each.labels for each in answer.series)
@@ -87,6 +88,18 @@ def _over_time(args: argparse.Namespace, match: dict[str, str], asked: TimeRange
     form = "table" if args.output in forms else args.output
     output.emit(answer, form, forms.get(args.output, list))
     return Exit.OK
+
+
+def _rhythm_s(kind: str) -> float:
+    """How often a collector measures it by default: in shorter steps there would be gaps."""
+    return max(
+        (
+            part.options.interval_seconds
+            for part in COLLECTORS.values()
+            if any(metric.kind == kind for metric in part.metrics)
+        ),
+        default=1.0,
+    )
 
 
 def lines(answer: QueryView, when: str = "") -> list[str]:
