@@ -18,7 +18,7 @@ from koordlet.tsdb.steps import Grid, TooMuchError, Value, as_one, by_step, grid
 from koordlet.tsdb.store import Store
 
 LONGEST_WINDOW_S = 366 * 86400.0
-VALUES_AT_ONCE = 5000
+VALUES_AT_ONCE = 2000
 FRAMES_AT_ONCE = 20
 """A piece of an answer is complete after so many values or frames of the store: some 20 ms of
 work, after which somebody else gets his turn."""

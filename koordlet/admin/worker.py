@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -34,21 +35,33 @@ class _AbandonedError(Exception):
 
 
 class _Pacer:
-    def __init__(self) -> None:
-        self._began_s = time.perf_counter()
+    """``spent``: told the CPU time of the thread, as it goes."""
+
+    def __init__(self, spent: Callable[[float], None]) -> None:
+        self._spent = spent
+        self._began_s = self._cpu_s = 0.0
         self.abandoned = False
+
+    def begin(self) -> None:
+        """In the thread."""
+        self._began_s, self._cpu_s = time.perf_counter(), time.thread_time()
 
     def pause(self) -> None:
         if self.abandoned:
             raise _AbandonedError
         if time.perf_counter() - self._began_s >= SLICE_S:
+            self.account()
             time.sleep(REST_S)
             self._began_s = time.perf_counter()
+
+    def account(self) -> None:
+        before_s, self._cpu_s = self._cpu_s, time.thread_time()
+        self._spent(self._cpu_s - before_s)
 
 
 class Worker:
     """Takes one piece of work after the other, in the order in which they came; beside it what is
-    ``quick``, in the same way."""
+    ``quick``, in the same way. ``cpu_s``: CPU time that callers have cost so far."""
 
     def __init__(self) -> None:
         # The threads themselves are started by the first callers.
@@ -57,20 +70,29 @@ class Worker:
             for quick in (False, True)
         }
         self._current: set[_Pacer] = set()
+        self._cpu_s = dict.fromkeys(self._executors, 0.0)
+
+    @property
+    def cpu_s(self) -> float:
+        return sum(self._cpu_s.values())
 
     async def run(self, work: Callable[[Pause], T], *, quick: bool = False) -> T:
         """What ``work`` returns, or raises. It ends at its next pause when the caller is cancelled.
         Raises CancelledError when the worker is closed meanwhile."""
-        pacer = _Pacer()
+        pacer = _Pacer(partial(self._spent, quick))
         self._current.add(pacer)
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._executors[quick], work, pacer.pause)
+            return await loop.run_in_executor(self._executors[quick], _paced, pacer, work)
         except _AbandonedError:
             raise asyncio.CancelledError from None
         finally:
             pacer.abandoned = True
             self._current.discard(pacer)
+
+    def _spent(self, quick: bool, cpu_s: float) -> None:
+        """Each thread has its own sum."""
+        self._cpu_s[quick] += cpu_s
 
     def close(self) -> None:
         """Give up what is in progress, and what waits. Returns at once."""
@@ -78,6 +100,14 @@ class Worker:
             pacer.abandoned = True
         for executor in self._executors.values():
             executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _paced(pacer: _Pacer, work: Callable[[Pause], T]) -> T:
+    pacer.begin()
+    try:
+        return work(pacer.pause)
+    finally:
+        pacer.account()
 
 
 async def in_turns(worker: Worker, begin: Callable[[Pause], Iterator[T]]) -> AsyncIterator[T]:

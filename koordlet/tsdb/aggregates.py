@@ -93,8 +93,8 @@ def without_gaps(times: Sequence[int], values: array[float]) -> tuple[Sequence[i
     total = sum(dense)
     if total == total:
         return times, dense
-    kept = [(time, value) for time, value in zip(times, dense, strict=True) if value == value]
-    return [time for time, _ in kept], [value for _, value in kept]
+    kept = [row for row, value in enumerate(dense) if value == value]
+    return [times[row] for row in kept], [dense[row] for row in kept]
 
 
 class Interval(NamedTuple):

@@ -19,7 +19,7 @@ from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
-from koordlet.admin.worker import Pause, Worker, no_pause
+from koordlet.admin.worker import Pause, no_pause
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.show import Changes, show
@@ -68,7 +68,7 @@ class Views:
         self.nri_status: Status | None = None
         self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
         self.standings = standings.Standings()
-        self.worker = Worker()
+        self.worker = engine.parts.worker
         # What needs nothing of this object (see admin.daemon.Daemon).
         self.pods = partial(usage.pods, engine)
         self.top = partial(usage.top, engine)

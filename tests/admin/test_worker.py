@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -48,6 +49,22 @@ def test_long_work_takes_turns_with_others() -> None:
     assert asyncio.run(ask()) == [0, 1, 2]
     worker.close()
     assert seen == [line for n in range(3) for line in (f"item {n}", "somebody else")]
+
+
+def test_what_callers_cost_is_known_apart() -> None:
+    worker = Worker()
+
+    def work(pause: Pause) -> None:
+        until_s = time.thread_time() + 0.02
+        while time.thread_time() < until_s:
+            pause()
+
+    assert worker.cpu_s == 0.0
+    before_s = time.process_time()
+    asyncio.run(worker.run(work))
+    asyncio.run(worker.run(work, quick=True))
+    assert 0.04 <= worker.cpu_s <= time.process_time() - before_s
+    worker.close()
 
 
 def test_the_loop_goes_on_meanwhile() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,19 @@ def test_a_range_says_what_is_wrong(
 ) -> None:  # fmt: skip
     with pytest.raises(InvalidError, match=text):
         _range(world, kind, match, *times, aggregate)
+
+
+def test_what_callers_cost_sheds_no_collector(world: World) -> None:
+    def work(pause: Callable[[], None]) -> None:
+        until_s = time.thread_time() + 0.05
+        while time.thread_time() < until_s:
+            pause()
+
+    weighed = world.parts.runner._cpu_seconds
+    before_s, weighed_before_s = time.process_time(), weighed()
+    asyncio.run(world.views.worker.run(work))
+    cost_s, weighed_s = time.process_time() - before_s, weighed() - weighed_before_s
+    assert cost_s - weighed_s >= 0.05
 
 
 NAMES = ("batch", "shop", "node", "kubepods", "cpu-suppress", BOX, *UIDS.values(), "..", "\0", "/")
