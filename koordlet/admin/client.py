@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 2.0
 CALL_TIMEOUT_S = 10.0
+SEARCH_TIMEOUT_S = 120.0
+"""For a query: a day of a full node takes the daemon's thread half a minute, more behind others."""
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -107,7 +109,7 @@ class Client:
         request = self._pb.QueryRequest(
             kind=kind, match=match, window_s=window_s, aggregate=aggregate, until=until
         )
-        return self._call("Query", request, model.QueryView)
+        return self._call("Query", request, model.QueryView, SEARCH_TIMEOUT_S)
 
     def query_range(
         self,
@@ -169,11 +171,13 @@ class Client:
         request = self._pb.EventsRequest(since=since, follow=follow)
         return self._stream("Events", request, model.EventView)
 
-    def _call(self, method: str, request: Any, view: type[V]) -> V:
+    def _call(
+        self, method: str, request: Any, view: type[V], timeout_s: float = CALL_TIMEOUT_S
+    ) -> V:
         from koordlet.admin import wire
 
         with self._errors():
-            answer = getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
+            answer = getattr(self._stub, method)(request, timeout=timeout_s)
         return wire.from_message(answer, view)
 
     def _stream(self, method: str, request: Any, view: type[V]) -> Iterator[V]:
