@@ -11,7 +11,7 @@ svg .cell { fill: var(--fg); text-anchor: middle; }
 svg .name { fill: var(--fg); }
 """.strip()
 _CELL_X, _CELL_Y = 64, 24
-_LETTER = 6.6
+_LETTER = 7.2
 """Width of a character of the charts' text, in pixels."""
 _LONGEST = 32
 _SLANT = 0.71  # the names of columns stand at 45 degrees

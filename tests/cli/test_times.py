@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
@@ -12,21 +10,10 @@ from hypothesis import strategies as st
 
 from koordlet.cli.main import build_parser
 from koordlet.cli.times import parse_range, parse_span, parse_time
+from tests.cli.conftest import InZone
 
 # Saturday, 31 January 2026, 15:30:00 UTC.
 NOW = 1769873400.0
-InZone = Callable[[str], None]
-
-
-@pytest.fixture
-def in_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[InZone]:
-    def enter(zone: str) -> None:
-        monkeypatch.setenv("TZ", zone)
-        time.tzset()
-
-    yield enter
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize(

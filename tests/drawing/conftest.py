@@ -1,3 +1,3 @@
-from tests.cli.conftest import utc
+from tests.cli.conftest import in_zone, utc
 
-__all__ = ["utc"]
+__all__ = ["in_zone", "utc"]

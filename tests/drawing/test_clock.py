@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.drawing.clock import NICE_S, nice_step, span, stretch, time_ticks, zone
+from tests.cli.conftest import InZone
 
 NOON = 1769860800.0  # 2026-01-31 12:00:00 UTC
-InZone = Callable[[str], None]
-
-
-@pytest.fixture
-def in_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[InZone]:
-    def enter(name: str) -> None:
-        monkeypatch.setenv("TZ", name)
-        time.tzset()
-
-    yield enter
-    monkeypatch.undo()
-    time.tzset()
 
 
 @pytest.mark.parametrize(
