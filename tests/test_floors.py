@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "koordlet"
 FLOOR = {
     "protocol": 0,
     "wire": 0,
+    "drawing": 0,
     "decision": 1,
     "kernel": 2,
     "serving": 2,
@@ -31,6 +32,7 @@ FLOOR = {
     "config": 5,
     "engine": 6,
     "views": 7,
+    "history": 7,
     "daemon": 8,
     "demo": 9,
     "cli": 10,

@@ -14,6 +14,7 @@ import msgspec
 from koordlet.admin import DEFAULT_SOCKET, model
 from koordlet.admin.blame import BlameView
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 2.0
 CALL_TIMEOUT_S = 10.0
+SEARCH_TIMEOUT_S = 120.0
+"""For a query: a day of a full node takes the daemon's thread half a minute, more behind others."""
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -97,12 +100,33 @@ class Client:
         return self._call("Explain", request, model.ExplainView)
 
     def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        window_s: float,
+        aggregate: str,
+        until: float | None = None,
     ) -> model.QueryView:
+        """``until``: unix time that the window ends at; None: now."""
         request = self._pb.QueryRequest(
-            kind=kind, match=match, window_s=window_s, aggregate=aggregate
+            kind=kind, match=match, window_s=window_s, aggregate=aggregate, until=until
         )
-        return self._call("Query", request, model.QueryView)
+        return self._call("Query", request, model.QueryView, SEARCH_TIMEOUT_S)
+
+    def query_range(
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        start: float,
+        end: float,
+        step_s: float,
+        aggregate: str,
+    ) -> Iterator[RangeView]:
+        """The pieces of one answer; a long one takes its time."""
+        request = self._pb.QueryRangeRequest(
+            kind=kind, match=match, start=start, end=end, step_s=step_s, aggregate=aggregate
+        )
+        return self._stream("QueryRange", request, RangeView)
 
     def blame(self, target: str, window_s: float) -> BlameView:
         request = self._pb.BlameRequest(target=encodable(target), window_s=window_s)
@@ -156,11 +180,13 @@ class Client:
         request = self._pb.EventsRequest(since=since, follow=follow)
         return self._stream("Events", request, model.EventView)
 
-    def _call(self, method: str, request: Any, view: type[V]) -> V:
+    def _call(
+        self, method: str, request: Any, view: type[V], timeout_s: float = CALL_TIMEOUT_S
+    ) -> V:
         from koordlet.admin import wire
 
         with self._errors():
-            answer = getattr(self._stub, method)(request, timeout=CALL_TIMEOUT_S)
+            answer = getattr(self._stub, method)(request, timeout=timeout_s)
         return wire.from_message(answer, view)
 
     def _stream(self, method: str, request: Any, view: type[V]) -> Iterator[V]:

@@ -17,6 +17,7 @@ from koordlet.admin.model import (
     StatusView,
     TopView,
 )
+from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -65,9 +66,27 @@ class DaemonApi(Protocol):
         ...
 
     def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        window_s: float,
+        aggregate: str,
+        until: float | None = None,
     ) -> Lookup[QueryView]:
-        """``match``: label -> value; others match everything. Raises InvalidError."""
+        """``match``: label -> value; others match everything. ``until``: end of the window, unix
+        seconds; None: now. Raises InvalidError."""
+        ...
+
+    def query_range(
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        start: float,
+        end: float,
+        step_s: float,
+        aggregate: str,
+    ) -> AsyncIterator[RangeView]:
+        """The pieces of one answer. Raises InvalidError with the first or a later one."""
         ...
 
     def blame(self, target: str, window_s: float) -> Lookup[BlameView]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
@@ -63,7 +64,11 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             context,
             pb.QueryView,
             lambda: self._daemon.query(
-                request.kind, dict(request.match), request.window_s, request.aggregate
+                request.kind,
+                dict(request.match),
+                request.window_s,
+                request.aggregate,
+                request.until if request.HasField("until") else None,
             ),
         )
 
@@ -72,6 +77,21 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
         return await self._look_up(
             context, pb.BlameView, lambda: self._daemon.blame(request.target, window_s)
         )
+
+    async def QueryRange(self, request: Any, context: Context) -> AsyncIterator[Any]:  # noqa: N802
+        pieces = self._daemon.query_range(
+            request.kind,
+            dict(request.match),
+            request.start,
+            request.end,
+            request.step_s,
+            request.aggregate,
+        )
+        try:
+            async for piece in pieces:
+                yield await self._daemon.worker.run(partial(_encoded, pb.RangeView, piece))
+        except Exception as error:
+            await self._fail(context, pb.RangeView, error)
 
     async def Doctor(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await self._look_up(context, pb.DoctorView, self._daemon.doctor)
@@ -179,16 +199,23 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             return await self._daemon.worker.run(
                 lambda pause: wire.to_message(message(), look_up(pause), pause), quick=quick
             )
-        except NotFoundError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, encodable(str(error)))
-        except InvalidError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, encodable(str(error)))
         except Exception as error:
-            # Isolation boundary: a defect behind one call must not end the daemon.
-            _log.exception("admin call failed", answer=message.DESCRIPTOR.name)
-            await context.abort(
-                grpc.StatusCode.INTERNAL, encodable(f"{type(error).__name__}: {error}")
-            )
+            await self._fail(context, message, error)
+
+    async def _fail(self, context: Context, message: Any, error: Exception) -> None:
+        """End the call with what the caller shall be told."""
+        codes, text = grpc.StatusCode, encodable(str(error))
+        if isinstance(error, NotFoundError):
+            await context.abort(codes.NOT_FOUND, text)
+        if isinstance(error, InvalidError):
+            await context.abort(codes.INVALID_ARGUMENT, text)
+        # Isolation boundary: a defect behind one call must not end the daemon.
+        _log.error("admin call failed", answer=message.DESCRIPTOR.name, exc_info=error)
+        await context.abort(codes.INTERNAL, encodable(f"{type(error).__name__}: {error}"))
+
+
+def _encoded(message: Any, view: msgspec.Struct, pause: Pause) -> Any:
+    return wire.to_message(message(), view, pause)
 
 
 class _Pods(msgspec.Struct, frozen=True):

@@ -15,6 +15,8 @@ DEFAULT_PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_PROXY_STATUS_SOCKET = "/run/koord-runtimeproxy/status.sock"
 DEFAULT_RUNTIME_SOCKET = "/run/containerd/containerd.sock"
 DEFAULT_HOOK_CONFIG_DIR = "/etc/runtime/hookserver.d"
+TIME_HELP = "10m (ago), 14:02[:30], 2026-01-31T12:00:00[Z] or @UNIX"
+"""The forms of a time that ``times.parse_time`` reads."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,30 @@ SOCKET = argument(
     help=f"socket of the daemon (default: the one in --config, else ${SOCKET_VARIABLE}, else the "
     f"one in {DEFAULT_CONFIG})",
 )
+STATE_DIR = argument(
+    "--state-dir",
+    metavar="DIR",
+    is_path=True,
+    help="read what a daemon has left in this directory, or a copy of it, and ask none "
+    "(without it, paths.state_dir is read where no daemon answers)",
+)
+
+
+def time_range(default: str | None = None) -> tuple[Argument, Argument]:
+    """``--from`` and ``--to``, for ``past.range_of``."""
+    begin = argument(
+        "--from",
+        dest="start",
+        metavar="TIME",
+        default=default,
+        help=f"begin at {TIME_HELP}{f' (default: {default})' if default else ''}",
+    )
+    end = argument(
+        "--to", dest="end", metavar="TIME", help="end, also +20m after --from (default: now)"
+    )
+    return begin, end
+
+
 PROXY_STATUS = argument(
     "--status-socket",
     metavar="PATH",

@@ -15,11 +15,14 @@ from koordlet.cli.arguments import (
     OUTPUT,
     PROXY_STATUS,
     SOCKET,
+    STATE_DIR,
+    TIME_HELP,
     Command,
     argument,
     number_in,
 )
 from koordlet.cli.commands_config import CONFIGURATION
+from koordlet.cli.commands_history import HISTORY
 from koordlet.cli.commands_undo import UNDO
 
 COMMANDS: tuple[Command, ...] = (
@@ -112,11 +115,16 @@ COMMANDS: tuple[Command, ...] = (
         (
             argument("--once", action="store_true", help="print one frame and end"),
             argument(
+                "--at",
+                metavar="TIME",
+                help=f"what it would have shown then: {TIME_HELP}; the keys [ and ] step",
+            ),
+            argument(
                 "--interval",
                 type=number_in(float, 0.2, 3600),
                 default=1.0,
                 metavar="S",
-                help="seconds between frames (default: 1)",
+                help="seconds between frames, and between steps in the past (default: 1)",
             ),
             argument(
                 "--processes",
@@ -126,6 +134,7 @@ COMMANDS: tuple[Command, ...] = (
                 help='biggest processes of "system" shown (default: 5; 0: none)',
             ),
             OUTPUT,
+            STATE_DIR,
             CONFIG_IF_ANY,
             SOCKET,
         ),
@@ -196,39 +205,15 @@ COMMANDS: tuple[Command, ...] = (
             ),
             argument(
                 "--since",
-                metavar="WHEN",
-                help="how long ago (10m, 1h30m) or a time (2026-01-31T12:00:00)",
+                metavar="TIME",
+                help=f"first time shown: {TIME_HELP}",
             ),
             OUTPUT,
             CONFIG_IF_ANY,
             SOCKET,
         ),
     ),
-    Command(
-        "query",
-        "one number per series out of the local time-series store",
-        "koordlet.cli.show.query:main",
-        (
-            argument(
-                "kind",
-                words="koordlet.collectors:CATALOGUE",
-                help="kind of series, such as pod_cpu_usage",
-            ),
-            argument("match", nargs="*", metavar="label=value", help="only series with this label"),
-            argument(
-                "--window", default="5m", metavar="DURATION", help="how far back (default: 5m)"
-            ),
-            argument(
-                "--aggregate",
-                default="avg",
-                choices=("avg", "p50", "p90", "p95", "p99", "last", "count", "min", "max"),
-                help="how the window becomes one number (default: avg)",
-            ),
-            OUTPUT,
-            CONFIG_IF_ANY,
-            SOCKET,
-        ),
-    ),
+    *HISTORY,
     Command(
         "hooks",
         "what each hook would do to a pod, when, and what it needs of the kernel",

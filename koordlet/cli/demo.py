@@ -20,7 +20,6 @@ from koordlet.demo.arms import Progress
 from koordlet.demo.model import ArmResult, ArmSpec, DemoResult, Goal, Moment, Settings
 from koordlet.demo.plan import Wish, problem
 from koordlet.demo.report.html import render_report
-from koordlet.demo.report.palette import DARK, LIGHT
 from koordlet.demo.report.poster import poster
 from koordlet.demo.run import NotRootError, run_demo
 from koordlet.demo.stage import PARENT
@@ -36,6 +35,7 @@ from koordlet.demo.table import (
 )
 from koordlet.demo.workdir import BusyError
 from koordlet.demo.workloads import ArmFailedError
+from koordlet.drawing.palette import DARK, LIGHT
 
 _NOT_ROOT = (
     "the demo makes cgroups and changes their limits, which needs root: run it with sudo, or "

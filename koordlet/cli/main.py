@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -16,6 +17,8 @@ from koordlet.cli.commands import COMMANDS
 from koordlet.decision.names import harmless
 
 Attach = Callable[[Argument, argparse.Action], None]
+_VALUE = re.compile(r"-\d")
+"""What begins like this is no option but a value, such as the time ``-10m``."""
 
 
 class Exit(IntEnum):
@@ -70,6 +73,7 @@ def _add(
         if command.children:
             _add(sub, command.children, attach)
             continue
+        sub._negative_number_matcher = _VALUE  # argparse knows whole numbers alone
         sub.set_defaults(function=command.function)
         for argument in command.arguments:
             action = sub.add_argument(*argument.names, **argument.options)

@@ -6,15 +6,14 @@ import os
 import shutil
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import Any
 
 import msgspec
 
 from koordlet.decision.names import encodable_all, harmless
+from koordlet.drawing import clock as clocks
 
-_SPANS = ((1.0, "s"), (1e3, "ms"), (1e6, "us"))
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 NOTHING = "-"
 INDENT = "  "
@@ -138,27 +137,16 @@ def percent(value: float | None) -> str:
 
 
 def span(seconds: float | None) -> str:
-    """``200 us``, ``12.5 s``, ``3 min``, ``1 d 2 h``: as exact as people want it."""
-    if seconds is None:
-        return NOTHING
-    if seconds < 120:
-        factor, unit = next((f, u) for f, u in _SPANS if seconds * f >= 1 or u == _SPANS[-1][1])
-        scaled = seconds * factor
-        return f"{round(scaled, 1 if scaled < 100 else 0):g} {unit}" if scaled else "0 s"
-    minutes = int(seconds // 60)
-    if minutes < 120:
-        return f"{minutes} min"
-    days, hours = divmod(minutes // 60, 24)
-    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min"
+    return NOTHING if seconds is None else clocks.span(seconds)
 
 
 def clock(unix_s: float | None) -> str:
     """Local time of day."""
-    return NOTHING if unix_s is None else time.strftime("%H:%M:%S", time.localtime(unix_s))
+    return NOTHING if unix_s is None else clocks.clock(unix_s)
 
 
 def date(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_s))
+    return clocks.date(unix_s)
 
 
 def yes(value: bool) -> str:

@@ -29,6 +29,7 @@ MODULES = (
     "cpi.part",
     "cold.collector",
     "self_usage",
+    "identity",
     "system",
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is

@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from time import process_time
 
 import structlog
 
@@ -18,6 +19,7 @@ from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, damage_of, restore, together
+from koordlet.admin.worker import Worker
 from koordlet.collectors import collectors
 from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
@@ -96,6 +98,7 @@ class Parts:
     slo_applications: ApplicationsSource
     reported: Mapping[str, ReportedSource]
     cri: CriSource | None
+    worker: Worker
     runner: Runner
     alarms: Alarms
     actuator: Actuator
@@ -121,7 +124,9 @@ class Parts:
         old, self.config = self.config, config
         if _measuring(old) != _measuring(config):
             self.runner.close()
-            self.runner = _runner(self.host, self.cgroups, self.store, config, self.gpu_health)
+            self.runner = _runner(
+                self.host, self.cgroups, self.store, config, self.gpu_health, self.worker
+            )
             if not options_in(config.collectors, GPU).enable:
                 self.gpu_health.stop()
         if old.alarms != config.alarms:
@@ -262,6 +267,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     cri = _cri(host, layout, config)
     gpu_health = GpuHealth(host.time)
     sources = _ranked(kubepods, reported, cri, applications, slo_applications)
+    worker = Worker()
     return Parts(
         host=host,
         config=config,
@@ -279,7 +285,8 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         slo_applications=slo_applications,
         reported=reported,
         cri=cri,
-        runner=_runner(host, cgroups, store, config, gpu_health),
+        worker=worker,
+        runner=_runner(host, cgroups, store, config, gpu_health, worker),
         alarms=_alarms(host, cgroups, config, callbacks),
         actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks.on_outcome),
         journal=journal,
@@ -359,8 +366,15 @@ def _measuring(config: Config) -> tuple[object, ...]:
 
 
 def _runner(
-    host: Host, cgroups: Cgroups, store: Store, config: Config, gpu_health: GpuHealth
+    host: Host,
+    cgroups: Cgroups,
+    store: Store,
+    config: Config,
+    gpu_health: GpuHealth,
+    worker: Worker,
 ) -> Runner:
+    """What callers of the local API ask for is not weighed against the budget: a report on an
+    incident must not cost the pressure that the next one is seen by."""
     paths, percent = config.paths, config.daemon.cpu_budget_percent
     files = Descriptors(host)
     machine = Machine(
@@ -371,7 +385,9 @@ def _runner(
         cores=percent / 100 if percent else math.inf,
         memory_bytes=config.daemon.memory_budget_bytes or math.inf,
     )
-    return Runner(found, store, host, budget, proc_root=paths.proc_root)
+    return Runner(
+        found, store, host, budget, lambda: process_time() - worker.cpu_s, paths.proc_root
+    )
 
 
 def _alarms(host: Host, cgroups: Cgroups, config: Config, callbacks: Callbacks) -> Alarms:

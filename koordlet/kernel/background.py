@@ -38,10 +38,17 @@ class Pace:
         self._began_s = time.perf_counter()
         self.given_up = False
 
+    def begin(self) -> None:
+        self._began_s = time.perf_counter()
+
+    def account(self) -> None:
+        """A slice has ended."""
+
     def pause(self) -> None:
         if self.given_up:
             raise GivenUpError
         if time.perf_counter() - self._began_s >= SLICE_S:
+            self.account()
             time.sleep(REST_S)
             self._began_s = time.perf_counter()
 

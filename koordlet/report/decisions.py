@@ -105,13 +105,12 @@ class DecisionLog:
 
     def _scan(self) -> None:
         for name in os.listdir(self.directory):
-            stem, dot, extension = name.partition(".")
-            number = stem.removeprefix("decisions-")
-            if number != stem and number.isdigit() and (dot + extension) == ".jsonl":
+            number = _number(name)
+            if number is not None:
                 with open(os.path.join(self.directory, name), "rb") as file:
                     data = file.read()
                 torn = bool(data) and not data.endswith(b"\n")
-                self._segments[int(number)] = _Segment(len(data), data.count(b"\n"), torn)
+                self._segments[number] = _Segment(len(data), data.count(b"\n"), torn)
 
     def _batch(self) -> list[bytes]:
         """The oldest waiting lines that fit into the segment to be written next."""
@@ -176,6 +175,23 @@ class DecisionLog:
         if not self.error:
             log.warning("decision log kept in memory", directory=self.directory, error=str(error))
         self.error = f"{error.strerror or error}: the last {_PENDING_RECORDS} records are in memory"
+
+
+def extent_of(directory: str) -> Extent:
+    """Of a log that nobody writes, or of what is on disk of one; empty where there is none."""
+    found: dict[int, tuple[str, int]] = {}
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
+        for entry in entries:
+            number = _number(entry.name)
+            if number is not None:
+                found[number] = entry.path, entry.stat().st_size
+    return Extent(tuple(found[number] for number in sorted(found)), ())
+
+
+def _number(name: str) -> int | None:
+    """Of a file of the log; None for any other."""
+    number = name.removeprefix("decisions-").removesuffix(".jsonl")
+    return int(number) if name == f"decisions-{number}.jsonl" and number.isdecimal() else None
 
 
 class _Segment(msgspec.Struct):

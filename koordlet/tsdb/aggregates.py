@@ -93,8 +93,8 @@ def without_gaps(times: Sequence[int], values: array[float]) -> tuple[Sequence[i
     total = sum(dense)
     if total == total:
         return times, dense
-    kept = [(time, value) for time, value in zip(times, dense, strict=True) if value == value]
-    return [time for time, _ in kept], [value for _, value in kept]
+    kept = [row for row, value in enumerate(dense) if value == value]
+    return [times[row] for row in kept], [dense[row] for row in kept]
 
 
 class Interval(NamedTuple):
@@ -138,12 +138,16 @@ class Pool:
 
     def __init__(self, hows: Sequence[Aggregate]) -> None:
         self._ranked = any(how in PERMILLE for how in hows)
-        self._loose: list[float] = []
+        self._loose: array[float] = array("f")
         self._tally: Counter[float] = Counter()
         self._count = 0
         self._total = 0.0
         self._low = self._high = self._last = 0.0
         self._first_ms = self._last_ms = 0
+
+    @property
+    def count(self) -> int:
+        return self._count
 
     def add(self, times: Sequence[int], values: array[float]) -> None:
         """Points in any order; NaN is no point."""
@@ -181,7 +185,7 @@ class Pool:
         self._loose.extend(values)
         if len(self._loose) > _LOOSE_POINTS:
             self._tally.update(self._loose)
-            self._loose.clear()
+            del self._loose[:]
 
     def result(self, how: Aggregate, start_ms: int) -> AggregateResult | None:
         """None without a point, except for a count, which is 0 then."""
@@ -204,7 +208,7 @@ class Pool:
         if not self._tally:
             return select(self._loose, index)
         self._tally.update(self._loose)
-        self._loose.clear()
+        del self._loose[:]
         for value in sorted(self._tally):
             index -= self._tally[value]
             if index < 0:

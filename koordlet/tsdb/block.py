@@ -164,3 +164,13 @@ class Block:
             if place is not None:
                 row = values[number % capacity :: capacity]
                 self._values[place :: self._capacity] = row
+
+
+def drop_infinite(values: array[float]) -> int:
+    """Make what is not finite a gap, and return how many were infinite."""
+    infinite = 0
+    for index, value in enumerate(values):
+        if value - value != 0:
+            infinite += value == value
+            values[index] = NAN
+    return infinite

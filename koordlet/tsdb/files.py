@@ -87,6 +87,29 @@ class DiskFiles:
             os.close(descriptor)
 
 
+class ReadOnlyFiles(DiskFiles):
+    """The files of somebody else, such as a daemon that crashed: nothing is changed."""
+
+    def prepare(self) -> None:
+        """Raises OSError where the directory is not there or must not be read."""
+        os.scandir(self.directory).close()
+
+    def append(self, name: str, data: bytes) -> None:
+        raise self._refusal(name)
+
+    def sync(self, name: str) -> None:
+        raise self._refusal(name)
+
+    def rename(self, old: str, new: str) -> None:
+        raise self._refusal(old)
+
+    def unlink(self, name: str) -> None:
+        raise self._refusal(name)
+
+    def _refusal(self, name: str) -> OSError:
+        return OSError(errno.EROFS, os.strerror(errno.EROFS), self._path(name))
+
+
 def _sync(path: str) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import Generic, NamedTuple, TypeVar
+from itertools import groupby, pairwise
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from koordlet.tsdb import lanes
 from koordlet.tsdb.aggregates import Interval, Pool, without_gaps
 from koordlet.tsdb.archive import Archive, Segment
 from koordlet.tsdb.files import Read
@@ -23,6 +24,13 @@ from koordlet.tsdb.frame import (
 )
 
 Tag = TypeVar("Tag")
+N = TypeVar("N", int, float)
+_Group: TypeAlias = "bytes | array[float]"
+"""Byte planes of which single columns are unpacked, or all columns at once."""
+_DICTIONARIES = 4
+"""What is collected once a minute is in every other frame, so that a few alternate."""
+_CROWD = 8
+"""With so many series wanted, unpacking whole groups takes a third of the time."""
 Resolve = Callable[[Mapping[Key, int]], list[tuple[Tag, int]]]
 """Which columns of a dictionary are wanted, each with the caller's name for it."""
 
@@ -50,11 +58,13 @@ def join(parts: Sequence[tuple[array[int], array[float]]]) -> Points:
 
 class Found(NamedTuple, Generic[Tag]):
     """One series in one frame: its rows inside the window. ``columns`` is one column of samples,
-    or the columns of a ``coarse.Interval`` when times are starts of intervals."""
+    or the columns of a ``coarse.Interval`` when times are starts of intervals. ``first_ms``: no row
+    of the frame is older. Series of one frame share the object ``times``."""
 
     tag: Tag
     times: array[int]
     columns: list[array[float]]
+    first_ms: int
 
     def samples(self) -> array[float]:
         """The samples, or the means of the intervals."""
@@ -87,46 +97,61 @@ def _older_rows(frame: Frame, first_seq: int, hot_seq: int) -> int:
 def read_history(
     archive: Archive, resolve: Resolve[Tag], start_ms: int, end_ms: int, hot_seq: int
 ) -> Iterator[Found[Tag]]:
-    """Rows with start_ms <= time <= end_ms that have left the hot window, oldest segment first.
+    """Rows with start_ms <= time <= end_ms that have left the hot window, the frame with the oldest
+    row first.
 
     Damage costs the frame or group it is in, and is noted at the archive. A segment that expires
     while it is read is passed over.
     """
-    dictionary = b""
-    wanted: list[tuple[Tag, int]] = []
-    for segment in archive.segments:
-        frames = [
-            (frame, rows)
-            for frame, seq in segment.frames[:]
-            if frame.last_ms >= start_ms
-            and frame.first_ms <= end_ms
-            and (rows := _older_rows(frame, seq, hot_seq))
-        ]
-        if not frames:
-            continue
+    resolved: dict[bytes, list[tuple[Tag, int]]] = {}
+    frames = [
+        (frame, rows, segment)
+        for segment in archive.segments
+        for frame, seq in segment.frames[:]
+        if frame.last_ms >= start_ms
+        and frame.first_ms <= end_ms
+        and (rows := _older_rows(frame, seq, hot_seq))
+    ]
+    frames.sort(key=lambda each: each[0].first_ms)
+    for _, group in groupby(frames, key=lambda each: id(each[2])):
+        together = list(group)
+        segment = together[0][2]
         try:
             with segment.files.reader(segment.name) as read:
-                for frame, rows in frames:
+                for frame, rows, _ in together:
                     source = _Source(archive, segment, frame, read)
                     directory = source.directory()
                     if directory is None:
                         continue
-                    if directory.dictionary != dictionary:  # seldom: objects came or went
-                        dictionary = directory.dictionary
-                        wanted = resolve(parse_dictionary(dictionary))
-                    inside = [
-                        row for row in range(rows) if start_ms <= directory.times[row] <= end_ms
-                    ]
+                    wanted = resolved.get(directory.dictionary)
+                    if wanted is None:  # seldom: objects came or went
+                        if len(resolved) >= _DICTIONARIES:
+                            resolved.clear()
+                        wanted = resolve(parse_dictionary(directory.dictionary))
+                        resolved[directory.dictionary] = wanted
+                    source.is_crowded = len(wanted) >= _CROWD
+                    inside = _inside(directory.times[:rows], start_ms, end_ms)
+                    times = _taken(directory.times, inside)
                     for tag, column in wanted:
                         columns = source.columns(directory, column)
                         if columns is not None:
-                            yield Found(
-                                tag,
-                                array("q", map(directory.times.__getitem__, inside)),
-                                [array("f", map(each.__getitem__, inside)) for each in columns],
-                            )
+                            taken = [_taken(each, inside) for each in columns]
+                            yield Found(tag, times, taken, frame.first_ms)
         except FileNotFoundError:
             continue
+
+
+def _inside(times: array[int], start_ms: int, end_ms: int) -> Sequence[int]:
+    """Which rows are in the window; most frames are in it as a whole."""
+    if times and start_ms <= min(times) and max(times) <= end_ms:
+        return range(len(times))
+    return [row for row, time_ms in enumerate(times) if start_ms <= time_ms <= end_ms]
+
+
+def _taken(column: array[N], rows: Sequence[int]) -> array[N]:
+    if isinstance(rows, range):
+        return column[: len(rows)]
+    return array(column.typecode, map(column.__getitem__, rows))
 
 
 class _Source:
@@ -137,7 +162,8 @@ class _Source:
         self._segment = segment
         self._frame = frame
         self._read = read
-        self._planes: dict[int, bytes | None] = {}
+        self.is_crowded = False
+        self._groups: dict[int, _Group | None] = {}
 
     def _note(self, error: DamagedError | OSError) -> None:
         self._archive.note_damage(self._segment, f"byte {self._frame.offset}: {error}")
@@ -154,18 +180,23 @@ class _Source:
         found = []
         for stat in range(self._frame.stats):
             column = stat * self._frame.series + series
-            group = column // GROUP_COLUMNS
-            if group not in self._planes:
-                self._planes[group] = self._group(directory, group)
-            planes = self._planes[group]
-            if planes is None:
+            number, column = divmod(column, GROUP_COLUMNS)
+            if number not in self._groups:
+                self._groups[number] = self._group(directory, number)
+            group = self._groups[number]
+            if group is None:
                 return None
-            found.append(column_of(planes, self._frame.rows, column % GROUP_COLUMNS))
+            rows = self._frame.rows
+            if isinstance(group, bytes):
+                found.append(column_of(group, rows, column))
+            else:
+                found.append(group[column * rows : (column + 1) * rows])
         return found
 
-    def _group(self, directory: Directory, group: int) -> bytes | None:
+    def _group(self, directory: Directory, number: int) -> _Group | None:
         try:
-            return read_group(self._read, directory, group)
+            planes = read_group(self._read, directory, number)
         except (DamagedError, OSError) as error:
             self._note(error)
             return None
+        return lanes.unpack(planes, self._frame.rows) if self.is_crowded else planes

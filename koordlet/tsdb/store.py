@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -21,12 +21,12 @@ import msgspec
 from koordlet.decision.metrics import Aggregate
 from koordlet.tsdb.aggregates import AggregateResult, Pool, summarise_column
 from koordlet.tsdb.archive import Archive
-from koordlet.tsdb.block import NAN
+from koordlet.tsdb.block import NAN, drop_infinite
 from koordlet.tsdb.catalog import NO_COLUMN, Catalog
 from koordlet.tsdb.coarse import StoppedError
 from koordlet.tsdb.files import DiskFiles, Files
-from koordlet.tsdb.frame import Key, Labels
-from koordlet.tsdb.history import Points, has_rows, join, read_history
+from koordlet.tsdb.frame import GROUP_COLUMNS, Key, Labels
+from koordlet.tsdb.history import Found, Points, has_rows, join, read_history
 from koordlet.tsdb.hot import HotWindow
 from koordlet.tsdb.spool import frame_of, preload
 
@@ -39,8 +39,8 @@ _GAP = array("f", [NAN]).tobytes()
 
 
 class StoreStatus(msgspec.Struct, frozen=True):
-    """``mode`` is "disk" or "memory", ``why`` the reason for memory. ``oldest_ms`` is the oldest
-    time any series can be asked for, None while the store is empty."""
+    """``mode`` is "disk" or "memory", ``why`` the reason for memory. ``oldest_ms`` and
+    ``newest_ms``: the times that any series can be asked for, None while the store is empty."""
 
     mode: str
     why: str
@@ -51,6 +51,7 @@ class StoreStatus(msgspec.Struct, frozen=True):
     damaged: tuple[str, ...]
     damage_count: int
     oldest_ms: int | None
+    newest_ms: int | None
     lost_rounds: int
     """Rounds that left the hot window before they were written."""
     refused_samples: int
@@ -154,7 +155,7 @@ class Store:
         with self._lock:
             total = sum(packed)
             if total - total != 0:
-                self._refused += _drop_infinite(packed)
+                self._refused += drop_infinite(packed)
             row = array("f", [NAN]) * (self._hot.columns + 1)  # the last one takes NO_COLUMN
             for column, value in zip(ids, packed, strict=True):
                 row[column] = value
@@ -247,38 +248,51 @@ class Store:
         """The samples of the window in order of time, where they are no longer held at full
         resolution the mean of each coarse step at its start."""
         kind, labels = self.describe(series_id)
-        with self._lock:
-            hot_seq = self._hot.oldest_seq
-            runs = self._hot.window(start_ms, end_ms)
-            hot_part = self._hot.times(runs), self._hot.column(series_id, runs)
-
-        def resolve(dictionary: Mapping[Key, int]) -> list[tuple[None, int]]:
-            column = dictionary.get((kind, labels))
-            return [] if column is None else [(None, column)]
-
-        parts = [
-            (found.times, found.samples())
-            for found in read_history(self._archive, resolve, start_ms, end_ms, hot_seq)
-        ]
-        return join([*parts, hot_part])
+        found = self.history(kind, dict(labels), start_ms, end_ms)
+        return found.get(labels, Points(array("q"), array("f")))
 
     def history(
         self, kind: str, match: Mapping[str, str], start_ms: int, end_ms: int
     ) -> dict[Labels, Points]:
         """Like ``points``, for every series of ``kind`` that ever had these labels, also those
         of objects long gone."""
-        pairs = frozenset(match.items())
         parts: dict[Labels, list[tuple[array[int], array[float]]]] = {}
+        for found in self.scan(kind, match, start_ms, end_ms):
+            parts.setdefault(found.tag, []).append((found.times, found.samples()))
+        joined = {labels: join(each) for labels, each in parts.items()}
+        return {labels: points for labels, points in joined.items() if points.times}
+
+    def scan(
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        start_ms: int,
+        end_ms: int,
+        pause: Callable[[], None] = lambda: None,
+    ) -> Iterator[Found[Labels]]:
+        """The same piece by piece: a series in a frame, then the next one. Nothing that is still
+        to come is older than the last ``first_ms``. ``pause`` is called where it may take long."""
+        pairs = frozenset(match.items())
+        hot, recent = self._hot, []
         with self._lock:
-            hot_seq = self._hot.oldest_seq
-            runs = self._hot.window(start_ms, end_ms)
-            times = self._hot.times(runs)
-            recent = {
-                self.describe(column)[1]: (times, self._hot.column(column, runs))
-                for column in self._catalog.select(kind, match)
-            }
+            # A row that leaves the ring meanwhile is read from its segment.
+            hot_seq = hot.oldest_seq + (_SPARE_ROWS // 2 if hot.next_seq > hot.rows else 0)
+            runs = [(max(seq, hot_seq), end) for seq, end in hot.window(start_ms, end_ms)]
+            runs = [(seq, end) for seq, end in runs if seq < end]
+            times = hot.times(runs)
+            ids = self._catalog.select(kind, match)
+        first_ms = min(times, default=_FOREVER_MS)
+        for start in range(0, len(ids), GROUP_COLUMNS):
+            pause()
+            with self._lock:
+                for column in ids[start : start + GROUP_COLUMNS]:
+                    key = self._catalog.find(column)
+                    if key is not None and key[0] == kind:
+                        values = [hot.column(column, runs)]
+                        recent.append(Found(key[1], times, values, first_ms))
 
         def resolve(dictionary: Mapping[Key, int]) -> list[tuple[Labels, int]]:
+            pause()
             return [
                 (labels, column)
                 for (each, labels), column in dictionary.items()
@@ -286,11 +300,12 @@ class Store:
             ]
 
         for found in read_history(self._archive, resolve, start_ms, end_ms, hot_seq):
-            parts.setdefault(found.tag, []).append((found.times, found.samples()))
-        for labels, part in recent.items():
-            parts.setdefault(labels, []).append(part)
-        joined = {labels: join(each) for labels, each in parts.items()}
-        return {labels: points for labels, points in joined.items() if points.times}
+            if found.first_ms > first_ms:  # a clock was set back
+                yield from recent
+                recent.clear()
+            pause()
+            yield found
+        yield from recent
 
     # Upkeep
 
@@ -352,13 +367,17 @@ class Store:
             self._claimed_seq = max([first, *cuts])
             return stretches
 
+    @property
+    def coarse_step_ms(self) -> int:
+        return self._step_ms
+
     def status(self) -> StoreStatus:
         with self._lock:
             archive = self._archive
             seqs = range(self._hot.oldest_seq, self._hot.next_seq)
             times = [self._hot.time_of(seq) for seq in seqs]
             segments = archive.segments
-            times += [frame.first_ms for segment in segments for frame, _ in segment.frames]
+            frames = [frame for segment in segments for frame, _ in segment.frames]
             return StoreStatus(
                 mode="disk" if archive.on_disk else "memory",
                 why=archive.why,
@@ -368,17 +387,8 @@ class Store:
                 bytes_in_memory=self._hot.bytes_used + archive.bytes_in(disk=False),
                 damaged=archive.damages,
                 damage_count=archive.damage_count,
-                oldest_ms=min(times, default=None),
+                oldest_ms=min([*times, *(frame.first_ms for frame in frames)], default=None),
+                newest_ms=max([*times, *(frame.last_ms for frame in frames)], default=None),
                 lost_rounds=self._lost_rounds,
                 refused_samples=self._refused,
             )
-
-
-def _drop_infinite(values: array[float]) -> int:
-    """Make what is not finite a gap, and return how many were infinite."""
-    infinite = 0
-    for index, value in enumerate(values):
-        if value - value != 0:
-            infinite += value == value
-            values[index] = NAN
-    return infinite

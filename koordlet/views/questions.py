@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from itertools import islice
 
 import msgspec
 
 from koordlet.admin import model as m
+from koordlet.admin import series
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
+from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView
-from koordlet.admin.worker import Worker
+from koordlet.admin.worker import Worker, in_turns
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.cgroups import parent
-from koordlet.decision.metrics import Aggregate
+from koordlet.decision.metrics import Metric
 from koordlet.decision.names import encodable, meant, shown
 from koordlet.decision.record import Record
 from koordlet.decision.resource import Resource
@@ -33,10 +34,8 @@ from koordlet.protocol.decode import nearest
 from koordlet.report.decision_search import Extent, history
 from koordlet.report.decision_search import explain as search
 from koordlet.state.node_state import LABELS_AWAITED_S
-from koordlet.tsdb.aggregates import summarise, without_gaps
 
 KNOWN_SHOWN = 8
-LONGEST_WINDOW_S = 366 * 86400.0
 SEARCHED = 500
 """Names that a mistyped one is compared with."""
 RECORDS_AT_ONCE = 200
@@ -198,49 +197,49 @@ def _exists(parts: Parts, cgroup: str) -> bool:
 
 
 def query(
-    parts: Parts, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+    parts: Parts,
+    kind: str,
+    match: Mapping[str, str],
+    window_s: float,
+    aggregate: str,
+    until: float | None = None,
 ) -> Lookup[m.QueryView]:
-    """One number per series. Raises InvalidError."""
-    running = enabled_collectors(parts.config)
-    catalogue = CATALOGUE | {metric.kind: metric for each in running for metric in each.metrics}
-    metric = catalogue.get(kind)
-    if metric is None:
-        raise InvalidError(f"no metric {kind!r}; there are: {', '.join(sorted(catalogue))}")
-    unknown = sorted(set(match) - set(metric.labels))
-    if unknown:
-        raise InvalidError(
-            f"{kind} has no label {unknown[0]!r}; it has: {', '.join(metric.labels) or 'none'}"
-        )
-    try:
-        how = Aggregate(aggregate)
-    except ValueError:
-        raise InvalidError(
-            f"no aggregate {aggregate!r}; there are: {', '.join(Aggregate)}"
-        ) from None
-    if not 0 < window_s <= LONGEST_WINDOW_S:
-        raise InvalidError(
-            f"the window must be longer than 0 s and at most {LONGEST_WINDOW_S:g} s, "
-            f"not {window_s:g} s"
-        )
-    now_ms = math.ceil(parts.host.time() * 1000)
+    """One number per series, over the time before ``until`` (None: now). Raises InvalidError."""
+    metric = series.metric_of(_catalogue(parts), kind, match)
+    how = series.aggregate_of(aggregate)
+    window = series.window_of(window_s, parts.host.time() if until is None else until)
 
     def look_up(pause: Pause = no_pause) -> m.QueryView:
-        found = parts.store.history(kind, match, now_ms - int(window_s * 1000), now_ms)
-        series = []
-        for labels, points in sorted(found.items()):
-            pause()
-            times, values = without_gaps(points.times, points.values)
-            value = summarise(values, how)
-            if value is not None and times:
-                age_s = max(0.0, (now_ms - times[-1]) / 1000)
-                series.append(
-                    m.SeriesView(labels=dict(labels), value=value, age_s=age_s, count=len(values))
-                )
-        return m.QueryView(
-            kind=kind, unit=metric.unit, aggregate=how, window_s=window_s, series=tuple(series)
-        )
+        return series.summary(parts.store, metric, match, window, how, pause)
 
     return look_up
+
+
+async def query_range(
+    parts: Parts,
+    worker: Worker,
+    kind: str,
+    match: Mapping[str, str],
+    start: float,
+    end: float,
+    step_s: float,
+    aggregate: str,
+) -> AsyncIterator[RangeView]:
+    """A number for each step, in pieces: whoever asks for a week waits for his turn between them.
+    Raises InvalidError."""
+    metric = series.metric_of(_catalogue(parts), kind, match)
+    how = series.aggregate_of(aggregate)
+    where = series.grid_of(start, end, step_s)
+    pieces = in_turns(
+        worker, lambda pause: series.over_time(parts.store, metric, match, where, how, pause)
+    )
+    async for piece in pieces:
+        yield piece
+
+
+def _catalogue(parts: Parts) -> Mapping[str, Metric]:
+    running = enabled_collectors(parts.config)
+    return CATALOGUE | {metric.kind: metric for each in running for metric in each.metrics}
 
 
 async def events(
@@ -260,13 +259,11 @@ async def events(
 
 
 async def _logged(log: Extent, worker: Worker, since: float) -> AsyncIterator[Record]:
-    pauses: list[Pause] = [no_pause]
-    records = history(log, since, pause=lambda: pauses[0]())
+    def batches(pause: Pause) -> Iterator[list[Record]]:
+        records = history(log, since, pause=pause)
+        while batch := list(islice(records, RECORDS_AT_ONCE)):
+            yield batch
 
-    def fetch(pause: Pause) -> list[Record]:
-        pauses[0] = pause
-        return list(islice(records, RECORDS_AT_ONCE))
-
-    while batch := await worker.run(fetch):
+    async for batch in in_turns(worker, batches):
         for record in batch:
             yield record

@@ -8,6 +8,7 @@ from typing import TypedDict
 
 from koordlet.admin import model as m
 from koordlet.admin.daemon import Lookup
+from koordlet.admin.pressure import pressure_of
 from koordlet.collectors.cold import groups as cold
 from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.decision import metrics as k
@@ -28,14 +29,6 @@ _AT_ONCE = 50
 _MISSED = 2.5
 _SLOW_S = 25.0
 """Pressure is collected every 10 s by default; two missed rounds still show the last one."""
-_PSI_FIELDS = {
-    ("cpu", "some"): "cpu_some",
-    ("cpu", "full"): "cpu_full",
-    ("mem", "some"): "memory_some",
-    ("mem", "full"): "memory_full",
-    ("io", "some"): "io_some",
-    ("io", "full"): "io_full",
-}
 
 
 class _Throttled(TypedDict):
@@ -129,7 +122,7 @@ class Usage:
             cpu_system_cores=self.latest(k.SYS_CPU_USAGE).get(()),
             be_limit_cores=limit if be_quota_cores is None else be_quota_cores,
             memory_used_bytes=int(memory) if memory is not None else None,
-            pressure=_pressure(self.latest(k.NODE_PSI, slow=True), ()),
+            pressure=pressure_of(self.latest(k.NODE_PSI, slow=True), ()),
             pods=self.pods(),
             decisions=decisions,
             cold=self._cold(cold.OF_NODE, ()),
@@ -168,7 +161,7 @@ class Usage:
             memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
             **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
             cpu_wait_ms_per_s=self.latest(k.POD_CPU_WAIT_TOTAL, slow=True).get((pod.uid,)),
-            pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
+            pressure=pressure_of(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             gpu_core_percent=self._on_gpus(k.POD_GPU_CORE_USAGE, pod.uid),
             gpu_memory_bytes=_whole(self._on_gpus(k.POD_GPU_MEMORY_USAGE, pod.uid)),
             containers=tuple(
@@ -207,7 +200,7 @@ class Usage:
                 present=application.present,
             ),
             cpu_wait_ms_per_s=self.latest(k.HOST_APPLICATION_CPU_WAIT_TOTAL, slow=True).get(name),
-            pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
+            pressure=pressure_of(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
             gpu_core_percent=self._on_gpus(k.HOST_APPLICATION_GPU_CORE_USAGE, application.name),
             gpu_memory_bytes=_whole(
                 self._on_gpus(k.HOST_APPLICATION_GPU_MEMORY_USAGE, application.name)
@@ -297,14 +290,3 @@ class Usage:
 
 def _whole(value: float | None) -> int | None:
     return int(value) if value is not None else None
-
-
-def _pressure(
-    found: dict[tuple[str, ...], float], subject: tuple[str, ...]
-) -> m.PressureView | None:
-    fields = {
-        field: found[key]
-        for (resource, degree), field in _PSI_FIELDS.items()
-        if (key := (*subject, resource, "10", degree)) in found
-    }
-    return m.PressureView(**fields) if fields else None

@@ -20,7 +20,6 @@ from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
 from koordlet.admin.verdict import verdict
-from koordlet.admin.worker import Worker
 from koordlet.collectors.base import Describing
 from koordlet.config.errors import ConfigErrors
 from koordlet.config.load import Loaded
@@ -74,13 +73,14 @@ class Views:
         self.nri_status: Status | None = None
         self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
         self.standings = standings.Standings()
-        self.worker = Worker()
+        self.worker = engine.parts.worker
         # What needs nothing of this object (see admin.daemon.Daemon).
         self.pods = partial(usage.pods, engine)
         self.top = partial(usage.top, engine)
         self.explain = partial(questions.explain, engine)
         self.query = partial(questions.query, engine.parts)
         self.blame = partial(blame.blame, engine)
+        self.query_range = partial(questions.query_range, engine.parts, self.worker)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
         self.strategies = partial(standings.strategies, engine, self.standings)

@@ -10,15 +10,19 @@ import msgspec
 
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
+from koordlet.admin import series
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
 from koordlet.admin.verdict import verdict
 from koordlet.admin.worker import Worker
+from koordlet.collectors import CATALOGUE
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import no_pause
+from koordlet.tsdb.store import Store
 from tests.admin.samples import (
     ACTIONS,
     APPLICATION,
@@ -69,6 +73,9 @@ class FakeDaemon:
         self.reload_answer = m.ReloadView(ok=True, changed=("slo.cpu",), needs_restart=("http",))
         self.restore_complete = True
         self.checks = (m.CheckView(name="cpu.idle", state=m.CheckState.OK, why="written and read"),)
+        self.store: Store | None = None
+        """What queries are answered from; without one there is one answer."""
+        self.untils: list[float | None] = []
         self.live_events: asyncio.Queue[m.EventView] = asyncio.Queue()
 
     def status(self) -> m.StatusView:
@@ -256,16 +263,43 @@ class FakeDaemon:
             yield await self.live_events.get()
 
     def query(
-        self, kind: str, match: Mapping[str, str], window_s: float, aggregate: str
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        window_s: float,
+        aggregate: str,
+        until: float | None = None,
     ) -> Lookup[m.QueryView]:
+        self.untils.append(until)
+        if self.store is not None:
+            metric = series.metric_of(CATALOGUE, kind, match)
+            window = series.window_of(window_s, START + 60 if until is None else until)
+            how = series.aggregate_of(aggregate)
+            store = self.store
+            return lambda pause=no_pause: series.summary(store, metric, match, window, how, pause)
         if kind != "pod_cpu_usage":
             raise InvalidError(f"unknown kind {kind!r}, did you mean 'pod_cpu_usage'?")
-        series = m.SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
+        found = m.SeriesView(labels={"pod_uid": "a", **match}, value=1.25, age_s=0.5, count=300)
         return known(
             m.QueryView(
-                kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(series,)
+                kind=kind, unit="cores", aggregate=aggregate, window_s=window_s, series=(found,)
             )
         )
+
+    async def query_range(
+        self,
+        kind: str,
+        match: Mapping[str, str],
+        start: float,
+        end: float,
+        step_s: float,
+        aggregate: str,
+    ) -> AsyncIterator[RangeView]:
+        metric = series.metric_of(CATALOGUE, kind, match)
+        where = series.grid_of(start, end, step_s)
+        how = series.aggregate_of(aggregate)
+        for piece in series.over_time(self.store or Store(None), metric, match, where, how):
+            yield piece
 
     def look_up_status(self) -> Lookup[m.StatusView]:
         return known(self.status())

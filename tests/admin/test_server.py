@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.admin import model
+from koordlet.admin import model, series
 from koordlet.admin.client import Client, Fault, NotReachableError, RefusedError
 from koordlet.admin.server import AdminServer
 from koordlet.admin.service import MAX_CONCURRENT_CALLS, MAX_EXPLAIN_LIMIT
 from koordlet.serving.door import MAX_CONNECTIONS, MAX_USERS
 from koordlet.serving.unix_socket import SocketError
+from koordlet.tsdb.store import Store
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served, serving
 from tests.admin.samples import START
@@ -52,6 +53,34 @@ def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
     assert whole[:4] == ((), (), None, "")
     # The daemon is told who asked, as the kernel says.
     assert all(str(each[-1]).endswith(f"(pid {os.getpid()})") for each in (part, whole, ended))
+
+
+def test_series_over_time_arrive_piece_by_piece(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = served.daemon.store = Store(None)
+    column = store.series("pod_cpu_usage", (("pod_uid", "a"),))
+    for second in range(12):
+        if second != 7:
+            store.append(int(START + second) * 1000, [column], [second / 4])
+    monkeypatch.setattr(series, "FRAMES_AT_ONCE", 1)
+    with Client(served.path) as client:
+        asked = ("pod_cpu_usage", {"pod_uid": "a"}, START, START + 12)
+        pieces = list(client.query_range(*asked, 1.0, "avg"))
+        assert len(pieces) > 1
+        assert {(piece.start, piece.step_s, piece.steps) for piece in pieces} == {(START, 1, 12)}
+        assert {(piece.oldest, piece.newest) for piece in pieces} == {(START, START + 11)}
+        (found,) = (each for piece in pieces for each in piece.series)
+        assert (found.labels, found.first) == ({"pod_uid": "a"}, 0)
+        assert [value for value in found.values if value == value] == [
+            second / 4 for second in range(12) if second != 7
+        ]
+        assert found.values[7] != found.values[7]
+        with pytest.raises(RefusedError, match="too many") as refused:
+            list(client.query_range(*asked, 0.001, "avg"))
+        assert refused.value.fault is Fault.INVALID
+        assert client.query("pod_cpu_usage", {}, 5.0, "count", START + 8).series[0].value == 5
+    assert served.daemon.untils == [START + 8]
 
 
 def test_the_number_of_decisions_asked_for_is_bounded(served: Served) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.admin import devices, model, runtime, strategies, undo, wire
+from koordlet.admin import devices, model, ranges, runtime, strategies, undo, wire
 from koordlet.admin.pb import admin_pb2 as pb
 from koordlet.decision.record import Record
 from koordlet.decision.snapshot import Capability, Fault
@@ -25,7 +25,7 @@ from tests.admin.fake_daemon import FakeDaemon
 ROOT = Path(__file__).parent.parent.parent
 VIEWS = [
     value
-    for module in (devices, model, runtime, strategies, undo)
+    for module in (devices, model, ranges, runtime, strategies, undo)
     for value in vars(module).values()
     if isinstance(value, type)
     and issubclass(value, msgspec.Struct)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 
-from koordlet.admin.worker import Pause, Worker
+from koordlet.admin.worker import Worker, in_turns
+from koordlet.kernel.background import Pause
 
 
 def test_work_is_done_in_one_other_thread_in_order() -> None:
@@ -26,6 +29,43 @@ def test_work_is_done_in_one_other_thread_in_order() -> None:
     assert [number for number, _ in answers] == seen == [0, 1, 2, 3, 4]
     (thread,) = {thread for _, thread in answers}
     assert thread != threading.get_ident()
+
+
+def test_long_work_takes_turns_with_others() -> None:
+    worker, seen = Worker(), []
+
+    def items(pause: Pause) -> Iterator[int]:
+        for number in range(3):
+            pause()
+            seen.append(f"item {number}")
+            yield number
+
+    async def ask() -> list[int]:
+        found = []
+        async for number in in_turns(worker, items):
+            found.append(number)
+            await worker.run(lambda pause: seen.append("somebody else"))
+        return found
+
+    assert asyncio.run(ask()) == [0, 1, 2]
+    worker.close()
+    assert seen == [line for n in range(3) for line in (f"item {n}", "somebody else")]
+
+
+def test_what_callers_cost_is_known_apart() -> None:
+    worker = Worker()
+
+    def work(pause: Pause) -> None:
+        until_s = time.thread_time() + 0.02
+        while time.thread_time() < until_s:
+            pause()
+
+    assert worker.cpu_s == 0.0
+    before_s = time.process_time()
+    asyncio.run(worker.run(work))
+    asyncio.run(worker.run(work, quick=True))
+    assert 0.04 <= worker.cpu_s <= time.process_time() - before_s
+    worker.close()
 
 
 def test_the_loop_goes_on_meanwhile() -> None:

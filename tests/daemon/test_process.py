@@ -8,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -86,6 +87,42 @@ def test_every_command_answers_and_a_stop_keeps_what_is_in_force(child: Child) -
     assert not (child.run_dir / "koordlet.sock").exists()
     assert child.restore().returncode == 0
     assert not limited(child)
+
+
+def test_the_past_is_told_by_the_daemon_and_by_what_it_has_left(
+    child: Child, tmp_path: Path
+) -> None:
+    child.start()
+    until(lambda: limited(child), "best effort is limited")
+    began = time.time()
+    asked = ("query", "host_application_cpu_usage", "host_app_name=batch", "--step", "1s")
+    when = ("--from", f"@{began - 1:.3f}", "--to")
+
+    def measured() -> list[float]:
+        (series,) = child.ask(*asked, *when, "now")["series"] or ({"values": []},)
+        return [value for value in series["values"] if value is not None]
+
+    until(lambda: len(measured()) >= 5, "the burner is measured for some seconds")
+    when = (*when, f"@{began + 2:.3f}")
+    live = child.ask(*asked, *when)["series"]
+    top = child.ask("top", "--at", f"@{began + 1:.3f}", "--once")
+    assert {pod["name"]: pod["qos"] for pod in top["pods"]} == {"shop": "LS", "batch": "BE"}
+    pages = [tmp_path / "live.html", tmp_path / "left.html"]
+    done = child.cli("report", "--from", "1m", "-o", str(pages[0]))
+    assert "Incident on test-node" in done.stdout
+    child.stop()
+    left = child.local(*asked, *when, "-o", "json")
+    assert "Reading what it has left in" in left.stderr
+    # What is on disk has 14 significant bits.
+    for one, other in zip(live, msgspec.json.decode(left.stdout)["series"], strict=True):
+        assert other["values"] == [
+            v if v is None else pytest.approx(v, 1e-4) for v in one["values"]
+        ]
+    done = child.local("report", "--from", "2m", "-o", str(pages[1]))
+    assert done.returncode == 0, done.stderr
+    for page in pages:
+        assert page.read_text().endswith("</body></html>\n")
+        assert "cpu.cfs_quota_us" in page.read_text()
 
 
 def test_a_stop_restores_where_that_is_asked_for(child: Child) -> None:

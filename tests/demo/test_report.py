@@ -3,55 +3,19 @@
 from __future__ import annotations
 
 import re
-from html.parser import HTMLParser
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from koordlet.demo import table
 from koordlet.demo.model import Request
 from koordlet.demo.report.html import render_report
-from koordlet.demo.report.palette import BACKGROUNDS, DARK, LIGHT, UNREAD
 from koordlet.demo.report.panels import cpu_charts, latency_charts, limits
 from koordlet.demo.report.poster import poster
-from koordlet.demo.report.svg import Chart, Line, Mark, render, ticks
+from koordlet.drawing.charts import render
+from koordlet.drawing.palette import DARK, LIGHT
 from tests.demo.build import demo, moment, result
-
-_VOID = {"meta", "line", "circle", "polyline", "polygon", "br"}
-
-
-class _Page(HTMLParser):
-    """Checks that tags nest, and collects what a browser would load."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.loads: list[str] = []
-        self.texts: list[str] = []
-        self.tags: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.loads += [value or "" for name, value in attrs if name in ("src", "href", "data")]
-        if tag not in _VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-        if tag not in _VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in _VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
+from tests.drawing.html import Page
 
 
 def _report(**settings: object) -> str:
@@ -68,7 +32,7 @@ def _report(**settings: object) -> str:
 
 def test_report_is_whole_and_loads_nothing() -> None:
     text = _report()
-    page = _Page(text)
+    page = Page(text)
     assert page.loads == []
     assert "script" not in page.tags
     for loading in ("http:", "https:", "url(", "@import"):
@@ -78,7 +42,7 @@ def test_report_is_whole_and_loads_nothing() -> None:
 
 
 def test_the_first_words_are_the_story() -> None:
-    text = "".join(_Page(_report()).texts)
+    text = "".join(Page(_report()).texts)
     story = (
         "With koordlet the service answers 99 % of its requests within 5.2 ms, 1.04 times as long "
         "as alone (without koordlet 1.00 times), while the machine is 90 % busy and best-effort "
@@ -89,7 +53,7 @@ def test_the_first_words_are_the_story() -> None:
 
 
 def test_decisions_stand_in_a_table() -> None:
-    page = _Page(_report())
+    page = Page(_report())
     text = "".join(page.texts)
     assert "koordlet-demo/be cpu.cfs_quota_us: unlimited -> 90000" in text
     assert "-1.00 s (warm-up)koordlet-demo/be cpu.idle: 0 -> 1because <LS> & BE" in text
@@ -104,7 +68,7 @@ def test_decisions_stand_in_a_table() -> None:
 def test_many_decisions_are_counted_and_the_important_ones_kept() -> None:
     many = [moment(i / 100, "90000", f"{90000 + i}") for i in range(100)]
     many.append(moment(3.0, "unlimited", "50000", resource="cpu.cfs_burst_us"))
-    page = _Page(render_report(demo(result("managed", *many))))
+    page = Page(render_report(demo(result("managed", *many))))
     text = "".join(page.texts)
     assert "101 decisions and 0 alarms" in text
     assert "41 of them are not shown" in text
@@ -158,29 +122,6 @@ def test_arms_share_their_scales() -> None:
         assert len({(chart.x_max, chart.y_max, chart.width) for chart in charts}) == 1
 
 
-def _luminance(colour: str) -> float:
-    """Relative luminance (WCAG 2.1)."""
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_everything_stands_out_from_its_background(palette: dict[str, str]) -> None:
-    for name in set(palette) - {*BACKGROUNDS, *UNREAD}:
-        for background in BACKGROUNDS:
-            light, dark = sorted(map(_luminance, (palette[name], palette[background])))[::-1]
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (name, background)
-
-
-def test_one_meaning_a_colour() -> None:
-    assert set(LIGHT) == set(DARK)
-    for palette in (LIGHT, DARK):
-        assert len(set(palette.values())) == len(palette)
-
-
 def test_the_page_has_no_colour_but_those_of_the_palettes() -> None:
     text = _report()
     assert set(re.findall(r"#[0-9a-f]{3,8}\b", text)) == {*LIGHT.values(), *DARK.values()}
@@ -203,13 +144,13 @@ def test_a_poster_is_a_picture_of_its_own() -> None:
 
 @pytest.mark.parametrize("simulated", [True, False])
 def test_a_simulation_says_so(simulated: bool) -> None:
-    text = "".join(_Page(_report(simulated=simulated)).texts).lower()
+    text = "".join(Page(_report(simulated=simulated)).texts).lower()
     assert ("simulation." in text) is simulated
     assert ("simulated on the fake kernel" in text) is simulated
 
 
 def test_arms_that_were_not_run_are_not_there() -> None:
-    page = _Page(render_report(demo(result())))
+    page = Page(render_report(demo(result())))
     assert "LS + BE, koordlet" not in page.texts
     assert "not judged" in page.texts
     assert page.tags.count("svg") == 2 + 10
@@ -231,48 +172,3 @@ def test_settings_in_a_sentence() -> None:
     line = table.settings_line(demo(repeat=3).settings)
     assert "Linux 6.1.0, cgroup hybrid, 2 CPUs" in line
     assert "4 s an arm, 3 times, medians." in line
-
-
-@given(st.floats(1e-3, 1e6))
-def test_ticks_are_round_and_inside(limit: float) -> None:
-    found = ticks(limit)
-    assert found[0] == 0.0
-    assert found[-1] <= limit * (1 + 1e-6)
-    assert 2 <= len(found) <= 6
-
-
-@given(
-    st.lists(st.tuples(st.floats(0, 1e4), st.floats(0, 1e9)), max_size=20),
-    st.just(0.0) | st.floats(1e-3, 1e3),
-    st.just(0.0) | st.floats(1e-3, 1e3),
-)
-def test_nothing_is_drawn_outside(
-    points: list[tuple[float, float]], x_max: float, y_max: float
-) -> None:
-    chart = Chart(
-        "y <&>",
-        "<&>",
-        x_max,
-        y_max,
-        [Line("ls", points, area=True), Line("be", points), Line("limit", points, steps=True)],
-        points,
-        [Mark(0.0, "decision"), Mark(1e9, "alarm")],
-    )
-    seen: list[float] = []
-
-    class _Shape(HTMLParser):
-        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-            for name, value in attrs:
-                if name in ("cx", "x1", "x2"):
-                    assert 0 <= float(value or "nan") <= chart.width
-                    seen.append(float(value or "nan"))
-                if name in ("cy", "y1", "y2"):
-                    assert 0 <= float(value or "nan") <= chart.height
-                if name == "points":
-                    for pair in (value or "").split():
-                        x, y = map(float, pair.split(","))
-                        assert 0 <= x <= chart.width
-                        assert 0 <= y <= chart.height
-
-    _Shape().feed(render(chart))
-    assert seen

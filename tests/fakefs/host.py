@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from koordlet_fakefs import cookies, kubepods, lru_gen, page_idle, resctrl, sysfs
 from koordlet_fakefs.background import AtOnce
+from koordlet_fakefs.bpf.perf import FakePerf
 from koordlet_fakefs.cgroup import SELF_PID, Cgroup
 from koordlet_fakefs.faults import Faults
 from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.layouts import Layout, mount
 from koordlet_fakefs.machine import NS, Machine, Options, Process
 from koordlet_fakefs.parse import PAGE_BYTES, c_string, named, refuse
-from koordlet_fakefs.perf import FakePerf
 from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger

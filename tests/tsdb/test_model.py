@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from koordlet.decision.metrics import Aggregate
 from koordlet.tsdb import Store
 from koordlet.tsdb.aggregates import PERMILLE, rank
+from koordlet.tsdb.steps import as_one, by_step, grid
 
 T0 = 1_700_000_040_000
 NAMES = ("a", "b", "c", "d")
@@ -146,6 +147,33 @@ class StoreMachine(RuleBasedStateMachine):
         for name, id_ in zip(order, ids, strict=True):
             points = self.store.points(id_, start, end)
             assert list(zip(points.times, points.values, strict=True)) == sorted(model[name])
+
+    @rule(
+        how=st.sampled_from(list(Aggregate)),
+        back_ms=st.integers(0, 200_000),
+        length_ms=st.integers(1, 200_000),
+        step_ms=st.sampled_from((1000, 7000, 60_000)),
+    )
+    def ask_by_step(self, how: Aggregate, back_ms: int, length_ms: int, step_ms: int) -> None:
+        start = self.now - back_ms
+        where = grid(start, start + length_ms, step_ms)
+        model: dict[tuple[str, int], list[tuple[int, float]]] = {}
+        for name, points in self.all_points().items():
+            for time, value in points:
+                if where.start_ms <= time <= where.last_ms:
+                    step = (time - where.start_ms) // step_ms
+                    model.setdefault((name, step), []).append((time, value))
+        done = [each for each in by_step(self.store, KIND, {}, where, how) if each.values]
+        found = {(value.labels[0][1], value.step): value.value for d in done for value in d.values}
+        assert sum(len(each.values) for each in done) == len(found), "a step is given once"
+        assert found == {key: expected(points, how) for key, points in model.items()}
+        whole = as_one(self.store, KIND, {}, where.start_ms, where.last_ms, how)
+        for name in NAMES:
+            points = [point for key, each in model.items() if key[0] == name for point in each]
+            result = whole.get((("id", name),))
+            assert (None if result is None else result.value) == (
+                expected(points, how) if points else None
+            )
 
     @invariant()
     def nothing_is_damaged_or_lost(self) -> None:

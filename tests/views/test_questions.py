@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordlet.admin import series as answers
 from koordlet.admin.daemon import InvalidError, NotFoundError
+from koordlet.admin.ranges import RangeView
 from koordlet.collectors import CATALOGUE
 from koordlet.decision.metrics import Aggregate
 from koordlet.decision.resource import Resource
@@ -116,6 +121,92 @@ def test_query_says_what_is_wrong(
         world.views.query(kind, match, window_s, aggregate)()
 
 
+def test_a_query_may_end_in_the_past(world: World) -> None:
+    now = world.host.time()
+    whole = world.views.query("host_application_cpu_usage", {}, 60, "count")()
+    before = world.views.query("host_application_cpu_usage", {}, 60, "count", now - 5)()
+    assert [each.labels for each in before.series] == [each.labels for each in whole.series]
+    for early, late in zip(before.series, whole.series, strict=True):
+        assert early.value < late.value
+        assert early.age_s < 2, "as of the end of the window"
+
+
+def _range(world: World, *asked: Any) -> list[RangeView]:
+    async def ask() -> list[RangeView]:
+        return [piece async for piece in world.views.query_range(*asked)]
+
+    return asyncio.run(ask())
+
+
+def test_a_range_holds_what_queries_of_its_steps_say(world: World) -> None:
+    now = world.host.time()
+    pieces = _range(world, "host_application_cpu_usage", {}, now - 9, now, 3.0, "avg")
+    (piece,) = pieces
+    assert (piece.unit, piece.aggregate, piece.step_s) == ("cores", "avg", 3.0)
+    assert piece.start % 3 == 0
+    assert piece.start <= now - 9 < piece.start + 3
+    assert piece.start + 3 * piece.steps >= now
+    assert piece.coarse_until is None
+    assert piece.oldest is not None
+    assert now - 13 < piece.oldest < now - 11
+    assert piece.newest == pytest.approx(now)
+    assert {each.labels["host_app_name"] for each in piece.series} == {"batch", "shop"}
+    for each in piece.series:
+        for step, value in enumerate(each.values, each.first):
+            end = piece.start + 3 * (step + 1)
+            (same,) = world.views.query(
+                "host_application_cpu_usage", each.labels, 2.999, "avg", end - 0.001
+            )().series
+            assert value == same.value
+
+
+def test_a_long_range_comes_in_pieces(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "VALUES_AT_ONCE", 4)
+    now = world.host.time()
+    asked = ("node_cpu_usage", {}, now - 10, now, 1.0, "last")
+    pieces = _range(world, *asked)
+    assert len(pieces) >= 1
+    found = [value for piece in pieces for each in piece.series for value in each.values]
+    monkeypatch.undo()
+    (whole,) = _range(world, *asked)
+    assert found == list(whole.series[0].values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "match", "times", "aggregate", "text"),
+    [
+        ("cpu", {}, (0, 60, 1), "avg", "no metric 'cpu'; there are: .*node_cpu_usage"),
+        ("node_cpu_usage", {"x": "y"}, (0, 60, 1), "avg", "no label 'x'; it has: none"),
+        ("node_cpu_usage", {}, (0, 60, 1), "p98", "no aggregate 'p98'"),
+        ("node_cpu_usage", {}, (60, 0, 1), "avg", "longer than 0 s"),
+        ("node_cpu_usage", {}, (math.nan, 60, 1), "avg", "nan is no time"),
+        ("node_cpu_usage", {}, (0, math.inf, 1), "avg", "inf is no time"),
+        ("node_cpu_usage", {}, (0, 60, 0), "avg", "a step takes from 0.001 s"),
+        ("node_cpu_usage", {}, (0, 60, math.nan), "avg", "a step takes from 0.001 s"),
+        ("node_cpu_usage", {}, (0, 60000, 1), "avg", "60000 steps of 1 s are too many"),
+    ],
+)
+def test_a_range_says_what_is_wrong(
+    world: World, kind: str, match: dict[str, str], times: tuple[float, ...], aggregate: str,
+    text: str,
+) -> None:  # fmt: skip
+    with pytest.raises(InvalidError, match=text):
+        _range(world, kind, match, *times, aggregate)
+
+
+def test_what_callers_cost_sheds_no_collector(world: World) -> None:
+    def work(pause: Callable[[], None]) -> None:
+        until_s = time.thread_time() + 0.05
+        while time.thread_time() < until_s:
+            pause()
+
+    weighed = world.parts.runner._cpu_seconds
+    before_s, weighed_before_s = time.process_time(), weighed()
+    asyncio.run(world.views.worker.run(work))
+    cost_s, weighed_s = time.process_time() - before_s, weighed() - weighed_before_s
+    assert cost_s - weighed_s >= 0.05
+
+
 NAMES = ("batch", "shop", "node", "kubepods", "cpu-suppress", BOX, *UIDS.values(), "..", "\0", "/")
 targets = st.one_of(
     st.text(max_size=40),
@@ -142,15 +233,38 @@ def test_any_target_and_limit(world: World, target: str, limit: int) -> None:
     match=st.dictionaries(labels, st.one_of(st.sampled_from(NAMES), st.text(max_size=9))),
     window_s=st.floats(),
     aggregate=st.one_of(st.sampled_from(list(Aggregate)), st.text(max_size=5)),
+    until=st.none() | st.floats(),
 )
 def test_any_query(
-    world: World, kind: str, match: dict[str, str], window_s: float, aggregate: str
+    world: World,
+    kind: str,
+    match: dict[str, str],
+    window_s: float,
+    aggregate: str,
+    until: float | None,
 ) -> None:
     try:
-        answer = world.views.query(kind, match, window_s, aggregate)()
+        answer = world.views.query(kind, match, window_s, aggregate, until)()
     except InvalidError as error:
         assert str(error)
         return
     for series in answer.series:
         assert set(match.items()) <= set(series.labels.items())
         assert series.age_s >= 0
+
+
+@settings(deadline=None)
+@given(
+    kind=st.sampled_from(sorted(CATALOGUE)),
+    times=st.tuples(st.floats(), st.floats(), st.floats()),
+    aggregate=st.sampled_from(list(Aggregate)),
+)
+def test_any_range(
+    world: World, kind: str, times: tuple[float, float, float], aggregate: str
+) -> None:
+    try:
+        pieces = _range(world, kind, {}, *times, aggregate)
+    except InvalidError as error:
+        assert str(error)
+        return
+    assert pieces

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from koordlet_fakefs.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
+from koordlet_fakefs.bpf.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.decision.family import Page

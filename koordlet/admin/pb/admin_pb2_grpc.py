@@ -69,6 +69,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.FromString,
                 _registered_method=True)
+        self.QueryRange = channel.unary_stream(
+                '/koordlet.admin.v1.Admin/QueryRange',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRangeRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RangeView.FromString,
+                _registered_method=True)
         self.Doctor = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Doctor',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DoctorRequest.SerializeToString,
@@ -164,6 +169,13 @@ class AdminServicer:
 
     def Blame(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryRange(self, request, context):
+        """In pieces, each with some steps of some series; together they are the answer.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -267,6 +279,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Blame,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.SerializeToString,
+            ),
+            'QueryRange': grpc.unary_stream_rpc_method_handler(
+                    servicer.QueryRange,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRangeRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RangeView.SerializeToString,
             ),
             'Doctor': grpc.unary_unary_rpc_method_handler(
                     servicer.Doctor,
@@ -508,6 +525,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Blame',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.BlameView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def QueryRange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/QueryRange',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.QueryRangeRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.RangeView.FromString,
             options,
             channel_credentials,
             insecure,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import time
-from datetime import datetime
 
 import msgspec
 
@@ -12,8 +11,7 @@ from koordlet.admin.model import EventView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
-from koordlet.protocol.duration import parse_duration
-from koordlet.protocol.errors import ProtocolError
+from koordlet.cli.times import parse_time
 
 
 def main(args: argparse.Namespace) -> int:
@@ -21,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
     try:
         since = _since(args.since, follow=args.follow)
     except ValueError as error:
-        return complain(error, Exit.USAGE)
+        return complain(f"--since {error}", Exit.USAGE)
     with connect(args) as client:
         for event in client.events(since=since, follow=args.follow):
             print(_text(event, args.output), flush=args.follow)
@@ -33,22 +31,8 @@ def _since(text: str | None, *, follow: bool) -> float:
     past. Raises ValueError."""
     now = time.time()
     if text:
-        return parse_since(text, now)
+        return parse_time(text, now)
     return now if follow else 0.0
-
-
-def parse_since(text: str, now: float) -> float:
-    """Unix time of ``10m`` (ago) or of a local ISO 8601 time. Raises ValueError."""
-    try:
-        return now - parse_duration(text)
-    except ProtocolError:
-        pass
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        raise ValueError(
-            f"--since {text!r} is neither a duration (10m, 1h30m) nor a time (2026-01-31T12:00:00)"
-        ) from None
 
 
 def _text(event: EventView, form: str) -> str:

@@ -24,6 +24,9 @@ HELP = (
     ("r", "turn the order round"),
     ("/", "filter by name, class or cgroup; Enter keeps the filter, Esc drops it"),
     ("up down PgUp PgDn Home End", "scroll; also k and j"),
+    ("[ ]", "an interval back into the past, forward again; the first one leaves the present"),
+    ("{ }  < >", "a minute, ten minutes back and forward"),
+    ("n", "back to now"),
 )
 _PAGE = 10
 _END = 1 << 30
@@ -51,11 +54,20 @@ _SCROLLS = {
     "home": -_END,
     "end": _END,
 }
+_MINUTE_S = 60.0
+_TRAVELS_S = {
+    "{": -_MINUTE_S,
+    "}": _MINUTE_S,
+    "<": -10 * _MINUTE_S,
+    ">": 10 * _MINUTE_S,
+}
 
 
 @dataclass(frozen=True)
 class Screen:
-    """``first``: how many pods are scrolled away. ``is_typing``: keys go into ``filter``."""
+    """``first``: how many pods are scrolled away. ``is_typing``: keys go into ``filter``.
+    ``interval_s``: between two frames. ``travel_s``: how far keys want to go in time, forward where
+    positive; ``returns``: to the present. Whoever goes there takes both back."""
 
     order: str = ORDERS[0]
     is_reversed: bool = False
@@ -65,6 +77,9 @@ class Screen:
     is_paused: bool = False
     is_help: bool = False
     is_over: bool = False
+    interval_s: float = 1.0
+    travel_s: float = 0.0
+    returns: bool = False
 
 
 def keys(data: bytes) -> Iterator[str]:
@@ -111,6 +126,13 @@ def press(screen: Screen, key: str, pods: int) -> Screen:
         return replace(screen, is_typing=True, first=0)
     if key == "escape":
         return replace(screen, filter="", first=0)
+    if key in ("[", "]"):
+        way = -1 if key == "[" else 1
+        return replace(screen, travel_s=screen.travel_s + way * screen.interval_s)
+    if key in _TRAVELS_S:
+        return replace(screen, travel_s=screen.travel_s + _TRAVELS_S[key])
+    if key == "n":
+        return replace(screen, returns=True, travel_s=0.0)
     if key in _SCROLLS:
         first = min(max(screen.first + _SCROLLS[key], 0), max(pods - 1, 0))
         return replace(screen, first=first)

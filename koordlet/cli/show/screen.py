@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koordlet.admin.model import PodKind, PodView, PressureView, TopView
+from koordlet.admin.pressure import PRESSED_PERCENT, THROTTLED_RATIO
 from koordlet.cli import output
 from koordlet.cli.show.explain import headline
 from koordlet.cli.show.keys import HELP, ORDERS, Screen
@@ -14,13 +15,11 @@ from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Record
+from koordlet.history.view import PastPodView, PastView
 from koordlet.protocol.qos import QoSClass
 
 BAR_CELLS = 40
 DECISIONS_SHOWN = 6
-PRESSED_PERCENT = 20.0
-"""From here on a pressure is shown as bad; half of it, as a warning."""
-THROTTLED_RATIO = 0.5
 _SHORT_SCREEN, _TALL_SCREEN = 24, 40
 _NARROWEST_NAME = 20
 # In the order of the bar; what is none of them is free.
@@ -122,13 +121,24 @@ def _head(view: TopView, screen: Screen) -> list[Line]:
     cpu = f"{output.cores(view.cpu_used_cores)} of {output.cores(view.cpu_capacity_cores)} cores"
     cells = _cells(view.memory_used_bytes or 0, view.memory_capacity_bytes)
     bar = ("#" * cells).ljust(BAR_CELLS)
-    return [
-        (Span(f"{output.clean(view.node)}  {output.clock(view.time)}", "head"), *_state(screen)),
+    past = isinstance(view, PastView)
+    time = output.date(view.time) if past else output.clock(view.time)
+    found: list[Line] = [
+        (Span(f"{output.clean(view.node)}  {time}", "head"), *_age(view), *_state(screen)),
         (Span("CPU     ["), *_cpu_bar(used, view.cpu_capacity_cores), Span(f"] {cpu}")),
         (Span(" " * 8), *legend),
         (Span(f"Memory  [{bar}] {memory}"), *_cold(view)),
         (Span("PSI     "), *_pressure(view.pressure)),
     ]
+    if isinstance(view, PastView):
+        found += [(Span(f"Note    {note}", "warn"),) for note in view.notes]
+    return found
+
+
+def _age(view: TopView) -> list[Span]:
+    if not isinstance(view, PastView):
+        return []
+    return [Span("  past", "warn"), Span(f", samples {output.span(view.age_s)} old", "dim")]
 
 
 def _cold(view: TopView) -> list[Span]:
@@ -236,18 +246,24 @@ _HEADER = (
     ("LIMIT", True),
     ("GPU", True),
     ("GPU MEM", True),
+    ("AGE", True),
     ("KIND", False),
     ("CGROUP", False),
 )
 _ON_GPUS = frozenset({"GPU", "GPU MEM"})
 """Columns that stand there where somebody uses a GPU."""
+_LIVE = frozenset({"LIMIT"})
+_PAST = frozenset({"AGE"})
+"""What the kernel has in force is not kept; how old samples were matters there alone."""
 
 
 def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Line]:
     longest = None if width is None else max(_NARROWEST_NAME, width // 3)
     rows = [_row(pod, frame.limits.get(pod.cgroup, NO_LIMIT), longest) for pod in pods]
     has_gpus = any(pod.gpu_memory_bytes is not None for pod in pods)
-    shown = [i for i, (name, _) in enumerate(_HEADER) if has_gpus or name not in _ON_GPUS]
+    hidden = _LIVE if isinstance(frame.view, PastView) else _PAST
+    hidden |= frozenset() if has_gpus else _ON_GPUS
+    shown = [i for i, (name, _) in enumerate(_HEADER) if name not in hidden]
     header: list[_Cell] = [(name, "dim") for name, _ in _HEADER]
     table = [[row[i] for i in shown] for row in (header, *rows)]
     widths = [max(len(text) for text, _ in column) for column in zip(*table, strict=True)]
@@ -286,6 +302,7 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
         (output.size(limit.memory_bytes), "dim"),
         (_percent(pod.gpu_core_percent), ""),
         (output.size(pod.gpu_memory_bytes), ""),
+        (output.span(pod.age_s if isinstance(pod, PastPodView) else None), "dim"),
         ("app" if pod.kind is PodKind.APPLICATION else pod.kind.value, "dim"),
         (output.clean(cgroup), "dim"),
     ]
@@ -317,6 +334,7 @@ def _help() -> list[Line]:
         (Span("THROTTLED: periods in which the CPU limit stopped it. PSI: the last 10 s."),),
         (Span("WAIT: of its tasks for a CPU, each second; koordlet blame POD says for whom."),),
         (Span("LIMIT: what the kernel has in force; - where there is none."),),
+        (Span("In the past: AGE is that of the oldest sample in the line. Limits are not kept."),),
     ]
 
 

@@ -4,27 +4,32 @@ from __future__ import annotations
 
 import argparse
 import os
-import queue
 import select
 import signal
 import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Thread
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+from koordlet.admin.client import Client
 from koordlet.admin.model import TopView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
-from koordlet.cli.main import Exit
+from koordlet.cli.main import Exit, complain
+from koordlet.cli.past import newest, opened, time_of
 from koordlet.cli.settings import find
+from koordlet.cli.show.frames import Inbox, Past, follow_present
 from koordlet.cli.show.keys import Screen, keys, press
 from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
 from koordlet.cli.show.screen import Frame, chosen, draw, plain, worth_a_line
+from koordlet.history.past import Decisions, past
+from koordlet.history.source import DaemonSource, Source
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,19 +47,42 @@ _STYLES = {
     "warn": "magenta",
     "bad": "bold red",
 }
+Begin = Callable[[Inbox], None]
 
 
 def main(args: argparse.Namespace) -> int:
-    paths = find(args.config).config.paths
-    limits = Limits(paths.cgroup_root, paths.proc_root)
+    is_live = not args.once and args.output == "table" and sys.stdout.isatty()
+    if args.at or args.state_dir:
+        return _from_past(args, is_live=is_live)
+    limits = _limits(args)
     with connect(args) as client:
-        frames = client.top(args.interval)
-        if not args.once and args.output == "table" and sys.stdout.isatty():
-            _live(_Frames(frames, args.processes, limits))
+        if is_live:
+            _live(DaemonSource(client), args, None)
         else:
-            view = next(frames)
+            view = next(client.top(args.interval))
             output.emit(view, args.output, lambda: _once(view, args.processes, limits))
     return Exit.OK
+
+
+def _from_past(args: argparse.Namespace, *, is_live: bool) -> int:
+    try:
+        at = time_of(args) if args.at else None
+    except ValueError as error:
+        return complain(error, Exit.USAGE)
+    with opened(args) as source:
+        at = newest(source) if at is None else at
+        if is_live:
+            _live(source, args, at)
+            return Exit.OK
+        view = past(source, at, Decisions(source, 0.0).before(at))
+    frame = Frame(view, worth_a_line((), view.decisions))
+    output.emit(view, args.output, lambda: map(plain, draw(frame, Screen())))
+    return Exit.OK
+
+
+def _limits(args: argparse.Namespace) -> Limits:
+    paths = find(args.config).config.paths
+    return Limits(paths.cgroup_root, paths.proc_root)
 
 
 def _once(view: TopView, processes: int, limits: Limits) -> list[str]:
@@ -72,69 +100,75 @@ def _once(view: TopView, processes: int, limits: Limits) -> list[str]:
     return list(map(plain, draw(frame, Screen())))
 
 
-class _Frames:
-    """Frames with what this machine adds to them, read by a thread so that keys never wait.
-    ``descriptor`` is readable when ``latest`` has something."""
-
-    def __init__(self, views: Iterator[TopView], processes: int, limits: Limits) -> None:
-        self.descriptor, self._wake = os.pipe()
-        self._queue: queue.SimpleQueue[Frame | Exception | None] = queue.SimpleQueue()
-        self._views, self._processes, self._limits = views, processes, limits
-        Thread(target=self._read, daemon=True).start()
-
-    def latest(self) -> Frame | None:
-        """None at the end of the stream. Raises what ended it."""
-        os.read(self.descriptor, 1)
-        found = self._queue.get()
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    def _read(self) -> None:
-        watched = SystemProcesses()
-        decisions = worth_a_line((), ())
-        try:
-            for view in self._views:
-                decisions = worth_a_line(decisions, view.decisions)
-                cgroups = [pod.cgroup for pod in view.pods]
-                biggest = watched.biggest(cgroups, self._processes) if self._processes else ()
-                self._put(Frame(view, decisions, biggest, self._limits.of(cgroups)))
-            self._put(None)
-        except Exception as error:  # raised again where the screen is
-            self._put(error)
-
-    def _put(self, found: Frame | Exception | None) -> None:
-        self._queue.put(found)
-        os.write(self._wake, b"\0")
+def _present(args: argparse.Namespace, client: Client, inbox: Inbox) -> None:
+    follow_present(inbox, client.top(args.interval), args.processes, _limits(args))
 
 
-def _live(frames: _Frames) -> None:
+class _Trip:
+    """Where in time the screen is, and the newest frame from there. ``at`` None: the present."""
+
+    def __init__(self, inbox: Inbox, source: Source, at: float | None, begin: Begin | None) -> None:
+        """``begin``: makes frames of the present come; None where there is none."""
+        self._inbox = inbox
+        self._past = Past(inbox, source)
+        self._begin, self._is_begun = begin, False
+        self.frame: Frame | None = None
+        self._go(at)
+
+    def hear(self) -> bool:
+        """Take the next frame; False when the stream of the present has ended."""
+        arrived = self._inbox.latest()
+        if arrived.at == self.at:
+            self.frame = arrived.frame
+        return arrived.frame is not None
+
+    def follow(self, screen: Screen) -> Screen:
+        """Go where keys want to."""
+        if screen.returns and self._begin is not None:
+            self._go(None)
+        elif screen.travel_s and self.frame is not None:
+            base = self.frame.view.time if self.at is None else self.at
+            at = base + screen.travel_s
+            has_come = at > time.time() - screen.interval_s
+            self._go(None if has_come and self._begin is not None else at)
+        return replace(screen, travel_s=0.0, returns=False)
+
+    def _go(self, at: float | None) -> None:
+        self.at = at
+        if at is not None:
+            self._past.ask(at)
+        elif self._begin is not None and not self._is_begun:
+            self._is_begun = True
+            self._begin(self._inbox)
+
+
+def _live(source: Source, args: argparse.Namespace, at: float | None) -> None:
     """Redraw until ``q``. Raises KeyboardInterrupt on Ctrl-C."""
     from rich.console import Console
     from rich.live import Live
 
-    console = Console()
+    console, inbox = Console(), Inbox()
+    begin = partial(_present, args, source.client) if isinstance(source, DaemonSource) else None
+    trip = _Trip(inbox, source, at, begin)
     with (
         _keyboard() as keyboard,
         Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
     ):
-        sources = [frames.descriptor] if keyboard is None else [frames.descriptor, keyboard]
-        screen, newest, drawn = Screen(), None, None
+        sources = [inbox.descriptor] if keyboard is None else [inbox.descriptor, keyboard]
+        screen, drawn = Screen(interval_s=args.interval), None
         while not screen.is_over:
             ready, _, _ = select.select(sources, [], [])
-            if frames.descriptor in ready:
-                newest = frames.latest()
-                if newest is None:
-                    return
+            if inbox.descriptor in ready and not trip.hear():
+                return
             if keyboard in ready:
                 typed = os.read(keyboard, _KEY_BYTES)
                 if not typed:  # the terminal has gone
                     return
                 for key in keys(typed):
                     pods = 0 if drawn is None else len(chosen(drawn.view.pods, screen))
-                    screen = press(screen, key, pods)
-            if not screen.is_paused or drawn is None:
-                drawn = newest
+                    screen = trip.follow(press(screen, key, pods))
+            if not screen.is_paused or drawn is None or trip.at is not None:
+                drawn = trip.frame
             if drawn is not None:
                 live.update(_text(drawn, screen, console), refresh=True)
 

@@ -8,98 +8,64 @@ from html import escape
 from koordlet.decision.why import Input
 from koordlet.demo.model import ARMS, ArmResult, DemoResult, Goal, Moment
 from koordlet.demo.report.headline import Card, cards, headline
-from koordlet.demo.report.palette import DARK, LIGHT, variables
 from koordlet.demo.report.panels import cpu_charts, latency_charts, shown
-from koordlet.demo.report.svg import CHART_STYLE, Chart, render
 from koordlet.demo.stats import disturbance, median_of, of_arm, three_that_mattered
 from koordlet.demo.table import goal_text, header, moment_text, rows, settings_line, time_text
+from koordlet.drawing.charts import Chart, render
+from koordlet.drawing.page import document, fill, key, row, stroke, table
 
 DECISIONS_SHOWN = 60
 _WORDS = {True: "reached", False: "missed", None: "not judged"}
 _STYLES = {True: "good", False: "bad", None: "muted"}
 
-_STYLE = f"""
-:root {{ color-scheme: light dark; {variables(LIGHT)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {variables(DARK)} }} }}
-* {{ box-sizing: border-box; }}
-body {{ font: 16px/1.5 system-ui, sans-serif; color: var(--fg); background: var(--bg);
-  max-width: 1200px; margin: 1.5rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.45rem; line-height: 1.3; max-width: 60rem; margin: .5rem 0 1rem; }}
-h2 {{ font-size: 1.1rem; margin: 1.6rem 0 .3rem; }}
-p {{ margin: .4rem 0; }}
-.muted {{ color: var(--muted); }} .good {{ color: var(--good); }} .bad {{ color: var(--bad); }}
-.grid3 {{ display: grid; gap: .7rem; grid-template-columns: repeat(auto-fit, minmax(320px, 1fr)); }}
-.card, svg {{ background: var(--soft); border-radius: 6px; }}
-.card {{ padding: .6rem .9rem; }}
-.card b.figure {{ display: block; font-size: 2rem; line-height: 1.2; }}
-svg {{ width: 100%; height: auto; display: block; }}
-.bars {{ display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; }}
-.bars .bar {{ display: flex; align-items: center; gap: .5rem; }}
-.bars i {{ display: block; height: 1.1rem; min-width: 2px; background: var(--ls);
-  border-radius: 2px; }}
-.bars .bar span {{ white-space: nowrap; }}
-.key {{ display: flex; flex-wrap: wrap; gap: .1rem 1.2rem; font-size: .9rem;
-  margin: .2rem 0 .5rem; }}
-.key svg {{ display: inline-block; width: 1.6rem; height: .9rem; margin-right: .4rem;
-  vertical-align: -1px; background: none; }}
-table {{ border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }}
-th, td {{ border-bottom: 1px solid var(--line); padding: .3rem .5rem; text-align: right;
-  vertical-align: top; }}
-th:first-child, td:first-child, .decisions th, .decisions td {{ text-align: left; }}
-.decisions td:first-child {{ white-space: nowrap; }}
-.decisions td:nth-child(2) {{ min-width: 17rem; }}
-.decisions code {{ overflow-wrap: anywhere; }}
-.decisions .mattered td:first-child {{ border-left: 4px solid var(--koordlet); }}
-code {{ background: var(--soft); padding: .05em .3em; border-radius: 3px; }}
-.simulated {{ border: 2px solid var(--fg); padding: .4rem .9rem; border-radius: 6px; }}
-@media (max-width: 640px) {{
-  h1 {{ font-size: 1.2rem; }}
-  .figures {{ font-size: .82rem; }} .figures th, .figures td {{ padding: .25rem .2rem; }}
-  .decisions thead {{ display: none; }}
-  .decisions td:nth-child(2) {{ min-width: 0; }}
-  .decisions tr, .decisions td {{ display: block; border: 0; padding: .1rem .5rem; }}
-  .decisions tr {{ border-bottom: 1px solid var(--line); padding: .5rem 0; }}
-}}
-{CHART_STYLE}
+_STYLE = """
+.bars { display: grid; grid-template-columns: max-content 1fr; gap: .3rem .8rem; }
+.bars .bar { display: flex; align-items: center; gap: .5rem; }
+.bars i { display: block; height: 1.1rem; min-width: 2px; background: var(--ls);
+  border-radius: 2px; }
+.bars .bar span { white-space: nowrap; }
+.decisions .mattered td:first-child { border-left: 4px solid var(--koordlet); }
+.simulated { border: 2px solid var(--fg); padding: .4rem .9rem; border-radius: 6px; }
+@media (max-width: 640px) {
+  .figures { font-size: .82rem; } .figures th, .figures td { padding: .25rem .2rem; }
+}
 """.strip()
 
 
 def render_report(demo: DemoResult) -> str:
     """The whole document. Curves and decisions are those of the last repeat of each arm."""
     arms = shown(demo)
-    return "\n".join(
+    return document(
+        "koordlet demo",
+        _STYLE,
         (
-            "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
-            "<meta name='viewport' content='width=device-width, initial-scale=1'>",
-            f"<title>koordlet demo</title><style>{_STYLE}</style></head><body>",
             f"<h1>{escape(headline(demo) or 'koordlet demo')}</h1>",
             _simulation_notice(demo),
             _cards(demo),
             _bars(demo),
             "<h2>Latency of the service over time, in ms</h2>",
-            _key(
-                ("99 of 100 requests are faster (p99)", _stroke("ls")),
-                ("half of them are faster (p50)", _stroke("ls thin")),
+            key(
+                ("99 of 100 requests are faster (p99)", stroke("ls")),
+                ("half of them are faster (p50)", stroke("ls thin")),
                 ("one of the slowest 1 %", "<circle class='dot' cx='12' cy='7' r='2.5'/>"),
                 ("above the scale", "<polygon class='clip' points='8,11 12,3 16,11'/>"),
             ),
             _row_of(latency_charts(arms)),
             "<h2>CPU over time, in cores</h2>",
-            _key(
-                ("best-effort work (BE)", _fill("be")),
-                ("the service (LS), on top of it", _fill("ls")),
-                ("the rest of the machine", _fill("rest")),
-                ("the limit of best-effort work", _stroke("limit")),
+            key(
+                ("best-effort work (BE)", fill("be")),
+                ("the service (LS), on top of it", fill("ls")),
+                ("the rest of the machine", fill("rest")),
+                ("the limit of best-effort work", stroke("limit")),
                 ("a decision", "<line class='decision' x1='12' x2='12' y1='2' y2='12'/>"),
                 ("an alarm", "<circle class='alarm' cx='12' cy='7' r='4'/>"),
             ),
             _row_of(cpu_charts(arms)),
             "<h2>All figures</h2>",
-            _table(demo),
+            table(header(demo), map(row, rows(demo)), "figures"),
             f"<p class='muted'>{escape(settings_line(demo.settings))}</p>",
             *(_decisions(result) for result in arms if result.moments),
-            "</body></html>\n",
-        )
+        ),
     )
 
 
@@ -146,38 +112,8 @@ def _bars(demo: DemoResult) -> str:
     return f"<h2>p99 latency of the service</h2><div class='bars'>{''.join(bars)}</div>"
 
 
-def _key(*entries: tuple[str, str]) -> str:
-    """Words with the shape that stands for them."""
-    return (
-        "<div class='key'>"
-        + "".join(
-            f"<span><svg viewBox='0 0 24 14' aria-hidden='true'>{shape}</svg>{escape(words)}</span>"
-            for words, shape in entries
-        )
-        + "</div>"
-    )
-
-
-def _stroke(style: str) -> str:
-    return f"<polyline class='{style}' points='1,7 23,7'/>"
-
-
-def _fill(style: str) -> str:
-    return f"<polygon class='area {style}' points='2,1 22,1 22,13 2,13'/>"
-
-
 def _row_of(charts: Iterable[Chart]) -> str:
     return f"<div class='grid3'>{''.join(map(render, charts))}</div>"
-
-
-def _table(demo: DemoResult) -> str:
-    head = "".join(f"<th>{escape(title)}</th>" for title in header(demo))
-    body = "".join(_row(row) for row in rows(demo))
-    return f"<table class='figures'><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
 def _decisions(result: ArmResult) -> str:
@@ -187,7 +123,7 @@ def _decisions(result: ArmResult) -> str:
     left = [moment for moment in moments if moment not in mattered]
     kept = {id(each) for each in (*mattered, *left[: DECISIONS_SHOWN - len(mattered)])}
     alarms = sum(not moment.resource for moment in moments)
-    body = "".join(
+    body = (
         _decision(moment, has_mattered=moment in mattered)
         for moment in moments
         if id(moment) in kept
@@ -198,8 +134,7 @@ def _decisions(result: ArmResult) -> str:
         "<h2>What koordlet decided, and why</h2>"
         f"<p class='muted'>{len(moments) - alarms} decisions and {alarms} alarms in this arm; a "
         f"bar at the left marks those that mattered most.{escape(more)}</p>"
-        "<table class='decisions'><thead><tr><th>Time</th><th>What</th><th>Why</th></tr></thead>"
-        f"<tbody>{body}</tbody></table>"
+        + table(("Time", "What", "Why"), body, "decisions")
     )
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from koordlet.decision.resource import CFS_PERIOD_US
 from koordlet.demo.model import ARMS, ArmResult, DemoResult, Moment, Request
-from koordlet.demo.report.svg import Chart, Line, Mark
 from koordlet.demo.stats import of_arm, percentile
+from koordlet.drawing.charts import Chart, Line, Mark
 from koordlet.protocol.cpuset import parse_cpulist
 
 _BUCKET_S = 0.25

@@ -7,10 +7,10 @@ from html import escape
 
 from koordlet.demo.model import DemoResult
 from koordlet.demo.report.headline import headline
-from koordlet.demo.report.palette import variables
 from koordlet.demo.report.panels import cpu_charts, latency_charts, shown
-from koordlet.demo.report.svg import CHART_STYLE, Chart, body
 from koordlet.demo.table import settings_line
+from koordlet.drawing.charts import CHART_STYLE, Chart, body
+from koordlet.drawing.palette import variables
 
 _GAP = 12
 _HEAD = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from koordlet_fakefs.cpi import FakeCpiCounters
+from koordlet_fakefs.bpf.cpi import FakeCpiCounters
 
 from koordlet.collectors.cpi.collector import TRY_AGAIN_S, CpiCollector
 from koordlet.collectors.cpi.part import COLLECTOR, CpiOptions

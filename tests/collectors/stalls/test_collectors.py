@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from koordlet_fakefs.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
+from koordlet_fakefs.bpf.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 
 from koordlet.collectors.stalls.block import BlockCollector
 from koordlet.collectors.stalls.interrupts import InterruptCollector

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
-from koordlet_fakefs.run_queue import FakeRunQueue
+from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 
 from koordlet.collectors.waits.collector import CLOSE_S, TRY_AGAIN_S, WaitsCollector
 from koordlet.collectors.waits.series import KEEP_S

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from koordlet_fakefs.run_queue import FakeMeter
+from koordlet_fakefs.bpf.run_queue import FakeMeter
 
 from koordlet.kernel.bpf import block, stalls
 from koordlet.kernel.bpf.irq import Interrupted

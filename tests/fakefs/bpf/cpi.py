@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from koordlet_fakefs.run_queue import FakeMeter
+from koordlet_fakefs.bpf.run_queue import FakeMeter
 
 from koordlet.kernel.perf.counts import NOTHING, Count
 

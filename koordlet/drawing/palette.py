@@ -1,4 +1,4 @@
-"""Colours of the report and the poster: one meaning each, readable on both backgrounds.
+"""Colours of all pages and pictures: one meaning each, readable on both backgrounds.
 
 A test computes the contrast of every pair that meets: 4.5:1 and more (WCAG 2.1, 1.4.3).
 """
@@ -17,6 +17,11 @@ LIGHT = {
     "koordlet": "#6b3fa0",  # what koordlet has done: limits, decisions, alarms
     "good": "#196c2e",  # a goal that was reached
     "bad": "#b3261e",  # one that was missed
+    "cpu": "#8a1c5b",  # what somebody waited for
+    "mem": "#00695c",
+    "io": "#5d5300",
+    "throttled": "#6d4c41",  # or was stopped by
+    "heat": "#f2a65a",  # a full cell of a heat map, under figures
 }
 DARK = {
     "bg": "#12161b",
@@ -30,9 +35,16 @@ DARK = {
     "koordlet": "#cda9ff",
     "good": "#5fd07c",
     "bad": "#ff8f86",
+    "cpu": "#ff7ac6",
+    "mem": "#4dd0c1",
+    "io": "#d4c94a",
+    "throttled": "#d7a98c",
+    "heat": "#7a3a00",
 }
 BACKGROUNDS = ("bg", "soft")
 UNREAD = ("line",)
+UNDER_TEXT = ("heat",)
+"""Text in the colour ``fg`` stands on these."""
 
 
 def variables(palette: dict[str, str]) -> str:

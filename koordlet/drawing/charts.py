@@ -13,13 +13,18 @@ from html import escape
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 36, 10, 34, 24
 _TICK = 8
+_LETTER = 6.6
+"""Width of a character, about."""
 
 CHART_STYLE = """
 svg text { font: 12px system-ui, sans-serif; fill: var(--muted); }
 svg .title { font-weight: 600; font-size: 13px; fill: var(--fg); }
 .grid { stroke: var(--line); }
-.ls, .be, .rest, .limit { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+.ls, .be, .rest, .limit, .cpu, .mem, .io, .throttled {
+  fill: none; stroke-width: 1.8; stroke-linejoin: round; }
 .ls { stroke: var(--ls); } .be { stroke: var(--be); } .rest { stroke: var(--rest); }
+.cpu { stroke: var(--cpu); } .mem { stroke: var(--mem); stroke-dasharray: 6 3; }
+.io { stroke: var(--io); stroke-dasharray: 2 2; } .throttled { stroke: var(--throttled); }
 .thin { stroke-width: 1.2; stroke-dasharray: 2 2; }
 .limit { stroke: var(--koordlet); stroke-width: 2.2; }
 .halo { fill: none; stroke: var(--soft); stroke-width: 6; stroke-linejoin: round; }
@@ -31,14 +36,17 @@ svg .title { font-weight: 600; font-size: 13px; fill: var(--fg); }
 """.strip()
 
 
+Point = tuple[float, float | None]
+
+
 @dataclass(frozen=True)
 class Line:
-    """``points`` are (x, y) in data units, ``style`` is CSS classes. ``area`` fills down to zero,
-    over what was drawn before: stacked classes are drawn from the highest sum to the lowest.
-    ``steps``: a value holds until the next point."""
+    """``points`` are (x, y) in data units, ``style`` is CSS classes. A y of None is a gap: nothing
+    is drawn there. ``area`` fills down to zero, over what was drawn before: stacked classes are
+    drawn from the highest sum to the lowest. ``steps``: a value holds until the next point."""
 
     style: str
-    points: Sequence[tuple[float, float]]
+    points: Sequence[Point]
     area: bool = False
     steps: bool = False
 
@@ -54,7 +62,8 @@ class Mark:
 @dataclass(frozen=True)
 class Chart:
     """Shared ``x_max`` and ``y_max`` make the charts of several arms comparable by eye. ``about``
-    is read out; ``note`` stands at the right above the chart."""
+    is read out; ``note`` stands at the right above the chart. ``x_ticks``: where the x axis has
+    which words; without any it counts seconds."""
 
     title: str
     about: str
@@ -64,15 +73,16 @@ class Chart:
     dots: Sequence[tuple[float, float]] = ()
     marks: Sequence[Mark] = ()
     note: str = ""
+    x_ticks: Sequence[tuple[float, str]] = ()
     width: int = 420
     height: int = 210
 
 
 def ticks(limit: float, count: int = 4) -> list[float]:
     """Round values (1, 2 or 5 times a power of ten apart) from 0 up to `limit`."""
-    if limit <= 0:
-        return [0.0]
     raw = limit / count
+    if raw <= 0:
+        return [0.0]
     magnitude = 10.0 ** math.floor(math.log10(raw))
     step = next(m * magnitude for m in (1, 2, 5, 10) if m * magnitude >= raw)
     return [i * step for i in range(int(limit / step + 1e-9) + 1)]
@@ -90,13 +100,18 @@ def body(chart: Chart) -> str:
     edge."""
     scale = _Scale(chart)
     right, top = chart.width - _RIGHT, _TOP - 16
+    seconds = ((tick, f"{tick:g} s") for tick in ticks(scale.x_max))
     return "".join(
         (
             *(_horizontal(scale, tick) for tick in ticks(scale.y_max)),
-            *(_time(scale, tick) for tick in ticks(scale.x_max)),
+            *(_time(scale, *tick) for tick in chart.x_ticks or seconds),
             f'<text class="title" x="{_LEFT}" y="{top}">{escape(chart.title)}</text>',
             f'<text x="{right}" y="{top}" text-anchor="end">{escape(chart.note)}</text>',
-            *(_line(scale, line) for line in chart.lines if line.points),
+            *(
+                _line(scale, line, stretch)
+                for line in chart.lines
+                for stretch in _stretches(line.points)
+            ),
             *(_dot(scale, x, y) for x, y in chart.dots),
             *(_mark(scale, mark) for mark in chart.marks),
         )
@@ -125,17 +140,27 @@ def _horizontal(scale: _Scale, tick: float) -> str:
     )
 
 
-def _time(scale: _Scale, tick: float) -> str:
+def _time(scale: _Scale, tick: float, words: str) -> str:
     # The last label would leave the picture at its right.
-    anchor = "end" if scale.right - scale.x(tick) < 12 else "middle"
-    return (
-        f'<text x="{scale.x(tick):.1f}" y="{scale.floor + 16}" '
-        f'text-anchor="{anchor}">{tick:g} s</text>'
-    )
+    x = min(scale.x(tick), scale.right - _LETTER * len(words) / 2)
+    return f'<text x="{x:.1f}" y="{scale.floor + 16}" text-anchor="middle">{escape(words)}</text>'
 
 
-def _line(scale: _Scale, line: Line) -> str:
-    points = _stepped(line.points) if line.steps else line.points
+def _stretches(points: Sequence[Point]) -> Iterator[list[tuple[float, float]]]:
+    """The points between gaps."""
+    found: list[tuple[float, float]] = []
+    for x, y in points:
+        if y is not None:
+            found.append((x, y))
+        elif found:
+            yield found
+            found = []
+    if found:
+        yield found
+
+
+def _line(scale: _Scale, line: Line, stretch: list[tuple[float, float]]) -> str:
+    points = _stepped(stretch) if line.steps else stretch
     path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in points)
     if line.area:
         first, last = scale.x(points[0][0]), scale.x(points[-1][0])
@@ -144,6 +169,8 @@ def _line(scale: _Scale, line: Line) -> str:
             f'<polygon class="area {line.style}" '
             f'points="{first:.1f},{floor:.1f} {path} {last:.1f},{floor:.1f}"/>'
         )
+    if len(points) == 1:  # a lone point would be no line
+        path = f"{path} {min(scale.x(points[0][0]) + 1, scale.right):.1f},{path.partition(',')[2]}"
     peaks = "".join(_triangle(scale.x(x)) for x in _peaks(points, scale.y_max))
     # What is drawn over areas would not stand out from them.
     halo = f'<polyline class="halo" points="{path}"/>' if line.steps else ""

@@ -1,0 +1,190 @@
+"""What `top` would have shown at an instant of the past, as far as the store still has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from koordlet.admin.client import Fault, RefusedError
+from koordlet.admin.model import PodKind
+from koordlet.admin.pressure import pressure_of
+from koordlet.decision import metrics as k
+from koordlet.decision.metrics import Metric
+from koordlet.decision.record import Record
+from koordlet.drawing.clock import date, span
+from koordlet.history.source import Range, Source
+from koordlet.history.view import PastPodView, PastView
+from koordlet.history.who import Key, Who, everybody, node, unnamed
+
+FRESH_S = 10.0
+SLOW_FRESH_S = 25.0
+"""A sample may be so old: pressure is collected every 10 s, the rest every second, and some rounds
+may be missed."""
+OLD_S = 900.0
+"""Where nothing was measured for longer before an instant, there is nothing to show of it."""
+DECISIONS_SHOWN = 8
+DECISIONS_S = 600.0
+"""How far back the decisions that stand with it go."""
+_Labels = tuple[str, ...]
+
+
+def past(source: Source, time: float, decisions: tuple[Record, ...] = ()) -> PastView:
+    """Raises RefusedError where the store has nothing of that time."""
+    age_s = _age(source, time)
+    latest = _Latest(source, time, age_s + 1.0)
+    machine = node(source, time, time)
+    used = latest.of(k.NODE_CPU_USAGE)
+    limit_milli = latest.of(k.NODE_BE).get(("cpu", "real-limit"))
+    memory = latest.of(k.NODE_MEMORY_USAGE).get(())
+    pods = _pods(latest, everybody(source, time, time))
+    cpu = {is_be: _sum(pods, is_be=is_be) for is_be in (False, True)}
+    view = PastView(
+        time=time,
+        node=machine.name,
+        cpu_capacity_cores=machine.cpu_cores,
+        memory_capacity_bytes=machine.memory_bytes,
+        cpu_used_cores=used.get(()),
+        cpu_ls_cores=cpu[False],
+        cpu_be_cores=cpu[True],
+        cpu_system_cores=latest.of(k.SYS_CPU_USAGE).get(()),
+        be_limit_cores=limit_milli / 1000 if limit_milli is not None else None,
+        memory_used_bytes=int(memory) if memory is not None else None,
+        pressure=pressure_of(latest.of(k.NODE_PSI), ()),
+        pods=tuple(pods),
+        decisions=decisions,
+        age_s=age_s,
+    )
+    return msgspec.structs.replace(view, notes=tuple(_notes(source, view)))
+
+
+class Decisions:
+    """What was decided around a time, kept for as long as questions are about that time."""
+
+    def __init__(self, source: Source, around_s: float = 1800.0) -> None:
+        self._source, self._around_s = source, around_s
+        self._start = self._end = 0.0
+        self._found: list[Record] = []
+
+    def before(self, time: float) -> tuple[Record, ...]:
+        """The newest decisions at that time, newest first."""
+        if not self._start <= time - DECISIONS_S <= time <= self._end:
+            self._start, self._end = time - DECISIONS_S - self._around_s, time + self._around_s
+            events = self._source.events(self._start, self._end)
+            self._found = [each.decision for each in events if each.decision is not None]
+        known = [each for each in self._found if time - DECISIONS_S <= each.time <= time]
+        return tuple(known[: -DECISIONS_SHOWN - 1 : -1])
+
+
+def _age(source: Source, time: float) -> float:
+    """Of the newest sample before the instant. Raises RefusedError."""
+    found = source.query(k.NODE_CPU_USAGE.kind, {}, OLD_S, "last", time).series
+    if found:
+        return found[0].age_s
+    whole = _around(source, time)
+    raise RefusedError(Fault.NOT_FOUND, _nothing(whole.oldest, whole.newest, time))
+
+
+def _around(source: Source, time: float) -> Range:
+    """One step that holds the instant and what could be left of it."""
+    return source.query_range(k.NODE_CPU_USAGE.kind, {}, time - OLD_S, time, OLD_S, "last")
+
+
+def _nothing(oldest: float | None, newest: float | None, time: float) -> str:
+    if oldest is None or newest is None:
+        return "the store is empty"
+    held = f"it reaches from {date(oldest)} to {date(newest)}"
+    if oldest <= time <= newest:
+        return f"nothing was measured in the {OLD_S / 60:g} min before {date(time)}; {held}"
+    return f"the store has nothing of {date(time)}; {held}"
+
+
+class _Latest:
+    """The newest sample of every series at the instant."""
+
+    def __init__(self, source: Source, time: float, least_s: float) -> None:
+        self._source, self._time, self._least_s = source, time, least_s
+        self._values: dict[str, dict[_Labels, float]] = {}
+        self.ages_s: dict[Key, float] = {}
+        """Of the oldest one that was asked for, by pod and application."""
+
+    def of(self, metric: Metric) -> Mapping[_Labels, float]:
+        """By the values of its labels."""
+        if metric.kind not in self._values:
+            fresh_s = SLOW_FRESH_S if "psi_resource" in metric.labels else FRESH_S
+            window_s = max(fresh_s, self._least_s)
+            answer = self._source.query(metric.kind, {}, window_s, "last", self._time)
+            self._values[metric.kind] = {
+                tuple(each.labels.get(name, "") for name in metric.labels): each.value
+                for each in answer.series
+            }
+            label = metric.labels[0] if metric.labels else ""
+            for each in answer.series if label in _SUBJECTS else ():
+                key = _SUBJECTS[label], each.labels[label]
+                self.ages_s[key] = max(self.ages_s.get(key, 0.0), each.age_s)
+        return self._values[metric.kind]
+
+
+_SUBJECTS = {"pod_uid": PodKind.POD, "host_app_name": PodKind.APPLICATION}
+_KINDS = {
+    PodKind.POD: (k.POD_CPU_USAGE, k.POD_MEMORY_USAGE, k.POD_CPU_THROTTLED, k.POD_PSI),
+    PodKind.APPLICATION: (
+        k.HOST_APPLICATION_CPU_USAGE,
+        k.HOST_APPLICATION_MEMORY_USAGE,
+        k.HOST_APPLICATION_CPU_THROTTLED,
+        k.HOST_APPLICATION_PSI,
+    ),
+}
+
+
+def _pods(latest: _Latest, names: Mapping[Key, Who]) -> list[PastPodView]:
+    """Those of whom there is a sample: who has one was there."""
+    found = []
+    for kind in (PodKind.APPLICATION, PodKind.POD):
+        cpu, memory, throttled, psi = _KINDS[kind]
+        there = {labels[0] for metric in (cpu, memory) for labels in latest.of(metric)}
+        for name in sorted(there):
+            label, who = (name,), names.get((kind, name), unnamed((kind, name)))
+            bytes_ = latest.of(memory).get(label)
+            found.append(
+                PastPodView(
+                    kind=kind,
+                    uid=who.uid,
+                    name=who.name,
+                    namespace=who.namespace,
+                    qos=who.qos,
+                    kube_qos="",
+                    cgroup=who.cgroup,
+                    cpu_cores=latest.of(cpu).get(label),
+                    memory_bytes=int(bytes_) if bytes_ is not None else None,
+                    throttled_ratio=latest.of(throttled).get(label),
+                    pressure=pressure_of(latest.of(psi), label),
+                    age_s=latest.ages_s[kind, name],
+                )
+            )
+    return found
+
+
+def _sum(pods: list[PastPodView], *, is_be: bool) -> float | None:
+    """CPU of what is best-effort, or of what is not; None where nothing of it is known."""
+    used = [pod.cpu_cores for pod in pods if pod.cpu_cores is not None and pod.qos]
+    if not used:
+        return None
+    return sum(
+        pod.cpu_cores
+        for pod in pods
+        if pod.cpu_cores is not None and pod.qos and (pod.qos == "BE") is is_be
+    )
+
+
+def _notes(source: Source, view: PastView) -> Iterator[str]:
+    if view.age_s > FRESH_S:
+        until = _around(source, view.time).coarse_until
+        is_coarse = until is not None and until > view.time - view.age_s
+        why = "only one value for each coarse step is left" if is_coarse else "koordlet was away"
+        yield f"nothing newer than {span(view.age_s)} before this time is in the store: {why}"
+    if not view.cpu_capacity_cores:
+        yield "the store does not tell the size of the node at this time"
+    nameless = sum(not pod.qos for pod in view.pods)
+    if nameless:
+        yield f"of {nameless} the store has numbers, but neither name nor class"

@@ -1,0 +1,101 @@
+"""Whom the series of a time are about, as the store has it (collector ``identity``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from koordlet.admin.model import PodKind
+from koordlet.collectors.identity import (
+    HOST_APPLICATION_INFO,
+    NODE_CPU_CAPACITY,
+    NODE_MEMORY_CAPACITY,
+    POD_INFO,
+    REPEAT_S,
+)
+from koordlet.decision.names import harmless
+from koordlet.history.source import Source
+from koordlet.protocol.qos import QoSClass
+
+LOOK_BACK_S = REPEAT_S + 75.0
+"""Names are repeated so often; coarse history puts them at the start of their step."""
+SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
+Key = tuple[PodKind, str]
+"""A pod by its uid, an application by its name."""
+
+
+class Who(NamedTuple):
+    """A pod or application. ``uid``: of a pod alone. Where the store does not name a pod, ``name``,
+    ``qos`` and ``cgroup`` are empty."""
+
+    kind: PodKind
+    uid: str = ""
+    name: str = ""
+    namespace: str = ""
+    qos: str = ""
+    cgroup: str = ""
+
+    @property
+    def title(self) -> str:
+        """Harmless to print; the names come from pods."""
+        name = self.name or self.uid
+        return harmless(f"{self.namespace}/{name}" if self.namespace else name)
+
+    @property
+    def is_best_effort(self) -> bool:
+        return self.qos == QoSClass.BE
+
+    @property
+    def is_sensitive(self) -> bool:
+        return self.qos in SENSITIVE
+
+
+class Node(NamedTuple):
+    """Empty and 0 where the store does not tell."""
+
+    name: str = ""
+    cpu_cores: float = 0.0
+    memory_bytes: int = 0
+
+
+def everybody(source: Source, start: float, end: float) -> Mapping[Key, Who]:
+    """Who was there in the time, and some who had just gone. Of one whose class changed, what he
+    was last."""
+    found: dict[Key, tuple[float, Who]] = {}
+    window_s = end - start + LOOK_BACK_S
+    for metric in (POD_INFO, HOST_APPLICATION_INFO):
+        for each in source.query(metric.kind, {}, window_s, "last", end).series:
+            labels = each.labels
+            if metric is POD_INFO:
+                key = PodKind.POD, labels["pod_uid"]
+                who = Who(*key, labels["name"], labels["namespace"], labels["qos"])
+            else:
+                key = PodKind.APPLICATION, labels["host_app_name"]
+                who = Who(key[0], name=key[1], qos=labels["qos"])
+            who = who._replace(cgroup=labels["cgroup"])
+            if key not in found or each.age_s < found[key][0]:
+                found[key] = each.age_s, who
+    return {key: who for key, (_, who) in found.items()}
+
+
+def unnamed(key: Key) -> Who:
+    """Whose numbers the store has, but not the name."""
+    kind, name = key
+    return Who(kind, uid=name) if kind is PodKind.POD else Who(kind, name=name)
+
+
+def node(source: Source, start: float, end: float) -> Node:
+    """As it was last in that time."""
+    found = Node()
+    window_s = end - start + LOOK_BACK_S
+    for metric in (NODE_CPU_CAPACITY, NODE_MEMORY_CAPACITY):
+        series = source.query(metric.kind, {}, window_s, "last", end).series
+        newest = min(series, key=lambda each: each.age_s, default=None)
+        if newest is None:
+            continue
+        found = found._replace(name=harmless(newest.labels["node"]))
+        if metric is NODE_CPU_CAPACITY:
+            found = found._replace(cpu_cores=newest.value)
+        else:
+            found = found._replace(memory_bytes=int(newest.value))
+    return found

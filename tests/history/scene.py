@@ -1,0 +1,153 @@
+"""Half an hour of a node with an incident in it, as a daemon would have left it on disk.
+
+From minute 12 on two best-effort pods take the CPU: shop/web-0 waits for a CPU 45, 60 and 30 % of
+minutes 12 to 14, and is throttled in half of its periods in minute 13. koordlet lowers the limit of
+best-effort work from 3 to 0.8 cores at 13:10 and evicts batch/job-2 at 14:30. In minutes 20 and 21
+koordlet does not run. shop/db-0 waits for a disk 15 % of minute 24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from koordlet.collectors.identity import (
+    HOST_APPLICATION_INFO,
+    NODE_CPU_CAPACITY,
+    NODE_MEMORY_CAPACITY,
+    POD_INFO,
+    REPEAT_S,
+)
+from koordlet.decision import metrics as k
+from koordlet.decision.metrics import Metric
+from koordlet.decision.record import Kind, Record
+from koordlet.decision.why import Input, Why
+from koordlet.report.decisions import DecisionLog
+from koordlet.tsdb.store import Store
+
+START = 1_700_000_400.0  # 2023-11-14 22:20:00 UTC, a multiple of ten minutes
+SECONDS = 1800
+END = START + SECONDS
+WEB, DB = "8f2c1a5e-0000-4000-8000-000000000001", "8f2c1a5e-0000-4000-8000-000000000002"
+JOB, JOB2 = "8f2c1a5e-0000-4000-8000-000000000003", "8f2c1a5e-0000-4000-8000-000000000004"
+PODS = {
+    WEB: ("shop", "web-0", "LS", f"kubepods/burstable/pod{WEB}"),
+    DB: ("shop", "db-0", "LSR", f"kubepods/pod{DB}"),
+    JOB: ("batch", "job-1", "BE", f"kubepods/besteffort/pod{JOB}"),
+    JOB2: ("batch", "job-2", "BE", f"kubepods/besteffort/pod{JOB2}"),
+}
+EVICTED_S = 14 * 60 + 30
+LIMITED_S = 13 * 60 + 10
+AWAY = range(20 * 60, 22 * 60)
+WAITED = {12: 45.0, 13: 60.0, 14: 30.0}
+Sample = tuple[Metric, tuple[str, ...], float]
+
+
+def make(directory: Path, *, more: Mapping[tuple[str, ...], float] | None = None) -> Path:
+    """``directory`` as the state directory of a daemon that was killed at the end. ``more``:
+    series of ``pod_cpu_wait``, by the values of their labels."""
+    fill(Store(str(directory / "tsdb")), more or {})
+    log = DecisionLog(str(directory / "decisions"))
+    log.append(records())
+    log.close()
+    return directory
+
+
+def fill(store: Store, more: Mapping[tuple[str, ...], float]) -> None:
+    ids: dict[tuple[str, tuple[str, ...]], int] = {}
+    for second in range(SECONDS):
+        if second in AWAY:
+            continue
+        columns, values = [], []
+        for metric, labels, value in samples(second, more):
+            key = metric.kind, labels
+            if key not in ids:
+                pairs = tuple(zip(metric.labels, labels, strict=True))
+                ids[key] = store.series(metric.kind, pairs)
+            columns.append(ids[key])
+            values.append(value)
+        time_ms = int(START + second) * 1000
+        store.append(time_ms, columns, values)
+        if second % 10 == 9:
+            store.maintain(time_ms)
+    store.close()
+
+
+WAIT = Metric("pod_cpu_wait", ("pod_uid", "culprit", "culprit_kind"), "ns/s", "who made it wait")
+
+
+def samples(second: int, more: Mapping[tuple[str, ...], float]) -> Iterator[Sample]:
+    minute = second // 60
+    there = [uid for uid in PODS if uid != JOB2 or second < EVICTED_S]
+    if second % REPEAT_S == 0 or second == AWAY.stop:
+        yield NODE_CPU_CAPACITY, ("node-1",), 4.0
+        yield NODE_MEMORY_CAPACITY, ("node-1",), float(8 << 30)
+        for uid in there:
+            yield POD_INFO, (uid, *PODS[uid]), 1.0
+        yield HOST_APPLICATION_INFO, ("backup", "BE", "backup.slice"), 1.0
+    greedy = minute >= 12 and second < LIMITED_S
+    cpu = {WEB: 0.5 if greedy else 1.0, DB: 0.25, JOB: 1.5 if greedy else 0.5, JOB2: 1.0}
+    for uid in there:
+        yield k.POD_CPU_USAGE, (uid,), cpu[uid]
+        yield k.POD_MEMORY_USAGE, (uid,), float(256 << 20)
+    yield k.HOST_APPLICATION_CPU_USAGE, ("backup",), 0.125
+    be = cpu[JOB] + (cpu[JOB2] if JOB2 in there else 0.0) + 0.125
+    system = 0.25
+    yield k.NODE_CPU_USAGE, (), cpu[WEB] + cpu[DB] + be + system
+    yield k.SYS_CPU_USAGE, (), system
+    yield k.NODE_MEMORY_USAGE, (), float(3 << 30)
+    yield k.NODE_BE, ("cpu", "usage"), be * 1000
+    yield k.NODE_BE, ("cpu", "real-limit"), 800.0 if second >= LIMITED_S else 3000.0
+    yield k.POD_CPU_THROTTLED, (WEB,), 0.5 if minute == 13 else 0.0
+    if second % 10 == 0:
+        yield from _pressure(minute)
+        for labels, value in more.items():
+            yield WAIT, labels, value
+
+
+def _pressure(minute: int) -> Iterator[Sample]:
+    waited = WAITED.get(minute, 2.0)
+    for uid, cpu, io in (
+        (WEB, waited, 0.0),
+        (DB, 1.0, 15.0 if minute == 24 else 0.0),
+        (JOB, 50.0, 0.0),
+    ):
+        for resource, value in (("cpu", cpu), ("mem", 0.0), ("io", io)):
+            yield k.POD_PSI, (uid, resource, "10", "some"), value
+            yield k.POD_PSI, (uid, resource, "10", "full"), 0.0
+    for resource, value in (("cpu", waited / 2), ("mem", 0.0), ("io", 0.5)):
+        yield k.NODE_PSI, (resource, "10", "some"), value
+
+
+def records() -> Iterator[Record]:
+    """In order of time, as the log has them."""
+
+    def at(second: float, kind: Kind, owner: str, why: Why, **fields: object) -> Record:
+        return Record(START + second, kind, owner, why, **fields)  # type: ignore[arg-type]
+
+    def told(rule: str, text: str) -> Why:
+        return Why(rule, text)
+
+    yield at(1, Kind.LIFECYCLE, "koordlet", told("lifecycle", "koordlet 0.1.0 started"))
+    waits = told("alarm.psi", "tasks had to wait for a CPU")
+    yield at(722, Kind.ALARM, "alarms", waits, cgroup=PODS[WEB][3])
+    yield at(723, Kind.ALARM, "alarms", waits, cgroup="/")
+    yield at(785, Kind.ALARM, "alarms", waits, cgroup=PODS[WEB][3])
+    before: int | str = -1
+    for number in range(5):
+        quota = 300_000 if not number else 80_000 + 1000 * number
+        text = f"BE may use {quota / 100_000:g} cores: 65 % of 4 cores minus what others use."
+        why = Why("cpu-suppress.quota", text, (Input("node_cpu_usage", 3.5, "cores"),))
+        yield at(
+            2 if not number else LIMITED_S + number, Kind.WRITE, "cpu-suppress", why,
+            cgroup="kubepods/besteffort", resource="cpu.cfs_quota_us", previous=before,
+            wanted=quota, result="written", wake="tick",
+        )  # fmt: skip
+        before = quota
+    text = "batch/job-2 is ended: best-effort work uses more CPU than it may for 60 s."
+    yield at(
+        EVICTED_S, Kind.EVICTION, "cpu-evict", told("cpu-evict.satisfaction", text),
+        cgroup=PODS[JOB2][3], result="evicted",
+    )  # fmt: skip
+    yield at(AWAY.start - 1, Kind.LIFECYCLE, "koordlet", told("lifecycle", "stopped"))
+    yield at(AWAY.stop, Kind.LIFECYCLE, "koordlet", told("lifecycle", "koordlet 0.1.0 started"))
