@@ -12,6 +12,7 @@ from __future__ import annotations
 from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.hooks import HOOKS
+from koordlet.prediction.part import PREDICTION
 from koordlet.qos import STRATEGIES
 
 PREFIX = "koordlet_"
@@ -358,6 +359,7 @@ FAMILIES: dict[str, Family] = {
     for family in (
         *(value for value in tuple(globals().values()) if isinstance(value, Family)),
         *(each for part in (*STRATEGIES.values(), *HOOKS.values()) for each in part.families),
+        *PREDICTION.families,
     )
 }
-"""Those of this table, then those that strategies and hooks declare, by name."""
+"""Those of this table, then those that strategies, hooks and prediction declare, by name."""
