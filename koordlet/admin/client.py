@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
+from koordlet.admin.prediction import PredictView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -114,6 +115,10 @@ class Client:
     def strategies(self, name: str) -> StrategiesView:
         request = self._pb.StrategiesRequest(name=name)
         return self._call("Strategies", request, StrategiesView)
+
+    def predict(self, target: str, window_s: float = 0.0) -> PredictView:
+        request = self._pb.PredictRequest(target=encodable(target), window_s=window_s)
+        return self._call("Predict", request, PredictView)
 
     def restore(self, *, dry_run: bool, force: bool = False) -> RestoreView:
         request = self._pb.RestoreRequest(dry_run=dry_run, force=force)

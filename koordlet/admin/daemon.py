@@ -16,6 +16,7 @@ from koordlet.admin.model import (
     StatusView,
     TopView,
 )
+from koordlet.admin.prediction import PredictView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -75,6 +76,11 @@ class DaemonApi(Protocol):
 
     def strategies(self, name: str) -> Lookup[StrategiesView]:
         """All for an empty ``name``. Raises NotFoundError."""
+        ...
+
+    def predict(self, target: str, window_s: float) -> Lookup[PredictView]:
+        """``target``: as PredictRequest in the proto has it. Raises NotFoundError and
+        InvalidError."""
         ...
 
     def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:

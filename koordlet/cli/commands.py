@@ -20,6 +20,7 @@ from koordlet.cli.arguments import (
     number_in,
 )
 from koordlet.cli.commands_config import CONFIGURATION
+from koordlet.cli.commands_predict import PREDICT
 from koordlet.cli.commands_undo import UNDO
 
 COMMANDS: tuple[Command, ...] = (
@@ -244,6 +245,7 @@ COMMANDS: tuple[Command, ...] = (
             SOCKET,
         ),
     ),
+    PREDICT,
     Command(
         "runtime-proxy",
         "run the CRI proxy, in front of a container runtime without NRI",

@@ -1,7 +1,8 @@
-"""Histograms that forget: the reference's, to the last bit of a float (spec/metrics.md 4.1).
+"""Histograms that forget, as the reference keeps them (spec/metrics.md 4.1).
 
-The order of the operations is part of the format: by rounding, a value on the edge of two buckets
-falls into the lower one, and so it must in both programs.
+Bounds of buckets are the reference's to the last bit, so the order of the operations is part of the
+format: by rounding, a value on the edge of two buckets falls into the lower one, and so it must in
+both programs. Weights may differ in the last bit, as they do between two architectures of Go.
 """
 
 from __future__ import annotations

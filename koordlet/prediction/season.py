@@ -20,7 +20,8 @@ HORIZON_S = 3600
 """How far ahead a peak is predicted."""
 _KEPT, _OF = 6, 7
 """A day takes a seventh of what is there."""
-_FORGOTTEN_DAYS = 60
+_FORGOTTEN_DAYS = 14
+"""An hour that was not seen for so long is not known any more."""
 _MOST = (1 << 16) - 1
 _HOUR_WEIGHT = _MOST // _OF
 """Of all samples of one hour together, so that the oldest fade to nothing and none overflows."""
@@ -48,11 +49,11 @@ class Season:
         """The largest of those of the hours that the next ``HORIZON_S`` touches; 0 where nothing is
         known of them."""
         now, then = int(time_s // HOUR_S), int((time_s + HORIZON_S) // HOUR_S)
-        return max(self._of_hour(share, hour % HOURS) for hour in range(now, then + 1))
+        return max(self._of_hour(share, *divmod(hour, HOURS)) for hour in range(now, then + 1))
 
-    def _of_hour(self, share: float, hour: int) -> float:
+    def _of_hour(self, share: float, day: int, hour: int) -> float:
         sums = list(accumulate(self._row(hour)))
-        if not sums[-1]:
+        if not sums[-1] or abs(day - self.days[hour]) >= _FORGOTTEN_DAYS:
             return 0.0
         return self.buckets.end(bisect_left(sums, share * sums[-1]))
 

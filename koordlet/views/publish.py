@@ -16,7 +16,7 @@ from koordlet.kernel.parse import Pressure
 from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
-from koordlet.views import tiers
+from koordlet.views import prediction_page, tiers
 from koordlet.views.nri_view import publish_nri
 from koordlet.views.usage import Usage
 from koordlet.views.views import Views
@@ -44,6 +44,7 @@ def steps(engine: Engine, views: Views) -> Iterator[None]:
     yield
     tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
     _strategies(engine, views)
+    prediction_page.publish(engine.parts.metrics, engine.parts.predictions)
     yield
     _health(engine, views)
 

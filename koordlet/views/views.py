@@ -39,7 +39,7 @@ from koordlet.hooks import HOOKS
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import plugin_checks, questions, standings, undo, usage
+from koordlet.views import plugin_checks, prediction, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 
@@ -76,6 +76,7 @@ class Views:
         self.query = partial(questions.query, engine.parts)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
+        self.predict = partial(prediction.predict, engine)
         self.strategies = partial(standings.strategies, engine, self.standings)
         self.restore = partial(undo.restore, engine)
         self.pause = partial(undo.pause, engine)
