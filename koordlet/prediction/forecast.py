@@ -99,4 +99,4 @@ class Forecast:
         reference = rule.with_margin(self.percentile())
         if model is Model.REFERENCE or self.season is None:
             return reference
-        return max(reference, int(self.ahead * self.kind.scale * (1 + self.margin)))
+        return max(reference, int(int(self.ahead * self.kind.scale) * (1 + self.margin)))

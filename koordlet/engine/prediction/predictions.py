@@ -119,14 +119,21 @@ class Predictions:
         ids = [self._store.series(m.kind, _pairs(m.labels, labels)) for m, labels, _ in found]
         self._append(ids, [value for _, _, value in found])
         self._publish((NODE_TARGET, *ITEM_TARGETS))
+        # There are hundreds of workloads, so their peaks are stored once in five minutes, and at
+        # once when they are new.
         step = begun.end_ms // 1000 // STEP_S
         if step == self._step:
-            return
-        # There are hundreds of workloads, so their peaks are kept once in five minutes.
+            due = [each for each in begun.targets if self._is_new(each.uid)]
+        else:
+            due = list(begun.targets)
         self._step = step
-        for first in range(0, len(begun.targets), _PUBLISHED_AT_ONCE):
+        for first in range(0, len(due), _PUBLISHED_AT_ONCE):
             yield
-            self._publish(begun.targets[first : first + _PUBLISHED_AT_ONCE])
+            self._publish(due[first : first + _PUBLISHED_AT_ONCE])
+
+    def _is_new(self, uid: str) -> bool:
+        model = self.models.get(uid)
+        return model is not None and not model.series
 
     def _publish(self, some: Iterable[Target]) -> None:
         """Their peaks, into the newest row of the store."""

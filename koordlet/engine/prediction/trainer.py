@@ -87,15 +87,15 @@ class Round:
         )
 
     def _learn_node(self) -> None:
-        """The node and its classes, which are sums."""
+        """The node, its classes, which are sums, and the system, which is what they leave. Without
+        a measured node the reference learns that the system used nothing (D-17)."""
         (whole,) = self._used([NODE_TARGET])
-        if whole is not None:
-            self._learn(NODE, whole)
-            # Without a measured node the reference learns that the system used nothing (D-17).
-            self._learn(uid_of_item(SYSTEM), whole.less(self._of_pods))
+        if whole is None:
+            return
+        self._learn(NODE, whole)
+        self._by_item[SYSTEM] = whole.less(self._of_pods)
         for item in ITEMS:
-            if item != SYSTEM:
-                self._learn(uid_of_item(item), self._by_item.get(item, Used()))
+            self._learn(uid_of_item(item), self._by_item.get(item, Used()))
 
     def _used(self, some: Sequence[Target]) -> list[Used | None]:
         """The 90th percentile of the window; None where one of the two was not measured."""
