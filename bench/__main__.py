@@ -19,7 +19,19 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from bench import against, alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
+from bench import (
+    against,
+    alarm,
+    daemon,
+    day,
+    explain,
+    hooks,
+    nri,
+    page,
+    prediction,
+    proxy,
+    scripts,
+)
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -54,6 +66,9 @@ BENCHES = {
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),
+    "prediction": Bench(
+        "predictors of peaks beside each other; their cost", prediction.run, needs_root=False
+    ),
     "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
     "whole": Bench(

@@ -40,12 +40,12 @@ def plot(
     return lines
 
 
-def _columns(points: Sequence[PointView], count: int) -> list[PointView]:
-    """At most ``count``; of several the highest."""
-    size = -(-len(points) // count)
+def _columns(points: Sequence[PointView], most: int) -> list[PointView]:
+    """At most so many; of several points the highest."""
+    count = min(len(points), most)
     found = []
-    for first in range(0, len(points), size):
-        some = points[first : first + size]
+    for number in range(count):
+        some = points[number * len(points) // count : (number + 1) * len(points) // count]
         found.append(
             PointView(
                 time=some[0].time,

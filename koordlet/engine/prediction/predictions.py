@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-import structlog
-
 from koordlet.decision.snapshot import Application, Fault, Node, Pod
 from koordlet.engine.prediction import files
 from koordlet.engine.prediction.figures import Figures, samples
@@ -21,8 +19,6 @@ from koordlet.prediction.checkpoint import decode, encode
 from koordlet.prediction.part import PredictionOptions
 from koordlet.prediction.subject import Subject
 from koordlet.tsdb.store import Store
-
-log = structlog.get_logger()
 
 UPKEEP_S = 60.0
 _LATE_MS = 120_000
@@ -173,8 +169,6 @@ class Predictions:
         self._refused.extend(loaded.refused)
         self.refused_count += len(loaded.refused)
         self._is_loaded = True
-        for each in loaded.refused:
-            log.warning("a model on disk is refused", path=each.path, reason=each.reason)
 
     def upkeep(self, now_s: float) -> Callable[[], None]:
         """Forgets models that nobody feeds any more, and chooses those to be saved. ``now_s``:
