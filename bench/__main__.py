@@ -30,6 +30,7 @@ from bench import (
     interference,
     nri,
     page,
+    prediction,
     proxy,
     scripts,
 )
@@ -69,6 +70,9 @@ BENCHES = {
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),
+    "prediction": Bench(
+        "predictors of peaks beside each other; their cost", prediction.run, needs_root=False
+    ),
     "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
     "whole": Bench(

@@ -18,6 +18,7 @@ FLOOR = {
     "kernel": 2,
     "serving": 2,
     "tsdb": 2,
+    "prediction": 2,
     "state": 3,
     "actuator": 3,
     "pause": 4,
@@ -37,7 +38,7 @@ FLOOR = {
     "demo": 9,
     "cli": 10,
 }
-PURE = {"protocol", "decision", "qos", "hooks"}
+PURE = {"protocol", "decision", "prediction", "qos", "hooks"}
 IMPURE_MODULES = {"os", "io", "time", "socket", "subprocess", "asyncio", "threading", "pathlib"}
 
 

@@ -14,6 +14,7 @@ import msgspec
 from koordlet.admin import DEFAULT_SOCKET, model
 from koordlet.admin.blame import BlameView
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
@@ -147,6 +148,10 @@ class Client:
 
     def devices(self) -> DevicesView:
         return self._call("Devices", self._pb.DevicesRequest(), DevicesView)
+
+    def predict(self, target: str, window_s: float = 0.0) -> PredictView:
+        request = self._pb.PredictRequest(target=encodable(target), window_s=window_s)
+        return self._call("Predict", request, PredictView)
 
     def restore(self, *, dry_run: bool, force: bool = False) -> RestoreView:
         request = self._pb.RestoreRequest(dry_run=dry_run, force=force)

@@ -17,6 +17,7 @@ from koordlet.admin.model import (
     StatusView,
     TopView,
 )
+from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
@@ -107,6 +108,11 @@ class DaemonApi(Protocol):
         ...
 
     def devices(self) -> DevicesView: ...
+
+    def predict(self, target: str, window_s: float) -> Lookup[PredictView]:
+        """``target``: as PredictRequest in the proto has it. Raises NotFoundError and
+        InvalidError."""
+        ...
 
     def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:
         """Puts every journalled value back; without ``dry_run`` that pauses everything, or the

@@ -24,6 +24,7 @@ DEFAULT_EXPLAIN_LIMIT = 20
 DEFAULT_BLAME_WINDOW_S = 60.0
 MAX_EXPLAIN_LIMIT = 1000
 DEFAULT_TOP_INTERVAL_S = 1.0
+DEFAULT_CURVE_S = 6 * 3600.0
 MIN_TOP_INTERVAL_S = 0.2
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CONCURRENT_CALLS = 64
@@ -112,6 +113,12 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
 
     async def Devices(self, request: Any, context: Context) -> Any:  # noqa: N802
         return await self._answer(context, pb.DevicesView, self._daemon.devices)
+
+    async def Predict(self, request: Any, context: Context) -> Any:  # noqa: N802
+        window_s = request.window_s or DEFAULT_CURVE_S
+        return await self._look_up(
+            context, pb.PredictView, lambda: self._daemon.predict(request.target, window_s)
+        )
 
     async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
         if request.dry_run:

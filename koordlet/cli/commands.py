@@ -23,6 +23,7 @@ from koordlet.cli.arguments import (
 )
 from koordlet.cli.commands_config import CONFIGURATION
 from koordlet.cli.commands_history import HISTORY
+from koordlet.cli.commands_predict import PREDICT
 from koordlet.cli.commands_undo import UNDO
 
 COMMANDS: tuple[Command, ...] = (
@@ -261,6 +262,7 @@ COMMANDS: tuple[Command, ...] = (
             SOCKET,
         ),
     ),
+    PREDICT,
     Command(
         "devices",
         "GPUs, other accelerators and RDMA devices: health, use, and by whom",

@@ -8,6 +8,7 @@ from typing import Any
 from koordlet.collectors.base import Collector, CollectorPart, Machine
 from koordlet.decision.metrics import Metric
 from koordlet.decision.part import declared
+from koordlet.prediction.part import SERIES
 
 MODULES = (
     "node",
@@ -40,9 +41,10 @@ COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECT
 
 
 CATALOGUE: dict[str, Metric] = {
-    metric.kind: metric for part in COLLECTORS.values() for metric in part.metrics
+    metric.kind: metric
+    for metric in (*(each for part in COLLECTORS.values() for each in part.metrics), *SERIES)
 }
-"""Every series that a collector of ours may write, by kind."""
+"""Every series that a collector of ours, or prediction, may write, by kind."""
 
 
 def collectors(parts: Iterable[CollectorPart[Any]], machine: Machine) -> list[Collector]:

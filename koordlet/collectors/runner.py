@@ -208,6 +208,11 @@ class Runner:
         return round_
 
     @property
+    def is_short(self) -> bool:
+        """The daemon is over its budget with every optional collector shed."""
+        return self._state.over > 0 and self._state.shed >= len(self._optional)
+
+    @property
     def collectors(self) -> tuple[Collector, ...]:
         return tuple(slot.collector for slot in self._slots)
 

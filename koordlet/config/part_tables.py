@@ -1,5 +1,5 @@
 """The tables of ``koordlet.toml`` that parts declare: one for each part, below ``[collectors]``,
-``[strategies]`` or ``[hooks]``."""
+``[strategies]`` or ``[hooks]``; prediction has one of its own."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from koordlet.collectors import COLLECTORS
 from koordlet.decision.options import Table, about
 from koordlet.decision.part import O, Part
 from koordlet.hooks import HOOKS
+from koordlet.prediction.part import PREDICTION
 from koordlet.qos import STRATEGIES
 
 P = TypeVar("P", bound=Part[Any])
@@ -58,7 +59,7 @@ def enabled(table: msgspec.Struct, parts: Mapping[str, P]) -> tuple[P, ...]:
 
 
 def options_in(table: msgspec.Struct, part: Part[O]) -> O:
-    """What one of the three tables of a configuration has for the part."""
+    """What a table of a configuration, or all of it, has for the part."""
     found = getattr(table, part.attribute)
     assert isinstance(found, type(part.options))
     return found
@@ -70,3 +71,4 @@ def configured(config: msgspec.Struct) -> Iterator[tuple[str, Part[Any]]]:
         below = getattr(config, name)
         for part in parts.values():
             yield f"{name}.{part.name}", part.with_options(options_in(below, part))
+    yield PREDICTION.name, PREDICTION.with_options(options_in(config, PREDICTION))

@@ -12,6 +12,7 @@ from msgspec import Meta
 
 from koordlet.config import part_tables
 from koordlet.decision.options import Bytes, MilliCores, Seconds, Table, about
+from koordlet.prediction.part import PREDICTION, PredictionOptions
 from koordlet.protocol.annotation_types import CPUList, ResourceList
 from koordlet.protocol.slo import Int32
 
@@ -324,6 +325,7 @@ class Config(Table, frozen=True):
     alarms: AlarmsTable = AlarmsTable()
     strategies: StrategiesTable = StrategiesTable()
     hooks: HooksTable = HooksTable()
+    prediction: Annotated[PredictionOptions, about(PREDICTION.help)] = PREDICTION.options
     nri: NriTable = NriTable()
     hook_server: HookServerTable = msgspec.field(default=HookServerTable(), name="hook-server")
     slo: SloTable = SloTable()

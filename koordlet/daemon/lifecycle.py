@@ -26,6 +26,7 @@ from koordlet.decision.why import Why
 from koordlet.engine.changes import log_restored
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, CannotStartError, build
+from koordlet.engine.prediction.predictions import UPKEEP_S
 from koordlet.kernel.host import Host
 from koordlet.kernel.probe.probe import grounds, probe
 from koordlet.report.health import Health
@@ -189,6 +190,7 @@ class Daemon:
             self._every("configuration", lambda: CONFIG_LOOK_S, self._look_at_files),
             self._every("runtime", lambda: RUNTIME_LOOK_S, parts.find_runtime),
             self._maintain_store(),
+            self._keep_models(),
         ]
         watchdog_s = self._notifier.watchdog_s
         if watchdog_s is not None:
@@ -253,6 +255,20 @@ class Daemon:
             await asyncio.sleep(STORE_MAINTAIN_S)
             await self._guard.run_async("store", maintain)
 
+    async def _keep_models(self) -> None:
+        """What was learned goes to disk, and comes back after a restart."""
+        predictions, host = self.parts.predictions, self._host
+
+        async def keep() -> None:
+            if predictions.is_waiting:
+                loaded = await asyncio.to_thread(predictions.load(host.time()))
+                predictions.took(loaded, host.time(), host.monotonic())
+            await asyncio.to_thread(predictions.upkeep(host.monotonic()))
+
+        while True:
+            await self._guard.run_async("models on disk", keep)
+            await asyncio.sleep(UPKEEP_S)
+
     async def _probe(self) -> None:
         """Find out what the kernel can do, again after a probe that failed and when something
         came or went that features rest on; ready is the daemon without it too."""
@@ -313,6 +329,7 @@ class Daemon:
             ("collectors", parts.runner.close),
             ("GPU health", parts.gpu_health.stop),
             ("decisions", parts.decisions.close),
+            ("models on disk", parts.predictions.close),
         ):
             self._guard.run(part, close)
         await self._guard.run_async("store", lambda: asyncio.to_thread(parts.store.close))

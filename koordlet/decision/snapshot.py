@@ -327,6 +327,8 @@ class Node(msgspec.Struct, frozen=True):
     allocatable: Mapping[str, int] | None = None
     """Resource name -> amount that the node offers to pods, CPU in milli-cores, the rest in its
     own unit; None: no source knows."""
+    raw_allocatable: Mapping[str, int] = msgspec.field(default_factory=dict)
+    """The same for CPU and memory before a cluster amplified it; empty: it has not."""
     capabilities: Mapping[str, Capability] = msgspec.field(default_factory=dict)
     unread_annotations: frozenset[str] = frozenset()
     """Annotations of the node that are there, cannot be read and never could."""

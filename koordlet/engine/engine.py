@@ -16,6 +16,7 @@ import structlog
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.reclaim import Reclaimer
 from koordlet.actuator.restore import RestoreReport
+from koordlet.collectors.base import Round
 from koordlet.config import plugins
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Decision, Plan
@@ -46,6 +47,7 @@ from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
+from koordlet.prediction.part import PREDICTION
 from koordlet.report import metrics
 from koordlet.report.record import record_of
 from koordlet.state.applications import specs_of_slo
@@ -210,8 +212,9 @@ class Engine:
         started = parts.host.monotonic()
         node = self.node()
         pods, applications = parts.state.pods(), parts.state.applications()
+        measured = None
         if wake.kind is WakeKind.TICK and not early:
-            parts.runner.run(node, pods, applications)
+            measured = parts.runner.run(node, pods, applications)
         elif wake.kind not in CARRIES_FIGURES:
             parts.runner.refresh(URGENT, node, pods, applications)
         if wake.kind in ALARMS:
@@ -231,6 +234,8 @@ class Engine:
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
+        if measured is not None and parts.state.synced and not parts.runner.is_short:
+            self._predict(measured)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
         self._changes.conflicts(snapshot.now, snapshot.time)
@@ -239,6 +244,25 @@ class Engine:
         if wake.kind is WakeKind.TICK:
             parts.decisions.flush()
         self.last_tick = ended
+
+    def _predict(self, measured: Round) -> None:
+        """A part of a round of training, where one is due."""
+        problems, predictions = self.parts.problems, self.parts.predictions
+        try:
+            has_ended = predictions.turn(
+                measured.time_ms,
+                measured.now_s,
+                measured.node,
+                measured.pods,
+                measured.applications,
+            )
+            if has_ended:
+                problems.pop(PREDICTION.name, None)
+        except Exception as error:  # the isolation boundary: decisions do not wait for predictions
+            text = text_of(error)
+            if problems.get(PREDICTION.name) != text:
+                log.error("prediction failed", exc_info=error)
+            problems[PREDICTION.name] = text
 
     def snapshot(self, wake: Wake) -> Snapshot:
         """Snapshot of the current state."""
@@ -290,7 +314,11 @@ class Engine:
 
     def faults(self) -> tuple[Fault, ...]:
         """Everything that was refused and still stands: of the node, of pods, of sources."""
-        return (*refused(self._node_options), *self.parts.state.faults())
+        return (
+            *refused(self._node_options),
+            *self.parts.state.faults(),
+            *self.parts.predictions.faults(),
+        )
 
     def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """Write what an answer needs, before it is given."""

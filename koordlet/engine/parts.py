@@ -33,6 +33,7 @@ from koordlet.decision.snapshot import Capability, Topology, Wake
 from koordlet.engine.events import Events
 from koordlet.engine.machine import read_machine
 from koordlet.engine.options import alarm_options, enabled_collectors
+from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.traffic import Traffic
 from koordlet.hooks import HOOKS
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -108,6 +109,7 @@ class Parts:
     events: Events
     traffic: Traffic
     gpu_health: GpuHealth
+    predictions: Predictions
     observing: bool
     capabilities: dict[str, Capability] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class Parts:
         changed, when writing was asked for and is not possible."""
         self.set_mode(observing=config.daemon.mode == "observe")
         old, self.config = self.config, config
+        self.predictions.adapt(config.prediction)
         if _measuring(old) != _measuring(config):
             self.runner.close()
             self.runner = _runner(
@@ -232,6 +235,10 @@ def tsdb_path(config: Config) -> str:
     return config.tsdb.path or os.path.join(config.paths.state_dir, "tsdb")
 
 
+def prediction_path(config: Config) -> str:
+    return config.prediction.checkpoint_path or os.path.join(config.paths.state_dir, "prediction")
+
+
 def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     """Raises CannotStartError: no cgroups at all, or another daemon holds the journal."""
     paths = config.paths
@@ -295,6 +302,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
         gpu_health=gpu_health,
+        predictions=Predictions(store, config.prediction, prediction_path(config)),
         observing=observing,
         problems=problems,
     )

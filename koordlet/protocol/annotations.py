@@ -61,6 +61,7 @@ class NodeKeys(msgspec.Struct, frozen=True):
     be_cpu_shared_pools: tuple[shape.CPUSharedPool, ...] | None = None
     cpu_manager_policy: shape.CPUManagerPolicy | None = None
     pod_cpu_allocs: tuple[shape.PodCPUAlloc, ...] | None = None
+    raw_allocatable: shape.ResourceList | None = None
     refused: tuple[Refusal, ...] = ()
     unread: frozenset[str] = frozenset()
     """Keys that are there, cannot be read, and never could: nobody knows what they should say."""
@@ -95,6 +96,7 @@ _NODE_FIELDS: dict[str, keys.Key[Any]] = {
     "be_cpu_shared_pools": keys.BE_CPU_SHARED_POOLS,
     "cpu_manager_policy": keys.CPU_MANAGER_POLICY,
     "pod_cpu_allocs": keys.POD_CPU_ALLOCS,
+    "raw_allocatable": keys.RAW_ALLOCATABLE,
 }
 
 # A list of permitted evictors that cannot be read gives consent to none of them: taking it for

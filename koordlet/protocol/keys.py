@@ -298,6 +298,11 @@ SYSTEM_QOS_RESOURCE = _of_node(
 CPU_NORMALIZATION_RATIO = _of_node(
     "node.koordinator.sh/cpu-normalization-ratio", "number above 0", _ratio
 )
+RAW_ALLOCATABLE = _of_node(
+    "node.koordinator.sh/raw-allocatable",
+    "JSON resource -> quantity",
+    decoder(shape.ResourceList, limits.NODE.values),
+)
 
 # 2.8 Annotations of the node's NodeResourceTopology.
 CPU_SHARED_POOLS = _of_node(

@@ -13,6 +13,7 @@ from koordlet.collectors import COLLECTORS
 from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.hooks import HOOKS
+from koordlet.prediction.part import PREDICTION
 from koordlet.qos import STRATEGIES
 from koordlet.report import device_metrics
 
@@ -445,6 +446,7 @@ FAMILIES: dict[str, Family] = {
             for part in parts.values()
             for each in part.families
         ),
+        *PREDICTION.families,
     )
 }
-"""Those of this table, those of devices, then those that parts declare, by name."""
+"""Those of this table, those of devices, then those that parts and prediction declare, by name."""

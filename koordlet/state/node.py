@@ -31,6 +31,7 @@ from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import CPUSharedPool, NodeReservation
 from koordlet.protocol.annotations import NodeKeys, parse_node
 from koordlet.protocol.cpuset import CPUSet
+from koordlet.protocol.resources import CPU
 
 
 class NodeOptions(msgspec.Struct, frozen=True):
@@ -133,6 +134,10 @@ def node_of(
         rdt=Rdt(**hardware.resctrl._asdict(), vendor=hardware.cpu_vendor),
         blocks=hardware.blocks,
         verbs_devices=hardware.verbs_devices,
+        raw_allocatable={
+            name: amount.milli if name == CPU else amount.value
+            for name, amount in (reported.raw_allocatable or {}).items()
+        },
         capabilities=capabilities,
         unread_annotations=reported.unread - _said_otherwise(options),
     )

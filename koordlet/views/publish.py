@@ -18,7 +18,7 @@ from koordlet.kernel.parse import Pressure
 from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
-from koordlet.views import stalls, tiers, waits
+from koordlet.views import prediction_page, stalls, tiers, waits
 from koordlet.views.cold import publish_cold
 from koordlet.views.nri_view import publish_nri
 from koordlet.views.publish_devices import publish_devices
@@ -48,6 +48,7 @@ def steps(engine: Engine, views: Views) -> Iterator[None]:
     yield
     tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
     _strategies(engine, views)
+    prediction_page.publish(engine.parts.metrics, engine.parts.predictions)
     yield
     _health(engine, views)
 

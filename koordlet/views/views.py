@@ -41,7 +41,7 @@ from koordlet.kernel.background import Pause, no_pause
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import blame, plugin_checks, questions, standings, undo, usage
+from koordlet.views import blame, plugin_checks, prediction, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 
@@ -83,6 +83,7 @@ class Views:
         self.query_range = partial(questions.query_range, engine.parts, self.worker)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)
+        self.predict = partial(prediction.predict, engine)
         self.strategies = partial(standings.strategies, engine, self.standings)
         self.restore = partial(undo.restore, engine)
         self.pause = partial(undo.pause, engine)

@@ -13,6 +13,7 @@ from koordlet.admin import model as m
 from koordlet.admin import series
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.devices import DevicesView
+from koordlet.admin.prediction import PredictView
 from koordlet.admin.ranges import RangeView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
@@ -28,8 +29,10 @@ from tests.admin.samples import (
     APPLICATION,
     ARGUMENTS,
     CPUSET,
+    CURVES,
     DEVICES,
     POD,
+    PREDICTED,
     REFUSED,
     RESCTRL,
     START,
@@ -365,6 +368,16 @@ class FakeDaemon:
                 for row in found
             )
         return known(StrategiesView(strategies=found))
+
+    def predict(self, target: str, window_s: float) -> Lookup[PredictView]:
+        if target == "nothing":
+            raise NotFoundError("'nothing' is nothing that is predicted")
+        if not target:
+            return known(PREDICTED)
+        peaks = tuple(each for each in PREDICTED.peaks if each.name == target)
+        return known(
+            msgspec.structs.replace(PREDICTED, window_s=window_s, peaks=peaks, curves=CURVES)
+        )
 
     def pause(
         self,

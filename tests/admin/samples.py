@@ -11,6 +11,15 @@ from koordlet.admin.devices import (
     DeviceUserView,
     DeviceView,
 )
+from koordlet.admin.prediction import (
+    CurveView,
+    PeakKind,
+    PeakView,
+    PointView,
+    PredictorView,
+    PredictView,
+    ScoreView,
+)
 from koordlet.admin.strategies import (
     Lack,
     StrategyArgument,
@@ -343,4 +352,95 @@ DEVICES = DevicesView(
         Capability(feature="nvml", supported=True, why="1 GPUs, driver 550.54.15"),
         Capability(feature="rdma", supported=False, why="no RDMA device", cost="c", remedy="r"),
     ),
+)
+PREDICTED = PredictView(
+    enabled=True,
+    model="seasonal",
+    as_of=START + 60,
+    predictors=(
+        PredictorView(
+            name="podReclaimablePredictor",
+            cpu_reclaimable_cores=2.75,
+            memory_reclaimable_bytes=2 * 2**30,
+            cpu_peak_cores=1.5,
+            memory_peak_bytes=3 * 2**30,
+        ),
+        PredictorView(
+            name="minPredictor",
+            cpu_reclaimable_cores=2.5,
+            memory_reclaimable_bytes=2**30,
+            cpu_peak_cores=1.75,
+            memory_peak_bytes=3 * 2**30,
+        ),
+    ),
+    mid_cpu_cores=2.25,
+    mid_memory_bytes=2**30,
+    scores=(
+        ScoreView(
+            model="reference",
+            resource="cpu",
+            subject="workloads",
+            miss_ratio=0.062,
+            over_ratio=0.31,
+        ),
+        ScoreView(
+            model="seasonal", resource="cpu", subject="workloads", miss_ratio=0.02, over_ratio=0.35
+        ),
+    ),
+    round_s=0.0142,
+    peaks=(
+        PeakView(
+            kind=PeakKind.NODE,
+            name="node",
+            resource="cpu",
+            model="seasonal",
+            used=3.0,
+            peak=3.6,
+            margin_percent=4.0,
+            watched_s=90_000.0,
+            miss_ratio=0.021,
+            over_ratio=0.12,
+            reference_miss_ratio=0.058,
+            reference_over_ratio=0.1,
+        ),
+        PeakView(
+            kind=PeakKind.POD,
+            name="shop/web-0",
+            resource="cpu",
+            model="seasonal",
+            used=1.25,
+            peak=1.1,
+            requested=2.0,
+            margin_percent=10.0,
+            cold=True,
+            watched_s=7_200.0,
+        ),
+        PeakView(
+            kind=PeakKind.POD,
+            name="shop/web-0",
+            resource="memory",
+            model="seasonal",
+            used=300 * 2**20,
+            peak=330 * 2**20,
+            margin_percent=10.0,
+            cold=True,
+            watched_s=7_200.0,
+            miss_ratio=0.0,
+            over_ratio=0.25,
+        ),
+    ),
+)
+CURVES = (
+    CurveView(
+        resource="cpu",
+        points=tuple(
+            PointView(
+                time=START + 180 * number,
+                used=None if number < 3 else 0.2 + 0.1 * number if number < 12 else 0.5,
+                peak=None if number < 4 else 1.1,
+            )
+            for number in range(24)
+        ),
+    ),
+    CurveView(resource="memory", points=(PointView(time=START), PointView(time=START + 180))),
 )

@@ -38,6 +38,8 @@ def test_every_call_answers_what_the_daemon_says(served: Served) -> None:
         )
         assert client.doctor() == expected.doctor()()
         assert client.config() == expected.config()
+        assert client.predict("") == expected.predict("", 0.0)()
+        assert client.predict("shop/web-0", 60.0) == expected.predict("shop/web-0", 60.0)()
         assert client.restore(dry_run=True) == expected.restore(dry_run=True)
         assert client.restore(dry_run=False) == expected.restore(dry_run=False)
         assert client.reload() == expected.reload()

@@ -77,6 +77,7 @@ def test_help_imports_nothing_heavy() -> None:
         ["events", "--since", "yesterday"],
         ["explain", "node", "--limit", "-3"],
         ["top", "--interval", "nan"],
+        ["predict", "--window", "0s"],
     ],
 )
 def test_wrong_usage_is_2(arguments: list[str]) -> None:

@@ -26,6 +26,7 @@ ONLINE = {
     "report": ["-o", "-"],
     "hooks": [],
     "strategies": [],
+    "predict": [],
     "nri status": [],
     "config show": [],
     "config reload": [],

@@ -28,6 +28,8 @@ COMMANDS = {
     "strategies-one": ["strategies", "cpu-suppress"],
     "devices": ["devices"],
     "query": ["query", "pod_cpu_usage", "pod_uid=b", "--window", "30s", "--aggregate", "p95"],
+    "predict": ["predict"],
+    "predict-pod": ["predict", "shop/web-0", "--window", "1h"],
     "restore": ["restore", "--dry-run"],
     "pause": ["pause", "--reason", "disk swap", "--for", "2h"],
     "pause-list": ["pause", "--list"],

@@ -109,6 +109,8 @@ class World:
         )
         self.engine = Engine(self.parts, self.loaded)
         self.views = Views(self.engine, self.reload)
+        predictions, now = self.parts.predictions, self.host.monotonic()
+        predictions.took(predictions.load(self.host.time())(), self.host.time(), now)
         self.parts.state.start()
         self.engine.rescan()
         self.engine.tick()

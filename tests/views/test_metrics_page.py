@@ -80,13 +80,19 @@ NOT_IN_THE_SCENE = {
     # There are no devices; tests/views/test_devices.py has some.
     *(each.name for each in vars(device_metrics).values() if isinstance(each, Family)),
     "container_cpi",
+    "node_predicted_mid",
+    "node_predicted_resource_peak",
+    "node_predicted_resource_reclaimable",
+    "prediction_miss_ratio",
+    "prediction_over_ratio",
 }
 REAL = {
     "own_cpu_cores": "0.01",
     "resource_update_duration_milliseconds_sum": "0",
     "tsdb_memory_bytes": "100000",
+    "prediction_round_seconds": "0",
 }
-"""What the fake clock does not hold still: the process's own CPU time, the duration of a write,
+"""What the fake clock does not hold still: CPU time of the process, the duration of a write,
 the store's memory, which depends on the build of Python."""
 
 

@@ -104,6 +104,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.FromString,
                 _registered_method=True)
+        self.Predict = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Predict',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictView.FromString,
+                _registered_method=True)
         self.Restore = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Restore',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.SerializeToString,
@@ -216,6 +221,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Predict(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Restore(self, request, context):
         """For root only; the group gets PERMISSION_DENIED.
         Without dry_run it pauses everything.
@@ -314,6 +325,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Devices,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.SerializeToString,
+            ),
+            'Predict': grpc.unary_unary_rpc_method_handler(
+                    servicer.Predict,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictView.SerializeToString,
             ),
             'Restore': grpc.unary_unary_rpc_method_handler(
                     servicer.Restore,
@@ -714,6 +730,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Devices',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Predict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Predict',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.PredictView.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Peak prediction: what a subject will need, and what production leaves. Pure. Floor 2."""
