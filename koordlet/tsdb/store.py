@@ -28,6 +28,7 @@ from koordlet.tsdb.files import DiskFiles, Files
 from koordlet.tsdb.frame import Key, Labels
 from koordlet.tsdb.history import Points, has_rows, join, read_history
 from koordlet.tsdb.hot import HotWindow
+from koordlet.tsdb.lanes import quantise
 from koordlet.tsdb.spool import frame_of, preload
 
 _SPARE_ROWS = 8  # so that a window of exactly the hot length, both ends included, stays hot
@@ -150,7 +151,9 @@ class Store:
         """
         if len(ids) != len(values):
             raise ValueError(f"{len(ids)} ids, but {len(values)} values")
-        packed = array("f", values)
+        # As the disk keeps them: what is asked again later, after a restart or of the segments,
+        # gets the answer that it got the first time.
+        packed = quantise(array("f", values))
         with self._lock:
             total = sum(packed)
             if total - total != 0:
