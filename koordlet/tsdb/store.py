@@ -172,6 +172,14 @@ class Store:
                 row.pop()
                 self._hot.append(time_ms, row)
 
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """How many rounds there have been in memory since the start, those included that were
+        there then, and the time of the newest in ms (0 before the first)."""
+        with self._lock:
+            count = self._hot.next_seq
+            return count, self._hot.time_of(count - 1) if count else 0
+
     # Queries
 
     def last(

@@ -58,7 +58,7 @@ def test_select_by_any_subset_of_labels(store: Store) -> None:
 
 
 def test_memory_and_disk_answer_alike(tmp_path: Path) -> None:
-    """Bit for bit, also values that 14 bits cannot hold: a past decision is made again from them."""
+    """Bit for bit, also values that 14 bits cannot hold."""
     store = Store(str(tmp_path), hot_window_s=60, coarse_step_s=10)
     cpu = store.series(CPU, named("a"))
     for second in range(60):

@@ -1,4 +1,5 @@
-"""What a hook looked up in the kernel, kept to check later whether it would find the same."""
+"""What a decision looked up in the kernel, kept to check later whether it would find the same, or
+to make the decision again."""
 
 from __future__ import annotations
 

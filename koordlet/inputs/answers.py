@@ -1,0 +1,110 @@
+"""Answers to questions about values in force, told once and again when they change.
+
+A question is told as its kind and the numbers of its names, then it has a number of its own::
+
+    value, original, is ours    kind, cgroup, resource
+    children                    kind, cgroup, resource or -1
+    without                     kind, cgroup, resource, owner
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+from koordlet.decision.reads import Reads
+from koordlet.decision.resource import Resource
+from koordlet.inputs.model import Answers
+
+VALUE, ORIGINAL, WITHOUT, OURS, CHILDREN = range(5)
+_NOTHING = -1
+
+Known = tuple[dict[Any, Any], ...]
+
+
+def tables(reads: Reads) -> Known:
+    """Questions with their answers, by kind."""
+    return reads.values, reads.originals, reads.withouts, reads.ours, reads.children
+
+
+class Teller:
+    """What a reader of the log knows, so as to tell it the rest."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, int] = {}
+        self._ids: dict[tuple[int, Hashable], int] = {}
+        self._known: Known = tables(Reads())
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def tell(self, reads: Reads) -> Answers | None:
+        """What differs from what was told; None when nothing does."""
+        names: list[str] = []
+        questions: list[int] = []
+        ids: list[int] = []
+        found: list[Any] = []
+        for kind, (asked, known) in enumerate(zip(tables(reads), self._known, strict=True)):
+            if asked.items() <= known.items():  # thousands of them, of which few ever change
+                continue
+            for key, answer in asked.items():
+                if key in known and known[key] == answer:
+                    continue
+                known[key] = answer
+                number = self._ids.get((kind, key))
+                if number is None:
+                    number = self._ids[kind, key] = len(self._ids)
+                    questions += (kind, *(self._name(part, names) for part in _parts(kind, key)))
+                ids.append(number)
+                found.append(answer)
+        if not ids:
+            return None
+        steps = (after - before for before, after in zip([0, *ids], ids, strict=False))
+        return Answers(tuple(names), tuple(questions), tuple(steps), tuple(found))
+
+    def _name(self, text: str | None, new: list[str]) -> int:
+        if text is None:
+            return _NOTHING
+        number = self._names.get(text)
+        if number is None:
+            number = self._names[str(text)] = len(self._names)
+            new.append(str(text))
+        return number
+
+
+class Listener:
+    """``reads``: what the log has told so far. Raises IndexError, KeyError and ValueError for what
+    no teller says."""
+
+    def __init__(self) -> None:
+        self.reads = Reads()
+        self._names: list[str] = []
+        self._questions: list[tuple[int, Any]] = []
+
+    def hear(self, answers: Answers) -> None:
+        self._names += answers.names
+        self._questions += self._parsed(answers.questions)
+        known = tables(self.reads)
+        for number, found in zip(accumulate(answers.ids), answers.found, strict=True):
+            kind, key = self._questions[number]
+            known[kind][key] = tuple(found) if kind == CHILDREN else found  # type: ignore[arg-type]
+
+    def _parsed(self, flat: Sequence[int]) -> Iterator[tuple[int, Any]]:
+        place = 0
+        while place < len(flat):
+            kind, cgroup, resource = flat[place : place + 3]
+            place += 3
+            of = None if resource == _NOTHING else Resource(self._names[resource])
+            if kind == WITHOUT:
+                yield kind, (self._names[flat[place]], self._names[cgroup], of)
+                place += 1
+            else:
+                yield kind, (self._names[cgroup], of)
+
+
+def _parts(kind: int, key: Any) -> Sequence[str | None]:
+    if kind == WITHOUT:
+        owner, cgroup, resource = key
+        return cgroup, resource, owner
+    return key  # type: ignore[no-any-return]
