@@ -5,12 +5,10 @@ from __future__ import annotations
 import zlib
 from operator import attrgetter
 
-import msgspec
-
 from koordlet.decision.plan import Decision
+from koordlet.inputs.packing import packed
 
 _SETTING = attrgetter("cgroup", "resource", "value", "without", "raises")
-_encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
 def digest(decision: Decision) -> int:
@@ -23,7 +21,7 @@ def digest(decision: Decision) -> int:
         (plan.keep, plan.keep_all, plan.keep_below, plan.amends, plan.evictions),
         (decision.notes, decision.reclaims, decision.ls_cores),
     )
-    return zlib.crc32(_encode(content))
+    return zlib.crc32(packed(content))
 
 
 def failure(error: Exception) -> int:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from koordlet.inputs.model import Minute
+from koordlet.inputs.packing import packed, unpacked
 from koordlet.tsdb.files import Read
 
 MAX_CONTENT_BYTES = 64 << 20
@@ -30,9 +31,6 @@ _HEADER = struct.Struct("<4sBBHIIqqI")
 _CRC = struct.Struct("<I")
 HEADER_BYTES = _HEADER.size + _CRC.size
 _LEVEL = 6
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Minute).decode
 
 
 class DamagedError(Exception):
@@ -62,9 +60,8 @@ class Frame(NamedTuple):
 
 
 def pack(minute: Minute, first_ms: int, last_ms: int) -> bytes:
-    """Raises ValueError for more than ``MAX_CONTENT_BYTES``, TypeError for an option of a part that
-    msgpack does not know."""
-    raw = _encode(minute)
+    """Raises ValueError for more than ``MAX_CONTENT_BYTES``."""
+    raw = packed(minute)
     if len(raw) > MAX_CONTENT_BYTES:
         raise ValueError(f"a minute of inputs takes {len(raw)} bytes, more than a frame may")
     content = zlib.compress(raw, _LEVEL)
@@ -121,7 +118,7 @@ def unpack(read: Read, frame: Frame, path: str) -> Minute:
     try:
         inflate = zlib.decompressobj()
         raw = inflate.decompress(content, max(frame.inflated_bytes, 1))  # 0 is no limit
-        minute = _decode(raw)
+        minute = unpacked(raw, Minute)
     except (zlib.error, msgspec.MsgspecError) as error:
         raise DamagedError(path, frame.offset, f"not readable: {error}") from error
     turns = len(minute.rounds)

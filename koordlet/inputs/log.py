@@ -78,7 +78,7 @@ class Log:
                 continue
             try:
                 self._append(minute, first_ms, last_ms)
-            except (OSError, ValueError, TypeError) as error:
+            except (OSError, ValueError) as error:
                 self._fail(error)
             else:
                 self._pause, self.problem = 0, ""

@@ -27,6 +27,7 @@ from koordlet.inputs.model import (
     Owned,
     StoreShape,
 )
+from koordlet.inputs.packing import packed
 
 FRAME_S = 60
 FRAMES_PER_FILE = 60
@@ -39,7 +40,6 @@ MOST_QUESTIONS = 100_000
 """Known to a file's reader; with more, as pods come and go, a new file begins."""
 
 _TICK = Wake()
-_encode = msgspec.msgpack.Encoder().encode
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,9 @@ class Recorder:
         if is_whole:
             begin = Begin(self._version, self._store, self._is_start, owned())
             self._is_start = False
-        self._frame = _Frame(begin, _packed(memories()) if keeps else None)
+        self._frame = _Frame(
+            begin, {n: packed(m) for n, m in memories().items()} if keeps else None
+        )
         self._frames += 1
 
     def decided(self, name: str, digest: int) -> None:
@@ -236,17 +238,6 @@ class Recorder:
 def _configured(part: Part[Any], run: object, known: Mapping[str, object]) -> Configured:
     options = msgspec.to_builtins(part.options)
     return Configured(part.name, options, is_new=known.get(part.name) is not run)
-
-
-def _packed(memories: Mapping[str, Any]) -> dict[str, bytes]:
-    """A memory that msgpack does not know, of a part of another package, is left out."""
-    found = {}
-    for name, memory in memories.items():
-        try:
-            found[name] = _encode(memory)
-        except (TypeError, msgspec.MsgspecError):
-            continue
-    return found
 
 
 def _digests(turns: int, where: list[int], values: array[int]) -> Digests:
