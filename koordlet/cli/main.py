@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from enum import IntEnum
@@ -16,6 +17,8 @@ from koordlet.cli.commands import COMMANDS
 from koordlet.decision.names import harmless
 
 Attach = Callable[[Argument, argparse.Action], None]
+
+_DASH_AND_DIGIT = re.compile(r"-\d")
 
 
 class Exit(IntEnum):
@@ -71,6 +74,8 @@ def _add(
             _add(sub, command.children, attach)
             continue
         sub.set_defaults(function=command.function)
+        # No option begins with a digit, and a time may be so long ago: -1h..now.
+        sub._negative_number_matcher = _DASH_AND_DIGIT
         for argument in command.arguments:
             action = sub.add_argument(*argument.names, **argument.options)
             if attach is not None:

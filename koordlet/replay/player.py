@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from koordlet.decision.plan import Decision, Plan
+from koordlet.decision.plan import Decision
 from koordlet.decision.snapshot import Snapshot, WakeKind, with_planned
 from koordlet.decision.strategy import AnyHook, AnyStrategy
 from koordlet.engine.unlabelled import spared
@@ -75,14 +75,16 @@ class Player:
         self._slo_of: tuple[object, NodeSLOSpec | None] = (None, None)
         self.missing: dict[str, str] = {}
 
-    def decide(self, turn: Turn) -> dict[str, Made]:
-        """What each strategy decides that the turn wakes, and each hook where there was a pass."""
+    def decide(self, turn: Turn, known: Mapping[str, Made] = {}) -> dict[str, Made]:
+        """What each strategy decides that the turn wakes, and each hook where there was a pass.
+        ``known``: of parts that are not asked."""
         self._configure(turn)
         self._remember(turn)
         snapshot = msgspec.structs.replace(turn.snapshot, slo=self._changed_slo(turn.snapshot.slo))
-        made = self._run_strategies(turn, snapshot)
-        if any(hook.name in turn.digests for hook in turn.hooks):
-            made |= self._run_hooks(turn, snapshot)
+        made = self._run_strategies(turn, snapshot, known)
+        hooks = tuple(hook for hook in self._hooks if hook.name not in known)
+        if hooks and any(hook.name in turn.digests for hook in turn.hooks):
+            made |= self._run_hooks(turn, snapshot, hooks)
         return made
 
     def _configure(self, turn: Turn) -> None:
@@ -133,7 +135,9 @@ class Player:
             self._slo_of = slo, self._slo(slo)
         return self._slo_of[1]
 
-    def _run_strategies(self, turn: Turn, snapshot: Snapshot) -> dict[str, Made]:
+    def _run_strategies(
+        self, turn: Turn, snapshot: Snapshot, known: Mapping[str, Made]
+    ) -> dict[str, Made]:
         made: dict[str, Made] = {}
         kind = snapshot.wake.kind
         awaiting = [pod for pod in snapshot.pods if pod.awaits_labels]
@@ -141,26 +145,33 @@ class Player:
             if kind is not WakeKind.TICK and kind not in strategy.wakes_on:
                 continue
             name = strategy.name
-            seen = _without_evictions(snapshot) if name in turn.paused else snapshot
-            turn.recalled.unknown.clear()
-            plan = Plan(name, keep_all=True)
-            try:
-                decision = strategy.decide(seen, self._memories[name])
-            except Exception as error:  # as in the engine: the part, whatever it raised
-                made[name] = Made(None, error, tuple(turn.recalled.unknown))
+            if name in known:
+                decision = known[name].decision
             else:
-                made[name] = Made(decision, None, tuple(turn.recalled.unknown))
-                self._memories[name] = decision.memory
-                plan = spared(decision, awaiting).plan
-            if name not in turn.shown:
-                snapshot = with_planned(snapshot, plan)
+                made[name] = self._ask(strategy, turn, snapshot)
+                decision = made[name].decision
+            if decision is not None and name not in turn.shown:
+                snapshot = with_planned(snapshot, spared(decision, awaiting).plan)
         return made
 
-    def _run_hooks(self, turn: Turn, snapshot: Snapshot) -> dict[str, Made]:
+    def _ask(self, strategy: AnyStrategy, turn: Turn, snapshot: Snapshot) -> Made:
+        name = strategy.name
+        seen = _without_evictions(snapshot) if name in turn.paused else snapshot
         turn.recalled.unknown.clear()
-        self._hooks_pass = run(self._hooks, snapshot, self._hooks_pass)
+        try:
+            decision = strategy.decide(seen, self._memories[name])
+        except Exception as error:  # as in the engine: the part, whatever it raised
+            return Made(None, error, tuple(turn.recalled.unknown))
+        self._memories[name] = decision.memory
+        return Made(decision, None, tuple(turn.recalled.unknown))
+
+    def _run_hooks(
+        self, turn: Turn, snapshot: Snapshot, hooks: tuple[AnyHook, ...]
+    ) -> dict[str, Made]:
+        turn.recalled.unknown.clear()
+        self._hooks_pass = run(hooks, snapshot, self._hooks_pass)
         unknown = tuple(turn.recalled.unknown)
-        decisions = zip(self._hooks, self._hooks_pass.decisions, strict=True)
+        decisions = zip(hooks, self._hooks_pass.decisions, strict=True)
         return {hook.name: Made(decision, None, unknown) for hook, decision in decisions}
 
 

@@ -54,7 +54,7 @@ class Recalled:
             return self._reads.ours[key]
         if key in self._owned:
             return self._owned[key].ours is not None
-        self._note(f"whether {resource} of {shown(cgroup)} is koordlet's")
+        self._note(f"owner of {resource} of {shown(cgroup)}")
         return False
 
     def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:

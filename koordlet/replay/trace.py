@@ -6,7 +6,8 @@ Metrics come from the store as it was then, values in force from what the log ha
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from koordlet.decision.snapshot import Node, Snapshot, Topology, Wake
@@ -42,11 +43,23 @@ class Turn:
     is_asked: bool
 
 
+def _untold(time: float) -> None:
+    """Nobody waits."""
+
+
 class Trace:
     """``gaps``: what is missing of the turns so far, a sentence each."""
 
-    def __init__(self, inputs: Files, where: str, store_path: str) -> None:
-        """``where``: the directory of the log, for messages."""
+    def __init__(
+        self,
+        inputs: Files,
+        where: str,
+        store_path: str,
+        progress: Callable[[float], None] = _untold,
+    ) -> None:
+        """``where``: the directory of the log, for messages. ``progress``: hears the unix time of
+        each minute when it is begun."""
+        self._progress = progress
         self._inputs = inputs
         self._where = where
         self._store_path = store_path
@@ -70,6 +83,21 @@ class Trace:
             return None
         return min(f.first_ms for f in frames) / 1000, max(f.last_ms for f in frames) / 1000
 
+    def heard(self, last: float) -> Heard:
+        """What the log had told at this unix time. Raises OSError."""
+        heard = Heard()
+        for file in reversed(log_files(self._inputs, self._where)):
+            if not file.frames or file.frames[0].first_ms > 1000 * last:
+                continue
+            with suppress(DamagedError, IndexError, KeyError, ValueError, FileNotFoundError):
+                for frame, minute in minutes(self._inputs, file):
+                    if frame.first_ms > 1000 * last:
+                        break
+                    for turn in sorted(minute.changes):
+                        heard.hear(minute.changes[turn])
+            break
+        return heard
+
     def turns(self, first: float, last: float) -> Iterator[Turn]:
         """Those from ``first`` to ``last`` (unix time), both included, after some that lead there.
         Raises OSError where the log cannot be read at all."""
@@ -78,7 +106,7 @@ class Trace:
             (place, number)
             for place, file in enumerate(files)
             for number, frame in enumerate(file.frames)
-            if frame.last_ms >= int(first * 1000) and frame.first_ms <= int(last * 1000)
+            if frame.last_ms + 1 > 1000 * first and frame.first_ms <= 1000 * last
         ]
         if not wanted:
             return
@@ -101,7 +129,7 @@ class Trace:
     ) -> Iterator[Turn]:
         heard = Heard()
         owned: tuple[Owned, ...] = ()
-        for number, (_, minute) in enumerate(minutes(self._inputs, file)):
+        for number, (frame, minute) in enumerate(minutes(self._inputs, file)):
             if number > stop:
                 return
             if minute.begin is not None:
@@ -112,6 +140,7 @@ class Trace:
                 for turn in sorted(minute.changes):
                     heard.hear(minute.changes[turn])
                 continue
+            self._progress(frame.first_ms / 1000)
             yield from self._of_minute(minute, heard, owned, first, last)
 
     def _open_store(self, shape: StoreShape) -> None:

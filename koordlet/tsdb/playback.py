@@ -6,7 +6,10 @@ are only read, also those of a daemon that runs.
 
 from __future__ import annotations
 
+from array import array
+
 from koordlet.tsdb.archive import OLD_SEQ, Archive, Segment
+from koordlet.tsdb.block import NAN
 from koordlet.tsdb.catalog import Catalog
 from koordlet.tsdb.files import DiskFiles, Files
 from koordlet.tsdb.frame import Key
@@ -91,7 +94,11 @@ class Playback(Store):
         if row < len(content.times):
             if self._ids_of != number:
                 self._intern(number, content.keys)
-            self.append(content.times[row], self._ids, content.row(row))
+            cells = array("f", [NAN]) * (self._hot.columns + 1)  # the last one takes NO_COLUMN
+            for column, value in zip(self._ids, content.row(row), strict=True):
+                cells[column] = value
+            cells.pop()
+            self._hot.append(content.times[row], cells)
         size = self._rounds.frames[number][1].rows
         self._next = Place(number, row + 1) if row + 1 < size else Place(number + 1, 0)
 
