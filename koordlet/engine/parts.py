@@ -318,8 +318,7 @@ def _inputs(config: Config, store: Store) -> Recorder | None:
     shape = StoreShape(
         config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
     )
-    count, _ = store.rounds
-    return Recorder(log, __version__, shape, count)
+    return Recorder(log, __version__, shape, store.rounds)
 
 
 def _ranked(

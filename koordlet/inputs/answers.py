@@ -3,6 +3,7 @@
 A question is told as its kind and the numbers of its names, then it has a number of its own::
 
     value, original, is ours    kind, cgroup, resource
+    reaches                     kind, cgroup, resource, number
     children                    kind, cgroup, resource or -1
     without                     kind, cgroup, resource, owner
 """
@@ -17,7 +18,7 @@ from koordlet.decision.reads import Reads
 from koordlet.decision.resource import Resource
 from koordlet.inputs.model import Answers
 
-VALUE, ORIGINAL, WITHOUT, OURS, CHILDREN = range(5)
+VALUE, ORIGINAL, WITHOUT, OURS, CHILDREN, REACHES = range(6)
 _NOTHING = -1
 
 Known = tuple[dict[Any, Any], ...]
@@ -25,7 +26,14 @@ Known = tuple[dict[Any, Any], ...]
 
 def tables(reads: Reads) -> Known:
     """Questions with their answers, by kind."""
-    return reads.values, reads.originals, reads.withouts, reads.ours, reads.children
+    return (
+        reads.values,
+        reads.originals,
+        reads.withouts,
+        reads.ours,
+        reads.children,
+        reads.reached,
+    )
 
 
 class Teller:
@@ -55,13 +63,24 @@ class Teller:
                 number = self._ids.get((kind, key))
                 if number is None:
                     number = self._ids[kind, key] = len(self._ids)
-                    questions += (kind, *(self._name(part, names) for part in _parts(kind, key)))
+                    questions += (kind, *self._parts(kind, key, names))
                 ids.append(number)
                 found.append(answer)
         if not ids:
             return None
         steps = (after - before for before, after in zip([0, *ids], ids, strict=False))
         return Answers(tuple(names), tuple(questions), tuple(steps), tuple(found))
+
+    def _parts(self, kind: int, key: Any, new: list[str]) -> Iterator[int]:
+        if kind == WITHOUT:
+            owner, cgroup, resource = key
+            key = cgroup, resource, owner
+        elif kind == REACHES:
+            *key, least = key
+            yield from (self._name(part, new) for part in key)
+            yield least
+            return
+        yield from (self._name(part, new) for part in key)
 
     def _name(self, text: str | None, new: list[str]) -> int:
         if text is None:
@@ -99,12 +118,8 @@ class Listener:
             if kind == WITHOUT:
                 yield kind, (self._names[flat[place]], self._names[cgroup], of)
                 place += 1
+            elif kind == REACHES:
+                yield kind, (self._names[cgroup], of, flat[place])
+                place += 1
             else:
                 yield kind, (self._names[cgroup], of)
-
-
-def _parts(kind: int, key: Any) -> Sequence[str | None]:
-    if kind == WITHOUT:
-        owner, cgroup, resource = key
-        return cgroup, resource, owner
-    return key  # type: ignore[no-any-return]

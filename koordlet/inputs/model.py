@@ -105,9 +105,10 @@ class Minute(msgspec.Struct, frozen=True, array_like=True):
     """One frame. ``now`` and ``time``: those of the snapshots, float64 little-endian, one a turn.
 
     ``rounds``: rounds that the store took since the turn before; ``lags_ms``: time of the turn less
-    that of the newest round (whole milliseconds). By number of the turn: ``wakes`` of those that
-    are no plain tick, ``changes``. ``memories``: of the strategies before the first turn, msgpack
-    each, in some frames.
+    that of the newest round (whole milliseconds); ``partial``: turns after which that round got
+    more samples, of the same millisecond. By number of the turn: ``wakes`` of those that are no
+    plain tick, ``changes``. ``memories``: of the strategies before the first turn, msgpack each,
+    in some frames.
     """
 
     now: bytes
@@ -119,3 +120,4 @@ class Minute(msgspec.Struct, frozen=True, array_like=True):
     digests: dict[str, Digests]
     memories: dict[str, bytes] | None = None
     begin: Begin | None = None
+    partial: tuple[int, ...] = ()

@@ -28,6 +28,7 @@ from koordlet.inputs.model import (
     StoreShape,
 )
 from koordlet.inputs.packing import packed
+from koordlet.tsdb.store import Rounds
 
 FRAME_S = 60
 FRAMES_PER_FILE = 60
@@ -62,9 +63,17 @@ class _Frame:
     time: array[float] = field(default_factory=lambda: array("d"))
     rounds: list[int] = field(default_factory=list)
     lags_ms: list[int] = field(default_factory=list)
+    partial: list[int] = field(default_factory=list)
     wakes: dict[int, Wake] = field(default_factory=dict)
     changes: dict[int, Changes] = field(default_factory=dict)
     digests: dict[str, tuple[list[int], array[int]]] = field(default_factory=dict)
+
+    def mark_partial(self) -> None:
+        """The newest round has got more samples since the turns that saw it."""
+        for turn in range(len(self.rounds) - 1, -1, -1):
+            self.partial.append(turn)
+            if self.rounds[turn]:
+                break
 
     def packed(self) -> Minute:
         turns = len(self.now)
@@ -78,14 +87,15 @@ class _Frame:
             {name: _digests(turns, *each) for name, each in self.digests.items()},
             self.memories,
             self.begin,
+            tuple(self.partial),
         )
 
 
 class Recorder:
     """``version``: of the code that decides. ``store``: shape of the store that has the metrics.
-    ``rounds``: how many rounds it held when it was opened."""
+    ``rounds``: what it held when it was opened."""
 
-    def __init__(self, log: Log, version: str, store: StoreShape, rounds: int) -> None:
+    def __init__(self, log: Log, version: str, store: StoreShape, rounds: Rounds) -> None:
         self.log = log
         self._version = version
         self._store = store
@@ -147,11 +157,11 @@ class Recorder:
         reads: Reads,
         policy: Policy,
         shown: tuple[tuple[str, ...], tuple[str, ...]],
-        rounds: tuple[int, int],
+        rounds: Rounds,
     ) -> None:
         """All has been decided. ``reads``: what was asked of ``snapshot.in_force``. ``shown``: the
         strategies of which nothing is carried out, and those of them that are paused as a whole.
-        ``rounds``: how many the store has held so far, and the time of the newest in ms."""
+        ``rounds``: what the store holds."""
         frame = self._frame
         if frame is None:
             return
@@ -166,10 +176,11 @@ class Recorder:
             frame.wakes[turn] = snapshot.wake
         frame.now.append(snapshot.now)
         frame.time.append(snapshot.time)
-        count, newest_ms = rounds
-        frame.rounds.append(count - self._rounds)
-        frame.lags_ms.append(int(snapshot.time * 1000) - newest_ms)
-        self._rounds = count
+        if rounds.filled != self._rounds.filled:
+            frame.mark_partial()
+        frame.rounds.append(rounds.appended - self._rounds.appended)
+        frame.lags_ms.append(int(snapshot.time * 1000) - rounds.newest_ms)
+        self._rounds = rounds
 
     def close_frame(self) -> None:
         """What was gathered goes to the log, which writes it at its next ``write``."""

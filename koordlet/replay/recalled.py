@@ -29,6 +29,13 @@ class Recalled:
             return None
         return owned.original if owned.ours is None else owned.ours
 
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        key = cgroup, resource, least
+        if key in self._reads.reached:
+            return self._reads.reached[key]
+        self._note(f"answer whether {resource} of {shown(cgroup)} reaches {least}")
+        return False
+
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         key = cgroup, resource
         if key in self._reads.originals:

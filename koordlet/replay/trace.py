@@ -27,8 +27,8 @@ class Turn:
     """``digests``: of the decisions that were made, by strategy and hook. ``shown``, ``paused``: as
     in ``inputs.model.Changes``. ``memories``: of the strategies before it, where the log has them;
     ``begin``: where a file begins. ``has_samples``: False where the newest round that the decisions
-    saw is not in the store. ``is_asked``: False for one before those that were asked for, which
-    only leads there."""
+    saw is not in the store; ``is_partial``: it has more samples now than then. ``is_asked``: False
+    for one before those that were asked for, which only leads there."""
 
     snapshot: Snapshot
     recalled: Recalled
@@ -40,6 +40,7 @@ class Turn:
     memories: Mapping[str, bytes] | None
     begin: Begin | None
     has_samples: bool
+    is_partial: bool
     is_asked: bool
 
 
@@ -158,7 +159,7 @@ class Trace:
     ) -> Iterator[Turn]:
         assert self._playback is not None
         times, nows = _floats(minute.time), _floats(minute.now)
-        digests = _by_turn(minute)
+        digests, partial = _by_turn(minute), frozenset(minute.partial)
         for turn, (now, time) in enumerate(zip(nows, times, strict=True)):
             if (changes := minute.changes.get(turn)) is not None:
                 heard.hear(changes)
@@ -195,6 +196,7 @@ class Trace:
                 minute.memories if turn == 0 else None,
                 begin,
                 has_samples,
+                turn in partial,
                 first <= time <= last,
             )
 

@@ -74,7 +74,7 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
     for turn in trace.turns(first, last):
         made = player.decide(turn)
         time = turn.snapshot.time
-        if not turn.has_samples:
+        if turn.is_partial or not turn.has_samples:
             lost_s = time
         elif lost_s is not None and turn.memories and abs(time - lost_s) > LONGEST_WINDOW_S:
             lost_s = None
@@ -120,6 +120,8 @@ def _lack(trace: Trace, turn: Turn, again: Made | None, lost_s: float | None) ->
         return Lack.SAMPLES, "the store has no samples of that time at full resolution any more"
     if not turn.has_samples:
         return Lack.SAMPLES, "the samples of this turn are not in the store"
+    if turn.is_partial:
+        return Lack.SAMPLES, "the store has samples of the same millisecond that came after it"
     if lost_s is not None:
         return Lack.SAMPLES, f"samples of {abs(time - lost_s):.0f} s before are not in the store"
     if trace.version != __version__:

@@ -116,20 +116,21 @@ class KernelView:
         self._originals = originals
         self._ours = ours
         self.reads = Reads()
+        self._values: dict[tuple[str, Resource], Value | None] = {}
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
-        key, known = (cgroup, resource), self.reads.values
-        if key not in known:
-            try:
-                known[key] = self._knobs.read(cgroup, resource)
-            except (OSError, ValueError, Unsupported):
-                # Gone, not there, or not what the file should hold: nothing a decision can use.
-                known[key] = None
-        return known[key]
+        found = self.reads.values[cgroup, resource] = self._value(cgroup, resource)
+        return found
+
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        value = self._value(cgroup, resource)
+        found = isinstance(value, int) and value >= least
+        self.reads.reached[cgroup, resource, least] = found
+        return found
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._originals(cgroup, resource)
-        found = self.value(cgroup, resource) if found is None else found
+        found = self._value(cgroup, resource) if found is None else found
         self.reads.originals[cgroup, resource] = found
         return found
 
@@ -140,7 +141,7 @@ class KernelView:
         return found
 
     def is_ours(self, cgroup: str, resource: Resource) -> bool:
-        value = self.value(cgroup, resource)
+        value = self._value(cgroup, resource)
         found = value is not None and self._ours(cgroup, resource, value)
         self.reads.ours[cgroup, resource] = found
         return found
@@ -153,6 +154,16 @@ class KernelView:
             except (OSError, Unsupported):
                 known[key] = ()
         return known[key]
+
+    def _value(self, cgroup: str, resource: Resource) -> Value | None:
+        key = cgroup, resource
+        if key not in self._values:
+            try:
+                self._values[key] = self._knobs.read(cgroup, resource)
+            except (OSError, ValueError, Unsupported):
+                # Gone, not there, or not what the file should hold: nothing a decision can use.
+                self._values[key] = None
+        return self._values[key]
 
 
 def take(

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -58,6 +59,16 @@ class StoreStatus(msgspec.Struct, frozen=True):
     """Infinite values, and samples of series that are released or beyond the limit."""
 
 
+class Rounds(NamedTuple):
+    """``appended``: since the start, with those that were in memory then. ``newest_ms``: time of
+    the newest, 0 before the first. ``filled``: rounds that went into one of the same millisecond.
+    """
+
+    appended: int
+    newest_ms: int
+    filled: int
+
+
 class Store:
     """Every method may be called from any thread. ``flush``, ``maintain`` and ``close`` do file
     I/O and are for a worker thread; the others stay in memory unless asked for a time before the
@@ -90,6 +101,7 @@ class Store:
         self._claimed_seq = 0
         self._lost_rounds = 0
         self._refused = 0
+        self._filled = 0
         self._step_ms = coarse_step_s * 1000
         self._cuts = math.ceil(self._step_ms / _LONGEST_CUT_MS)
         disk = files if files is not None or path is None else DiskFiles(path)
@@ -167,18 +179,18 @@ class Store:
                 row[column] = NAN
             newest = self._hot.next_seq - 1
             if newest >= self._claimed_seq and self._hot.time_of(newest) == time_ms:
+                self._filled += 1
                 self._hot.fill([column for column in ids if column != NO_COLUMN], row)
             else:
                 row.pop()
                 self._hot.append(time_ms, row)
 
     @property
-    def rounds(self) -> tuple[int, int]:
-        """How many rounds there have been in memory since the start, those included that were
-        there then, and the time of the newest in ms (0 before the first)."""
+    def rounds(self) -> Rounds:
+        """What has been appended so far."""
         with self._lock:
             count = self._hot.next_seq
-            return count, self._hot.time_of(count - 1) if count else 0
+            return Rounds(count, self._hot.time_of(count - 1) if count else 0, self._filled)
 
     # Queries
 

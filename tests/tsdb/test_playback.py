@@ -57,7 +57,7 @@ class Life:
 
     def open(self) -> None:
         self.store = Store(self.path, **SHAPE)  # type: ignore[arg-type]
-        self.rounds, _ = self.store.rounds
+        self.rounds = self.store.rounds.appended
         self.is_new = True
 
     def tick(self, *, measures: bool = True) -> None:
@@ -66,7 +66,7 @@ class Life:
             measured = [n for n in sorted(self.names) if self.chance.random() < 0.8]
             ids = [self.store.series(KIND, named(name)) for name in measured]
             self.store.append(self.now_ms, ids, [self.chance.random() for _ in ids])
-        count, newest_ms = self.store.rounds
+        count, newest_ms, _ = self.store.rounds
         asked_ms = self.now_ms + 5
         names = set(self.names)
         moment = (count - self.rounds, newest_ms, self.is_new, asked_ms, names)
