@@ -19,7 +19,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from bench import against, alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
+from bench import against, alarm, daemon, day, explain, hooks, inputs, nri, page, proxy, scripts
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -50,6 +50,7 @@ BENCHES = {
     "collect": Bench("a round of collection against open() and read()", scripts.collect),
     "tsdb": Bench("append, queries, bytes and memory of the store", scripts.tsdb, needs_root=False),
     "daemon": Bench("CPU and memory of the whole daemon on 300 pods", daemon.run),
+    "inputs": Bench("what the inputs log costs; its decisions made again", inputs.run),
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
