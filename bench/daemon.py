@@ -56,7 +56,7 @@ def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
         tell(f"making {pods} pods")
         containers = make_pods(cgroups, make, name, pods, 2)
         for container in containers[:: len(containers) // tenants]:
-            enter(cgroups, container, _tenant().pid)
+            enter(cgroups, container, tenant().pid)
         prepare()
         quota = Quota(cgroups.path(besteffort_of(name), Resource.CPU_QUOTA_US))
         limit, spawned = FirstLimit(quota), time.time()
@@ -66,7 +66,7 @@ def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
             return [started, *found, *_system_calls(child, measure_s / 6, tell)]
 
 
-def _tenant() -> subprocess.Popen[bytes]:
+def tenant() -> subprocess.Popen[bytes]:
     parent = os.getpid()
     return subprocess.Popen(
         [sys.executable, "-c", _TENANT], preexec_fn=lambda: die_with_parent(parent)

@@ -136,7 +136,7 @@ class Day:
         self.parts.state.stop()
         self.parts.runner.close()
         self.parts.decisions.close()
-        self.parts.store.close()
+        self.parts.close_stores()
 
     def _second(self, second: int) -> None:
         if second % 10 == 0:
@@ -152,7 +152,7 @@ class Day:
         self._answer()
         self._engine.tick()
         if second % _MAINTAIN_S == 0:
-            self.parts.store.maintain(int(self._host.time() * 1000))
+            self.parts.maintain(int(self._host.time() * 1000))
         # The fake kernel keeps what was written for tests to look at.
         self._host.written.clear()
 

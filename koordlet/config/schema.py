@@ -148,6 +148,20 @@ class TsdbTable(Table, frozen=True):
     ] = 100 << 20
 
 
+class InputsTable(Table, frozen=True):
+    """What decisions looked at, for `koordlet replay` and `koordlet tune`."""
+
+    enable: Annotated[bool, about("Off: no past decision can be made again.", restart=True)] = True
+    retention_s: Annotated[
+        Annotated[Seconds, Meta(ge=3600, le=30 * 86400)],
+        about("How long it is kept; of use as long as the store's retention.", restart=True),
+    ] = msgspec.field(default=12 * 3600.0, name="retention")
+    max_bytes: Annotated[
+        Annotated[Bytes, Meta(ge=1 << 20)],
+        about("Disk space of the log; the oldest goes first.", restart=True),
+    ] = 16 << 20
+
+
 class ExplainTable(Table, frozen=True):
     """The decision log behind `koordlet explain`."""
 
@@ -320,6 +334,7 @@ class Config(Table, frozen=True):
     metrics: MetricsTable = MetricsTable()
     collectors: CollectorsTable = CollectorsTable()
     tsdb: TsdbTable = TsdbTable()
+    inputs: InputsTable = InputsTable()
     explain: ExplainTable = ExplainTable()
     sources: SourcesTable = SourcesTable()
     alarms: AlarmsTable = AlarmsTable()

@@ -249,7 +249,7 @@ class Daemon:
 
     async def _maintain_store(self) -> None:
         async def maintain() -> None:
-            await asyncio.to_thread(self.parts.store.maintain, int(self._host.time() * 1000))
+            await asyncio.to_thread(self.parts.maintain, int(self._host.time() * 1000))
 
         while True:
             await asyncio.sleep(STORE_MAINTAIN_S)
@@ -332,7 +332,7 @@ class Daemon:
             ("models on disk", parts.predictions.close),
         ):
             self._guard.run(part, close)
-        await self._guard.run_async("store", lambda: asyncio.to_thread(parts.store.close))
+        await self._guard.run_async("store", lambda: asyncio.to_thread(parts.close_stores))
         if isinstance(parts.journal, Journal):
             self._guard.run("journal", parts.journal.close)
         self._notifier.close()

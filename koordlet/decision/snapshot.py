@@ -345,6 +345,12 @@ class InForce(Protocol):
         """None when the cgroup or the file is not there."""
         ...
 
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        """Whether the value is a number of at least ``least``. Of one that always changes, such as
+        the memory in use, this is the question to ask where it is enough: the answer rarely does.
+        """
+        ...
+
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         """What the file held before koordlet wrote it; where it did not, as ``value``."""
         ...

@@ -38,17 +38,25 @@ def _undeclared(resource: Resource, cgroup: str) -> UndeclaredError:
     )
 
 
+def _all_of_it(memory: M) -> M:
+    return memory
+
+
 @dataclass(frozen=True, kw_only=True)
 class Strategy(Part[O], Generic[O, M]):
     """``function(snapshot, memory, options) -> Decision``: pure. ``initial`` is the first memory;
     what the function must remember is in the memory of its decision.
 
     ``wakes_on``: alarms that run it at once, besides the tick.
+
+    ``lasting``: what of a memory is kept to make decisions again later. What may be left out is
+    what the next decision would make anew of the same inputs.
     """
 
     function: Callable[[Snapshot, M, O], Decision]
     initial: M
     wakes_on: frozenset[WakeKind] = field(default_factory=frozenset)
+    lasting: Callable[[M], M] = _all_of_it
 
     def decide(self, snapshot: Snapshot, memory: M) -> Decision:
         """Raises UndeclaredError, and whatever the function raises."""

@@ -76,7 +76,7 @@ class SimulatedDaemon:
         parts.state.stop()
         parts.runner.close()
         parts.decisions.close()
-        parts.store.close()
+        parts.close_stores()
         if isinstance(parts.journal, Journal):
             parts.journal.close()
 

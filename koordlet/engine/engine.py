@@ -42,6 +42,7 @@ from koordlet.engine.missed import MissedAdjustments
 from koordlet.engine.parts import Parts, node_name
 from koordlet.engine.pausing import Pausing, PutBack
 from koordlet.engine.reclaims import Reclaims
+from koordlet.engine.recording import Recording
 from koordlet.engine.runs import Runs, first_of, summary, text_of
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
@@ -101,6 +102,7 @@ class Engine:
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
         self.evictions = Evictions(parts, loaded, self.pausing.pauses)
         self.missed = MissedAdjustments(parts)
+        self._recording = Recording(self, parts.inputs)
         self.reclaims = Reclaims(
             reclaimer,
             parts.metrics,
@@ -131,6 +133,7 @@ class Engine:
             self.parts.problems[problem.path] = problem.message
         self.strategies = options.enabled_strategies(config)
         self.hooks = options.enabled_hooks(config)
+        self._recording.reconfigured()
         for each in (*self.strategies, *self.hooks):
             self.parts.metrics.declare(each.families)
         wanted = {s.name: "strategy" for s in self.strategies}
@@ -226,8 +229,10 @@ class Engine:
         self._changes.collectors(snapshot.time, parts.runner.health())
         given_up, self._given_up = self._given_up, set()
         plans = [Plan(owner) for owner in sorted(given_up)]
+        self._recording.begin(snapshot)
         plans += self._run_strategies(snapshot)
         plans += self._run_hooks(snapshot)
+        self._recording.end(snapshot)
         if plans:
             outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)
             log_given_up(given_up, outcomes)
@@ -361,6 +366,9 @@ class Engine:
                     self._allow(strategy.name, decision.ls_cores)
             except Exception as error:  # the isolation boundary: one strategy, whatever it raised
                 plans.append(self._failed(runs, snapshot, error))
+                self._recording.failed(strategy.name, error)
+            else:
+                self._recording.decided(strategy.name, decision)
             if not self.only_shows(strategy.name):
                 snapshot = with_planned(snapshot, plans[-1])
         return plans
@@ -405,6 +413,7 @@ class Engine:
         took_s = self.parts.host.monotonic() - started
         self.parts.metrics.observe(metrics.HOOKS_PASS_DURATION, took_s)
         wanted = self._hooks_pass.decisions
+        self._recording.passed([hook.name for hook in self.hooks], wanted)
         self.wanted = tuple(
             msgspec.structs.replace(each, plan=self.pausing.carried(each.plan)) for each in wanted
         )

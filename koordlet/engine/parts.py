@@ -15,6 +15,7 @@ from time import process_time
 
 import structlog
 
+from koordlet import __version__
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
@@ -36,6 +37,9 @@ from koordlet.engine.options import alarm_options, enabled_collectors
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.traffic import Traffic
 from koordlet.hooks import HOOKS
+from koordlet.inputs.log import Log
+from koordlet.inputs.model import StoreShape
+from koordlet.inputs.recorder import Recorder
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.descriptors import Descriptors
@@ -57,6 +61,7 @@ from koordlet.state.node_state import NodeState
 from koordlet.state.reported import ReportedSource
 from koordlet.state.reported_file import ReportedFile, T
 from koordlet.state.source import Source
+from koordlet.tsdb.files import DiskFiles
 from koordlet.tsdb.store import Store
 
 NRI_AWAITED_S = 5.0
@@ -110,6 +115,7 @@ class Parts:
     traffic: Traffic
     gpu_health: GpuHealth
     predictions: Predictions
+    inputs: Recorder | None
     observing: bool
     capabilities: dict[str, Capability] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -136,6 +142,20 @@ class Parts:
             self.alarms.close()
             self.alarms = _alarms(self.host, self.cgroups, config, self.callbacks)
             self.alarms.watch(self.state.pods(), self.state.applications())
+
+    def maintain(self, now_ms: int) -> None:
+        """Upkeep of what is on disk, for a worker thread. What decisions looked at follows the
+        samples that belong to it."""
+        self.store.maintain(now_ms)
+        if self.inputs is not None:
+            self.inputs.log.write(now_ms)
+
+    def close_stores(self) -> None:
+        """Write what is not yet on disk, when no turn is taken any more."""
+        self.store.close()
+        if self.inputs is not None:
+            self.inputs.close_frame()
+            self.inputs.log.write(int(self.host.time() * 1000))
 
     def find_runtime(self) -> None:
         """The container runtime that has come after the daemon, where it is looked for (``auto``).
@@ -239,6 +259,10 @@ def prediction_path(config: Config) -> str:
     return config.prediction.checkpoint_path or os.path.join(config.paths.state_dir, "prediction")
 
 
+def inputs_path(config: Config) -> str:
+    return os.path.join(config.paths.state_dir, "inputs")
+
+
 def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     """Raises CannotStartError: no cgroups at all, or another daemon holds the journal."""
     paths = config.paths
@@ -303,9 +327,21 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
         gpu_health=gpu_health,
         predictions=Predictions(store, config.prediction, prediction_path(config)),
+        inputs=_inputs(config, store),
         observing=observing,
         problems=problems,
     )
+
+
+def _inputs(config: Config, store: Store) -> Recorder | None:
+    if not config.inputs.enable:
+        return None
+    path, table = inputs_path(config), config.inputs
+    log = Log(DiskFiles(path), path, max_bytes=table.max_bytes, retention_s=table.retention_s)
+    shape = StoreShape(
+        config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
+    )
+    return Recorder(log, __version__, shape, store.rounds)
 
 
 def _ranked(

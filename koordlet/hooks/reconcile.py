@@ -14,6 +14,7 @@ from operator import is_
 import msgspec
 
 from koordlet.decision.plan import Decision, Plan, Setting
+from koordlet.decision.reads import Reads, Watched
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Snapshot
 from koordlet.decision.strategy import AnyHook, Level, Subject
@@ -21,7 +22,6 @@ from koordlet.decision.why import Input, Why
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import ask, lacks, serving
 from koordlet.hooks.missed import Creation, creation
-from koordlet.hooks.reads import Reads, Watched
 from koordlet.protocol.qos import KubeQoS
 
 _NAMED_OTHERWISE = frozenset({Resource.RESCTRL_SCHEMATA})

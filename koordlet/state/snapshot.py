@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from koordlet.decision.metrics import Aggregate, Metric, Reading
+from koordlet.decision.reads import Reads
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Application, Node, Pod, Snapshot, Wake
 from koordlet.kernel.cgroup.cgroups import Unsupported
@@ -111,7 +112,8 @@ class TsdbView:
 
 
 class KernelView:
-    """``InForce``: the kernel's own values, each file read at most once."""
+    """``InForce``: the kernel's own values, each file read at most once. ``reads``: what was asked
+    so far, and the answers."""
 
     def __init__(
         self,
@@ -124,11 +126,48 @@ class KernelView:
         self._others = others
         self._originals = originals
         self._ours = ours
+        self.reads = Reads()
         self._values: dict[tuple[str, Resource], Value | None] = {}
-        self._children: dict[tuple[str, Resource | None], tuple[str, ...]] = {}
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
-        key = (cgroup, resource)
+        found = self.reads.values[cgroup, resource] = self._value(cgroup, resource)
+        return found
+
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        value = self._value(cgroup, resource)
+        found = isinstance(value, int) and value >= least
+        self.reads.reached[cgroup, resource, least] = found
+        return found
+
+    def original(self, cgroup: str, resource: Resource) -> Value | None:
+        found = self._originals(cgroup, resource)
+        found = self._value(cgroup, resource) if found is None else found
+        self.reads.originals[cgroup, resource] = found
+        return found
+
+    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
+        wanted = self._others(owner, cgroup, resource)
+        found = self.original(cgroup, resource) if wanted is None else wanted
+        self.reads.withouts[owner, cgroup, resource] = found
+        return found
+
+    def is_ours(self, cgroup: str, resource: Resource) -> bool:
+        value = self._value(cgroup, resource)
+        found = value is not None and self._ours(cgroup, resource, value)
+        self.reads.ours[cgroup, resource] = found
+        return found
+
+    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
+        key, known = (cgroup, of), self.reads.children
+        if key not in known:
+            try:
+                known[key] = self._knobs.children(cgroup, of)
+            except (OSError, Unsupported):
+                known[key] = ()
+        return known[key]
+
+    def _value(self, cgroup: str, resource: Resource) -> Value | None:
+        key = cgroup, resource
         if key not in self._values:
             try:
                 self._values[key] = self._knobs.read(cgroup, resource)
@@ -136,27 +175,6 @@ class KernelView:
                 # Gone, not there, or not what the file should hold: nothing a decision can use.
                 self._values[key] = None
         return self._values[key]
-
-    def original(self, cgroup: str, resource: Resource) -> Value | None:
-        found = self._originals(cgroup, resource)
-        return self.value(cgroup, resource) if found is None else found
-
-    def without(self, owner: str, cgroup: str, resource: Resource) -> Value | None:
-        wanted = self._others(owner, cgroup, resource)
-        return self.original(cgroup, resource) if wanted is None else wanted
-
-    def is_ours(self, cgroup: str, resource: Resource) -> bool:
-        value = self.value(cgroup, resource)
-        return value is not None and self._ours(cgroup, resource, value)
-
-    def children(self, cgroup: str, of: Resource | None = None) -> tuple[str, ...]:
-        key = cgroup, of
-        if key not in self._children:
-            try:
-                self._children[key] = self._knobs.children(cgroup, of)
-            except (OSError, Unsupported):
-                self._children[key] = ()
-        return self._children[key]
 
 
 def take(

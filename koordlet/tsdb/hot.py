@@ -3,9 +3,8 @@
 A ring of rows (one a round) by columns (one a series), held as blocks of columns that each keep
 the rows in which they have a sample.
 
-Values are float32: half the memory of float64 (4 bytes x 308 rows a series instead of 8), and the
-rounding of at most 6e-8 of a value stays below the 1e-7 that aggregates promise. Integers up to
-2**24 and page-aligned byte counts up to 64 GiB are exact. A cumulative counter would lose its
+Values are float32, half the memory of float64 (4 bytes x 308 rows a series instead of 8), with the
+14 significant bits that segments keep (``lanes.quantise``). A cumulative counter would lose its
 small steps: a collector stores rates and ratios, not counters.
 """
 

@@ -15,6 +15,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -28,6 +29,7 @@ from koordlet.tsdb.files import DiskFiles, Files
 from koordlet.tsdb.frame import GROUP_COLUMNS, Key, Labels
 from koordlet.tsdb.history import Found, Points, has_rows, join, read_history
 from koordlet.tsdb.hot import HotWindow
+from koordlet.tsdb.lanes import quantise
 from koordlet.tsdb.spool import frame_of, preload
 
 _SPARE_ROWS = 8  # so that a window of exactly the hot length, both ends included, stays hot
@@ -56,6 +58,16 @@ class StoreStatus(msgspec.Struct, frozen=True):
     """Rounds that left the hot window before they were written."""
     refused_samples: int
     """Infinite values, and samples of series that are released or beyond the limit."""
+
+
+class Rounds(NamedTuple):
+    """``appended``: since the start, with those that were in memory then. ``newest_ms``: time of
+    the newest, 0 before the first. ``filled``: rounds that went into one of the same millisecond.
+    """
+
+    appended: int
+    newest_ms: int
+    filled: int
 
 
 class Store:
@@ -90,6 +102,7 @@ class Store:
         self._claimed_seq = 0
         self._lost_rounds = 0
         self._refused = 0
+        self._filled = 0
         self._step_ms = coarse_step_s * 1000
         self._cuts = math.ceil(self._step_ms / _LONGEST_CUT_MS)
         disk = files if files is not None or path is None else DiskFiles(path)
@@ -151,7 +164,9 @@ class Store:
         """
         if len(ids) != len(values):
             raise ValueError(f"{len(ids)} ids, but {len(values)} values")
-        packed = array("f", values)
+        # As the disk keeps them: what is asked again later, after a restart or of the segments,
+        # gets the answer that it got the first time.
+        packed = quantise(array("f", values))
         with self._lock:
             total = sum(packed)
             if total - total != 0:
@@ -165,10 +180,18 @@ class Store:
                 row[column] = NAN
             newest = self._hot.next_seq - 1
             if newest >= self._claimed_seq and self._hot.time_of(newest) == time_ms:
+                self._filled += 1
                 self._hot.fill([column for column in ids if column != NO_COLUMN], row)
             else:
                 row.pop()
                 self._hot.append(time_ms, row)
+
+    @property
+    def rounds(self) -> Rounds:
+        """What has been appended so far."""
+        with self._lock:
+            count = self._hot.next_seq
+            return Rounds(count, self._hot.time_of(count - 1) if count else 0, self._filled)
 
     # Queries
 

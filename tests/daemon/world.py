@@ -128,7 +128,7 @@ class World:
         parts.state.stop()
         parts.runner.close()
         parts.decisions.close()
-        parts.store.close()
+        parts.close_stores()
         if isinstance(parts.journal, Journal):
             parts.journal.close()
 

@@ -134,6 +134,9 @@ class Daemon(World):
         """By order of an administrator: it writes nothing until a reload or a restart."""
         self.starts = 0
         self.wants = Wants(count)
+        self.is_replayed = False
+        """What it decides is decided again in the end: its samples and inputs must all get to the
+        disk."""
         self.rival = 0
         """Seed of what the rival wants; 0: there is none."""
 
@@ -183,6 +186,8 @@ class Daemon(World):
         if round(self.host.monotonic()) % 10 == 0:
             self.engine.rescan()
         self.engine.tick()
+        if self.is_replayed:
+            self.parts.maintain(int(self.host.time() * 1000))
 
     def sound(self, wake: Wake) -> None:
         """An alarm, and the answer to it."""
@@ -201,7 +206,7 @@ class Daemon(World):
     def die(self) -> None:
         """As kill -9: nothing is flushed, restored or told; the kernel closes what was open."""
         parts = self.parts
-        for close in (parts.alarms.close, parts.state.stop, parts.runner.close, parts.store.close):
+        for close in (parts.alarms.close, parts.state.stop, parts.runner.close, parts.close_stores):
             with suppress(OSError):
                 close()
         parts.decisions.close()

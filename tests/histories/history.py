@@ -22,8 +22,11 @@ from tests.histories.daemon import Daemon, Disk, KilledError
 from tests.histories.invariants import Watch, objects_of_gone
 from tests.histories.machine import APPLICATIONS, Machine, Pod
 from tests.histories.network import check_divided, compare_network
+from tests.histories.replayed import replayed
 from tests.histories.steps import KINDS
 
+REPLAYED_EVERY = 20
+"""Of that many histories one is decided again: it takes twice as long."""
 QUIET_S = 400
 """After so long all retries, graces and patience are over."""
 
@@ -287,6 +290,15 @@ class History:
                 self.act(self.daemon.stop)
             self.restore_offline()
 
+    def check_replay(self) -> None:
+        """What the daemons decided is decided again from their files. Where the disk was full, or
+        the clock jumped by more than is kept, samples are missing."""
+        found = replayed(self.directory)
+        self.watch.count("decided again", found.decisions)
+        check(not found.unexplained, f"decided otherwise in replay: {found.differences[:5]}")
+        check(not found.unplayed, f"not decided in replay: {found.unplayed}")
+        check(not found.gaps, f"missing in the inputs log: {found.gaps}")
+
     def close(self) -> None:
         if self.daemon.alive:
             self.daemon.die()
@@ -314,8 +326,11 @@ def play(
     with tempfile.TemporaryDirectory(prefix="koordlet-history-", dir=place) as directory:
         history = History(seed, Path(directory))
         history.watch.trace = trace or history.watch.trace
+        history.daemon.is_replayed = seed % REPLAYED_EVERY == 0
         try:
             history.play(generate(seed) if steps is None else steps)
+            if history.daemon.is_replayed:
+                history.check_replay()
         finally:
             history.close()
     return history.watch.counts

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from koordlet.decision.options import DEFAULTS
+from koordlet.decision.options import Options
 from koordlet.decision.plan import Decision, Plan, Setting
 from koordlet.decision.resource import UNLIMITED, Resource, Value
 from koordlet.decision.snapshot import Application, Snapshot
@@ -16,6 +16,14 @@ from koordlet.decision.why import Why
 from tests.histories.pods import MIB
 
 NAME, RAISER = "rival", "raiser"
+
+
+class RivalOptions(Options, frozen=True):
+    """``seed``: of what they want."""
+
+    seed: int = 0
+
+
 _ANYWHERE: dict[Resource, tuple[Value, ...]] = {
     Resource.MEMORY_MIN: (0, 64 * MIB, 5000 * MIB),
     Resource.MEMORY_LOW: (0, 128 * MIB, 6000 * MIB),
@@ -37,21 +45,26 @@ _OF_BEST_EFFORT: dict[Resource, tuple[Value, ...]] = {
 _WHY = Why("rival.wants", "the history wants it")
 
 
-def strategies(seed: int) -> tuple[Strategy, ...]:
+def strategies(seed: int) -> tuple[Strategy[RivalOptions, None], ...]:
     """Want the same as long as ``seed`` is; 0: there are none."""
     if not seed:
         return ()
     return (
-        _strategy(NAME, lambda snapshot, memory, _: _decide(seed, snapshot)),
-        _strategy(RAISER, lambda snapshot, memory, _: _raise(seed, snapshot)),
+        _strategy(NAME, seed, _decide),
+        _strategy(RAISER, seed, _raise),
     )
 
 
-def _strategy(name: str, function: Callable[..., Decision]) -> Strategy:
+def _strategy(
+    name: str, seed: int, decide: Callable[[int, Snapshot], Decision]
+) -> Strategy[RivalOptions, None]:
+    def function(snapshot: Snapshot, memory: None, options: RivalOptions) -> Decision:
+        return decide(options.seed, snapshot)
+
     return Strategy(
         name=name,
         help="of a test",
-        options=DEFAULTS,
+        options=RivalOptions(seed=seed),
         function=function,
         initial=None,
         writes=tuple(Resource),

@@ -34,8 +34,9 @@ EVENTS = (
     "outcome written", "outcome restored", "outcome refused", "outcome unsupported",
     "outcome gone", "outcome conflict", "eviction evicting", "eviction evicted", "restore restored",
     "restore gone", "restore foreign",
-    "files of several wants", "outcome outvoted", "traffic written", "traffic restored",
-    "traffic refused", "traffic unsupported", "hidden", "renamed", "made anew", "paused",
+    "files of several wants", "outcome outvoted", "decided again", "traffic written",
+    "traffic restored", "traffic refused", "traffic unsupported", "hidden", "renamed",
+    "made anew", "paused",
 )  # fmt: skip
 """What must have come about, so that the histories are about something."""
 

@@ -83,6 +83,10 @@ class Kernel:
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         return self.values.get((cgroup, resource))
 
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        value = self.value(cgroup, resource)
+        return isinstance(value, int) and value >= least
+
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         return self.originals.get((cgroup, resource), self.value(cgroup, resource))
 

@@ -46,3 +46,12 @@ def test_what_is_exact() -> None:
 def test_a_steady_column_packs_to_zeros() -> None:
     planes = lanes.pack(array("f", [3.25] * 60).tobytes(), 60)
     assert sum(byte != 0 for byte in planes) <= lanes.PLANES
+
+
+@given(st.lists(SAMPLES, max_size=200))
+def test_a_rounded_value_is_what_the_disk_keeps(column: list[float]) -> None:
+    rounded = lanes.quantise(array("f", column))
+    assert lanes.quantise(rounded).tobytes() == rounded.tobytes()
+    if column:
+        packed = lanes.pack(array("f", column).tobytes(), len(column))
+        assert lanes.unpack(packed, len(column)).tobytes() == rounded.tobytes()

@@ -57,6 +57,21 @@ def test_select_by_any_subset_of_labels(store: Store) -> None:
     assert store.select("node_psi", {}) == []
 
 
+def test_memory_and_disk_answer_alike(tmp_path: Path) -> None:
+    """Bit for bit, also values that 14 bits cannot hold."""
+    store = Store(str(tmp_path), hot_window_s=60, coarse_step_s=10)
+    cpu = store.series(CPU, named("a"))
+    for second in range(60):
+        store.append(at(second), [cpu], [0.1 + second / 7])
+    asked = [value(store, [cpu], how, 5, 50) for how in Aggregate]
+    store.close()
+    assert [
+        value(Store(str(tmp_path), coarse_step_s=10), [cpu], how, 5, 50) for how in Aggregate
+    ] == asked
+    segments_alone = Store(str(tmp_path), hot_window_s=10, coarse_step_s=10)
+    assert [value(segments_alone, [cpu], how, 5, 50) for how in Aggregate] == asked
+
+
 def test_a_window_includes_both_ends(store: Store) -> None:
     id_ = store.series(CPU, named("a"))
     for second in range(10):

@@ -152,6 +152,9 @@ class _NothingThere:
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         return None
 
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        return False
+
     def original(self, cgroup: str, resource: Resource) -> Value | None:
         return None
 

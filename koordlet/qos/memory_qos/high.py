@@ -7,6 +7,8 @@ is so is told by its usage, which sits at the limit, and by its memory pressure,
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from koordlet.decision.resource import UNLIMITED, Resource
@@ -55,15 +57,15 @@ def watch(
     page_bytes: int,
 ) -> Watch:
     """``wanted_bytes``: what the QoS asks for; above what is there, nothing is limited."""
-    used = usage_bytes(in_force, cgroup)
     if before is not None:
         raised = before.raised_bytes
     else:
-        raised = _raised_before(in_force, cgroup, wanted_bytes, used or 0, page_bytes)
+        raised = _raised_before(in_force, cgroup, wanted_bytes, page_bytes)
     limit = wanted_bytes + raised
-    pinned = used is not None and used >= limit * PINNED_SHARE
+    pinned = in_force.reaches(cgroup, Resource.MEMORY_USAGE, _pinned_bytes(limit))
     if not (pinned or raised):
         return Watch(limit, Watched(now, None))  # as most are, and not worth another file
+    used = usage_bytes(in_force, cgroup)
     stall = stall_us(in_force, cgroup)
     if before is None:
         return Watch(limit, Watched(now, stall, raised))
@@ -91,16 +93,20 @@ def watch(
     return Watch(wanted_bytes + raised, after, change)
 
 
-def _raised_before(
-    in_force: InForce, cgroup: str, wanted_bytes: int, used_bytes: int, page_bytes: int
-) -> int:
+def _pinned_bytes(limit_bytes: int) -> int:
+    """The least usage that is at the limit."""
+    return math.ceil(limit_bytes * PINNED_SHARE)
+
+
+def _raised_before(in_force: InForce, cgroup: str, wanted_bytes: int, page_bytes: int) -> int:
     """What an earlier run of the daemon gave it, if it would be stuck again without that."""
-    held = in_force.value(cgroup, Resource.MEMORY_HIGH)
-    if used_bytes < wanted_bytes * PINNED_SHARE or not isinstance(held, int):
+    if not in_force.reaches(cgroup, Resource.MEMORY_USAGE, _pinned_bytes(wanted_bytes)):
         return 0
-    if not in_force.is_ours(cgroup, Resource.MEMORY_HIGH):
+    held = in_force.value(cgroup, Resource.MEMORY_HIGH)
+    if not isinstance(held, int) or not in_force.is_ours(cgroup, Resource.MEMORY_HIGH):
         return 0
     if held == UNLIMITED:
+        used_bytes = usage_bytes(in_force, cgroup) or 0
         held = used_bytes // page_bytes * page_bytes + _step(used_bytes, page_bytes)
     return max(held - wanted_bytes, 0)
 

@@ -23,7 +23,8 @@ import msgspec
 from koordlet.decision.cgroups import inside
 from koordlet.decision.metrics import NODE_MEMORY_USAGE_WITH_PAGE_CACHE
 from koordlet.decision.plan import Reclaim
-from koordlet.decision.snapshot import Snapshot
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import InForce, Snapshot
 from koordlet.decision.strategy import Level
 from koordlet.decision.why import Input, Why
 from koordlet.qos.memory_qos.cold import NO_COLD, Cold, ColdMemory
@@ -90,11 +91,10 @@ def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) 
     """What to reclaim now. Cgroups without a cause are forgotten."""
     found = tuple(candidates)
     missing = _missing_bytes(snapshot, found)
-    used = {
-        each.cgroup: usage_bytes(snapshot.in_force, each.cgroup) or 0
-        for each in found
-        if each.bound_bytes or missing.get(each.gives_way)
-    }
+    used: dict[str, int] = {}
+    for each in found:
+        if missing.get(each.gives_way) or _is_too_full(snapshot.in_force, each):
+            used[each.cgroup] = usage_bytes(snapshot.in_force, each.cgroup) or 0
     cold = _cold(snapshot, (each for each in found if missing.get(each.gives_way)), before)
     reclaims: list[Reclaim] = []
     notes: list[Why] = []
@@ -166,14 +166,23 @@ def free_target_bytes(total_bytes: int, adjust_percent: int) -> int:
     return total_bytes * FREE_PERCENT * (100 + adjust_percent) // 10_000
 
 
+def _is_too_full(in_force: InForce, candidate: Candidate) -> bool:
+    high = _high_watermark_bytes(candidate)
+    return high > 0 and in_force.reaches(candidate.cgroup, Resource.MEMORY_USAGE, high + 1)
+
+
+def _high_watermark_bytes(candidate: Candidate) -> int:
+    return candidate.bound_bytes * candidate.ratio // 100
+
+
 def _low_watermark_bytes(candidate: Candidate) -> int:
-    high = candidate.bound_bytes * candidate.ratio // 100
+    high = _high_watermark_bytes(candidate)
     return max(high - candidate.bound_bytes * candidate.scale_permill // 1000, 0)
 
 
 def _excess_bytes(candidate: Candidate, used_bytes: int) -> int:
     """0 up to the high watermark, then what is above the low one."""
-    high = candidate.bound_bytes * candidate.ratio // 100
+    high = _high_watermark_bytes(candidate)
     return used_bytes - _low_watermark_bytes(candidate) if 0 < high < used_bytes else 0
 
 

@@ -24,7 +24,7 @@ from koordlet.qos.memory_qos.values import RECLAIM, Standing, floors, stand
 
 NAME = "memory-qos"
 LOOK_S = 10.0
-"""Time between two looks at limits in the files, and at what others have set there, without a
+"""Most time between two looks at limits in the files, and at what others have set there, without a
 change of pods, applications or the NodeSLO."""
 
 
@@ -91,14 +91,16 @@ def decide(snapshot: Snapshot, memory: MemoryQosState, _: Options = DEFAULTS) ->
 
 
 def _basis(snapshot: Snapshot, strategy: ResourceQOSStrategy, before: Basis | None) -> Basis:
-    """The previous one, while all that it was made of are the same objects."""
+    """The previous one, while all that it was made of are the same objects. It is made anew at
+    whole intervals, whenever it was made: decisions that are made again later, from a memory
+    without it, then look when these did."""
     if (
         before is not None
         and before.pods is snapshot.pods
         and before.applications is snapshot.applications
         and before.slo is snapshot.slo
         and before.capabilities is snapshot.node.capabilities
-        and snapshot.now - before.at < LOOK_S
+        and snapshot.now // LOOK_S == before.at // LOOK_S
         and snapshot.wake.kind is not WakeKind.CHANGE
     ):
         return before
@@ -161,11 +163,16 @@ def _keep(memory: MemoryQosState, rule: str, text: str) -> Decision:
     return Decision(Plan(NAME, keep_all=True), memory, (why,))
 
 
+def _lasting(memory: MemoryQosState) -> MemoryQosState:
+    return msgspec.structs.replace(memory, basis=None)
+
+
 STRATEGY = Strategy(
     name=NAME,
     help="Memory floors, limits and reclaim by QoS class.",
     function=decide,
     initial=MemoryQosState(),
+    lasting=_lasting,
     options=DEFAULTS,
     wakes_on=frozenset({WakeKind.CHANGE}),
     writes=(

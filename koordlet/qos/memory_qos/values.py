@@ -248,7 +248,7 @@ def _sums(found: _Found, every: Sequence[Part]) -> None:
         }
         above = {ancestor for cgroup in own for ancestor in _above(cgroup)}
         below: defaultdict[str, int] = defaultdict(int)
-        for cgroup in sorted(own.keys() | above, key=lambda each: -each.count("/")):
+        for cgroup in sorted(own.keys() | above, key=lambda each: (-each.count("/"), each)):
             value = max(own.get(cgroup, 0), below[cgroup])
             below[parent(cgroup)] += value
             if value > own.get(cgroup, 0) and not found.is_stronger(cgroup, resource, value):

@@ -1,4 +1,5 @@
-"""What a hook looked up in the kernel, kept to check later whether it would find the same."""
+"""What a decision looked up in the kernel, kept to check later whether it would find the same, or
+to make the decision again."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ class Reads:
     """Questions to an ``InForce`` and their answers."""
 
     values: dict[_Key, Value | None] = field(default_factory=dict)
+    reached: dict[tuple[str, Resource, int], bool] = field(default_factory=dict)
     originals: dict[_Key, Value | None] = field(default_factory=dict)
     withouts: dict[tuple[str, str, Resource], Value | None] = field(default_factory=dict)
     ours: dict[_Key, bool] = field(default_factory=dict)
@@ -24,6 +26,7 @@ class Reads:
         """Whether all answers are still the same."""
         return (
             all(now.value(*key) == found for key, found in self.values.items())
+            and all(now.reaches(*key) == found for key, found in self.reached.items())
             and all(now.original(*key) == found for key, found in self.originals.items())
             and all(now.without(*key) == found for key, found in self.withouts.items())
             and all(now.is_ours(*key) == found for key, found in self.ours.items())
@@ -40,6 +43,11 @@ class Watched:
 
     def value(self, cgroup: str, resource: Resource) -> Value | None:
         found = self._reads.values[cgroup, resource] = self._in_force.value(cgroup, resource)
+        return found
+
+    def reaches(self, cgroup: str, resource: Resource, least: int) -> bool:
+        found = self._in_force.reaches(cgroup, resource, least)
+        self._reads.reached[cgroup, resource, least] = found
         return found
 
     def original(self, cgroup: str, resource: Resource) -> Value | None:

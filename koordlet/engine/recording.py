@@ -1,0 +1,101 @@
+"""What the engine tells the inputs log of each turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from koordlet.decision.plan import Decision
+from koordlet.decision.snapshot import Snapshot
+from koordlet.inputs.digest import digest, failure
+from koordlet.inputs.model import Owned
+from koordlet.inputs.recorder import Policy, Recorder
+from koordlet.state.snapshot import KernelView
+
+if TYPE_CHECKING:
+    from koordlet.engine.engine import Engine
+
+log = structlog.get_logger()
+
+
+class Recording:
+    """``recorder`` None: nothing is recorded."""
+
+    def __init__(self, engine: Engine, recorder: Recorder | None) -> None:
+        self._engine = engine
+        self._recorder = recorder
+        self._policy: Policy | None = None
+        self._digests: dict[str, tuple[Decision, int]] = {}
+        self._problem = ""
+
+    def reconfigured(self) -> None:
+        self._policy = None
+
+    def begin(self, snapshot: Snapshot) -> None:
+        """Before anything is decided."""
+        if self._recorder is not None:
+            self._recorder.begin(snapshot.time, self._memories, self._owned)
+
+    def decided(self, name: str, decision: Decision) -> None:
+        if self._recorder is not None:
+            self._recorder.decided(name, digest(decision))
+
+    def failed(self, name: str, error: Exception) -> None:
+        if self._recorder is not None:
+            self._recorder.decided(name, failure(error))
+
+    def passed(self, names: Sequence[str], decisions: Sequence[Decision]) -> None:
+        """A pass of the hooks, most of which decide what they decided before."""
+        if self._recorder is None:
+            return
+        for name, decision in zip(names, decisions, strict=True):
+            known = self._digests.get(name)
+            if known is None or known[0] is not decision:
+                known = self._digests[name] = decision, digest(decision)
+            self._recorder.decided(name, known[1])
+
+    def end(self, snapshot: Snapshot) -> None:
+        """All is decided, nothing is written yet."""
+        if self._recorder is None:
+            return
+        assert isinstance(snapshot.in_force, KernelView)
+        engine = self._engine
+        if self._policy is None:
+            self._policy = Policy(engine.strategies, engine.hooks, dict(engine.runs))
+        reads, rounds = snapshot.in_force.reads, engine.parts.store.rounds
+        self._recorder.end(snapshot, reads, self._policy, self._shown(), rounds)
+        self._tell_problem(self._recorder.log.problem)
+
+    def _tell_problem(self, text: str) -> None:
+        if text == self._problem:
+            return
+        self._problem, problems = text, self._engine.parts.problems
+        if text:
+            log.warning("inputs are not recorded", error=text)
+            problems["inputs"] = text
+        else:
+            problems.pop("inputs", None)
+
+    def _shown(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        engine = self._engine
+        names = [each.name for each in engine.strategies]
+        if engine.observing:
+            return tuple(names), ()
+        if not engine.pausing.pauses.current:
+            return (), ()
+        return (
+            tuple(name for name in names if engine.only_shows(name)),
+            tuple(name for name in names if engine.pausing.whole(name) is not None),
+        )
+
+    def _memories(self) -> Mapping[str, Any]:
+        runs = self._engine.runs
+        return {s.name: s.lasting(runs[s.name].memory) for s in self._engine.strategies}
+
+    def _owned(self) -> tuple[Owned, ...]:
+        return tuple(
+            Owned(*key, entry.original.value, entry.ours[-1] if entry.ours else None)
+            for key, entry in self._engine.parts.journal.entries.items()
+        )

@@ -1,0 +1,1 @@
+"""Past decisions made again, with the same policy or with another one."""
