@@ -29,7 +29,7 @@ LEAST_PAGES = 256
 """A cgroup with fewer pages on a NUMA node is not worth a walk through its page tables."""
 MOST_AGINGS = 10_000
 """In one scan, against a machine with absurdly many cgroups."""
-_LINES_AT_ONCE = 200
+_LISTS_AT_ONCE = 40
 _WHOLE_SHARE = 0.9
 """Of the interval: two scans come a little early or late."""
 _ODD = tuple(b"%x" % digit for digit in range(1, 16, 2))
@@ -148,7 +148,7 @@ class Mglru:
                 if self._age(each):
                     aged.add((each.memcg, each.cgroup, each.node))
                 yield
-            elif not number % _LINES_AT_ONCE:
+            elif not number % _LISTS_AT_ONCE:
                 yield
         before, self._aged = self._aged, aged
         anon: defaultdict[str, int] = defaultdict(int)
@@ -161,7 +161,7 @@ class Mglru:
                     if not cgroup or cgroup in cgroups:
                         anon[cgroup] += cold[0]
                         file[cgroup] += cold[1]
-            if not number % _LINES_AT_ONCE:
+            if not number % _LISTS_AT_ONCE:
                 yield
         return {each: Cold(anon[each] * PAGE_BYTES, file[each] * PAGE_BYTES) for each in anon}
 
