@@ -29,8 +29,7 @@ from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.cold import methods
 from koordlet.kernel.cold.cold import NODE, Cold, Method, upwards
-from koordlet.kernel.cold.refault import refault_pages
-from koordlet.kernel.parse import MemInfo, meminfo, memory_stat
+from koordlet.kernel.parse import MemInfo, meminfo
 
 TELL_S = 10.0
 KEEP_S = 600.0
@@ -43,8 +42,6 @@ NODE_COLD_METHOD = Metric(
 KOORDLET_COLD_CPU_USAGE = Metric(
     "koordlet_cold_cpu_usage", (), "cores", "CPU that finding cold memory takes"
 )
-
-
 _ANOTHER = '; collectors.cold.method = "auto" looks for another way'
 
 
@@ -73,7 +70,6 @@ class ColdCollector:
         least_s = methods.CLEAR_REFS_LEAST_S if options.method == methods.CLEAR_REFS else 0.0
         self._scan_s = max(options.interval_seconds, least_s)
         self.interval_s = min(TELL_S, options.interval_seconds)
-        self._host = machine.host
         self._cgroups = machine.cgroups
         self._files = machine.files
         self._store = machine.store
@@ -144,7 +140,10 @@ class ColdCollector:
         wanted = dict.fromkeys(subjects(*seen))
         for subject in self._groups.keys() - wanted.keys():
             self._groups.pop(subject).close()
-        self._groups = {each: self._groups.get(each) or Group(each, self._store) for each in wanted}
+        self._groups = {
+            each: self._groups.get(each) or Group(each, number, self._store)
+            for number, each in enumerate(wanted)
+        }
         there = {NODE, *(subject.cgroup for subject in wanted)}
         self._found = {each: found for each, found in self._found.items() if each in there}
         self._seen = seen
@@ -185,20 +184,20 @@ class ColdCollector:
         return now_s - at_s < max(KEEP_S, KEEP_INTERVALS * self._scan_s)
 
     def _tell(self, group: Group, round_: Round) -> None:
-        cold = self._known(group.subject.cgroup, round_.now_s)
-        if cold is None and (not group.counts_refaults or group.is_calm(round_)):
+        cgroup = group.subject.cgroup
+        cold = self._known(cgroup, round_.now_s)
+        if cold is None and not group.counts_refaults:
             return
+
+        def read() -> bytes:
+            return self._files.read_once(self._cgroups.path(cgroup, Resource.MEMORY_STAT))
+
         try:
-            path = self._cgroups.path(group.subject.cgroup, Resource.MEMORY_STAT)
-            data = self._files.read_once(path)
-            if cold is not None:
-                group.add_cold(round_, cold, memory_stat(data, path))
-            if group.counts_refaults:
-                group.add_refaults(round_, refault_pages(data, path))
+            group.tell(round_, cold, read)
         except Unsupported:
             return
         except (OSError, ValueError) as error:
-            round_.skip(group.subject.cgroup, error)
+            round_.skip(cgroup, error)
 
     def _tell_node(self, round_: Round, info: MemInfo) -> None:
         if info.swap_free_bytes is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from koordlet.collectors.base import Round, SeriesStore, series_of
@@ -12,7 +12,8 @@ from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.cold.cold import Cold
-from koordlet.kernel.parse import MemoryStat
+from koordlet.kernel.cold.refault import refault_pages
+from koordlet.kernel.parse import MemoryStat, memory_stat
 
 _POD, _APP = ("pod_uid",), ("host_app_name",)
 _REFAULT = "memory a second that was reclaimed and wanted again"
@@ -67,64 +68,87 @@ METRICS = tuple(
 )
 
 
+STILL_TURNS = 6
+"""A cgroup in which nothing runs is read each so many turns: the kernel may have reclaimed some."""
+CONTAINER_TURNS = 3
+"""Any other container is read each so many turns, a part of them in each: a round is one turn of
+the event loop."""
+
+
 class Subject(NamedTuple):
-    """``label``: uid, id or name."""
+    """``label``: uid, id or name. ``pod``: uid of the pod that it is, or is in."""
 
     kinds: Kinds
     label: str
     cgroup: str
+    pod: str = ""
 
 
 def subjects(pods: tuple[Pod, ...], applications: tuple[Application, ...]) -> Iterator[Subject]:
     for pod in pods:
-        yield Subject(OF_PODS, pod.uid, pod.cgroup)
+        yield Subject(OF_PODS, pod.uid, pod.cgroup, pod.uid)
         for container in pod.containers:
-            yield Subject(OF_CONTAINERS, container.id, container.cgroup)
+            yield Subject(OF_CONTAINERS, container.id, container.cgroup, pod.uid)
     for application in applications:
         if application.present:
             yield Subject(OF_APPLICATIONS, application.name, application.cgroup)
 
 
 class Group:
-    """``taken_bytes``: what koordlet had reclaimed since the last round."""
+    """``number``: its place among all. ``taken_bytes``: what koordlet had reclaimed since the last
+    round."""
 
-    def __init__(self, subject: Subject, store: SeriesStore) -> None:
+    def __init__(self, subject: Subject, number: int, store: SeriesStore) -> None:
         self.subject = subject
         self.taken_bytes = 0
         self._store = store
         self._series: dict[Metric, int] = {}
-        self._refaults: tuple[float, int] | None = None
-        self._calm_ns = -1
+        self._stat: MemoryStat | None = None
+        self._refaults: tuple[float, int | None] = (0.0, None)
         self._confirmed = Confirmed()
+        self._calm_ns = -1
+        self._turn = number
 
     @property
     def counts_refaults(self) -> bool:
         return self.subject.kinds.refault is not None
 
-    def is_calm(self, round_: Round) -> bool:
-        """Whether it is a pod in which nothing has run since the last round. Then nothing was
-        wanted back, which is told without reading anything."""
-        is_pod = self.subject.kinds is OF_PODS
-        cpu_ns = round_.pods_cpu_ns.get(self.subject.label, -1) if is_pod else -1
+    def _stays(self, round_: Round) -> bool:
+        """Whether it is taken as it was: nothing has run in its pod, or it is not its turn."""
+        cpu_ns = round_.pods_cpu_ns.get(self.subject.pod, -1)
         before, self._calm_ns = self._calm_ns, cpu_ns
-        if cpu_ns < 0 or cpu_ns != before or self._refaults is None:
+        self._turn += 1
+        if self._stat is None or self.taken_bytes:
             return False
-        self.add_refaults(round_, self._refaults[1])
-        return True
+        if 0 <= cpu_ns == before:
+            return self._turn % STILL_TURNS != 0
+        return not self.counts_refaults and self._turn % CONTAINER_TURNS != 0
 
-    def add_refaults(self, round_: Round, pages: int) -> None:
+    def tell(self, round_: Round, cold: Cold | None, read: Callable[[], bytes]) -> None:
+        """``read``: its ``memory.stat``. Raises OSError, Unsupported or ParseError."""
+        pages = self._refaults[1]
+        if not self._stays(round_):
+            data, self._stat = read(), None
+            self._stat = memory_stat(data, self.subject.cgroup)
+            pages = refault_pages(data, self.subject.cgroup) if self.counts_refaults else None
+        taken, self.taken_bytes = self.taken_bytes, 0
+        if cold is not None and self._stat is not None:
+            self._add_cold(round_, cold, self._stat)
+        if pages is not None:
+            self._add_refaults(round_, pages, taken)
+
+    def _add_refaults(self, round_: Round, pages: int, taken_bytes: int) -> None:
         """``pages``: the counter now. One that went back belongs to a cgroup that was made anew."""
         now_s, kinds = round_.now_s, self.subject.kinds
-        before, self._refaults = self._refaults, (now_s, pages)
-        taken, self.taken_bytes = self.taken_bytes, 0
-        if before is None or pages < before[1] or now_s <= before[0]:
+        (before_s, before), self._refaults = self._refaults, (now_s, pages)
+        if before is None or pages < before or now_s <= before_s:
             return
-        size = (pages - before[1]) * PAGE_BYTES
-        self._add(round_, kinds.refault, size / (now_s - before[0]))
-        self._confirmed.add(now_s, taken, size)
+        size = (pages - before) * PAGE_BYTES
+        self._add(round_, kinds.refault, size / (now_s - before_s))
+        self._confirmed.add(now_s, taken_bytes, size)
         self._add(round_, kinds.confirmed, self._confirmed.cold_bytes)
 
-    def add_cold(self, round_: Round, cold: Cold, stat: MemoryStat) -> None:
+    def _add_cold(self, round_: Round, cold: Cold, stat: MemoryStat) -> None:
         """No more than there is now: what was cold may be gone (D-10)."""
         kinds, cache_bytes = self.subject.kinds, stat.active_file_bytes + stat.inactive_file_bytes
         if cold.file_bytes is not None:

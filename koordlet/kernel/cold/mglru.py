@@ -29,7 +29,9 @@ LEAST_PAGES = 256
 """A cgroup with fewer pages on a NUMA node is not worth a walk through its page tables."""
 MOST_AGINGS = 10_000
 """In one scan, against a machine with absurdly many cgroups."""
-_LINES_AT_ONCE = 200
+_LISTS_AT_ONCE = 40
+_LONGEST_LINE = 100
+"""Of a generation: four numbers of 20 digits at most."""
 _WHOLE_SHARE = 0.9
 """Of the interval: two scans come a little early or late."""
 _ODD = tuple(b"%x" % digit for digit in range(1, 16, 2))
@@ -81,9 +83,10 @@ def parse(data: bytes, path: str = "") -> Iterator[Lruvec]:
                 node = _number(words[1:2], path, line_no)
             continue
         fields = line.split()
-        if memcg < 0 or node < 0 or len(fields) != 4:
+        plain = len(fields) == 4 and b"".join(fields).isdigit() and len(line) <= _LONGEST_LINE
+        if memcg < 0 or node < 0 or not plain:
             raise ParseError(path, line_no, f"{line[:60]!r} is no generation of a memcg and node")
-        generations.append(Generation(*(_number([field], path, line_no) for field in fields)))
+        generations.append(Generation(*map(int, fields)))
 
 
 def _number(words: list[bytes], path: str, line_no: int) -> int:
@@ -148,7 +151,7 @@ class Mglru:
                 if self._age(each):
                     aged.add((each.memcg, each.cgroup, each.node))
                 yield
-            elif not number % _LINES_AT_ONCE:
+            elif not number % _LISTS_AT_ONCE:
                 yield
         before, self._aged = self._aged, aged
         anon: defaultdict[str, int] = defaultdict(int)
@@ -161,7 +164,7 @@ class Mglru:
                     if not cgroup or cgroup in cgroups:
                         anon[cgroup] += cold[0]
                         file[cgroup] += cold[1]
-            if not number % _LINES_AT_ONCE:
+            if not number % _LISTS_AT_ONCE:
                 yield
         return {each: Cold(anon[each] * PAGE_BYTES, file[each] * PAGE_BYTES) for each in anon}
 

@@ -15,9 +15,10 @@ _NAMES = (
 )
 
 
-def refault_pages(data: bytes, path: str = "") -> int:
-    """Pages since the cgroup was made, of it and those below it. Raises ParseError."""
-    for names in _NAMES[:-1]:
+def refault_pages(data: bytes, path: str = "") -> int | None:
+    """Pages since the cgroup was made, of it and those below it. None where the kernel does not
+    count them: on v1 before Linux 5.10. Raises ParseError."""
+    for names in _NAMES:
         if has_line(data, names[0] + b" "):
             return sum(flat_keyed(data, names, path))
-    return sum(flat_keyed(data, _NAMES[-1], path))
+    return None

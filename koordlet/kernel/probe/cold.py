@@ -29,5 +29,7 @@ def attempt(name: str) -> Callable[[Scratch], str]:
 
 def refaults(scratch: Scratch) -> str:
     path = scratch.file(Resource.MEMORY_STAT)
-    refault_pages(scratch.cgroups.read_raw(scratch.name, Resource.MEMORY_STAT), path)
+    data = scratch.cgroups.read_raw(scratch.name, Resource.MEMORY_STAT)
+    if refault_pages(data, path) is None:
+        raise NotHere(f"{path} has no workingset_refault", "use cgroup v2 or a kernel of 5.10")
     return f"read workingset_refault of {path}"

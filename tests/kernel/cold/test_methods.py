@@ -74,5 +74,6 @@ def test_refaults_of_v2_v1_and_before_5_9(text: bytes, pages: int) -> None:
 
 
 def test_a_kernel_that_does_not_count_them_is_no_zero() -> None:
-    with pytest.raises(ParseError, match="workingset_refault"):
-        refault_pages(b"cache 1\nrss 2\n", "memory.stat")
+    assert refault_pages(b"cache 1\nrss 2\n", "memory.stat") is None
+    with pytest.raises(ParseError, match="workingset_refault_file"):
+        refault_pages(b"workingset_refault_anon 1\n", "memory.stat")

@@ -131,11 +131,11 @@ def test_what_is_cold_does_not_come_back(
     back = {}
     for name in ("hot", "cold"):
         path = cgroups.path(pods[name], Resource.MEMORY_STAT)
-        before = refault_pages(linux.read(path), path)
+        before = refault_pages(linux.read(path), path) or 0
         for _ in range(4):
             reclaim(linux, layout, pods[name], 10 * MIB)
             time.sleep(2)
-        back[name] = (refault_pages(linux.read(path), path) - before) * 4096 / MIB
+        back[name] = ((refault_pages(linux.read(path), path) or 0) - before) * 4096 / MIB
     print(f"\nrefaults after a reclaim of 40 MiB: {back} MiB")
     assert back["cold"] <= WITHIN * 40
     assert back["hot"] >= 5
