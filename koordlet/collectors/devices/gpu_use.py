@@ -10,7 +10,7 @@ import msgspec
 from koordlet.collectors.devices.owners import Owner, owner_of
 from koordlet.collectors.devices.series import Sample, health_sample
 from koordlet.decision import metrics
-from koordlet.decision.devices import Gpu, GpuUser, Inventory, State, UserKind
+from koordlet.decision.devices import Gpu, GpuUser, Inventory, UserKind
 from koordlet.decision.metrics import Metric
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.devices.gpus import GpuProcess, GpuReading, GpuReadings
@@ -36,7 +36,7 @@ def inventory_of(found: GpuReadings, owners: Mapping[str, Owner], health: GpuHea
 def _with_health(gpu: Gpu, health: GpuHealth) -> Gpu:
     """What the driver says of a card that it has lost counts more than its events."""
     told = health.of(gpu.uuid)
-    if told is None or gpu.health.state is State.UNHEALTHY:
+    if told is None or gpu.health.is_broken:
         return gpu
     return msgspec.structs.replace(gpu, health=told)
 
