@@ -23,6 +23,7 @@ ONLINE = {
     "query": ["pod_cpu_usage"],
     "hooks": [],
     "strategies": [],
+    "devices": [],
     "nri status": [],
     "config show": [],
     "config reload": [],
