@@ -77,7 +77,7 @@ def samples(found: Inventory) -> Iterator[Sample]:
 def _of_users(users: Iterable[GpuUser], minors: dict[str, int]) -> Iterator[Sample]:
     """A pod has what its containers have, and what runs in none of them. Parts of a card are added
     up: these series are about cards."""
-    cores: dict[tuple[Metric, tuple[str, ...]], list[float | None]] = defaultdict(list)
+    parts: dict[tuple[Metric, tuple[str, ...]], list[float | None]] = defaultdict(list)
     for user in users:
         card = (str(minors[user.gpu]), user.gpu)
         subjects = [(user.kind, user.name)]
@@ -86,9 +86,9 @@ def _of_users(users: Iterable[GpuUser], minors: dict[str, int]) -> Iterator[Samp
         for kind, name in subjects:
             labels: tuple[str, ...] = (name, *card) if name else card
             core, memory = _OF_USERS[kind]
-            cores[core, labels].append(user.core_percent)
-            cores[memory, labels].append(user.memory_bytes)
-    for (metric, labels), values in cores.items():
+            parts[core, labels].append(user.core_percent)
+            parts[memory, labels].append(user.memory_bytes)
+    for (metric, labels), values in parts.items():
         yield from _known(metric, labels, _sum(values))
 
 
