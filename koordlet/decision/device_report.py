@@ -72,7 +72,7 @@ def _gpu(gpu: Gpu, conditions: _Conditions) -> shape.DeviceInfo:
         resources[GPU_MEMORY] = str(Quantity(gpu.memory_bytes * NANO, Format.BINARY))
     return shape.DeviceInfo(
         type=shape.GPU,
-        health=gpu.health.state is not State.UNHEALTHY,
+        health=not gpu.health.is_broken,
         id=gpu.uuid,
         minor=gpu.minor,
         resources=dict(sorted(resources.items())),
@@ -102,7 +102,7 @@ def _xpu(xpu: Xpu, conditions: _Conditions) -> shape.DeviceInfo:
     resources |= {name: str(amount) for name, amount in xpu.resources.items()}
     return shape.DeviceInfo(
         type=shape.GPU,
-        health=xpu.health.state is not State.UNHEALTHY,
+        health=not xpu.health.is_broken,
         id=xpu.uuid,
         minor=xpu.minor,
         resources=dict(sorted(resources.items())),
@@ -150,7 +150,7 @@ def _rdma(device: RdmaDevice) -> shape.DeviceInfo:
     vfs = tuple(functions)
     return shape.DeviceInfo(
         type=shape.RDMA,
-        health=device.health.state is not State.UNHEALTHY,
+        health=not device.health.is_broken,
         id=device.place.bus_id,
         minor=device.minor,
         resources={RDMA_SHARE: _WHOLE},

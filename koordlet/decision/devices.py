@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 
 import msgspec
@@ -29,6 +29,10 @@ class Health(msgspec.Struct, frozen=True):
     @property
     def is_known(self) -> bool:
         return self.state is not State.UNKNOWN
+
+    @property
+    def is_broken(self) -> bool:
+        return self.state is State.UNHEALTHY
 
     @property
     def is_good(self) -> bool:
@@ -151,3 +155,9 @@ class Inventory(msgspec.Struct, frozen=True):
     xpus: tuple[Xpu, ...] = ()
     rdma: tuple[RdmaDevice, ...] = ()
     refused: tuple[str, ...] = ()
+
+    def health(self) -> Iterator[tuple[str, Health]]:
+        """What each device is called, and how it is."""
+        yield from ((f"gpu {each.uuid}", each.health) for each in self.gpus)
+        yield from ((f"xpu {each.uuid}", each.health) for each in self.xpus)
+        yield from ((f"rdma {each.name}", each.health) for each in self.rdma)

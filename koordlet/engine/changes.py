@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -23,12 +24,16 @@ from koordlet.decision.why import Why
 from koordlet.engine.absent import Absences
 from koordlet.engine.parts import Parts
 
+if TYPE_CHECKING:  # loaded where there are devices
+    from koordlet.decision.devices import Inventory
+
 log = structlog.get_logger()
 
 BURST = 20
 EVERY_S = 10.0
 SUBJECT_S = 60.0
 """See ``Limiter``."""
+MOST_BROKEN = 1000
 SHOWN = 20
 """How many values that are not back the log names; the answer of the command has all."""
 
@@ -88,7 +93,7 @@ class Limiter:
 
 class ChangeReporter:
     """Makes an event of what differs from the state of the call before: of pods, refused inputs,
-    conflicts, collectors. ``now``: monotonic seconds."""
+    conflicts, collectors, devices. ``now``: monotonic seconds."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -96,11 +101,12 @@ class ChangeReporter:
         root = parts.config.paths.cgroup_root
         self._absences = Absences(parts.host, parts.cgroups.layout, root, parts.problems)
         self._contested = False
-        self._limits = {"refused inputs": Limiter(), "conflicts": Limiter()}
+        self._limits = {what: Limiter() for what in ("refused inputs", "conflicts", "devices")}
         self._conflicts: dict[Key, Conflict] = {}
         self._workloads: dict[str, str] = {}
         self._faults: frozenset[Fault] = frozenset()
         self._collectors: dict[str, str] = {}
+        self._broken: set[str] = set()
 
     def mode(self, loaded: Loaded) -> None:
         """Another one than before."""
@@ -174,6 +180,24 @@ class ChangeReporter:
                 text = f"{each.path}: no other process writes it any more"
                 self._events.emit(time, EventKind.CONFLICT, f"{key.cgroup}/{key.resource}", text)
         self._conflicts = present
+
+    def devices(self, now: float, time: float, found: Iterable[Inventory | None]) -> None:
+        """Those that have stopped working, and those that work again. Who is not listed at present,
+        as after a reload, has not changed."""
+        limit = self._limits["devices"]
+        for subject, health in (each for one in found if one is not None for each in one.health()):
+            if health.is_good and subject in self._broken:
+                self._broken.remove(subject)
+                self._events.emit(time, EventKind.LIFECYCLE, subject, "works again")
+            if not health.is_broken or subject in self._broken:
+                continue
+            if len(self._broken) >= MOST_BROKEN:  # names that somebody makes up
+                self._broken.clear()
+            self._broken.add(subject)
+            why = health.why or health.code
+            self._events.emit(time, EventKind.LIFECYCLE, subject, f"broken: {why}")
+            if limit.allows(subject, now):
+                log.error("device broken", device=subject, why=why)
 
     def collectors(self, time: float, health: Iterable[Health]) -> None:
         found: dict[str, str] = {}

@@ -227,6 +227,8 @@ class Engine:
             self._hooks_due = -math.inf
         snapshot = msgspec.structs.replace(self.snapshot(wake), evicting=self.evictions.view())
         self._changes.collectors(snapshot.time, parts.runner.health())
+        inventories = (each.inventory for each in parts.runner.devices())
+        self._changes.devices(snapshot.now, snapshot.time, inventories)
         given_up, self._given_up = self._given_up, set()
         plans = [Plan(owner) for owner in sorted(given_up)]
         self._recording.begin(snapshot)

@@ -20,7 +20,6 @@ from koordlet.decision.devices import (
     Inventory,
     Place,
     RdmaDevice,
-    State,
     UserKind,
     Xpu,
 )
@@ -67,7 +66,7 @@ def checks(found: Inventory) -> Iterator[CheckView]:
         *((each.uuid, each.health, _XPU_REMEDY) for each in found.xpus),
         *((each.name, each.health, _RDMA_REMEDY) for each in found.rdma),
     ]
-    broken = [each for each in known if each[1].state is State.UNHEALTHY]
+    broken = [each for each in known if each[1].is_broken]
     for name, health, remedy in broken:
         yield CheckView(
             name=f"device: {name}",

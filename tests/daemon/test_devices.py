@@ -64,6 +64,7 @@ def test_a_process_on_a_gpu_is_its_applications(child: Child, fake_nvml: FakeNvm
     assert child.stop() == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_hangs_stops_neither_the_loop_nor_the_end(
     child: Child, fake_nvml: FakeNvml
 ) -> None:

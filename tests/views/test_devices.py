@@ -170,6 +170,20 @@ def test_a_broken_device_is_told(scene: Scene) -> None:
     assert "devices" not in checks
 
 
+def test_what_breaks_and_works_again_is_an_event(scene: Scene) -> None:
+    scene.mark()
+    scene.devices.set_state("mlx5_0", "1: DOWN")
+    scene.read()
+    scene.devices.set_state("mlx5_0", "4: ACTIVE")
+    scene.read()
+    told = [text for text in scene.world.texts() if "gpu " in text or "rdma " in text]
+    assert told == [
+        f"lifecycle gpu {B}: broken: the driver reported Xid 79",
+        "lifecycle rdma mlx5_0: broken: port 1 is DOWN",
+        "lifecycle rdma mlx5_0: works again",
+    ]
+
+
 def test_the_metrics_page(scene: Scene) -> None:
     scene.mark()
     publish(scene.world.engine, scene.world.views)

@@ -10,7 +10,7 @@ import msgspec
 from koordlet.collectors.devices.owners import Owner, owner_of
 from koordlet.collectors.devices.series import Sample, health_sample
 from koordlet.decision import metrics
-from koordlet.decision.devices import Gpu, GpuUser, Inventory, State, UserKind
+from koordlet.decision.devices import Gpu, GpuUser, Inventory, UserKind
 from koordlet.decision.metrics import Metric
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.devices.gpus import GpuProcess, GpuReading, GpuReadings
@@ -36,7 +36,7 @@ def inventory_of(found: GpuReadings, owners: Mapping[str, Owner], health: GpuHea
 def _with_health(gpu: Gpu, health: GpuHealth) -> Gpu:
     """What the driver says of a card that it has lost counts more than its events."""
     told = health.of(gpu.uuid)
-    if told is None or gpu.health.state is State.UNHEALTHY:
+    if told is None or gpu.health.is_broken:
         return gpu
     return msgspec.structs.replace(gpu, health=told)
 
@@ -77,7 +77,7 @@ def samples(found: Inventory) -> Iterator[Sample]:
 def _of_users(users: Iterable[GpuUser], minors: dict[str, int]) -> Iterator[Sample]:
     """A pod has what its containers have, and what runs in none of them. Parts of a card are added
     up: these series are about cards."""
-    cores: dict[tuple[Metric, tuple[str, ...]], list[float | None]] = defaultdict(list)
+    parts: dict[tuple[Metric, tuple[str, ...]], list[float | None]] = defaultdict(list)
     for user in users:
         card = (str(minors[user.gpu]), user.gpu)
         subjects = [(user.kind, user.name)]
@@ -86,9 +86,9 @@ def _of_users(users: Iterable[GpuUser], minors: dict[str, int]) -> Iterator[Samp
         for kind, name in subjects:
             labels: tuple[str, ...] = (name, *card) if name else card
             core, memory = _OF_USERS[kind]
-            cores[core, labels].append(user.core_percent)
-            cores[memory, labels].append(user.memory_bytes)
-    for (metric, labels), values in cores.items():
+            parts[core, labels].append(user.core_percent)
+            parts[memory, labels].append(user.memory_bytes)
+    for (metric, labels), values in parts.items():
         yield from _known(metric, labels, _sum(values))
 
 

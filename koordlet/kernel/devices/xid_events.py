@@ -76,7 +76,7 @@ class XidWatch:
             with contextlib.suppress(NvmlError):
                 device = self._nvml.handle(index)
                 found[self._nvml.uuid(device)] = self._registered(device, events)
-        marked = {u: each for u, each in self.found.items() if each.state is State.UNHEALTHY}
+        marked = {u: each for u, each in self.found.items() if each.is_broken}
         self.found = {**found, **marked}
 
     def _registered(self, device: Handle, events: Handle) -> Health:
@@ -93,11 +93,9 @@ class XidWatch:
         xid = event.data
         if xid in FAULTS_OF_PROGRAMS:
             return
-        uuids = self._concerned(event)
-        log.error("GPU unhealthy", xid=xid, gpus=uuids)
         why = f"the driver reported Xid {xid}"
         health = Health(State.UNHEALTHY, f"Xid{xid}", why, self._now())
-        self.found = {**self.found, **dict.fromkeys(uuids, health)}
+        self.found = {**self.found, **dict.fromkeys(self._concerned(event), health)}
 
     def _concerned(self, event: Event) -> tuple[str, ...]:
         """An event of a card that has no name any more may be about each."""
