@@ -36,6 +36,7 @@ EVENTS = (
     "restore gone", "restore foreign",
     "files of several wants", "outcome outvoted", "traffic written", "traffic restored",
     "traffic refused", "traffic unsupported", "hidden", "renamed", "made anew", "paused",
+    "counted apart", "counted by others",
 )  # fmt: skip
 """What must have come about, so that the histories are about something."""
 
