@@ -43,6 +43,8 @@ _CLASSES = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 Key = tuple[int, str]
 """(L3 cache id, event)."""
 
+_Samples = defaultdict[tuple[Metric, tuple[str, ...]], float]
+
 
 class _Subject(NamedTuple):
     """Whose a group is. ``label``: the class, or the uid of the pod."""
@@ -114,7 +116,7 @@ class ResctrlCollector:
         groups = our_groups(self._host, self._sys_root) if what.events else {}
         subjects = list(_subjects(groups, {pod.uid for pod in round_.pods}))
         self._forget(groups, {subject.label for subject in subjects if subject.is_pod})
-        pods: defaultdict[tuple[Metric, tuple[str, ...]], float] = defaultdict(float)
+        pods: _Samples = defaultdict(float)
         first = self._host.monotonic()
         for subject in subjects:
             self._known.setdefault(subject.group, Traffic(subject.inode))
@@ -145,13 +147,7 @@ class ResctrlCollector:
             for series in self._series.pop(uid).values():
                 self._store.release(series)
 
-    def _read(
-        self,
-        subject: _Subject,
-        what: Counting,
-        round_: Round,
-        pods: defaultdict[tuple[Metric, tuple[str, ...]], float],
-    ) -> None:
+    def _read(self, subject: _Subject, what: Counting, round_: Round, pods: _Samples) -> None:
         """Of a class into ``round_``; of a pod, which may have two groups while it is moved, into
         ``pods``."""
         directory = f"{self._root}/{subject.group}"

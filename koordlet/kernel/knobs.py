@@ -79,7 +79,7 @@ class Knobs:
         traits: tuple[Trait, ...] = (
             OomScoreAdj(host, proc_root),
             ResctrlTasks(host, sys_root),
-            ResctrlMonitors(host, sys_root),
+            ResctrlMonitors(host, sys_root, proc_root),
         )
         for trait in traits:
             self._backends[trait.resource] = Members(host, cgroups, trait, proc_root)

@@ -197,9 +197,10 @@ class ResctrlMonitors:
     resource = Resource.RESCTRL_MONITOR
     listed_in = Resource.TASKS
 
-    def __init__(self, host: Host, sys_root: str) -> None:
+    def __init__(self, host: Host, sys_root: str, proc_root: str = "/proc") -> None:
         self._host = host
         self._root = mount_point(sys_root)
+        self._proc_root = proc_root
         self._inside = Inside(host, self._root)
         self._index: dict[int, str] = {}
         """Thread -> its monitor group, as of ``_indexed_s`` and of our writes since."""
@@ -223,6 +224,8 @@ class ResctrlMonitors:
             inside = missing & self._inside.threads(group)
             found.update(dict.fromkeys(inside, group))
             missing -= inside
+        # Of thousands that start and end, some always end between two readings.
+        missing = {each for each in missing if self._host.exists(f"{self._proc_root}/{each}")}
         now = self._host.monotonic()
         if missing and not 0 <= now - self._indexed_s < INDEX_S:
             self._index, self._indexed_s = self._everybody(), now
@@ -242,10 +245,11 @@ class ResctrlMonitors:
         left = {} if text else self.held(cgroup, ids)
         self._inside.forget()
         for each in ids:
-            group = text or control_group(left[each])
+            monitor = left.get(each, "")
+            group = text or control_group(monitor)
             directory = f"{self._root}/{group}" if group else self._root
             try:
-                if text or left[each]:
+                if text or monitor:
                     self._host.write(f"{directory}/tasks", b"%d" % each)
             except OSError as error:
                 if not vanished(error):

@@ -18,6 +18,7 @@ from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Kind
+from koordlet.decision.resctrl import control_group
 from koordlet.decision.resource import Resource
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.protocol.cpuset import parse_cpulist
@@ -165,8 +166,11 @@ class Watch:
 
     def _need_not_hold(self, file: tuple[str, Resource], path: str) -> bool:
         """What was refused is told, and waits; nor is a second writer fought. ``cpu.idle`` locks
-        the shares."""
+        the shares. A monitor group goes with the control group around it."""
         machine = self.history.machine
+        control = f"/sys/fs/resctrl/{control_group(file[0])}"
+        if file[1] is Resource.RESCTRL_MONITOR_GROUP and not machine.real.exists(control):
+            return True
         state = self.history.daemon.parts.actuator._files.states.get(Key(*file))
         if state is not None and (state.refusal is not None or self._waits(state, path)):
             return True
@@ -186,6 +190,8 @@ class Watch:
                 f"{outcome.wanted!r} found {outcome.found!r} written {outcome.written!r} "
                 f"{outcome.text} | {outcome.why.text}"
             )
+            if outcome.resource is Resource.RESCTRL_MONITOR and outcome.result is Result.WRITTEN:
+                self.count("counted apart")
             check(outcome.owner, f"{outcome.path}: {outcome.result} without an owner")
             check(outcome.why.rule and outcome.why.text, f"{outcome.path}: without a reason")
             if outcome.result is Result.IN_FORCE and outcome.path in self.history.machine.poked_s:

@@ -37,6 +37,7 @@ EVENTS = (
     "files of several wants", "outcome outvoted", "decided again", "traffic written",
     "traffic restored", "traffic refused", "traffic unsupported", "hidden", "renamed",
     "made anew", "paused",
+    "counted apart", "counted by others",
 )  # fmt: skip
 """What must have come about, so that the histories are about something."""
 

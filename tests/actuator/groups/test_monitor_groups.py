@@ -199,3 +199,22 @@ def test_many_cgroups_are_found_by_the_one_file_of_their_group(world: World) -> 
     world.host.faults.before(glob, lambda: reads.append(""), op="read", times=None)
     assert set(world.want("m", *wants)) == {Result.IN_FORCE}
     assert len(reads) == 3
+    # Some always end after they were listed: nobody is searched for their sake.
+    world.host.advance(2)
+    for number, inner in ((0, 0), (1, 1)):
+        process = world.host.spawn(f"pods/{number}/{inner}")
+        world.host.faults.before(
+            f"{ROOT}/mon_groups/koordlet-{number}/tasks",
+            lambda process=process: world.host.exit(process),
+            op="read",
+        )
+    reads.clear()
+    assert set(world.want("m", *wants)) == {Result.IN_FORCE}
+    assert len(reads) == 3
+    # Others are not there yet: one search finds out about all of them.
+    late = [world.host.spawn(f"pods/{number}/0") for number in range(3)]
+    world.host.advance(2)
+    reads.clear()
+    assert Result.WRITTEN in world.want("m", *wants)
+    assert places(world, *late) == [f":koordlet-{number}" for number in range(3)]
+    assert len(reads) <= 3 * (1 + 3)  # once to look, and three times around each write

@@ -367,3 +367,19 @@ def test_off_by_default(make_world: MakeWorld) -> None:
     world.start(ALL)
     world.run(SETTLED)
     assert monitors(world) == set()
+
+
+def test_after_a_remount_everything_is_made_anew(make_world: MakeWorld) -> None:
+    world = furnished(make_world, ON + BY_CLASS)
+    process = add_pod(world, 1)
+    world.start(ALL)
+    wait_for(world, 10)
+    place = {f"koordlet-LS/koordlet-{uid(1)}"}
+    assert counted_in(world, process) == place
+    world.host.resctrl.remount()
+    assert counted_in(world, process) == {""}
+    wait_for(world, 25)
+    assert counted_in(world, process) == place and monitors(world) == set()
+    assert not [text for text in outcomes(world) if "refused" in text]
+    world.views.restore(dry_run=False)
+    assert counted_in(world, process) == {""} and world.views.status().journal.entries == 0
