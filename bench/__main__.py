@@ -19,7 +19,20 @@ from typing import NamedTuple, NoReturn
 import msgspec
 import structlog
 
-from bench import against, alarm, daemon, day, explain, hooks, nri, page, proxy, scripts
+from bench import (
+    against,
+    alarm,
+    bpf,
+    daemon,
+    day,
+    explain,
+    hooks,
+    interference,
+    nri,
+    page,
+    proxy,
+    scripts,
+)
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -51,6 +64,8 @@ BENCHES = {
     "tsdb": Bench("append, queries, bytes and memory of the store", scripts.tsdb, needs_root=False),
     "daemon": Bench("CPU and memory of the whole daemon on 300 pods", daemon.run),
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
+    "bpf": Bench("what our programs in the kernel cost", bpf.run),
+    "interference": Bench("who disturbs whom: recall, precision, delay", interference.run),
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),

@@ -28,10 +28,9 @@ from koordlet.actuator.outcome import Outcome, Owned, is_news, signature
 from koordlet.actuator.votes import Votes
 from koordlet.actuator.write import Histogram, write
 from koordlet.decision.plan import Plan, Result
-from koordlet.decision.resource import Resource, Value
+from koordlet.decision.resource import NOBODY, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.knobs import Knobs
-from koordlet.kernel.proc.members import NOBODY
 
 GRACE_S = 60.0
 """How long a value of an earlier daemon stays in force while its owner has delivered no plan."""

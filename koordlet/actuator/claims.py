@@ -11,6 +11,9 @@ from koordlet.decision.plan import Plan, Setting
 from koordlet.decision.resource import Resource
 from koordlet.decision.why import Why
 
+_OF_GROUPS = frozenset({Resource.RESCTRL_SCHEMATA, Resource.RESCTRL_MONITOR_GROUP})
+"""The group of a pod may be among them: its name is no cgroup."""
+
 ADOPTED = Why("actuator.adopted", "found in the journal: written before this start")
 
 
@@ -34,7 +37,7 @@ def absorb(before: Mapping[Key, Claim], plan: Plan) -> dict[Key, Claim]:
 
 
 def _is_below(key: Key, cgroups: Sequence[str]) -> bool:
-    if key.resource is Resource.RESCTRL_SCHEMATA:  # the group of a pod: its name is no cgroup
+    if key.resource in _OF_GROUPS:
         return True
     return any(inside(key.cgroup, cgroup) for cgroup in cgroups)
 

@@ -9,7 +9,9 @@ What the kernel couples (measured on Linux 6.18, checked by ``tests/actuator``):
 - ``burst`` is at most ``quota`` (EINVAL both ways) unless the quota is unlimited.
 - Group identities and core scheduling exclude each other (spec/hooks.md 2.1, 2.5): one is given
   up and switched off before the other is switched on and given out.
-- A resctrl group is made before tasks enter it, and removed after they left.
+- A resctrl group is made before tasks enter it, and removed after they left. A monitor group takes
+  tasks of its control group alone, so they enter that first; when it is removed, the kernel leaves
+  them in their control group.
 - ``cpu.idle=1`` locks the shares (EINVAL); going back to 0 resets them to the default.
 
 Hence two passes: what grows goes parent before child, then what shrinks goes child before parent.
@@ -160,9 +162,13 @@ def _plain_rank(change: Change) -> int:
     """What makes room comes first, what takes it away last."""
     resource, new = change.resource, change.new
     if resource in LOCKS:
-        return 4 if new == 1 else 0
+        return 5 if new == 1 else 0
     if resource is Resource.RESCTRL_SCHEMATA:
-        return 4 if new == ABSENT else 0
+        return 5 if new == ABSENT else 0
+    if resource is Resource.RESCTRL_MONITOR_GROUP:
+        return 2 if new == ABSENT else 1
+    if resource is Resource.RESCTRL_MONITOR:
+        return 4
     if resource in _SWITCHES:
         return 2 if new else 1
     return 0 if resource in _SWITCHED and new in _NEUTRAL else 3

@@ -13,6 +13,7 @@ import msgspec
 
 from koordlet.admin import DEFAULT_SOCKET, model
 from koordlet.admin.blame import BlameView
+from koordlet.admin.devices import DevicesView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
@@ -119,6 +120,9 @@ class Client:
     def strategies(self, name: str) -> StrategiesView:
         request = self._pb.StrategiesRequest(name=name)
         return self._call("Strategies", request, StrategiesView)
+
+    def devices(self) -> DevicesView:
+        return self._call("Devices", self._pb.DevicesRequest(), DevicesView)
 
     def restore(self, *, dry_run: bool, force: bool = False) -> RestoreView:
         request = self._pb.RestoreRequest(dry_run=dry_run, force=force)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from koordlet.admin.blame import BlameView
 from koordlet.admin.model import (
@@ -22,6 +22,9 @@ from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, RestoreView, ResumedView
 from koordlet.admin.worker import Worker
 from koordlet.kernel.background import Pause, no_pause
+
+if TYPE_CHECKING:  # loaded when somebody asks
+    from koordlet.admin.devices import DevicesView
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -83,6 +86,8 @@ class DaemonApi(Protocol):
     def strategies(self, name: str) -> Lookup[StrategiesView]:
         """All for an empty ``name``. Raises NotFoundError."""
         ...
+
+    def devices(self) -> DevicesView: ...
 
     def restore(self, *, dry_run: bool, force: bool = False, by: str = "") -> RestoreView:
         """Puts every journalled value back; without ``dry_run`` that pauses everything, or the

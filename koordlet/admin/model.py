@@ -244,7 +244,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or a host application in the same shape (``uid`` and ``kube_qos`` empty then).
     ``origins``: field name -> source that knew it. ``present``: its cgroup exists.
     ``throttled_why``: as in ContainerView. ``cpu_wait_ms_per_s``: of all its tasks, where it is
-    measured."""
+    measured. ``gpu_...``: of all GPUs together, 100 % for each; None for who uses none."""
 
     kind: PodKind
     uid: str
@@ -261,6 +261,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     throttled_why: str = ""
     cpu_wait_ms_per_s: float | None = None
     pressure: PressureView | None = None
+    gpu_core_percent: float | None = None
+    gpu_memory_bytes: int | None = None
     containers: tuple[ContainerView, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()

@@ -90,6 +90,9 @@ class AdminService(pb_grpc.AdminServicer):  # type: ignore[misc]  # generated co
             context, pb.StrategiesView, lambda: self._daemon.strategies(request.name)
         )
 
+    async def Devices(self, request: Any, context: Context) -> Any:  # noqa: N802
+        return await self._answer(context, pb.DevicesView, self._daemon.devices)
+
     async def Restore(self, request: Any, context: Context) -> Any:  # noqa: N802
         if request.dry_run:
             return await self._answer(

@@ -277,6 +277,12 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "devices",
+        "GPUs, other accelerators and RDMA devices: health, use, and by whom",
+        "koordlet.cli.show.devices:main",
+        (OUTPUT, CONFIG_IF_ANY, SOCKET),
+    ),
+    Command(
         "runtime-proxy",
         "run the CRI proxy, in front of a container runtime without NRI",
         "koordlet.cli.process.proxy:run",

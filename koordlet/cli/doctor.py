@@ -207,10 +207,12 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
             remedy="run doctor as root",
         )
         return
+    from koordlet.kernel.devices.outcomes import try_devices
     from koordlet.kernel.probe.probe import probe
 
     found = asyncio.run(probe(host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root))
     yield from checks.of_capabilities(found)
+    yield from checks.of_capabilities(try_devices(host, paths.proc_root, paths.sys_root))
 
 
 def applications(host: Host, settings: Settings) -> Iterable[CheckView]:

@@ -16,6 +16,9 @@ MODULES = (
     "applications",
     "be",
     "throttled",
+    "devices.gpu",
+    "devices.rdma",
+    "devices.xpu",
     "resctrl",
     "numa",
     "psi",
@@ -28,7 +31,7 @@ MODULES = (
 )
 """In the order in which they run; each declares its ``COLLECTOR``. What is over the CPU budget is
 shed from the end: interrupts, waits for disks, memory and CPUs, pressure, NUMA memory, resctrl,
-containers. The system's share comes last, being what the others leave."""
+devices, containers. The system's share comes last, being what the others leave."""
 
 COLLECTORS: dict[str, CollectorPart[Any]] = declared(__name__, MODULES, "COLLECTOR", CollectorPart)
 

@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from msgspec import Meta
 
@@ -18,8 +18,12 @@ from koordlet.decision.snapshot import Application, Capability, Node, Pod
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import Pressure
+
+if TYPE_CHECKING:  # loaded where there are devices
+    from koordlet.decision.devices import Inventory
 
 C = TypeVar("C", bound="CollectorOptions")
 Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
@@ -160,7 +164,8 @@ class SlowCollectorOptions(CollectorOptions, frozen=True):
 
 @dataclass(frozen=True)
 class Machine:
-    """What a collector is made with."""
+    """What a collector is made with. ``gpu_health`` outlives collectors, which are made anew when
+    the configuration changes."""
 
     host: Host
     cgroups: Cgroups
@@ -168,6 +173,7 @@ class Machine:
     store: SeriesStore
     proc_root: str = "/proc"
     sys_root: str = "/sys"
+    gpu_health: GpuHealth = field(default_factory=GpuHealth)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +207,27 @@ class MemoryWatcher(Protocol):
 
     fresh_memory_from: float
     """Share of the node's memory in use from which on it does so in each round."""
+
+
+@runtime_checkable
+class Background(Protocol):
+    """A collector that reads beside the event loop, because what it reads may hang. A round begins
+    a reading; as soon as it has ended, a further round takes what it found."""
+
+    @property
+    def has_ended(self) -> bool: ...
+
+
+@runtime_checkable
+class DeviceReader(Protocol):
+    """A collector that knows devices.
+
+    ``capabilities``: whether this machine has what it reads, empty until it has tried.
+    ``inventory``: None until it has found something.
+    """
+
+    capabilities: tuple[Capability, ...]
+    inventory: Inventory | None
 
 
 @runtime_checkable

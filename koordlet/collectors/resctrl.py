@@ -1,59 +1,210 @@
-"""What the classes use of L3 cache and memory bandwidth, as far as the hardware counts it
-(spec/metrics.md 2.14; D-5 mended. Linux ``Documentation/filesystems/resctrl.rst``)."""
+"""What classes and pods use of L3 cache and memory bandwidth, as far as the hardware counts it
+(spec/metrics.md 2.14; D-5 mended. Linux ``Documentation/filesystems/resctrl.rst``).
+
+It reads groups that the strategies ``resctrl-qos`` (classes) and ``resctrl-monitor`` (pods) and the
+hook ``resctrl`` (pods with an allocation of their own) have made. Without any there is nothing.
+"""
 
 from __future__ import annotations
 
-from koordlet.collectors.base import CollectorPart, Round, SlowCollectorOptions
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from koordlet.collectors.base import (
+    CollectorPart,
+    Round,
+    SeriesStore,
+    SlowCollectorOptions,
+    series_of,
+)
 from koordlet.decision import metrics
-from koordlet.decision.resctrl import GROUP_PREFIX
+from koordlet.decision.metrics import Metric
+from koordlet.decision.resctrl import GROUP_PREFIX, control_group
 from koordlet.kernel.host import Host
-from koordlet.kernel.resctrl import monitored, mount_point
+from koordlet.kernel.resctrl import mount_point
+from koordlet.kernel.resctrl_monitor import (
+    OCCUPANCY,
+    TRAFFIC,
+    Counting,
+    counters,
+    counting,
+    our_groups,
+)
 from koordlet.protocol.qos import QoSClass
 
-_LLC = "llc_occupancy"
-_TRAFFIC = ("mbm_local_bytes", "mbm_total_bytes")
+READ_FOR_S = 0.02
+"""Time for the groups of one round. Each file waits for a CPU that shares the cache, so what is not
+reached comes first in the next round."""
+
+_CLASSES = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
+
+Key = tuple[int, str]
+"""(L3 cache id, event)."""
+
+
+class _Subject(NamedTuple):
+    """Whose a group is. ``label``: the class, or the uid of the pod."""
+
+    group: str
+    inode: int
+    label: str
+    is_pod: bool
+
+
+@dataclass
+class Traffic:
+    """Counters of one group that only grow, as they were when they were last read: bytes and
+    monotonic seconds. ``totals``: bytes since the group was made, those of its monitor groups that
+    have gone among them."""
+
+    inode: int
+    read_s: float = float("-inf")
+    marks: dict[Key, tuple[int, float]] = field(default_factory=dict)
+    totals: dict[Key, int] = field(default_factory=dict)
+
+    def take(self, now_s: float, values: Mapping[Key, int]) -> dict[Key, float]:
+        """Bytes a second since the reading before. None of a counter that is lower than then: it
+        has started anew, as at a remount."""
+        self.read_s, rates = now_s, {}
+        for key, value in values.items():
+            mark = self.marks.get(key)
+            self.marks[key] = value, now_s
+            if mark is None or value < mark[0] or now_s <= mark[1]:
+                self.totals[key] = value
+                continue
+            rates[key] = (value - mark[0]) / (now_s - mark[1])
+            self.totals[key] += value - mark[0]
+        return rates
+
+    def leave_out(self, monitor: Traffic) -> None:
+        """What a monitor group counted is part of its control group's files as long as it is
+        there."""
+        for key, (value, _) in monitor.marks.items():
+            if key in self.marks:
+                sum_, at_s = self.marks[key]
+                self.marks[key] = max(sum_ - value, 0), at_s
 
 
 class ResctrlCollector:
-    """Of groups that strategy ``resctrl-qos`` has made; without any there is nothing to measure."""
-
     name = "resctrl"
     optional = True
 
-    def __init__(self, host: Host, interval_s: float = 10.0, sys_root: str = "/sys") -> None:
+    def __init__(
+        self,
+        host: Host,
+        store: SeriesStore,
+        interval_s: float = 10.0,
+        sys_root: str = "/sys",
+    ) -> None:
         self.interval_s = interval_s
         self._host = host
+        self._store = store
+        self._sys_root = sys_root
         self._root = mount_point(sys_root)
+        self._known: dict[str, Traffic] = {}
+        """By the path of the group below resctrl."""
+        self._series: dict[str, dict[tuple[str, ...], int]] = {}
+        """Of pods: uid -> kind and further labels -> id."""
 
     def collect(self, round_: Round) -> None:
-        for qos in (QoSClass.LSR, QoSClass.LS, QoSClass.BE):
-            group = f"{self._root}/{GROUP_PREFIX}{qos}"
-            if not self._host.exists(f"{group}/mon_data"):
-                continue
+        """Raises OSError where resctrl cannot be read."""
+        what = counting(self._host, self._sys_root)
+        groups = our_groups(self._host, self._sys_root) if what.events else {}
+        subjects = list(_subjects(groups, {pod.uid for pod in round_.pods}))
+        self._forget(groups, {subject.label for subject in subjects if subject.is_pod})
+        pods: defaultdict[tuple[Metric, tuple[str, ...]], float] = defaultdict(float)
+        first = self._host.monotonic()
+        for subject in subjects:
+            self._known.setdefault(subject.group, Traffic(subject.inode))
+        for subject in sorted(subjects, key=lambda each: self._known[each.group].read_s):
+            if self._host.monotonic() - first > READ_FOR_S:
+                break
             try:
-                found = monitored(self._host, group)
+                self._read(subject, what, round_, pods)
             except (OSError, ValueError) as error:
-                round_.skip(f"{group}/mon_data", error)
-                continue
-            for (cache, name), value in found.items():
-                if name == _LLC:
-                    round_.add(metrics.RESCTRL_LLC, (qos.value, str(cache)), value)
-                elif name in _TRAFFIC:
-                    round_.add(metrics.RESCTRL_MB, (qos.value, str(cache), name), value)
+                round_.skip(f"{self._root}/{subject.group}/mon_data", error)
+        for (metric, labels), value in pods.items():
+            self._add(round_, metric, labels, value)
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        self._forget({}, set())
+
+    def _forget(self, groups: Mapping[str, int], uids: set[str]) -> None:
+        """What is no longer there, or is another one by the same name. What a monitor group
+        counted has left the sums of its control group with it."""
+        gone = {g: t for g, t in self._known.items() if t.inode != groups.get(g)}
+        for group in gone:
+            del self._known[group]
+        for group, traffic in gone.items():
+            control = self._known.get(control_group(group))
+            if control is not None:
+                control.leave_out(traffic)
+        for uid in self._series.keys() - uids:
+            for series in self._series.pop(uid).values():
+                self._store.release(series)
+
+    def _read(
+        self,
+        subject: _Subject,
+        what: Counting,
+        round_: Round,
+        pods: defaultdict[tuple[Metric, tuple[str, ...]], float],
+    ) -> None:
+        """Of a class into ``round_``; of a pod, which may have two groups while it is moved, into
+        ``pods``."""
+        directory = f"{self._root}/{subject.group}"
+        found = counters(self._host, directory, what)
+        traffic = self._known[subject.group]
+        bytes_ = {key: value for key, value in found.items() if key[1] in TRAFFIC}
+        rates = traffic.take(self._host.monotonic(), bytes_)
+        llc = {cache: value for (cache, event), value in found.items() if event == OCCUPANCY}
+        if subject.is_pod:
+            for cache, value in llc.items():
+                pods[metrics.POD_RESCTRL_LLC, (subject.label, str(cache))] += value
+            for (cache, event), rate in rates.items():
+                pods[metrics.POD_RESCTRL_MB_RATE, (subject.label, str(cache), event)] += rate
+            return
+        for cache, value in llc.items():
+            round_.add(metrics.RESCTRL_LLC, (subject.label, str(cache)), value)
+        for cache, event in bytes_:
+            labels, key = (subject.label, str(cache), event), (cache, event)
+            round_.add(metrics.RESCTRL_MB, labels, traffic.totals[key])
+            if key in rates:
+                round_.add(metrics.RESCTRL_MB_RATE, labels, rates[key])
+
+    def _add(self, round_: Round, metric: Metric, labels: tuple[str, ...], value: float) -> None:
+        """Of a pod, whose series are released when it goes."""
+        series = self._series.setdefault(labels[0], {})
+        key = metric.kind, *labels[1:]
+        if key not in series:
+            series[key] = series_of(self._store, metric, labels)
+        round_.ids.append(series[key])
+        round_.values.append(value)
+
+
+def _subjects(groups: Mapping[str, int], uids: set[str]) -> Iterator[_Subject]:
+    for group, inode in groups.items():
+        label = group.rpartition("/")[2].removeprefix(GROUP_PREFIX)
+        if label in _CLASSES and control_group(group) == group:
+            yield _Subject(group, inode, label, is_pod=False)
+        elif label in uids:
+            yield _Subject(group, inode, label, is_pod=True)
 
 
 COLLECTOR = CollectorPart(
     name=ResctrlCollector.name,
-    help="L3 cache and memory traffic of classes, where resctrl counts.",
+    help="L3 cache and memory traffic of classes and pods, where resctrl counts.",
     options=SlowCollectorOptions(),
     make=lambda machine, options: ResctrlCollector(
-        machine.host, options.interval_seconds, machine.sys_root
+        machine.host, machine.store, options.interval_seconds, machine.sys_root
     ),
     metrics=(
         metrics.RESCTRL_LLC,
         metrics.RESCTRL_MB,
+        metrics.RESCTRL_MB_RATE,
+        metrics.POD_RESCTRL_LLC,
+        metrics.POD_RESCTRL_MB_RATE,
     ),
 )

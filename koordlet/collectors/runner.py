@@ -11,8 +11,10 @@ import structlog
 
 from koordlet.collectors.base import (
     AlarmFollower,
+    Background,
     Capable,
     Collector,
+    DeviceReader,
     Follower,
     Health,
     KernelWorker,
@@ -53,6 +55,16 @@ class _Slot:
     error: str = ""
     skipped: tuple[str, ...] = ()
     shed: bool = False
+    background: Background | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.collector, Background):
+            self.background = self.collector
+
+    @property
+    def has_ended(self) -> bool:
+        """What it reads beside the event loop has ended; it wants to take it."""
+        return self.background is not None and self.background.has_ended
 
 
 class Runner:
@@ -151,6 +163,12 @@ class Runner:
             if isinstance(slot.collector, PressureReader):
                 yield from slot.collector.readings(wanted)
 
+    def devices(self) -> Iterator[DeviceReader]:
+        """Those that know devices."""
+        for slot in self._slots:
+            if isinstance(slot.collector, DeviceReader):
+                yield slot.collector
+
     def throttling(self) -> ThrottlingExplainer | None:
         """None: nothing measures it."""
         found = (s.collector for s in self._slots if isinstance(s.collector, ThrottlingExplainer))
@@ -167,9 +185,11 @@ class Runner:
         self._round_s = now_s
         round_ = Round(self._store, int(self._host.time() * 1000), now_s, node, pods, applications)
         for slot in slots:
-            if not slot.shed:
+            if slot.shed:
+                continue
+            if not slot.has_ended:  # it was begun in its turn
                 slot.due_s = now_s + slot.collector.interval_s
-                self._run_one(slot, round_)
+            self._run_one(slot, round_)
         try:
             self._store.append(round_.time_ms, round_.ids, round_.values)
             self.append_error = ""
@@ -267,4 +287,4 @@ class Runner:
 
 
 def _is_due(slot: _Slot, now_s: float) -> bool:
-    return now_s + min(SLACK_S, slot.collector.interval_s / 4) >= slot.due_s
+    return slot.has_ended or now_s + min(SLACK_S, slot.collector.interval_s / 4) >= slot.due_s

@@ -311,6 +311,7 @@ class Daemon:
             ("traffic", parts.traffic.close),
             ("sources", parts.state.stop),
             ("collectors", parts.runner.close),
+            ("GPU health", parts.gpu_health.stop),
             ("decisions", parts.decisions.close),
         ):
             self._guard.run(part, close)

@@ -6,6 +6,7 @@ reference works here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
@@ -188,6 +189,21 @@ CONTAINER_RUN_QUEUE_LATENCY = Metric(
     "us",
     "how long a task waits until a CPU picks it; no sample where none did",
 )
+RESCTRL_MB_RATE = Metric(
+    "resctrl_resource_mb_rate",
+    ("qos", "cache_id", "resctrl_mb_type"),
+    "bytes/s",
+    "memory traffic of a class",
+)
+POD_RESCTRL_LLC = Metric(
+    "pod_resctrl_llc", ("pod_uid", "cache_id"), "bytes", "L3 cache that a pod occupies"
+)
+POD_RESCTRL_MB_RATE = Metric(
+    "pod_resctrl_mb_rate",
+    ("pod_uid", "cache_id", "resctrl_mb_type"),
+    "bytes/s",
+    "memory traffic of a pod",
+)
 CONTAINER_IO_LATENCY = Metric(
     "container_io_latency",
     (*_CONTAINER, "stage", "quantile"),
@@ -202,6 +218,75 @@ POD_IRQ_TIME = Metric(
     (*_POD, "irq"),
     "ms/s",
     "tasks held up by softirqs and hard interrupts, in the last window",
+)
+_GPU = ("gpu_minor", "gpu_device_uuid")
+NODE_GPU_CORE_USAGE = Metric(
+    "node_gpu_core_usage", _GPU, "percent", "multiprocessors of a GPU in use"
+)
+NODE_GPU_MEMORY_USAGE = Metric("node_gpu_memory_usage", _GPU, "bytes", "memory of a GPU in use")
+NODE_GPU_MEMORY_TOTAL = Metric("node_gpu_memory_total", _GPU, "bytes", "memory of a GPU")
+POD_GPU_CORE_USAGE = Metric(
+    "pod_gpu_core_usage", (*_POD, *_GPU), "percent", "multiprocessors of a GPU that a pod uses"
+)
+POD_GPU_MEMORY_USAGE = Metric(
+    "pod_gpu_memory_usage", (*_POD, *_GPU), "bytes", "memory of a GPU that a pod holds"
+)
+CONTAINER_GPU_CORE_USAGE = Metric(
+    "container_gpu_core_usage",
+    (*_CONTAINER, *_GPU),
+    "percent",
+    "multiprocessors of a GPU that a container uses",
+)
+CONTAINER_GPU_MEMORY_USAGE = Metric(
+    "container_gpu_memory_usage",
+    (*_CONTAINER, *_GPU),
+    "bytes",
+    "memory of a GPU that a container holds",
+)
+HOST_APPLICATION_GPU_CORE_USAGE = Metric(
+    "host_application_gpu_core_usage",
+    (*_APP, *_GPU),
+    "percent",
+    "multiprocessors of a GPU that a host application uses",
+)
+HOST_APPLICATION_GPU_MEMORY_USAGE = Metric(
+    "host_application_gpu_memory_usage",
+    (*_APP, *_GPU),
+    "bytes",
+    "memory of a GPU that a host application holds",
+)
+SYS_GPU_CORE_USAGE = Metric(
+    "sys_gpu_core_usage",
+    _GPU,
+    "percent",
+    "multiprocessors of a GPU that processes of no pod and no application use",
+)
+SYS_GPU_MEMORY_USAGE = Metric(
+    "sys_gpu_memory_usage",
+    _GPU,
+    "bytes",
+    "memory of a GPU that processes of no pod and no application hold",
+)
+NODE_GPU_INSTANCE_MEMORY_USAGE = Metric(
+    "node_gpu_instance_memory_usage", _GPU, "bytes", "memory in use of a part of a GPU (MIG)"
+)
+NODE_GPU_INSTANCE_MEMORY_TOTAL = Metric(
+    "node_gpu_instance_memory_total", _GPU, "bytes", "memory of a part of a GPU (MIG)"
+)
+NODE_DEVICE_HEALTHY = Metric(
+    "node_device_healthy",
+    ("device_type", "device_minor", "device_id"),
+    "bool",
+    "1 where a device works, 0 where it does not; no sample where nobody knows",
+)
+_RDMA = ("rdma_device", "rdma_port")
+NODE_RDMA_RECEIVED = Metric("node_rdma_received", _RDMA, "bytes/s", "data that a port received")
+NODE_RDMA_SENT = Metric("node_rdma_sent", _RDMA, "bytes/s", "data that a port sent")
+NODE_RDMA_COUNTER = Metric(
+    "node_rdma_counter",
+    (*_RDMA, "rdma_counter"),
+    "1/s",
+    "counter of a port under the driver's own name",
 )
 KOORDLET_CPU_USAGE = Metric("koordlet_cpu_usage", (), "cores", "CPU used by koordlet itself")
 KOORDLET_MEMORY_RSS = Metric("koordlet_memory_rss", (), "bytes", "resident memory of koordlet")
@@ -250,4 +335,8 @@ class MetricView(Protocol):
         aggregate: Aggregate = Aggregate.LAST,
     ) -> Reading | None:
         """None when the window holds no sample: a stale value does not exist."""
+        ...
+
+    def newest(self, metric: Metric, *, window_s: float) -> Mapping[tuple[str, ...], float]:
+        """The newest sample in the window of each series there is, by its label values."""
         ...

@@ -113,6 +113,8 @@ class Decision(msgspec.Struct, frozen=True):
     ``notes`` explain what was *not* done (refused, bypassed, waiting); a setting carries its own
     reason.
 
+    ``summary``: what lists show of it; empty: the first reason there is.
+
     ``ls_cores``: CPU use of latency-sensitive work that the plan made room for; use well above it
     wakes the strategy (``WakeKind.USAGE``). None: the plan rests on no such figure.
     """
@@ -122,6 +124,7 @@ class Decision(msgspec.Struct, frozen=True):
     notes: tuple[Why, ...] = ()
     gauges: tuple[Gauge, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
+    summary: str = ""
     ls_cores: float | None = None
 
 

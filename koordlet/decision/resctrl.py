@@ -1,10 +1,16 @@
-"""Shares of L3 cache and memory bandwidth in the units of a ``schemata`` file (spec/qos.md 6.2,
-Linux ``Documentation/filesystems/resctrl.rst``)."""
+"""Names of resctrl groups, and shares of L3 cache and memory bandwidth in the units of a
+``schemata`` file (spec/qos.md 6.2, Linux ``Documentation/filesystems/resctrl.rst``)."""
 
 from __future__ import annotations
 
 GROUP_PREFIX = "koordlet-"
 """How the names of our resctrl groups begin; no other is ever touched."""
+
+PRESENT = "present"
+"""The value of a monitor group that exists; else it is ``ABSENT``."""
+
+MONITORS = "mon_groups"
+"""The directory of a control group in which its monitor groups are."""
 
 AMD = "AuthenticAMD"
 INTEL = "GenuineIntel"
@@ -13,6 +19,22 @@ _AMD_UNLIMITED = 2048
 _AMD_FULL = 160
 STEP_PERCENT = 10
 """Step and least value of memory bandwidth where the kernel does not tell them."""
+
+
+def pod_group(uid: str) -> str:
+    """Name of the group that is for this pod alone."""
+    return f"{GROUP_PREFIX}{uid}"
+
+
+def monitor_group(control: str, name: str) -> str:
+    """Path of a monitor group. ``control``: ``""`` is the default group."""
+    return f"{control}/{MONITORS}/{name}" if control else f"{MONITORS}/{name}"
+
+
+def control_group(group: str) -> str:
+    """The one that a monitor group is part of; a control group itself."""
+    control, is_monitor, _ = group.rpartition(f"{MONITORS}/")
+    return control.rstrip("/") if is_monitor else group
 
 
 def ways(full: int, start_percent: int, end_percent: int, least: int = 1) -> int:

@@ -18,6 +18,10 @@ UNLIMITED = -1
 ABSENT = "absent"
 """The value of a file, or of a resctrl group, that does not exist but may."""
 
+NOBODY = "no process"
+"""What a cgroup without processes reads as where a value is of its processes: it holds every value
+there is."""
+
 CFS_PERIOD_US = 100_000
 """The kernel's default quota period."""
 MIN_QUOTA_US = 1_000
@@ -81,9 +85,13 @@ class Resource(StrEnum):
     """Name of the group whose core-scheduling cookie they share; ``""``: none of its own."""
     RESCTRL_GROUP = "resctrl.group"
     """Name of the resctrl group that holds their tasks; ``""``: the default group."""
+    RESCTRL_MONITOR = "resctrl.monitor"
+    """Path of the resctrl monitor group that counts them; ``""``: none, their control group."""
 
-    # Of a resctrl group, whose name stands in the place of the cgroup.
+    # Of a resctrl group, whose name or path stands in the place of the cgroup.
     RESCTRL_SCHEMATA = "resctrl.schemata"
+    RESCTRL_MONITOR_GROUP = "resctrl.monitor_group"
+    """Whether a monitor group exists."""
 
     # Of the whole machine: the cgroup is ``""``.
     SYSCTL_GROUP_IDENTITY = "kernel.sched_group_identity_enabled"

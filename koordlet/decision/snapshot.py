@@ -239,7 +239,8 @@ class Application(msgspec.Struct, frozen=True):
 
 
 class Rdt(msgspec.Struct, frozen=True):
-    """What resctrl can divide on this machine (Linux ``Documentation/arch/x86/resctrl.rst``)."""
+    """What resctrl can divide and count on this machine (Linux
+    ``Documentation/arch/x86/resctrl.rst``)."""
 
     l3_masks: Mapping[int, int] = msgspec.field(default_factory=dict)
     """L3 cache id -> mask of all its ways, where resctrl can allocate them."""
@@ -251,6 +252,10 @@ class Rdt(msgspec.Struct, frozen=True):
     mb_least: int = 10
     mb_step: int = 10
     """Smallest value and step of memory bandwidth, percent (not on AMD)."""
+    rmids: int = 0
+    """How many groups it can count apart, the default one among them; 0: it counts nothing."""
+    rmids_taken: int = 0
+    """How many groups there are beside those in which koordlet counts pods."""
     vendor: str = ""
     """Of the CPU: ``GenuineIntel``, ``AuthenticAMD`` ..., empty when unknown."""
 

@@ -21,7 +21,9 @@ from koordlet.actuator.restore import RestoreReport, damage_of, restore, togethe
 from koordlet.collectors import collectors
 from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
+from koordlet.collectors.devices.gpu import COLLECTOR as GPU
 from koordlet.collectors.runner import Runner
+from koordlet.config.part_tables import options_in
 from koordlet.config.schema import Config
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.record import Record
@@ -34,6 +36,7 @@ from koordlet.hooks import HOOKS
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.parse import ParseError
@@ -101,6 +104,7 @@ class Parts:
     metrics: Metrics
     events: Events
     traffic: Traffic
+    gpu_health: GpuHealth
     observing: bool
     capabilities: dict[str, Capability] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -117,7 +121,9 @@ class Parts:
         old, self.config = self.config, config
         if _measuring(old) != _measuring(config):
             self.runner.close()
-            self.runner = _runner(self.host, self.cgroups, self.store, config)
+            self.runner = _runner(self.host, self.cgroups, self.store, config, self.gpu_health)
+            if not options_in(config.collectors, GPU).enable:
+                self.gpu_health.stop()
         if old.alarms != config.alarms:
             self.alarms.close()
             self.alarms = _alarms(self.host, self.cgroups, config, self.callbacks)
@@ -254,6 +260,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     slo_applications = ApplicationsSource("slo", host, cgroups, paths.cgroup_root)
     reported = _reported(host, layout, config)
     cri = _cri(host, layout, config)
+    gpu_health = GpuHealth(host.time)
     sources = _ranked(kubepods, reported, cri, applications, slo_applications)
     return Parts(
         host=host,
@@ -272,7 +279,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         slo_applications=slo_applications,
         reported=reported,
         cri=cri,
-        runner=_runner(host, cgroups, store, config),
+        runner=_runner(host, cgroups, store, config, gpu_health),
         alarms=_alarms(host, cgroups, config, callbacks),
         actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks.on_outcome),
         journal=journal,
@@ -280,6 +287,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         metrics=Metrics(node_name(config)),
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
+        gpu_health=gpu_health,
         observing=observing,
         problems=problems,
     )
@@ -350,9 +358,14 @@ def _measuring(config: Config) -> tuple[object, ...]:
     )
 
 
-def _runner(host: Host, cgroups: Cgroups, store: Store, config: Config) -> Runner:
+def _runner(
+    host: Host, cgroups: Cgroups, store: Store, config: Config, gpu_health: GpuHealth
+) -> Runner:
     paths, percent = config.paths, config.daemon.cpu_budget_percent
-    machine = Machine(host, cgroups, Descriptors(host), store, paths.proc_root, paths.sys_root)
+    files = Descriptors(host)
+    machine = Machine(
+        host, cgroups, files, store, paths.proc_root, paths.sys_root, gpu_health=gpu_health
+    )
     found = collectors(enabled_collectors(config), machine)
     budget = BudgetOptions(
         cores=percent / 100 if percent else math.inf,

@@ -83,6 +83,8 @@ class Runs:
 
 def summary(decision: Decision) -> str:
     """The first thing to say about it, in a sentence."""
+    if decision.summary:
+        return decision.summary
     if decision.plan.evictions:
         return decision.plan.evictions[0].why.text
     if decision.plan.settings:

@@ -16,14 +16,12 @@ from koordlet.decision.why import Input, Why
 from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import DeviceAllocation
 from koordlet.protocol.errors import AnnotationError, Problem
+from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
 
 NAME = "gpu-env"
 HAMI_LOCK_DIRECTORY = "/tmp/vgpulock"
 """The lock that HAMi-core containers of a node share; must exist on the node."""
 
-_CORE = "koordinator.sh/gpu-core"
-_MEMORY = "koordinator.sh/gpu-memory"
-_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
 _WHOLE_CARD_PERCENT = 100
 
 
@@ -71,10 +69,10 @@ def _hami_core(
     options: GpuEnvOptions, pod: Pod, gpu: DeviceAllocation, visible: EnvVar
 ) -> Adjustment:
     """The share of the first card stands for each card, as in the reference."""
-    ratio, memory = gpu.resources.get(_MEMORY_RATIO), gpu.resources.get(_MEMORY)
+    ratio, memory = gpu.resources.get(GPU_MEMORY_RATIO), gpu.resources.get(GPU_MEMORY)
     if ratio is not None and ratio.value >= _WHOLE_CARD_PERCENT:
         return Adjustment(env=(visible,))
-    missing = _MEMORY_RATIO if ratio is None else _MEMORY
+    missing = GPU_MEMORY_RATIO if ratio is None else GPU_MEMORY
     if ratio is None or memory is None:
         text = (
             f"{pod.title}: {keys.DEVICE_ALLOCATED.name} has no {missing} for GPU {gpu.minor}; "
@@ -82,10 +80,10 @@ def _hami_core(
         )
         return Adjustment(env=(visible,), notes=(Why("gpu-env.no-share", text),))
     text = f"{ratio} % of GPU {gpu.minor}, isolated by HAMi-core"
-    facts = [Input(_MEMORY_RATIO, ratio.value, "%"), Input(_MEMORY, memory.value, "bytes")]
-    core = gpu.resources.get(_CORE)
+    facts = [Input(GPU_MEMORY_RATIO, ratio.value, "%"), Input(GPU_MEMORY, memory.value, "bytes")]
+    core = gpu.resources.get(GPU_CORE)
     if core is not None:
-        facts.append(Input(_CORE, core.value, "%"))
+        facts.append(Input(GPU_CORE, core.value, "%"))
     why = Why("gpu-env.hami-core", text, tuple(facts))
     env = [visible, EnvVar("CUDA_DEVICE_MEMORY_LIMIT", str(memory.value), why)]
     if core is not None:

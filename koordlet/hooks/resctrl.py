@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from koordlet.decision.options import DEFAULTS, Options
-from koordlet.decision.resctrl import AMD, GROUP_PREFIX, INTEL, bandwidth, ways
+from koordlet.decision.resctrl import AMD, INTEL, bandwidth, pod_group, ways
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Node, Pod, Snapshot
 from koordlet.decision.strategy import Adjustment, Hook, Level, ResctrlGroup, Stage, Subject
@@ -27,7 +27,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
     lines, notes = _schemata(pod, snapshot.node)
     if not lines:
         return Adjustment(notes=notes)
-    name = f"{GROUP_PREFIX}{pod.uid}"
+    name = pod_group(pod.uid)
     schemata = "".join(f"{line}\n" for line in lines)
     text = f"annotation {keys.RESCTRL.name}: {'; '.join(lines)}"
     why = Why("resctrl.annotation", text, (Input("vendor", snapshot.node.rdt.vendor),))

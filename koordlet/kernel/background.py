@@ -9,6 +9,7 @@ slices of ``SLICE_S``.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -48,7 +49,9 @@ class Pace:
 class Background(Protocol):
     """One piece of work after the other, in the order in which they came."""
 
-    def submit(self, work: Callable[[Pause], T]) -> Future[T]: ...
+    def submit(self, work: Callable[[Pause], T], delay_s: float = 0.0) -> Future[T]:
+        """``delay_s``: so long it waits before it begins."""
+        ...
 
     def close(self, last: Callable[[], None]) -> None:
         """Give up what goes on or waits, then run ``last`` and end. Returns at once."""
@@ -61,13 +64,16 @@ class ThreadBackground:
     def __init__(self, name: str) -> None:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"koordlet-{name}")
         self._paces: set[Pace] = set()
+        self._closing = threading.Event()
 
-    def submit(self, work: Callable[[Pause], T]) -> Future[T]:
+    def submit(self, work: Callable[[Pause], T], delay_s: float = 0.0) -> Future[T]:
         pace = Pace()
         self._paces.add(pace)
 
         def paced() -> T:
             try:
+                if delay_s:
+                    self._closing.wait(delay_s)
                 return work(pace.pause)
             finally:
                 self._paces.discard(pace)
@@ -75,6 +81,7 @@ class ThreadBackground:
         return self._executor.submit(paced)
 
     def close(self, last: Callable[[], None]) -> None:
+        self._closing.set()
         for pace in tuple(self._paces):
             pace.given_up = True
         with contextlib.suppress(RuntimeError):  # closed before

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from koordlet.kernel.background import Background
 from koordlet.kernel.bpf.block import BlockIo
@@ -20,6 +20,9 @@ from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
+
+if TYPE_CHECKING:  # loaded where there is a GPU, and nowhere else
+    from koordlet.kernel.devices.nvml import Nvml
 
 
 def temporary(path: str) -> str:
@@ -69,6 +72,16 @@ class Host(Protocol):
         ...
 
     def write(self, path: str, data: bytes) -> None: ...
+
+    def read_ordinary(self, path: str, most_bytes: int) -> bytes:
+        """An ordinary file that somebody else writes. Raises OSError as ``read``, EINVAL for a
+        pipe, a device or anything else that could keep a reader waiting, and EFBIG for one that is
+        larger."""
+        ...
+
+    def real_path(self, path: str) -> str:
+        """``path`` with every symbolic link followed. Raises OSError where it leads nowhere."""
+        ...
 
     def listdir(self, path: str) -> list[str]: ...
 
@@ -149,6 +162,11 @@ class Host(Protocol):
 
     def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
         """Watch, from time to time, whom interrupts hold up; else as ``run_queue``."""
+        ...
+
+    def nvml(self) -> Nvml:
+        """NVIDIA's management library, loaded and not yet initialised. Its calls may hang with the
+        driver. Raises OSError where there is none."""
         ...
 
     def monotonic(self) -> float:

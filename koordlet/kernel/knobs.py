@@ -14,9 +14,10 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.host_files import TERWAY_DIR, HostFiles
 from koordlet.kernel.proc import kill
 from koordlet.kernel.proc.core_sched import CoreSched
-from koordlet.kernel.proc.members import Members
+from koordlet.kernel.proc.members import Members, Trait
 from koordlet.kernel.proc.oom_score import OomScoreAdj
 from koordlet.kernel.resctrl import ResctrlGroups, ResctrlTasks
+from koordlet.kernel.resctrl_monitor import ResctrlMonitorGroups, ResctrlMonitors
 
 
 class Backend(Protocol):
@@ -73,8 +74,14 @@ class Knobs:
             **dict.fromkeys(TABLE, cgroups),
             **dict.fromkeys(files.resources, files),
             Resource.RESCTRL_SCHEMATA: ResctrlGroups(host, sys_root),
+            Resource.RESCTRL_MONITOR_GROUP: ResctrlMonitorGroups(host, sys_root),
         }
-        for trait in (OomScoreAdj(host, proc_root), ResctrlTasks(host, sys_root)):
+        traits: tuple[Trait, ...] = (
+            OomScoreAdj(host, proc_root),
+            ResctrlTasks(host, sys_root),
+            ResctrlMonitors(host, sys_root),
+        )
+        for trait in traits:
             self._backends[trait.resource] = Members(host, cgroups, trait, proc_root)
         self._backends[Resource.CORE_SCHED_GROUP] = Members(
             host, cgroups, self._cookies, proc_root, self._cookies.ids

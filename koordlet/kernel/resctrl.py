@@ -6,10 +6,16 @@ Only groups whose name begins with ``koordlet-`` are ever made, changed or remov
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from koordlet.decision.resctrl import GROUP_PREFIX, STEP_PERCENT
+from koordlet.decision.resctrl import (
+    GROUP_PREFIX,
+    MONITORS,
+    STEP_PERCENT,
+    control_group,
+    monitor_group,
+)
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.host import Host, read_lines
@@ -29,18 +35,15 @@ L3_LINES = ("L3", "L3CODE", "L3DATA")
 _BASES = dict.fromkeys(L3_LINES, 16) | {"MB": 10}
 """The lines we write, with the base of their numbers."""
 
-_MONITORS = "mon_groups"
-_OTHER_DIRECTORIES = frozenset({"info", _MONITORS, "mon_data"})
-
-_NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
-"""What a counter reads as while there is none for the group."""
+OTHER_DIRECTORIES = frozenset({"info", MONITORS, "mon_data"})
+"""Beside control groups."""
 
 Allocation = Mapping[tuple[str, int], int]
 """(line, cache id) -> mask of ways, or memory bandwidth."""
 
 
 class Divisible(NamedTuple):
-    """What resctrl can divide here; see ``Node`` for the fields."""
+    """What resctrl can divide and count here; see ``Rdt`` for the fields."""
 
     l3_masks: Mapping[int, int] = {}
     l3_lines: tuple[str, ...] = ("L3",)
@@ -48,6 +51,8 @@ class Divisible(NamedTuple):
     mb_caches: tuple[int, ...] = ()
     mb_least: int = STEP_PERCENT
     mb_step: int = STEP_PERCENT
+    rmids: int = 0
+    rmids_taken: int = 0
 
 
 def mount_point(sys_root: str) -> str:
@@ -85,7 +90,19 @@ def read_resctrl(host: Host, sys_root: str = "/sys") -> Divisible:
             mb_least=_number(host, f"{about}/min_bandwidth"),
             mb_step=max(_number(host, f"{about}/bandwidth_gran"), 1),
         )
+    if host.exists(rmids := f"{root}/info/L3_MON/num_rmids"):
+        taken = sum(1 for _ in _groups_beside_pods(host, root))
+        here = here._replace(rmids=_number(host, rmids), rmids_taken=taken)
     return here
+
+
+def _groups_beside_pods(host: Host, root: str) -> Iterator[str]:
+    """Each has an RMID: control groups, the default one among them, and monitor groups that are
+    not ours."""
+    for control in ("", *control_groups(host, root)):
+        yield control
+        monitors = monitor_groups(host, root, control)
+        yield from (each for each in monitors if not is_ours(each))
 
 
 def in_mbps(allocation: Allocation) -> bool:
@@ -100,23 +117,24 @@ def _number(host: Host, path: str, base: int = 10) -> int:
         raise ParseError(path, 1, f"not a number of base {base}") from error
 
 
-def monitored(host: Host, group: str) -> dict[tuple[int, str], int]:
-    """(L3 cache id, file in ``mon_data/mon_L3_<id>``) -> what it counts; left out what the
-    hardware cannot tell at the moment. ``group``: its directory. Raises OSError and ParseError.
-    """
-    found = {}
-    for domain in host.subdirs(f"{group}/mon_data"):
-        number = domain.removeprefix("mon_L3_")
-        if not number.isdigit():
-            continue
-        for name in host.listdir(f"{group}/mon_data/{domain}"):
-            path = f"{group}/mon_data/{domain}/{name}"
-            text = host.read(path).strip()
-            if text.isdigit():
-                found[int(number), name] = int(text)
-            elif text not in _NOT_NOW:
-                raise ParseError(path, 1, f"{text[:40]!r} is no counter")
-    return found
+def control_groups(host: Host, root: str) -> list[str]:
+    """Without the default one. Raises OSError."""
+    return [name for name in host.subdirs(root) if name not in OTHER_DIRECTORIES]
+
+
+def monitor_groups(host: Host, root: str, control: str) -> list[str]:
+    """Paths of those in a control group; none where nothing counts. Raises OSError."""
+    try:
+        names = host.subdirs(f"{root}/{monitor_group(control, '')}".rstrip("/"))
+    except OSError as error:
+        if vanished(error):
+            return []
+        raise
+    return [monitor_group(control, name) for name in names]
+
+
+def is_ours(group: str) -> bool:
+    return group.rpartition("/")[2].startswith(GROUP_PREFIX)
 
 
 def parse(data: bytes, path: str) -> dict[tuple[str, int], int]:
@@ -225,12 +243,50 @@ class ResctrlGroups:
         return explained(self._host, self._root, error)
 
 
+class Inside:
+    """Who is in a group, of a moment ago: who came or went since is seen the next time."""
+
+    def __init__(self, host: Host, root: str) -> None:
+        self._host = host
+        self._root = root
+        self._seen: dict[tuple[str, int], tuple[float, frozenset[int]]] = {}
+        """Group and inode -> when it was read, and who was in it: the cgroups of a class are asked
+        about one after the other, and are all in one group. A group made anew has another inode."""
+
+    def threads(self, group: str) -> frozenset[int]:
+        now = self._host.monotonic()
+        try:
+            made = group, self._host.inode(f"{self._root}/{group}")
+        except OSError as error:
+            if vanished(error):
+                return frozenset()
+            raise
+        seen = self._seen.get(made)
+        if seen is None or not 0 <= now - seen[0] < SEEN_S:
+            self._seen = {key: old for key, old in self._seen.items() if key[0] != group}
+            seen = self._seen[made] = now, self.read(group)
+        return seen[1]
+
+    def read(self, group: str) -> frozenset[int]:
+        """As of now."""
+        try:
+            data = read_lines(self._host, f"{self._root}/{group}/tasks")
+        except OSError as error:
+            if vanished(error):
+                return frozenset()
+            raise
+        return frozenset(map(int, data.split()))
+
+    def forget(self) -> None:
+        self._seen.clear()
+
+
 class ResctrlTasks:
     """``RESCTRL_GROUP``: the group that holds the threads of a cgroup; ``""`` is the default
     one. A ``members.Trait``.
 
     ``GROUP/mon_groups/NAME`` is a monitor group of somebody. Who is moved to another control group
-    leaves it, and is put back into both.
+    leaves it, and is put back into both. For ours see ``ResctrlMonitors``.
     """
 
     resource = Resource.RESCTRL_GROUP
@@ -241,9 +297,7 @@ class ResctrlTasks:
         self._root = mount_point(sys_root)
         self._last: dict[str, str] = {}
         """Cgroup -> the group where its threads were: looked at first."""
-        self._seen: dict[tuple[str, int], tuple[float, frozenset[int]]] = {}
-        """Group and inode -> when it was read, and who was in it: the cgroups of a class are asked
-        about one after the other, and are all in one group. A group made anew has another inode."""
+        self._inside = Inside(host, self._root)
 
     def require(self) -> None:
         require_mounted(self._host, self._root, self.resource)
@@ -258,10 +312,10 @@ class ResctrlTasks:
 
     def held(self, cgroup: str, ids: Sequence[int]) -> Mapping[int, str]:
         last = self._last.pop(cgroup, "")
-        groups = [name for name in self._host.subdirs(self._root) if name not in _OTHER_DIRECTORIES]
+        groups = control_groups(self._host, self._root)
         missing, found = set(ids), {}
         for group in sorted(groups, key=lambda name: name != last):
-            inside = missing & self._tasks(group)
+            inside = missing & self._inside.threads(group)
             found.update(dict.fromkeys(inside, group))
             missing -= inside
             if not missing:
@@ -271,25 +325,27 @@ class ResctrlTasks:
         # The rest is in the default group, or has vanished, which nobody minds.
         found |= dict.fromkeys(missing, "")
         for group in {name for name in found.values() if not name.startswith(GROUP_PREFIX)}:
-            for monitor in self._monitors(group):
-                found |= dict.fromkeys(found.keys() & self._tasks(monitor), monitor)
+            for monitor in monitor_groups(self._host, self._root, group):
+                if not is_ours(monitor):
+                    inside = found.keys() & self._inside.threads(monitor)
+                    found |= dict.fromkeys(inside, monitor)
         return found
 
     def back(self, text: str) -> str:
         """The kernel gives those of a group that is removed to the one around it."""
-        for group in (text, _control_group(text)):
+        for group in (text, control_group(text)):
             if group and self._host.exists(f"{self._root}/{group}"):
                 return group
         return ""
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
         # A monitor group takes nobody but those of its control group.
-        groups = [*dict.fromkeys((_control_group(text), text))]
+        groups = [*dict.fromkeys((control_group(text), text))]
         directories = [f"{self._root}/{group}" if group else self._root for group in groups]
         for directory in directories:
             if not self._host.exists(directory):
                 raise Unsupported(self.resource, f"group {directory} does not exist")
-        self._seen.clear()
+        self._inside.forget()
         for each in ids:
             try:
                 for directory in directories:
@@ -297,45 +353,6 @@ class ResctrlTasks:
             except OSError as error:
                 if not vanished(error):
                     raise explained(self._host, self._root, error) from error
-
-    def _monitors(self, group: str) -> list[str]:
-        place = f"{group}/{_MONITORS}" if group else _MONITORS
-        try:
-            return [f"{place}/{name}" for name in self._host.subdirs(f"{self._root}/{place}")]
-        except OSError as error:  # a processor that counts nothing has none
-            if vanished(error):
-                return []
-            raise
-
-    def _tasks(self, group: str) -> frozenset[int]:
-        """Of a moment ago: who came or went since is seen the next time."""
-        now = self._host.monotonic()
-        try:
-            made = group, self._host.inode(f"{self._root}/{group}")
-        except OSError as error:
-            if vanished(error):
-                return frozenset()
-            raise
-        seen = self._seen.get(made)
-        if seen is None or not 0 <= now - seen[0] < SEEN_S:
-            self._seen = {key: old for key, old in self._seen.items() if key[0] != group}
-            seen = self._seen[made] = now, self._read(group)
-        return seen[1]
-
-    def _read(self, group: str) -> frozenset[int]:
-        try:
-            data = read_lines(self._host, f"{self._root}/{group}/tasks")
-        except OSError as error:
-            if vanished(error):
-                return frozenset()
-            raise
-        return frozenset(map(int, data.split()))
-
-
-def _control_group(group: str) -> str:
-    """The one that a monitor group is part of; a control group itself."""
-    control, is_monitor, _ = group.rpartition(f"{_MONITORS}/")
-    return control.rstrip("/") if is_monitor else group
 
 
 def check_name(group: str) -> None:

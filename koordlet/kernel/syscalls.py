@@ -60,6 +60,15 @@ def send_signal(pids: Sequence[int], number: int, members: Callable[[], Collecti
             os.close(descriptor)
 
 
+def shared_library(name: str) -> ctypes.CDLL:
+    """Loads it from where the dynamic linker looks. Raises OSError ENOENT with the linker's words
+    where it finds none."""
+    try:
+        return ctypes.CDLL(name)
+    except OSError as error:
+        raise OSError(errno.ENOENT, str(error), name) from None
+
+
 def try_hardware_counter() -> str:
     """Opens a cycle counter of this process and closes it (``perf_event_open(2)``)."""
     number = _PERF_EVENT_OPEN.get(platform.machine())

@@ -11,6 +11,10 @@ BATCH_CPU = "kubernetes.io/batch-cpu"
 BATCH_MEMORY = "kubernetes.io/batch-memory"
 MID_CPU = "kubernetes.io/mid-cpu"
 MID_MEMORY = "kubernetes.io/mid-memory"
+GPU_CORE = "koordinator.sh/gpu-core"
+GPU_MEMORY = "koordinator.sh/gpu-memory"
+GPU_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
+RDMA_SHARE = "koordinator.sh/rdma"
 
 TIER_NAMES: dict[PriorityClass, dict[str, str]] = {
     PriorityClass.PROD: {CPU: CPU, MEMORY: MEMORY},

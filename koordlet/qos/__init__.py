@@ -10,10 +10,12 @@ MODULES = (
     "cpu_burst.strategy",
     "memory_qos.strategy",
     "resctrl_qos",
+    "resctrl_monitor",
     "evict.cpu_evict",
     "evict.memory_evict",
     "blkio.strategy",
     "system_knobs",
+    "interference.strategy",
 )
 """In the order in which they run. Each declares its ``STRATEGY``."""
 

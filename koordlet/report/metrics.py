@@ -13,6 +13,7 @@ from koordlet.decision.family import Family, Kind, Page
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.hooks import HOOKS
 from koordlet.qos import STRATEGIES
+from koordlet.report import device_metrics
 
 PREFIX = "koordlet_"
 _POD = ("pod_uid", "pod_name", "pod_namespace")
@@ -215,6 +216,27 @@ HOST_APPLICATION_CPU_THROTTLED = Family(
     ("host_application_name",),
     page=Page.EXTERNAL,
 )
+RESCTRL_MEMORY_TRAFFIC = Family(
+    "resctrl_memory_traffic_bytes_per_second",
+    Kind.GAUGE,
+    "Memory traffic of a class, bytes a second",
+    ("cache_id", "qos", "mb_type"),
+    page=Page.EXTERNAL,
+)
+POD_LLC_OCCUPANCY = Family(
+    "pod_llc_occupancy_bytes",
+    Kind.GAUGE,
+    "L3 cache that a pod with a resctrl group of its own occupies, bytes",
+    ("cache_id", *_POD),
+    page=Page.EXTERNAL,
+)
+POD_MEMORY_TRAFFIC = Family(
+    "pod_memory_traffic_bytes_per_second",
+    Kind.GAUGE,
+    "Memory traffic of a pod with a resctrl group of its own, bytes a second",
+    ("cache_id", "mb_type", *_POD),
+    page=Page.EXTERNAL,
+)
 NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
 NRI_EVENTS = Family(
     "nri_events_total", Kind.COUNTER, "Requests of the container runtime", ("event",)
@@ -407,7 +429,8 @@ FAMILIES: dict[str, Family] = {
     family.name: family
     for family in (
         *(value for value in tuple(globals().values()) if isinstance(value, Family)),
+        *(value for value in vars(device_metrics).values() if isinstance(value, Family)),
         *(each for part in (*STRATEGIES.values(), *HOOKS.values()) for each in part.families),
     )
 }
-"""Those of this table, then those that strategies and hooks declare, by name."""
+"""Those of this table, those of devices, then those that strategies and hooks declare, by name."""

@@ -70,6 +70,17 @@ class TsdbView:
             self._answers[question] = self._ask(metric, labels, window_s, aggregate)
         return self._answers[question]
 
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
+        ids = self._store.select(metric.kind, {})
+        since_ms = self._time_ms - int(window_s * 1000)
+        values = self._store.aggregate_each(ids, since_ms, self._time_ms, Aggregate.LAST)
+        found = {}
+        for series, value in zip(ids, values, strict=True):
+            if value is not None:
+                labels = dict(self._store.describe(series)[1])
+                found[tuple(labels[name] for name in metric.labels)] = value
+        return found
+
     def _newest(self, metric: Metric, labels: tuple[str, ...], window_s: float) -> Reading | None:
         series = self._series(metric, labels)
         if series is None:

@@ -56,7 +56,7 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
     missing = tuple(
         f"{each.feature}: {each.why}" + (f"; {each.remedy}" if each.remedy else "")
         for each in parts.runner.capabilities()
-        if not each.supported
+        if not each.supported and each.feature.startswith("bpf-")
     )
     usage = Usage(engine)
     time_ms = int(parts.host.time() * 1000)

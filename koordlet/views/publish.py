@@ -18,6 +18,7 @@ from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
 from koordlet.views import stalls, tiers, waits
 from koordlet.views.nri_view import publish_nri
+from koordlet.views.publish_devices import publish_devices
 from koordlet.views.usage import Usage
 from koordlet.views.views import Views
 
@@ -39,7 +40,7 @@ def steps(engine: Engine, views: Views) -> Iterator[None]:
     _node(engine, usage)
     yield
     yield from _workloads(engine, usage)
-    _resctrl(engine, usage)
+    yield from _resctrl(engine, usage)
     _hooks(engine)
     yield
     tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
@@ -70,6 +71,8 @@ def _workloads(engine: Engine, usage: Usage) -> Iterator[None]:
     }
     applications = {each.name: (each.name,) for each in parts.state.applications()}
     yield from _pressure(engine, usage, pods, containers, applications)
+    yield
+    publish_devices(engine, usage, pods, containers, applications)
     yield
     shares: tuple[tuple[Family, k.Metric, Mapping[str, Labels]], ...] = (
         (r.POD_CPU_THROTTLED, k.POD_CPU_THROTTLED, pods),
@@ -129,13 +132,25 @@ def _pressure(
     )
 
 
-def _resctrl(engine: Engine, usage: Usage) -> None:
+def _resctrl(engine: Engine, usage: Usage) -> Iterator[None]:
     metrics = engine.parts.metrics
     occupied = usage.latest(k.RESCTRL_LLC, slow=True).items()
     metrics.replace(r.RESCTRL_LLC_OCCUPANCY, {(cache, qos): n for (qos, cache), n in occupied})
     traffic = usage.latest(k.RESCTRL_MB, slow=True).items()
     by_cache: dict[Labels, float] = {(c, qos, kind): n for (qos, c, kind), n in traffic}
     metrics.replace(r.RESCTRL_MEMORY_BANDWIDTH, by_cache)
+    rates = usage.latest(k.RESCTRL_MB_RATE, slow=True).items()
+    by_cache = {(cache, qos, kind): n for (qos, cache, kind), n in rates}
+    metrics.replace(r.RESCTRL_MEMORY_TRAFFIC, by_cache)
+    yield
+    pods = {pod.uid: _names(pod) for pod in engine.parts.state.pods()}
+    held = usage.latest(k.POD_RESCTRL_LLC, slow=True).items()
+    found: dict[Labels, float] = {(c, *pods[uid]): n for (uid, c), n in held if uid in pods}
+    metrics.replace(r.POD_LLC_OCCUPANCY, found)
+    yield
+    rates = usage.latest(k.POD_RESCTRL_MB_RATE, slow=True).items()
+    found = {(c, kind, *pods[uid]): n for (uid, c, kind), n in rates if uid in pods}
+    metrics.replace(r.POD_MEMORY_TRAFFIC, found)
 
 
 def _hooks(engine: Engine) -> None:

@@ -194,8 +194,10 @@ def _settings(engine: Engine, name: str) -> int:
 
 def _capability(engine: Engine, feature: str) -> Capability | None:
     """None: not tried yet."""
-    of_traffic = (each for each in engine.parts.traffic.capabilities if each.feature == feature)
-    return engine.parts.capabilities.get(feature) or next(of_traffic, None)
+    parts = engine.parts
+    found_late = (*parts.traffic.capabilities, *parts.runner.capabilities())
+    late = (each for each in found_late if each.feature == feature)
+    return parts.capabilities.get(feature) or next(late, None)
 
 
 def _lacks(engine: Engine, part: AnyPart) -> list[Lack]:

@@ -165,6 +165,8 @@ class Usage:
             **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
             cpu_wait_ms_per_s=self.latest(k.POD_CPU_WAIT_TOTAL, slow=True).get((pod.uid,)),
             pressure=_pressure(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
+            gpu_core_percent=self._on_gpus(k.POD_GPU_CORE_USAGE, pod.uid),
+            gpu_memory_bytes=_whole(self._on_gpus(k.POD_GPU_MEMORY_USAGE, pod.uid)),
             containers=tuple(
                 m.ContainerView(
                     id=container.id,
@@ -201,8 +203,18 @@ class Usage:
             ),
             cpu_wait_ms_per_s=self.latest(k.HOST_APPLICATION_CPU_WAIT_TOTAL, slow=True).get(name),
             pressure=_pressure(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
+            gpu_core_percent=self._on_gpus(k.HOST_APPLICATION_GPU_CORE_USAGE, application.name),
+            gpu_memory_bytes=_whole(
+                self._on_gpus(k.HOST_APPLICATION_GPU_MEMORY_USAGE, application.name)
+            ),
             origins={"name": application.origin},
         )
+
+    def _on_gpus(self, metric: Metric, subject: str) -> float | None:
+        """The sum over all cards; None where it uses none."""
+        found = self.latest(metric, slow=True)
+        used = [value for (who, *_), value in found.items() if who == subject] if found else []
+        return sum(used) if used else None
 
     def _throttled(self, metric: Metric, label: str, *, present: bool = True) -> _Throttled:
         """The share of its periods, or why it is not known."""

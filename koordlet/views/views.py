@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -43,6 +44,9 @@ from koordlet.state.alarms import Armed
 from koordlet.views import blame, plugin_checks, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
+
+if TYPE_CHECKING:
+    from koordlet.admin.devices import DevicesView
 
 VERDICT_S = 10.0
 """The status line of systemd is at most this old where nothing else tells of a change."""
@@ -260,6 +264,7 @@ class Views:
         status, host = self.look_up_status(), self._engine.parts.host
         config = self._engine.loaded.config
         missed = missed_checks(missed_views(self._engine.missed))
+        devices = self._device_checks()
 
         def look_up(pause: Pause = no_pause) -> m.DoctorView:
             found = checks.of_status(status(pause))
@@ -267,7 +272,7 @@ class Views:
             offered = plugin_checks.offered(config.plugins)
             pause()
             managers = checks.other_managers(host, config.paths.proc_root)
-            return m.DoctorView(checks=(*found, *missed, *offered, *managers))
+            return m.DoctorView(checks=(*found, *devices, *missed, *offered, *managers))
 
         return look_up
 
@@ -277,6 +282,12 @@ class Views:
         parts = self._engine.parts
         has_tree = parts.kubepods is not None and parts.kubepods.tree() is not None
         return nri_view(self.nri_status, parts.host.time(), awaited=has_tree)
+
+    def devices(self) -> DevicesView:
+        # Not at the top: most nodes have no devices.
+        from koordlet.views.devices import devices
+
+        return devices(self._engine.parts)
 
     def config(self) -> m.ConfigView:
         loaded = self._engine.loaded
@@ -292,6 +303,14 @@ class Views:
         return self._reload_view
 
     # Pieces
+
+    def _device_checks(self) -> tuple[m.CheckView, ...]:
+        parts = self._engine.parts
+        if all(each.inventory is None for each in parts.runner.devices()):
+            return ()
+        from koordlet.views.devices import checks, inventory
+
+        return tuple(checks(inventory(parts)))
 
     def _journal_health(self) -> tuple[bool, str]:
         journal = self._engine.parts.journal

@@ -13,6 +13,7 @@ from koordlet_fakefs.machine import Process
 
 from koordlet.actuator.journal.journal import load
 from koordlet.decision.plan import Plan, Result
+from koordlet.decision.resctrl import PRESENT, control_group
 from koordlet.decision.resource import ABSENT, Resource, Value
 from koordlet.kernel.proc.core_sched import try_cookie
 from tests.actuator.test_history import KilledError, kill
@@ -21,19 +22,28 @@ from tests.actuator.world import BOOT, World, fake, plan
 R = Resource
 CGROUPS = ("a", "a/b", "c")
 GROUPS = ("koordlet-1", "koordlet-2")
+MONITORS = (
+    *("mon_groups/koordlet-m", "other/mon_groups/koordlet-m"),
+    *(f"{group}/mon_groups/koordlet-m" for group in GROUPS),
+)
 RESCTRL, TERWAY = "/sys/fs/resctrl", "/var/lib/terway/qos"
 VALUES: dict[Resource, st.SearchStrategy[Value]] = {
     R.OOM_SCORE_ADJ: st.sampled_from([0, 5, 300, 1000, -3]),
     R.CORE_SCHED_GROUP: st.sampled_from(["g", "h", ""]),
     R.RESCTRL_GROUP: st.sampled_from([*GROUPS, ""]),
     R.RESCTRL_SCHEMATA: st.sampled_from(["L3:0=f\n", "MB:0=30\n", "L3:0=3\nMB:0=50", "L3:0=5\n"]),
+    R.RESCTRL_MONITOR: st.sampled_from([*MONITORS, ""]),
+    R.RESCTRL_MONITOR_GROUP: st.just(PRESENT),
     R.SYSCTL_GROUP_IDENTITY: st.integers(0, 1),
     R.SYSCTL_SCHED_CORE: st.integers(0, 1),
     R.TERWAY_GLOBAL: st.sampled_from(["a 1\n", "a 2\n", ABSENT]),
     R.TERWAY_PODS: st.sampled_from(["{}", ABSENT]),
     R.CPU_SHARES: st.sampled_from([2, 500]),
 }
-_OF_PROCESSES = (R.OOM_SCORE_ADJ, R.CORE_SCHED_GROUP, R.RESCTRL_GROUP, R.CPU_SHARES)
+_OF_PROCESSES = (
+    *(R.OOM_SCORE_ADJ, R.CORE_SCHED_GROUP, R.RESCTRL_GROUP, R.RESCTRL_MONITOR),
+    R.CPU_SHARES,
+)
 _OF_MACHINE = (
     *(R.SYSCTL_GROUP_IDENTITY, R.SYSCTL_SCHED_CORE),
     *(R.TERWAY_GLOBAL, R.TERWAY_PODS),
@@ -47,6 +57,7 @@ KEYS = [
         if (cgroup, resource) != ("a/b", R.CORE_SCHED_GROUP)
     ),
     *((group, R.RESCTRL_SCHEMATA) for group in GROUPS),
+    *((group, R.RESCTRL_MONITOR_GROUP) for group in MONITORS),
     *(("", resource) for resource in _OF_MACHINE),
 ]
 
@@ -89,6 +100,8 @@ class Stage:
         self.first = [self.host.spawn(cgroup, threads=2) for cgroup in CGROUPS for _ in range(3)]
         self.first[0].oom_score_adj = 100
         self.host.write(f"{RESCTRL}/other/tasks", b"%d" % self.first[1].pid)
+        self.host.mkdir(f"{RESCTRL}/mon_groups/theirs")
+        self.host.write(f"{RESCTRL}/mon_groups/theirs/tasks", b"%d" % self.first[2].pid)
         self.world = World(self.host, directory)
 
     def play(self, step: Step) -> None:
@@ -125,9 +138,7 @@ class Stage:
             child.oom_score_adj = parent.oom_score_adj
             thread = child.threads[child.pid]
             thread.cookie = parent.threads[parent.pid].cookie
-            group = self.host.resctrl.moved.get(parent.threads[parent.pid])
-            if group is not None:
-                self.host.resctrl.moved[thread] = group
+            self.host.resctrl.fork(parent, child)
 
     def _processes(self) -> list[Process]:
         return [p for p in self.host.machine.processes.values() if p.pid >= self.first[0].pid]
@@ -139,13 +150,22 @@ class Stage:
     def seen(self) -> dict[str, object]:
         root = self.host.resctrl
         names = {id(node): name for name, node in root.entries.items()}
+        monitors = {
+            f"{names.get(id(group), '')}/{name}": node
+            for group in root.groups()
+            for name, node in group.entries["mon_groups"].entries.items()
+        }
         alive = [process for process in self.first if process.alive]
         threads = [thread for process in alive for thread in process.threads.values()]
         return {
             "scores": [process.oom_score_adj for process in alive],
             "cookies": [thread.cookie for thread in threads],
             "groups": [names.get(id(root.group_of(thread)), "") for thread in threads],
-            "resctrl": root.names(),
+            "monitors": [
+                next((name for name in monitors if root.watched.get(thread) is monitors[name]), "")
+                for thread in threads
+            ],
+            "resctrl": [*root.names(), *monitors],
             "switches": [self.world.value("", each) for each in _OF_MACHINE],
             "terway": self.host.listdir(TERWAY),
             "shares": [self.world.cgroups.read_raw(cgroup, R.CPU_SHARES) for cgroup in CGROUPS],
@@ -156,7 +176,8 @@ class Stage:
         alive = [process.alive for process in self.first]
         twice = [each for each in alive for _ in range(2)]
         kept = dict(before)
-        for name, mask in (("scores", alive), ("cookies", twice), ("groups", twice)):
+        masks = (("scores", alive), *((each, twice) for each in ("cookies", "groups", "monitors")))
+        for name, mask in masks:
             values = before[name]
             assert isinstance(values, list)
             kept[name] = [value for value, lives in zip(values, mask, strict=True) if lives]
@@ -214,8 +235,12 @@ def test_what_is_said_to_be_in_force_is_in_the_kernel(history: list[Step]) -> No
                 if outcome.result not in {Result.WRITTEN, Result.IN_FORCE} or outcome.text:
                     continue
                 found = world.value(outcome.cgroup, outcome.resource)
-                if outcome.resource is R.RESCTRL_GROUP and not found:
+                if outcome.resource in (R.RESCTRL_GROUP, R.RESCTRL_MONITOR) and not found:
                     continue  # nobody wants the group itself any more
+                if outcome.resource is R.RESCTRL_MONITOR_GROUP and found == ABSENT:
+                    control = control_group(outcome.cgroup)
+                    assert not stage.host.exists(f"{RESCTRL}/{control}"), outcome
+                    continue  # nor the one around it
                 assert world.knobs.equal(outcome.resource, outcome.wanted, found), outcome
         world.close()
 

@@ -11,8 +11,7 @@ from koordlet_fakefs.machine import Process
 from koordlet.actuator.journal.journal import Intent
 from koordlet.actuator.restore import Status
 from koordlet.decision.plan import Result
-from koordlet.decision.resource import Resource
-from koordlet.kernel.proc.members import NOBODY
+from koordlet.decision.resource import NOBODY, Resource
 from tests.actuator.world import World, fake, plan
 
 SCORE, COOKIE = Resource.OOM_SCORE_ADJ, Resource.CORE_SCHED_GROUP

@@ -11,6 +11,7 @@ import msgspec
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
+from koordlet.admin.devices import DevicesView
 from koordlet.admin.runtime import HooksView, NriView
 from koordlet.admin.strategies import StrategiesView
 from koordlet.admin.undo import PausedView, PauseView, RestoredView, RestoreView, ResumedView
@@ -23,6 +24,7 @@ from tests.admin.samples import (
     APPLICATION,
     ARGUMENTS,
     CPUSET,
+    DEVICES,
     POD,
     REFUSED,
     RESCTRL,
@@ -315,6 +317,9 @@ class FakeDaemon:
             handler_p50_ms=0.4,
             handler_p99_ms=1.9,
         )
+
+    def devices(self) -> DevicesView:
+        return DEVICES
 
     def strategies(self, name: str) -> Lookup[StrategiesView]:
         if name == "nothing":

@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
+from koordlet.admin.devices import (
+    DevicePartView,
+    DevicePortView,
+    DevicesView,
+    DeviceUserView,
+    DeviceView,
+)
 from koordlet.admin.strategies import (
     Lack,
     StrategyArgument,
@@ -12,7 +19,7 @@ from koordlet.admin.strategies import (
 )
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Fault
+from koordlet.decision.snapshot import Capability, Fault
 from koordlet.decision.strategy import Level, Stage
 from koordlet.decision.why import Input, Why
 from koordlet.hooks.describe import Action, HookRow, Need
@@ -69,6 +76,8 @@ POD = m.PodView(
     throttled_ratio=0.02,
     cpu_wait_ms_per_s=412.5,
     pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
+    gpu_core_percent=35.5,
+    gpu_memory_bytes=11 << 30,
     containers=(
         m.ContainerView(
             id="containerd://4f0c",
@@ -259,5 +268,79 @@ VICTIM = b.VictimView(
     ),
     run_queue=(
         b.LatencyView(container="containerd://4f0c", name="server", p50_us=12.5, p95_us=8000.0),
+    ),
+)
+DEVICES = DevicesView(
+    gpu_driver="550.54.15",
+    devices=(
+        DeviceView(
+            type="gpu",
+            minor=0,
+            id="GPU-aaaaaaaa",
+            name="NVIDIA A100-SXM4-40GB",
+            health="healthy",
+            bus_id="0000:3b:00.0",
+            pcie_root="pci0000:3a",
+            numa_node=1,
+            core_percent=35.5,
+            used_bytes=12 << 30,
+            memory_bytes=40 << 30,
+            users=(
+                DeviceUserView(
+                    kind="container",
+                    name="web-0",
+                    namespace="shop",
+                    container="model",
+                    part="MIG-1111",
+                    processes=2,
+                    core_percent=35.5,
+                    memory_bytes=11 << 30,
+                ),
+                DeviceUserView(kind="system", processes=1),
+            ),
+            parts=(
+                DevicePartView(
+                    id="MIG-1111",
+                    model="NVIDIA A100 MIG 3g.20gb",
+                    memory_bytes=20 << 30,
+                    used_bytes=11 << 30,
+                ),
+            ),
+        ),
+        DeviceView(
+            type="xpu",
+            minor=3,
+            id="185011D4",
+            name="huawei Ascend-910B",
+            health="unknown",
+            resources={"koordinator.sh/gpu-core": "100"},
+        ),
+        DeviceView(
+            type="rdma",
+            minor=0,
+            id="0000:5e:00.0",
+            name="mlx5_0",
+            health="healthy",
+            bus_id="0000:5e:00.0",
+            pcie_root="pci0000:5d",
+            numa_node=0,
+            ports=(
+                DevicePortView(
+                    number=1,
+                    state="ACTIVE",
+                    rate="100 Gb/sec (4X EDR)",
+                    link_layer="Ethernet",
+                    received_bytes_per_s=1536.0,
+                    sent_bytes_per_s=3e6,
+                ),
+            ),
+            virtual_functions=("0000:5e:00.2", "0000:5e:00.3"),
+            network_devices=("ens1f0",),
+        ),
+    ),
+    refused=("/var/run/koordlet/xpu-device-infos/b.json: not a list of devices",),
+    capabilities=(
+        Capability(feature="nvml", supported=True, why="1 GPUs, driver 550.54.15"),
+        Capability(feature="rdma", supported=False, why="no RDMA device", cost="c", remedy="r"),
     ),
 )

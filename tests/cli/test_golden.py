@@ -26,6 +26,7 @@ COMMANDS = {
     "nri-status": ["nri", "status"],
     "strategies": ["strategies"],
     "strategies-one": ["strategies", "cpu-suppress"],
+    "devices": ["devices"],
     "query": ["query", "pod_cpu_usage", "pod_uid=b", "--window", "30s", "--aggregate", "p95"],
     "restore": ["restore", "--dry-run"],
     "pause": ["pause", "--reason", "disk swap", "--for", "2h"],

@@ -18,11 +18,13 @@ from koordlet.cli.main import Exit
 from koordlet.cli.show import processes as processes_module
 from koordlet.cli.show.keys import FILTER_LENGTH, HELP, ORDERS, Screen, keys, press
 from koordlet.cli.show.limits import Limit, Limits
-from koordlet.cli.show.processes import Process, SystemProcesses, cgroup_paths
+from koordlet.cli.show.processes import Process, SystemProcesses
 from koordlet.cli.show.screen import Frame, draw, plain, worth_a_line
 from koordlet.decision.names import shown
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
+from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.cgroup import cgroup_paths
 from tests.admin.fake_daemon import FakeDaemon
 from tests.admin.harness import Served
 
@@ -177,6 +179,15 @@ def test_one_line_a_pod_with_limit_and_pressure() -> None:
     assert _lines(_frame(pod))[-1].split()[3] == "-"
 
 
+def test_gpus_have_columns_where_somebody_uses_one() -> None:
+    assert "GPU" not in _lines(_frame(_pod("web")))[-2]
+    users = _frame(_pod("web", gpu_core_percent=35.5, gpu_memory_bytes=11 << 30), _pod("batch"))
+    header, *rows = _lines(users, Screen(order="name"))[-3:]
+    assert " ".join(header.split()).endswith("MEMORY LIMIT GPU GPU MEM KIND CGROUP")
+    shown_rows = [" ".join(row.split()).split(" pod ")[0].split()[-3:] for row in rows]
+    assert shown_rows == [["-", "-", "-"], ["35.5%", "11.0", "GiB"]]
+
+
 def test_styles_say_what_is_bad() -> None:
     pressed = PressureView(cpu_some=30.0)
     frame = _frame(
@@ -264,7 +275,7 @@ BUSY = "import time\nwhile True:\n    sum(range(10000))\n"
 def test_a_process_of_no_pod_is_the_systems() -> None:
     with subprocess.Popen([sys.executable, "-c", BUSY]) as child:
         try:
-            path = shown(max(cgroup_paths(child.pid), key=len))
+            path = shown(max(cgroup_paths(LinuxHost(), child.pid), key=len))
             watched = SystemProcesses()
             assert watched.biggest((), 1000) == ()
             found: list[Process] = []
@@ -282,7 +293,9 @@ def test_a_process_of_no_pod_is_the_systems() -> None:
 
 def test_a_process_of_a_pod_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes_module, "_cpu_seconds", lambda: {os.getpid(): time.monotonic()})
-    monkeypatch.setattr(processes_module, "cgroup_paths", lambda pid: {"kubepods/podx/c1", ""})
+    monkeypatch.setattr(
+        processes_module, "cgroup_paths", lambda host, pid: {"kubepods/podx/c1", ""}
+    )
     for owned, count in (
         ((), 1),
         (("kubepods/podx",), 0),

@@ -100,6 +100,7 @@ qos = "BE"
 evict = "freeze"
 """
 QUIET_EVICTIONS = "[strategies.cpu-evict]\ncool_down_seconds = 0\n"
+OPT_IN = "[strategies.resctrl-monitor]\nenable = true\n"
 LIMITED = "00000000-0000-0000-0000-000000000003"
 PODS: dict[str, tuple[str, str, dict[str, Any]]] = {
     # uid: kube class, QoS class, annotations
@@ -140,7 +141,7 @@ def furnish(make_world: MakeWorld, *, core_sched: bool = False) -> World:
         net_policy="terway-qos" if core_sched else "tc",
     )
     world = make_world(
-        NODE + body + APPLICATIONS + NO_ALARMS + QUIET_EVICTIONS,
+        NODE + body + APPLICATIONS + NO_ALARMS + QUIET_EVICTIONS + OPT_IN,
         "hybrid",
         anolis=True,
         resctrl=True,

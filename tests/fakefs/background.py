@@ -14,7 +14,7 @@ T = TypeVar("T")
 class AtOnce:
     """See ``koordlet.kernel.background.Background``."""
 
-    def submit(self, work: Callable[[Pause], T]) -> Future[T]:
+    def submit(self, work: Callable[[Pause], T], delay_s: float = 0.0) -> Future[T]:
         future: Future[T] = Future()
         try:
             future.set_result(work(_nothing))

@@ -7,7 +7,7 @@ import os
 import signal
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from koordlet_fakefs import cookies, kubepods, resctrl, sysfs
 from koordlet_fakefs.background import AtOnce
@@ -21,7 +21,7 @@ from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
 from koordlet_fakefs.resources.scheduler import Scheduler
-from koordlet_fakefs.tree import Directory, Leaf, add_directory, resolve
+from koordlet_fakefs.tree import Directory, Leaf, add_directory, path_of, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
 from koordlet.kernel.background import Background
@@ -31,6 +31,9 @@ from koordlet.kernel.bpf.objects import BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.host import temporary
+
+if TYPE_CHECKING:
+    from koordlet.kernel.devices.nvml import Nvml
 
 _WRITES_KEPT = 10_000
 T = TypeVar("T")
@@ -108,6 +111,8 @@ class FakeHost:
         self.options = Options(**options)
         self.deaf: set[int] = set()
         """Processes that SIGTERM does not end."""
+        self.nvml_library: Callable[[], Nvml] | None = None
+        """Loads a stand-in of NVIDIA's library."""
         self.clock_ahead_s = 0.0
         """Of the wall clock alone: somebody set it."""
         self.machine = Machine(self.options, now_ns=self.options.uptime_s * NS)
@@ -161,6 +166,16 @@ class FakeHost:
             file.write(data)
         finally:
             file.close()
+
+    def read_ordinary(self, path: str, most_bytes: int) -> bytes:
+        data = self.read(path)
+        if len(data) > most_bytes:
+            raise OSError(errno.EFBIG, f"larger than {most_bytes} bytes", path)
+        return data
+
+    def real_path(self, path: str) -> str:
+        node = self._node(path)
+        return path if not isinstance(node, Directory) else path_of(self.root, node)
 
     def listdir(self, path: str) -> list[str]:
         self.faults.check("listdir", path)
@@ -268,6 +283,11 @@ class FakeHost:
 
     def interrupts(self, *, by_cpu_controller: bool) -> Interrupts:
         return _loaded(self.make_interrupts)
+
+    def nvml(self) -> Nvml:
+        if self.nvml_library is None:
+            raise OSError(errno.ENOENT, "no such library on this fake machine", "libnvidia-ml.so.1")
+        return self.nvml_library()
 
     def monotonic(self) -> float:
         return self.machine.now_ns / NS

@@ -32,6 +32,19 @@ class Resctrl:
     most: int = 100
     """100 percent, 2048 eighths of a GB/s on AMD, 2^32 - 1 MB/s with ``-o mba_MBps``."""
     cache_ids: tuple[int, ...] = ()
+    allocates: bool = True
+    """False: a processor that only counts."""
+    events: tuple[str, ...] = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
+    """What it counts; none: it only allocates."""
+    rmids: int = 32
+    rmids_per_closid: bool = False
+    """Arm's MPAM: ``rmids`` are those of each control group."""
+    nodes_per_cache: int = 1
+    """More with sub-NUMA clusters."""
+    threshold_bytes: int = 64 << 10
+    """Of a cache: with less in it an RMID is used again."""
+    evicted_bytes_per_s: int = 1 << 20
+    """How fast what an ended group has left in a cache goes."""
 
 
 @dataclass(frozen=True)

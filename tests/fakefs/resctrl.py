@@ -3,30 +3,47 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from koordlet_fakefs.machine import Machine, Resctrl, Thread
+from koordlet_fakefs.machine import Machine, Process, Resctrl, Thread
 from koordlet_fakefs.parse import number_in, refuse, strip
+from koordlet_fakefs.resctrl_monitor import (
+    Counters,
+    Monitor,
+    Monitors,
+    Rmids,
+    add_info,
+    add_mon_data,
+    domains_of,
+)
 from koordlet_fakefs.tree import Directory, Leaf, add_directory
 
 WAYS = 11
 FULL_MASK = (1 << WAYS) - 1
 CLOSIDS = 8
 """Groups at most, the default one counted; half of it with code and data apart."""
-MONITORED = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
 
 
 class Group(Directory):
     """A control group. ``lines``: name of a line of the L3 cache -> cache id -> ways, ``masks``
-    the first of them; ``percents``: cache id -> memory bandwidth. ``monitored``: counter -> its
-    value."""
+    the first of them; ``percents``: cache id -> memory bandwidth. ``counters``: of its own RMID,
+    None where nothing counts."""
 
     mkdir_errno = errno.EPERM
 
-    def __init__(self, root: Root | None, machine: Machine, caches: list[int]) -> None:
+    def __init__(
+        self,
+        root: Root | None,
+        machine: Machine,
+        caches: list[int],
+        closid: int,
+        counters: Counters | None,
+    ) -> None:
         super().__init__()
         self.machine = machine
         self.root = root or self
+        self.closid = closid
+        self.counters = counters
         options = self.top().options
         names = ("L3CODE", "L3DATA") if options.cdp else ("L3",)
         self.lines = {name: dict.fromkeys(caches, FULL_MASK) for name in names}
@@ -35,14 +52,32 @@ class Group(Directory):
         self.entries["schemata"] = Leaf(self._schemata, self._write_schemata)
         self.entries["tasks"] = Leaf(self._tasks, self._write_task)
         self.entries["mode"] = Leaf(lambda: "shareable\n")
-        self.monitored: dict[str, int] = dict.fromkeys(MONITORED, 0)
-        self.entries["mon_groups"] = Monitors(self)
-        for cache in caches:
-            counters = add_directory(self, f"mon_data/mon_L3_{cache:02}")
-            for name in MONITORED:
-                counters.entries[name] = _counter(self.monitored, name)
+        if counters is not None:
+            self.entries["mon_groups"] = Monitors(self)
+            add_mon_data(self, self.top().domains, options.events, self.counted)
+
+    def monitors(self) -> Iterator[Monitor]:
+        found = self.entries.get("mon_groups")
+        return found.groups() if isinstance(found, Monitors) else iter(())
+
+    def counted(self) -> list[Counters]:
+        """Its own, and those of its monitor groups: the files of a control group are sums."""
+        own = [] if self.counters is None else [self.counters]
+        return [*own, *(each.counters for each in self.monitors())]
+
+    def end(self) -> None:
+        """Its tasks are in the default group again, with those of its monitor groups."""
+        top = self.top()
+        top.moved = {thread: each for thread, each in top.moved.items() if each is not self}
+        if self.counters is not None:
+            top.rmids.free(self.closid, self.counters)
+        for monitor in tuple(self.monitors()):
+            monitor.end()
+        self.removed = True
 
     def _schemata(self) -> str:
+        if not self.top().options.allocates:
+            return ""
         width = len(f"{FULL_MASK:x}")
         percents = ";".join(f"{cache}={each:>3}" for cache, each in self.percents.items())
         text = f"{'MB':>6}:{percents}\n"
@@ -87,64 +122,22 @@ class Group(Directory):
             staged[cache] = check(strip(value))
 
     def _tasks(self) -> str:
+        """Those of its monitor groups too; nobody where nothing is allocated."""
+        if not self.top().options.allocates:
+            return ""
         mine = [t.tid for t in self.machine.threads() if self.top().group_of(t) is self]
         return "".join(f"{tid}\n" for tid in sorted(mine))
 
     def _write_task(self, text: str) -> None:
+        """It leaves its monitor group, one of this group as well."""
         top = self.top()
-        top.status = ""
-        tid = number_in(strip(text), 0, (1 << 31) - 1, errno.EINVAL)
-        try:
-            thread = self.machine.thread(tid)
-        except OSError:
-            top.status = f"No task {tid}\n"
-            raise
+        thread = top.thread(text)
         top.moved[thread] = self
         top.watched.pop(thread, None)
 
     def top(self) -> Root:
         assert isinstance(self.root, Root)
         return self.root
-
-
-class Monitors(Directory):
-    """``mon_groups`` of a control group."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self.group = group
-
-    def mkdir(self, name: str) -> None:
-        if name in self.entries:
-            raise refuse(errno.EEXIST)
-        self.entries[name] = Monitor(self.group)
-
-    def rmdir(self, name: str) -> None:
-        top = self.group.top()
-        gone = self.entries.pop(name)
-        top.watched = {thread: each for thread, each in top.watched.items() if each is not gone}
-
-
-class Monitor(Directory):
-    """A group whose tasks are counted apart, all of one control group."""
-
-    def __init__(self, group: Group) -> None:
-        super().__init__()
-        self.group = group
-        self.entries["tasks"] = Leaf(self._tasks, self._write_task)
-
-    def _tasks(self) -> str:
-        watched = self.group.top().watched
-        mine = [t.tid for t in self.group.machine.threads() if watched.get(t) is self]
-        return "".join(f"{tid}\n" for tid in sorted(mine))
-
-    def _write_task(self, text: str) -> None:
-        top = self.group.top()
-        top.status = ""
-        thread = self.group.machine.thread(int(text))
-        if top.group_of(thread) is not self.group:
-            top.fail("Can't move task to different control group")
-        top.watched[thread] = self
 
 
 class Root(Group):
@@ -159,45 +152,109 @@ class Root(Group):
         self.closids = CLOSIDS // 2 if options.cdp else CLOSIDS
         topology = {cpu.l3 for cpu in machine.options.topology.cpus}
         self.caches = list(options.cache_ids) or sorted(topology)
-        super().__init__(None, machine, self.caches)
-        info = {
-            "MB/min_bandwidth": str(options.least),
-            "MB/bandwidth_gran": str(options.step),
-            "MB/num_closids": str(CLOSIDS),
-        }
-        for name in self.lines:
+        self.domains = domains_of(self.caches, options.nodes_per_cache)
+        self.rmids = Rmids(machine, options, [each for d in self.domains.values() for each in d])
+        self.rmids.closids = self.closids
+        own = self.rmids.take(0) if options.events else None
+        super().__init__(None, machine, self.caches, 0, own)
+        info = {}
+        if options.allocates:
+            info = {
+                "MB/min_bandwidth": str(options.least),
+                "MB/bandwidth_gran": str(options.step),
+                "MB/num_closids": str(CLOSIDS),
+            }
+        for name in self.lines if options.allocates else ():
             info[f"{name}/cbm_mask"] = f"{FULL_MASK:x}"
             info[f"{name}/min_cbm_bits"] = str(options.min_ways)
             info[f"{name}/num_closids"] = str(self.closids)
         for path, text in info.items():
             directory, _, name = f"info/{path}".rpartition("/")
             add_directory(self, directory).entries[name] = _constant(text)
-        add_directory(self, "info").entries["last_cmd_status"] = Leaf(lambda: self.status or "ok\n")
+        about = add_directory(self, "info")
+        about.entries["last_cmd_status"] = Leaf(lambda: self.status or "ok\n")
+        if options.events:
+            add_info(about, self.rmids, options)
+
+    def groups(self) -> Iterator[Group]:
+        """Control groups, the default one first."""
+        yield self
+        yield from (each for each in self.entries.values() if isinstance(each, Group))
+
+    def counters_of(self) -> Iterator[Counters]:
+        """Of every group there is."""
+        for group in self.groups():
+            yield from group.counted()
 
     def group_of(self, thread: Thread) -> Group:
         return self.moved.get(thread, self)
 
-    def mkdir(self, name: str) -> None:
+    def thread(self, text: str) -> Thread:
+        """Whom a write to a ``tasks`` file names."""
         self.status = ""
-        if name in self.entries:
-            raise refuse(errno.EEXIST)
+        tid = number_in(strip(text), 0, (1 << 31) - 1, errno.EINVAL)
+        try:
+            return self.machine.thread(tid)
+        except OSError:
+            self.status = f"No task {tid}\n"
+            raise
+
+    def rmid_for(self, closid: int) -> Counters:
+        """What a new group counts with. A new one has counted nothing."""
+        try:
+            return self.rmids.take(closid)
+        except OSError:
+            self.status = "Out of RMIDs\n"
+            raise
+
+    def mkdir(self, name: str) -> None:
         if "\n" in name:
             raise refuse(errno.EINVAL)
-        if sum(isinstance(each, Group) for each in self.entries.values()) + 1 >= self.closids:
+        self.status = ""
+        if not self.options.allocates:
+            raise refuse(errno.EPERM)
+        if name in self.entries:
+            self.fail("kernfs create error", errno.EEXIST)
+        taken = {group.closid for group in self.groups()}
+        closids = [each for each in range(self.closids) if each not in taken]
+        if not closids:
             self.fail("Out of CLOSIDs", errno.ENOSPC)
-        self.entries[name] = Group(self, self.machine, self.caches)
+        closid = min(closids, key=self.rmids.dirty)
+        counters = self.rmid_for(closid) if self.options.events else None
+        self.entries[name] = Group(self, self.machine, self.caches, closid, counters)
 
     def rmdir(self, name: str) -> None:
-        """Its tasks are in the default group again."""
         group = self.entries.get(name)
         if group is None:
             raise refuse(errno.ENOENT)
         if not isinstance(group, Group):
             raise refuse(errno.EPERM)
-        self.moved = {thread: each for thread, each in self.moved.items() if each is not group}
-        self.watched = {t: each for t, each in self.watched.items() if each.group is not group}
         del self.entries[name]
-        group.removed = True
+        group.end()
+
+    # --- The test's side
+
+    def fork(self, parent: Process, child: Process) -> None:
+        """The threads of ``child`` are where the first of ``parent`` is."""
+        first = parent.threads[parent.pid]
+        for thread in child.threads.values():
+            if first in self.moved:
+                self.moved[thread] = self.moved[first]
+            if first in self.watched:
+                self.watched[thread] = self.watched[first]
+
+    def remount(self) -> None:
+        """Unmounted and mounted again: the default group alone is left, and counts from 0."""
+        for name in [name for name, each in self.entries.items() if isinstance(each, Group)]:
+            self.rmdir(name)
+        monitors = self.entries.get("mon_groups")
+        for name in monitors.names() if isinstance(monitors, Monitors) else ():
+            monitors.rmdir(name)
+        self.moved.clear()
+        if self.counters is not None:
+            for key in self.counters.values:
+                if key[1].startswith("mbm"):
+                    self.counters.values[key] = 0
 
     def fail(self, text: str, code: int = errno.EINVAL) -> None:
         self.status = f"{text}\n"
@@ -234,14 +291,6 @@ def mount(machine: Machine, sys: Directory) -> Root:
     root = Root(machine)
     add_directory(sys, "fs").entries["resctrl"] = root
     return root
-
-
-def _counter(monitored: dict[str, int], name: str) -> Leaf:
-    """The same on every cache; a test sets it, -1 for what the hardware cannot tell now."""
-    read: Callable[[], str] = lambda: (  # noqa: E731
-        f"{monitored[name]}\n" if monitored[name] >= 0 else "Unavailable\n"
-    )
-    return Leaf(read, open_errno=errno.EACCES)
 
 
 def _constant(text: str) -> Leaf:

@@ -28,6 +28,7 @@ class FakeRunQueue:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.waits_for_others_ns = 0
         self.watched: set[int] = set()
         self.waits_ns: dict[int, dict[int, int]] = {}
         self.slots: dict[int, list[int]] = {}
@@ -47,6 +48,9 @@ class FakeRunQueue:
             cgroup: Delays(sum(slots), 0, 0, tuple(slots)) for cgroup, slots in self.slots.items()
         }
         return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, 0)
+
+    def others_ns(self) -> int:
+        return self.waits_for_others_ns
 
     def close(self) -> None:
         self.closed = True

@@ -109,3 +109,20 @@ def resolve(root: Directory, path: str) -> Leaf | Directory:
             raise refuse(errno.ENOENT)
         node = child.target if isinstance(child, Link) else child
     return node
+
+
+def path_of(root: Directory, wanted: Directory) -> str:
+    """The absolute path of a directory, on which there is no link. ENOENT where it is not below
+    ``root``."""
+    level: list[tuple[str, Directory]] = [("", root)]
+    while level:
+        below: list[tuple[str, Directory]] = []
+        for path, directory in level:
+            if directory is wanted:
+                return path or "/"
+            entries = directory.entries.items()
+            below += [
+                (f"{path}/{n}", child) for n, child in entries if isinstance(child, Directory)
+            ]
+        level = below
+    raise refuse(errno.ENOENT)

@@ -152,7 +152,33 @@ def _pause(history: History, chance: random.Random) -> None:
     history.changed()
 
 
+def _monitors(history: History, chance: random.Random) -> None:
+    """Groups fill the caches, so that their RMIDs stay in limbo for a while; and somebody else
+    counts processes, or no longer."""
+    machine = history.machine
+    real, twin = machine.real.resctrl, machine.twin.resctrl
+    if real is None or twin is None:
+        return
+    for counters in real.counters_of():
+        size = chance.choice((0, 1 << 16, 5 << 20))
+        counters.see(llc_occupancy=size, mbm_total_bytes=size, mbm_local_bytes=size)
+    theirs = "/sys/fs/resctrl/mon_groups/theirs"
+    pairs = list(machine.alive_pairs())
+    with unhindered(machine.real), suppress(OSError):  # no RMID, or one of another control group
+        if not machine.real.exists(theirs):
+            machine.real.mkdir(theirs)
+            machine.twin.mkdir(theirs)
+            history.watch.count("counted by others")
+        elif chance.random() < 0.5:
+            for host in (machine.real, machine.twin):
+                host.rmdir(theirs)
+        for here, there in chance.sample(pairs, min(len(pairs), 2)):
+            for host, process in ((machine.real, here), (machine.twin, there)):
+                host.write(f"{theirs}/tasks", b"%d" % process.pid)
+
+
 KINDS: dict[str, tuple[Play, int]] = {
+    "monitors": (_monitors, 3),
     "pause": (_pause, 3),
     "out of sight": (_hide, 3),
     "rename": (_rename, 3),

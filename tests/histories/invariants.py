@@ -15,6 +15,7 @@ from koordlet.actuator.evict.executor import EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.actuator.files import LONGEST_RETRY_S, State
 from koordlet.actuator.merge import Key
+from koordlet.actuator.outcome import Outcome
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
@@ -195,6 +196,7 @@ class Watch:
                     self._hindered[same] = self.history.machine.real.monotonic()
                 check(
                     self._waits_since_then(same)
+                    or _lacks_an_rmid(outcome)
                     or self._was_poked_near(outcome.cgroup)
                     or is_somebody_elses(self.history, outcome),
                     f"refused without a cause: {outcome.cgroup} {outcome.resource} wanted "
@@ -369,6 +371,11 @@ class Watch:
             online = self.history.machine.real.options.topology.online
             return parse_cpulist(real.strip()) == online
         return False
+
+
+def _lacks_an_rmid(outcome: Outcome) -> bool:
+    """A resctrl group may have to wait for one, a control group as well."""
+    return "in limbo" in outcome.text or "Out of RMIDs" in outcome.text
 
 
 def _by_inode(path: str, inode: int) -> tuple[str, int, str]:

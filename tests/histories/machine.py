@@ -11,10 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import msgspec
-from koordlet_fakefs import FakeHost, Process, shape
+from koordlet_fakefs import FakeHost, Process, Resctrl, shape
 from koordlet_fakefs.cgroup import Cgroup
 from koordlet_fakefs.faults import Faults
 from koordlet_fakefs.kubepods import PodGroups
+from koordlet_fakefs.resctrl_monitor import Monitor
 from koordlet_fakefs.tree import Directory, Leaf
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
@@ -64,7 +65,7 @@ class Machine:
             "topology": kind.choice(shapes),
             "memory_bytes": MEMORY_BYTES,
             "anolis": kind.random() < 0.3,
-            "resctrl": kind.random() < 0.4,
+            "resctrl": kind.random() < 0.4 and Resctrl(rmids=kind.choice((4, 6, 32))),
             "core_sched": kind.random() < 0.3,
             "terway": kind.random() < 0.3,
             "cap_sys_resource": kind.random() < 0.5,
@@ -371,8 +372,8 @@ def settings_of(host: FakeHost) -> dict[str, str]:
             here = f"{path}/{name}"
             if isinstance(node, Directory):
                 walk(node, here)
-                if isinstance(node, Cgroup):
-                    found[here] = "(a cgroup)"
+                if isinstance(node, Cgroup | Monitor):
+                    found[here] = "(a group)"
             elif isinstance(node, Leaf) and node.read and _is_setting(name, node):
                 with suppress(OSError):
                     found[here] = node.read()

@@ -100,6 +100,9 @@ cool_down_seconds = 2
 [strategies.memory-evict]
 max_per_minute = {PER_MINUTE}
 cool_down_seconds = 1
+[strategies.resctrl-monitor]
+enable = true
+max_pods = 3
 """
 FAST = 1.25
 """As many times as a normal CPU."""

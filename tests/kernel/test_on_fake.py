@@ -104,16 +104,18 @@ def test_a_period_on_v2_keeps_the_quota_in_force() -> None:
 
 HOST_WIDE = (
     *("core-sched", R.SYSCTL_GROUP_IDENTITY, R.SYSCTL_SCHED_CORE, "resctrl.l3", "resctrl.mb"),
-    *("oom_score_adj", "oom_score_adj.lower", "terway"),
+    *("oom_score_adj", "oom_score_adj.lower", "terway", "resctrl.monitor"),
 )
 
 
 def test_what_is_no_cgroup_file_is_tried_and_put_back() -> None:
     host = FakeHost(anolis=True, core_sched=True, resctrl=True, terway=True, cap_sys_resource=True)
-    host.mkdir("/sys/fs/resctrl/koordlet-probe-99999")  # of a probe that was killed
+    for left in ("koordlet-probe-99999", "mon_groups/koordlet-probe-99999"):
+        host.mkdir(f"/sys/fs/resctrl/{left}")  # of a probe that was killed
     found = probed(host)
     assert all(found[feature].supported for feature in HOST_WIDE)
-    assert not [name for name in host.subdirs("/sys/fs/resctrl") if "probe" in name]
+    for place in ("", "/mon_groups"):
+        assert not [name for name in host.subdirs(f"/sys/fs/resctrl{place}") if "probe" in name]
     assert host.listdir("/var/lib/terway/qos") == []
     assert host.read("/proc/self/oom_score_adj") == b"0\n"
     assert host.read("/proc/sys/kernel/sched_core") == b"0\n"
@@ -135,6 +137,33 @@ def test_resctrl_counts_as_there_when_all_its_groups_are_in_use() -> None:
         host.mkdir(f"/sys/fs/resctrl/koordlet-{number}")
     found = probed(host)
     assert found["resctrl.l3"].supported and "in use" in found["resctrl.l3"].why
+
+
+def test_monitoring_says_what_is_counted_and_for_how_many() -> None:
+    found = probed(FakeHost(resctrl=Resctrl(rmids=224)))["resctrl.monitor"]
+    events = "llc_occupancy, mbm_local_bytes, mbm_total_bytes"
+    assert found.supported and f"counts {events}, 224 groups apart" in found.why
+    alone = probed(FakeHost(resctrl=Resctrl(events=("llc_occupancy",))))["resctrl.monitor"]
+    assert alone.supported and "rdt=mbmtotal,mbmlocal" in alone.why
+    mpam = probed(FakeHost(resctrl=Resctrl(events=("mbm_total_bytes",))))["resctrl.monitor"]
+    assert mpam.supported and "counts mbm_total_bytes, 32" in mpam.why and "rdt=" not in mpam.why
+    nothing = probed(FakeHost(resctrl=Resctrl(events=())))["resctrl.monitor"]
+    assert not nothing.supported and "names nothing" in nothing.why
+    only = probed(FakeHost(resctrl=Resctrl(allocates=False)))
+    assert only["resctrl.monitor"].supported and not only["resctrl.l3"].supported
+
+
+def test_monitoring_counts_as_there_when_no_rmid_is_free() -> None:
+    host = FakeHost(resctrl=Resctrl(rmids=2))
+    host.mkdir("/sys/fs/resctrl/mon_groups/theirs")
+    found = probed(host)
+    assert found["resctrl.monitor"].supported
+    assert "every RMID has a group" in found["resctrl.monitor"].why
+    host.rmdir("/sys/fs/resctrl/mon_groups/theirs")
+    found = probed(host)
+    for feature in ("resctrl.monitor", "resctrl.l3"):
+        assert found[feature].supported and "in limbo" in found[feature].why
+    assert host.subdirs("/sys/fs/resctrl/mon_groups") == []
 
 
 def test_resctrl_with_code_and_data_apart() -> None:

@@ -63,7 +63,7 @@ def test_what_is_no_schemata_cannot_be_wanted(host: FakeHost, value: str) -> Non
 
 def test_facts_for_the_node(host: FakeHost) -> None:
     masks = {0: 0x7FF, 1: 0x7FF}
-    assert read_resctrl(host) == Divisible(masks, ("L3",), 1, (0, 1), 10, 10)
+    assert read_resctrl(host) == Divisible(masks, ("L3",), 1, (0, 1), 10, 10, 32, 1)
     assert read_resctrl(FakeHost()) == Divisible()
     assert cpu_vendor(host) == "GenuineIntel"
 
@@ -72,9 +72,9 @@ def test_facts_of_other_processors_and_mounts() -> None:
     apart = FakeHost(resctrl=Resctrl(cdp=True, min_ways=2, least=5, step=5, cache_ids=(0, 8)))
     masks = {0: 0x7FF, 8: 0x7FF}
     lines = ("L3CODE", "L3DATA")
-    assert read_resctrl(apart) == Divisible(masks, lines, 2, (0, 8), 5, 5)
+    assert read_resctrl(apart) == Divisible(masks, lines, 2, (0, 8), 5, 5, 32, 1)
     amd = FakeHost(resctrl=Resctrl(least=0, step=1, most=2048), cpu_vendor="AuthenticAMD")
-    assert read_resctrl(amd) == Divisible({0: 0x7FF}, ("L3",), 1, (0,), 0, 1)
+    assert read_resctrl(amd) == Divisible({0: 0x7FF}, ("L3",), 1, (0,), 0, 1, 32, 1)
     assert cpu_vendor(amd) == "AuthenticAMD"
     by_rate = FakeHost(resctrl=Resctrl(most=(1 << 32) - 1))
     assert read_resctrl(by_rate).mb_caches == ()

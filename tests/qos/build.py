@@ -64,6 +64,10 @@ class Metrics:
             return None
         return Reading(value, self.age_s, 1, window_s)
 
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
+        found = {} if self.age_s > window_s else self.samples
+        return {labels: value for (kind, labels), value in found.items() if kind == metric.kind}
+
 
 @dataclass
 class Kernel:

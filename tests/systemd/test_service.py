@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -168,6 +169,30 @@ def test_kill_9_is_answered_by_a_restart(service: Container) -> None:
     until(lambda: service.show(SERVICE, "ActiveState")["ActiveState"] == "active", service)
     assert main_pid(service) != before
     assert status(service)["ready"] is True
+
+
+def test_the_sandbox_has_gpus_and_no_other_devices(container: Container) -> None:
+    """Devices without a driver: who may open them hears ENXIO, who may not EPERM, and who does not
+    see them ENOENT. The unit as it is shipped, with another program."""
+    for name, major in (("nvidiactl", 195), ("nvidia3", 195), ("other", 240)):
+        container.run("mknod", "-m", "666", f"/dev/{name}", "c", str(major), "255")
+    unit = (REPOSITORY / "systemd" / "koordlet.service").read_text()
+    script = "for each in nvidiactl nvidia3 nvidia4 other; do true < /dev/$each; done"
+    unit = unit.replace("Type=notify", "Type=oneshot").replace("WatchdogSec=10\n", "")
+    for line in ("Restart=on-failure", "RuntimeDirectory=koordlet", "StateDirectory=koordlet"):
+        unit = unit.replace(f"{line}\n", "")
+    unit = re.sub("ExecStart=.*", f"ExecStart=/bin/sh -c '{script}; exit 0'", unit)
+    container.write("run/systemd/system/koordlet-gpu-test.service", unit)
+    container.run("systemctl", "daemon-reload")
+    container.run("systemctl", "start", "koordlet-gpu-test.service")
+    said = [line.partition(": ")[2] for line in container.log("koordlet-gpu-test").splitlines()]
+    heard = {line.partition("/dev/")[2] for line in said if "/dev/" in line}
+    assert heard == {
+        "nvidiactl: No such device or address",
+        "nvidia3: No such device or address",
+        "nvidia4: No such file",
+        "other: No such file",
+    }
 
 
 def test_stop_is_clean(service: Container) -> None:

@@ -121,6 +121,12 @@ def test_the_metrics_page_tells_it_too(scene: World) -> None:
     assert found["koordlet_bpf_program_run_seconds", ("program", "on_switch")] == 2.1e-7
 
 
+def test_doctor_says_what_the_programs_use(scene: World) -> None:
+    checks = {each.name: each for each in scene.views.doctor()().checks}
+    check = checks["kernel: bpf-run-queue"]
+    assert "they use 0.20 % of a core" in check.why
+
+
 def test_samples_stand_for_the_time_since_the_one_before() -> None:
     """Ten seconds at 10 ms/s, then an alarm: two seconds at 70."""
     total = Series((10_000, 11_000, 12_000), (10.0, 70.0, 70.0))

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from koordlet.decision.family import Page
+from koordlet.decision.family import Family, Page
 from koordlet.decision.resource import Resource
+from koordlet.report import device_metrics
 from koordlet.report import metrics as table
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
@@ -40,6 +41,10 @@ NOT_IN_THE_SCENE = {
     "strategy_failures_total",
     "resctrl_llc_occupancy",
     "resctrl_memory_bandwidth",
+    "resctrl_memory_traffic_bytes_per_second",
+    "resctrl_monitor_pods",
+    "pod_llc_occupancy_bytes",
+    "pod_memory_traffic_bytes_per_second",
     "admin_refused_connections_total",
     "metrics_dropped_connections_total",
     "metrics_pages_reused_total",
@@ -52,6 +57,7 @@ NOT_IN_THE_SCENE = {
     "nri_handler_duration_seconds",
     "nri_errors_total",
     "nri_reconnects_total",
+    "interference_blame_ratio",
     "pod_wait_ratio",  # tests/views/test_blame.py
     "host_application_wait_ratio",
     "container_run_queue_latency_seconds",
@@ -60,6 +66,8 @@ NOT_IN_THE_SCENE = {
     "pod_irq_ratio",
     "bpf_program_cores",
     "bpf_program_run_seconds",
+    # There are no devices; tests/views/test_devices.py has some.
+    *(each.name for each in vars(device_metrics).values() if isinstance(each, Family)),
 }
 REAL = {
     "own_cpu_cores": "0.01",

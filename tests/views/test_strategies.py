@@ -57,7 +57,7 @@ def test_on_a_machine_with_something_for_everybody(make_world: MakeWorld) -> Non
     assert {name for name, state in states.items() if state is S.OFF} == off
     # The fake machine has no netlink, which a thread finds out at some time.
     assert states.pop("network-qos") in {S.ACTIVE, S.FAILED}
-    odd = {"memory-evict": S.IDLE}
+    odd = {"memory-evict": S.IDLE, "interference": S.IDLE}
     assert all(states[name] is odd.get(name, S.ACTIVE) for name in states.keys() - off)
     burst = row(world, "cpu-burst")
     assert burst.settings == burst.changed == 4

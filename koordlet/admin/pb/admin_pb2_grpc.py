@@ -94,6 +94,11 @@ class AdminStub:
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.SerializeToString,
                 response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.FromString,
                 _registered_method=True)
+        self.Devices = channel.unary_unary(
+                '/koordlet.admin.v1.Admin/Devices',
+                request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.SerializeToString,
+                response_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.FromString,
+                _registered_method=True)
         self.Restore = channel.unary_unary(
                 '/koordlet.admin.v1.Admin/Restore',
                 request_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.RestoreRequest.SerializeToString,
@@ -193,6 +198,12 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Devices(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Restore(self, request, context):
         """For root only; the group gets PERMISSION_DENIED.
         Without dry_run it pauses everything.
@@ -281,6 +292,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Strategies,
                     request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.FromString,
                     response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.SerializeToString,
+            ),
+            'Devices': grpc.unary_unary_rpc_method_handler(
+                    servicer.Devices,
+                    request_deserializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.FromString,
+                    response_serializer=koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.SerializeToString,
             ),
             'Restore': grpc.unary_unary_rpc_method_handler(
                     servicer.Restore,
@@ -627,6 +643,33 @@ class Admin:
             '/koordlet.admin.v1.Admin/Strategies',
             koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesRequest.SerializeToString,
             koordlet_dot_admin_dot_pb_dot_admin__pb2.StrategiesView.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Devices(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/koordlet.admin.v1.Admin/Devices',
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesRequest.SerializeToString,
+            koordlet_dot_admin_dot_pb_dot_admin__pb2.DevicesView.FromString,
             options,
             channel_credentials,
             insecure,

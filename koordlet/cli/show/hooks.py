@@ -142,6 +142,9 @@ class _NoMetrics:
     ) -> Reading | None:
         return None
 
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
+        return {}
+
 
 class _NothingThere:
     """``InForce`` of a pod whose cgroups are not made."""

@@ -5,19 +5,18 @@ psutil lists them. It is imported here and nowhere in the daemon, and only when 
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from itertools import islice
 from typing import NamedTuple
 
 from koordlet.decision.names import meant, shown
+from koordlet.kernel.linux import LinuxHost
+from koordlet.kernel.proc.cgroup import cgroup_paths
 
 SHOWN = 5
 LOOKED_AT = 8192
 """Processes in one look; with more of them some are overlooked."""
-_CGROUP_BYTES = 65536
-"""Most bytes of ``/proc/PID/cgroup``: a path per hierarchy, each up to PATH_MAX."""
 
 
 class Process(NamedTuple):
@@ -35,6 +34,7 @@ class SystemProcesses:
     """Compares one look with the one before, so the first finds nothing."""
 
     def __init__(self) -> None:
+        self._host = LinuxHost()
         self._cpu_s: dict[int, float] = {}
         self._looked_s: float | None = None
 
@@ -60,7 +60,7 @@ class SystemProcesses:
             if len(found) == count:
                 break
             try:
-                paths = cgroup_paths(pid)
+                paths = cgroup_paths(self._host, pid)
                 if any(f"{path}/".startswith(inside) for path in paths):
                     continue
                 process = psutil.Process(pid)
@@ -83,16 +83,3 @@ def _cpu_seconds() -> dict[int, float]:
             continue
         found[process.pid] = times.user + times.system
     return found
-
-
-def cgroup_paths(pid: int) -> frozenset[str]:
-    """Where the process is in each hierarchy (cgroups(7)), without the leading slash. Raises
-    OSError where it has ended."""
-    with open(f"/proc/{pid}/cgroup", "rb") as file:
-        return frozenset(_paths(file.read(_CGROUP_BYTES)))
-
-
-def _paths(text: bytes) -> Iterator[str]:
-    for line in text.splitlines():
-        path = line.split(b":", 2)[-1]
-        yield os.fsdecode(path.removeprefix(b"/"))

@@ -224,25 +224,29 @@ _HEADER = (
     ("IO", True),
     ("MEMORY", True),
     ("LIMIT", True),
+    ("GPU", True),
+    ("GPU MEM", True),
     ("KIND", False),
     ("CGROUP", False),
 )
+_ON_GPUS = frozenset({"GPU", "GPU MEM"})
+"""Columns that stand there where somebody uses a GPU."""
 
 
 def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Line]:
     longest = None if width is None else max(_NARROWEST_NAME, width // 3)
     rows = [_row(pod, frame.limits.get(pod.cgroup, NO_LIMIT), longest) for pod in pods]
-    widths = [
-        max(len(name), *(len(row[index][0]) for row in rows)) if rows else len(name)
-        for index, (name, _) in enumerate(_HEADER)
-    ]
-    header = [(name, "dim") for name, _ in _HEADER]
-    return [_line(row, widths) for row in (header, *rows)]
+    has_gpus = any(pod.gpu_memory_bytes is not None for pod in pods)
+    shown = [i for i, (name, _) in enumerate(_HEADER) if has_gpus or name not in _ON_GPUS]
+    header: list[_Cell] = [(name, "dim") for name, _ in _HEADER]
+    table = [[row[i] for i in shown] for row in (header, *rows)]
+    widths = [max(len(text) for text, _ in column) for column in zip(*table, strict=True)]
+    return [_line(row, widths, [_HEADER[i][1] for i in shown]) for row in table]
 
 
-def _line(row: Sequence[_Cell], widths: Sequence[int]) -> Line:
+def _line(row: Sequence[_Cell], widths: Sequence[int], rights: Sequence[bool]) -> Line:
     found = []
-    for (text, style), (_, by_right), size in zip(row, _HEADER, widths, strict=True):
+    for (text, style), by_right, size in zip(row, rights, widths, strict=True):
         found.append(Span(text.rjust(size) if by_right else text.ljust(size), style))
         found.append(Span("  "))
     return tuple(found)
@@ -270,6 +274,8 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
         ),
         (output.size(pod.memory_bytes), "warn" if memory >= 0.9 else ""),
         (output.size(limit.memory_bytes), "dim"),
+        (_percent(pod.gpu_core_percent), ""),
+        (output.size(pod.gpu_memory_bytes), ""),
         ("app" if pod.kind is PodKind.APPLICATION else pod.kind.value, "dim"),
         (output.clean(cgroup), "dim"),
     ]

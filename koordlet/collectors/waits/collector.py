@@ -3,8 +3,10 @@ scheduler's tracepoints; ``docs/concepts/blame.md``)."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
+from collections.abc import Mapping
 from concurrent.futures import Future
 
 from koordlet.collectors.base import (
@@ -17,16 +19,22 @@ from koordlet.collectors.base import (
 from koordlet.collectors.waits.figures import QUANTILES, quantile_us
 from koordlet.collectors.waits.groups import Kind
 from koordlet.collectors.waits.series import MatrixSeries
-from koordlet.collectors.waits.watcher import Look, Watcher
+from koordlet.collectors.waits.suspicion import Suspicion
+from koordlet.collectors.waits.watcher import Look, Subjects, Watcher
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
+from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
 FEATURE = "bpf-run-queue"
-ALARM_S = 10.0
-"""For so long after an alarm a reading is taken each second."""
+CLOSE_S = 10.0
+"""For so long after an alarm, or a suspicion, a reading is taken each second."""
+AT_ONCE_S = 0.1
+"""The most that a round waits for the first reading of trouble; a later one comes with the next."""
+JUST_BEFORE_S = 0.1
+"""A reading each second is made so long before the round that takes it: it is fresh then."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _COST = "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)"
@@ -54,7 +62,8 @@ class WaitsCollector:
         self._watcher: Watcher | None = None
         self._job: Future[Look | None] | None = None
         self._due_s = -math.inf
-        self._alarm_s = -math.inf
+        self._close_until_s = -math.inf
+        self._suspicion = Suspicion()
         self._pods = MatrixSeries(store, metrics.POD_CPU_WAIT, metrics.POD_CPU_WAIT_TOTAL)
         self._applications = MatrixSeries(
             store, metrics.HOST_APPLICATION_CPU_WAIT, metrics.HOST_APPLICATION_CPU_WAIT_TOTAL
@@ -65,8 +74,7 @@ class WaitsCollector:
 
     def alarm(self) -> None:
         """Latency-sensitive work suffers now."""
-        self._alarm_s = self._host.monotonic()
-        self._due_s = min(self._due_s, self._alarm_s)
+        self._look_closely(self._host.monotonic())
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel refused a reading."""
@@ -76,12 +84,38 @@ class WaitsCollector:
             job, self._job = self._job, None
             self._take(job, round_)
         subjects = round_.pods, round_.applications
-        if round_.now_s >= self._due_s:
-            alarmed = round_.now_s - self._alarm_s < ALARM_S
-            self._due_s = round_.now_s + (1.0 if alarmed else self._read_every_s)
-            self._job = self._background.submit(lambda pause: self._open().look(subjects, pause))
-        elif self._watcher is not None and self._watcher.measuring:
+        if self._watcher is not None and self._suspicion.arises(
+            round_.now_s, self._watcher.others_ns()
+        ):
+            if round_.now_s >= self._close_until_s:
+                self._look_at_once(subjects, round_)
+            self._look_closely(round_.now_s)
+        if self._job is None and round_.now_s >= self._due_s:
+            closely = round_.now_s < self._close_until_s
+            self._due_s = round_.now_s + (self.interval_s if closely else self._read_every_s)
+            self._job = self._background.submit(
+                lambda pause: self._open().look(subjects, pause),
+                delay_s=self.interval_s - JUST_BEFORE_S if closely else 0.0,
+            )
+        elif self._job is None and self._watcher is not None and self._watcher.measuring:
             self._job = self._background.submit(lambda pause: self._measure())
+
+    def _look_at_once(self, subjects: Subjects, round_: Round) -> None:
+        """The first second of trouble counts already. Costs this round some milliseconds."""
+        recent = self._suspicion.recent
+        job: Future[Look | None] = self._background.submit(
+            lambda _: self._open().look(subjects, no_pause, recent)
+        )
+        with contextlib.suppress(TimeoutError):
+            job.exception(timeout=AT_ONCE_S)
+        if job.done():
+            self._take(job, round_)
+        else:
+            self._job = job
+
+    def _look_closely(self, now_s: float) -> None:
+        self._close_until_s = now_s + CLOSE_S
+        self._due_s = min(self._due_s, now_s)
 
     def close(self) -> None:
         self._background.close(self._shut)
@@ -118,10 +152,8 @@ class WaitsCollector:
             return
         if look is None:
             return
-        if not (self.capabilities and self.capabilities[0].supported):
-            why = "loaded and attached programs to the scheduler's tracepoints"
-            self.capabilities = (Capability(FEATURE, True, why),)
         self.costs = dict(look.costs)
+        self.capabilities = (Capability(FEATURE, True, _there(self.costs)),)
         for kind, series in ((Kind.POD, self._pods), (Kind.APPLICATION, self._applications)):
             found = {group.name: row for group, row in look.rows.items() if group.kind is kind}
             series.add(round_, found)
@@ -149,6 +181,12 @@ class WaitsCollector:
         for key in tuple(self._latencies):
             if key[0] not in containers:
                 self._store.release(self._latencies.pop(key))
+
+
+def _there(costs: Mapping[str, Cost]) -> str:
+    why = "attached programs to the scheduler's tracepoints"
+    cores = sum(each.cores for each in costs.values())
+    return f"{why}; they use {100 * cores:.2f} % of a core" if costs else why
 
 
 def _missing(error: OSError) -> Capability:

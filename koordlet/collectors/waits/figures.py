@@ -17,15 +17,14 @@ Row = dict[Group, float]
 def growth(
     now: Mapping[int, Mapping[int, int]], before: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """By how much each counter has grown. One below its earlier value began anew."""
+    """By how much each counter has grown; what did not is left out."""
     grown: dict[int, dict[int, int]] = {}
     nothing: Mapping[int, int] = {}
     for victim, row in now.items():
         last = before.get(victim, nothing)
         for culprit, value in row.items():
-            since = last.get(culprit, 0)
-            difference = value - since if value >= since else value
-            if difference:
+            difference = value - last.get(culprit, 0)
+            if difference > 0:
                 grown.setdefault(victim, {})[culprit] = difference
     return grown
 

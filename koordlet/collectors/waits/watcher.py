@@ -17,6 +17,7 @@ from koordlet.collectors.waits.groups import (
     prefixes,
     victims,
 )
+from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
@@ -75,9 +76,11 @@ class Watcher:
         self._unwatched = 0
         self._last = _NOTHING
         self._last_s = -math.inf
+        self._others_ns = 0
 
-    def look(self, subjects: Subjects, pause: Pause) -> Look:
-        """Raises OSError where the kernel refuses."""
+    def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> Look:
+        """``recent``: give what of it fell into so short a time, where all the rest was calm.
+        Raises OSError where the kernel refuses."""
         now_s = self._host.monotonic()
         self.measure()
         if subjects != self._subjects or now_s - self._listed_s >= LOOK_AGAIN_S:
@@ -85,6 +88,8 @@ class Watcher:
         reading = self._queue.read(pause)
         span_s = now_s - self._last_s
         before, self._last, self._last_s = self._last, reading, now_s
+        others_ns = self._queue.others_ns()
+        part_ns, self._others_ns = others_ns - self._others_ns, others_ns
         if now_s - self._measured_s >= MEASURE_EVERY_S:
             self._measured_s = now_s
             self._meter.begin(now_s)
@@ -94,6 +99,9 @@ class Watcher:
         grown = growth(reading.waits_ns, before.waits_ns)
         self._resolve({culprit for row in grown.values() for culprit in row}, pause)
         victim_of = {cgroup: place.group for cgroup, place in self._victims.items()}
+        if recent is not None:
+            # Waits before it are as good as none: all are taken to be in the same proportions.
+            span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
         found = rows(grown, victim_of, lambda cgroup: self._groups.get(cgroup, _GONE), span_s)
         slots = self._slots(reading, before)
         return Look(everyone | found, slots, self._costs, self._unwatched, reading.lost)
@@ -106,6 +114,10 @@ class Watcher:
     @property
     def measuring(self) -> bool:
         return self._meter.measuring
+
+    def others_ns(self) -> int:
+        """Waits of all victims because of others; takes microseconds, for any thread."""
+        return self._queue.others_ns()
 
     def close(self) -> None:
         self._queue.close()

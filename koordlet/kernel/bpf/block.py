@@ -10,7 +10,7 @@ from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.counters import Counters
 from koordlet.kernel.bpf.objects import BpfObject, load
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS
-from koordlet.kernel.bpf.syscalls import delete, entries, lookup_first
+from koordlet.kernel.bpf.syscalls import delete, entries, sums
 
 __all__ = ["IDLE", "OLDER", "SLOTS"]
 
@@ -99,7 +99,7 @@ class BpfBlockIo:
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 waits.setdefault(victim, {})[culprit] = ns
-        return Reading(stages, waits, lookup_first(self._lost))
+        return Reading(stages, waits, sums(self._lost, 0)[0])
 
     def close(self) -> None:
         self.meter.close()

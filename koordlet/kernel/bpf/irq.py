@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.counters import Counters
 from koordlet.kernel.bpf.objects import BpfObject, load
-from koordlet.kernel.bpf.syscalls import update
+from koordlet.kernel.bpf.syscalls import set_entry
 
 PROGRAM = "irq"
 
@@ -57,7 +57,7 @@ class BpfInterrupts:
     def attach(self) -> None:
         """Raises OSError."""
         # What had begun when the programs were detached has no end.
-        update(self._begun, (0,), bytes(8 * self._begun.stride))
+        set_entry(self._begun, 0, bytes(8 * self._begun.stride))
         self._object.attach()
 
     def detach(self) -> None:

@@ -86,6 +86,10 @@ class BpfObject:
             raise KeyError(name)
         return Map(library().bpf_map__fd(found), key_words, value_words, per_cpu)
 
+    def variables(self, words: int) -> Map:
+        """Its global variables, as the only entry of an array."""
+        return Map(library().bpf_map__fd(_internal(self._handle, b".bss", self._name)), 1, words)
+
     def run_times(self) -> dict[str, RunTime]:
         """Per program, what was measured while statistics were on."""
         return {
@@ -151,19 +155,27 @@ def load(
 
 
 def _set_options(handle: int, path: str, options: bytes) -> None:
-    """They are the constants of the object, in the map that libbpf calls after its file."""
     lib = library()
-    found = lib.bpf_object__next_map(handle, None)
-    while found and not lib.bpf_map__name(found).endswith(b".rodata"):
-        found = lib.bpf_object__next_map(handle, found)
+    found = _internal(handle, b".rodata", path)
     size = ctypes.c_size_t()
-    if not found or not lib.bpf_map__initial_value(found, ctypes.byref(size)):
+    if not lib.bpf_map__initial_value(found, ctypes.byref(size)):
         raise OSError(errno.EINVAL, "the object has no options", path)
     if size.value != len(options):
         raise OSError(errno.EINVAL, f"options take {size.value} bytes, not {len(options)}", path)
     code = lib.bpf_map__set_initial_value(found, options, len(options))
     if code < 0:
         raise OSError(-code, os.strerror(-code), f"{path}: options")
+
+
+def _internal(handle: int, ending: bytes, path: str) -> int:
+    """libbpf calls the maps of a section after the file and the section."""
+    lib = library()
+    found: int = lib.bpf_object__next_map(handle, None)
+    while found and not lib.bpf_map__name(found).endswith(ending):
+        found = lib.bpf_object__next_map(handle, found)
+    if not found:
+        raise OSError(errno.EINVAL, f"the object has no section {ending.decode()}", path)
+    return found
 
 
 def _error(what: str) -> OSError:

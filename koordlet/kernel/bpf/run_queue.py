@@ -9,12 +9,13 @@ from typing import NamedTuple, Protocol
 
 from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.objects import BpfObject, load
-from koordlet.kernel.bpf.syscalls import delete, entries, lookup_first, update
+from koordlet.kernel.bpf.syscalls import delete, entries, entry, set_entry, sums
 
 PROGRAM = "run_queue"
 SLOTS = 27
 """Slot 0: below 1,024 ns; slot k: from 2^(k-1) times that on."""
-MOST_WATCHED = 4096
+MOST_WATCHED = 1024
+_BUCKETS, _PER_BUCKET, _RECENT = 1024, 4, 8
 
 IDLE = 0
 """Culprit: nobody ran, the CPU was slow to wake up."""
@@ -51,6 +52,10 @@ class RunQueue(Protocol):
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
 
+    def others_ns(self) -> int:
+        """Waits of all victims because of other cgroups. Takes microseconds: for any thread."""
+        ...
+
     @property
     def meter(self) -> Meter: ...
 
@@ -66,11 +71,12 @@ class BpfRunQueue:
             PROGRAM, options=struct.pack("=II", by_cpu_controller, with_matrix)
         )
         self.meter = CostMeter(self._object.run_times)
-        self._watched: set[int] = set()
-        self._watch_map = self._object.map("watched", 1, 1)
+        self._places: dict[int, int] = {}
+        self._watched = self._object.variables(2 * _BUCKETS * _PER_BUCKET)
         self._waits = self._object.map("waits", 2, 2, per_cpu=True)
         self._delays = self._object.map("delays", 1, 3 + SLOTS, per_cpu=True)
-        self._lost = self._object.map("lost", 1, 1, per_cpu=True)
+        self._recents = self._object.map("recents", 1, 4 * _RECENT, per_cpu=True)
+        self._totals = self._object.map("totals", 1, 2, per_cpu=True)
         try:
             self._object.attach()
         except OSError:
@@ -78,41 +84,76 @@ class BpfRunQueue:
             raise
 
     def watch(self, cgroups: Collection[int]) -> int:
-        wanted = set(sorted(cgroups)[:MOST_WATCHED])
-        gone = self._watched - wanted
+        table, left = _table(self._places, cgroups)
+        wanted = {cgroup: place for cgroup, place in table if cgroup}
+        gone = self._places.keys() - wanted.keys()
+        # The programs look at no other cgroup from here on.
+        words = array("Q", (word for pair in table for word in pair))
+        set_entry(self._watched, 0, words.tobytes())
         for cgroup in gone:
-            delete(self._watch_map, (cgroup,))
-            delete(self._delays, (cgroup,))
+            set_entry(self._delays, self._places[cgroup], bytes(8 * self._delays.stride))
         if gone:
             for found in entries(self._waits):
-                for place in range(0, len(found.keys), 2):
-                    if found.keys[place] in gone:
-                        delete(self._waits, (found.keys[place], found.keys[place + 1]))
-        for cgroup in wanted - self._watched:
-            update(self._watch_map, (cgroup,), struct.pack("=I", 1))
-        self._watched = wanted
-        return len(cgroups) - len(wanted)
+                for number in range(0, len(found.keys), 2):
+                    if found.keys[number] in gone:
+                        delete(self._waits, (found.keys[number], found.keys[number + 1]))
+        self._places = wanted
+        return left
 
     def read(self, pause: Callable[[], None]) -> Reading:
         delays: dict[int, Delays] = {}
-        stride, words = self._delays.stride, self._delays.value_words
-        for found in entries(self._delays):
-            for number, cgroup in enumerate(found.keys):
-                pause()
-                delays[cgroup] = _delays(found.values[number * stride : (number + 1) * stride])
-        waits: dict[int, dict[int, int]] = {}
+        for cgroup, place in self._places.items():
+            pause()
+            delays[cgroup] = _delays(entry(self._delays, place))
+        # These first: what a program moves from there to the map meanwhile counts twice for once,
+        # and not as a step back.
+        waits = self._recent()
         stride, words = self._waits.stride, self._waits.value_words
         for found in entries(self._waits):
             for number in range(len(found.keys) // 2):
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 row = found.values[number * stride : (number + 1) * stride]
-                waits.setdefault(victim, {})[culprit] = sum(row[::words])
-        return Reading(delays, waits, lookup_first(self._lost))
+                into = waits.setdefault(victim, {})
+                into[culprit] = into.get(culprit, 0) + sum(row[::words])
+        return Reading(delays, waits, sums(self._totals, 0)[0])
+
+    def _recent(self) -> dict[int, dict[int, int]]:
+        found: dict[int, dict[int, int]] = {}
+        values = entry(self._recents, 0)
+        for first in range(0, len(values), 4):
+            victim, culprit, ns, count = values[first : first + 4]
+            if count and victim in self._places:
+                into = found.setdefault(victim, {})
+                into[culprit] = into.get(culprit, 0) + ns
+        return found
+
+    def others_ns(self) -> int:
+        return sums(self._totals, 0)[1]
 
     def close(self) -> None:
         self.meter.close()
         self._object.close()
+
+
+def _table(
+    before: Mapping[int, int], cgroups: Collection[int]
+) -> tuple[list[tuple[int, int]], int]:
+    """The table of watched cgroups as the programs take it, pairs of id and place, and how many
+    found no room. A cgroup keeps the place that it had ``before``."""
+    wanted = set(sorted(cgroups)[:MOST_WATCHED])
+    kept = {cgroup: place for cgroup, place in before.items() if cgroup in wanted}
+    free = iter(sorted(set(range(MOST_WATCHED)) - set(kept.values())))
+    table = [(0, 0)] * (_BUCKETS * _PER_BUCKET)
+    left = len(cgroups) - len(wanted)
+    for cgroup in sorted(wanted):
+        first = cgroup % _BUCKETS * _PER_BUCKET
+        room = next((n for n in range(first, first + _PER_BUCKET) if not table[n][0]), None)
+        if room is None:
+            left += 1
+        else:
+            table[room] = cgroup, kept[cgroup] if cgroup in kept else next(free)
+    return table, left
 
 
 def _delays(values: array[int]) -> Delays:

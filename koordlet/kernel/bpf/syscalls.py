@@ -82,10 +82,27 @@ class Entries(NamedTuple):
 
 
 def update(map_: Map, key: tuple[int, ...], value: bytes) -> None:
-    """Set one entry. E2BIG: the map is full."""
+    """Set one entry of a hash map. E2BIG: it is full."""
     keys = ctypes.create_string_buffer(struct.pack(f"={len(key)}Q", *key))
     values = ctypes.create_string_buffer(value, len(value))
     _element(_MAP_UPDATE_ELEM, "MAP_UPDATE_ELEM", map_.fd, keys, values)
+
+
+def set_entry(map_: Map, index: int, value: bytes) -> None:
+    """Set one entry of an array; of a per-CPU one ``value`` holds those of all CPUs."""
+    key = ctypes.create_string_buffer(struct.pack("=I", index))
+    values = ctypes.create_string_buffer(value, len(value))
+    _element(_MAP_UPDATE_ELEM, "MAP_UPDATE_ELEM", map_.fd, key, values)
+
+
+def entry(map_: Map, index: int) -> array[int]:
+    """The values of one entry of an array."""
+    values = array("Q", bytes(8 * map_.stride))
+    key = ctypes.create_string_buffer(struct.pack("=I", index))
+    address, _ = values.buffer_info()
+    attributes = struct.pack("=IIQQQ", map_.fd, 0, ctypes.addressof(key), address, 0)
+    bpf(_MAP_LOOKUP_ELEM, "MAP_LOOKUP_ELEM", attributes)
+    return values
 
 
 def delete(map_: Map, key: tuple[int, ...]) -> None:
@@ -97,14 +114,10 @@ def delete(map_: Map, key: tuple[int, ...]) -> None:
         return
 
 
-def lookup_first(map_: Map) -> int:
-    """Sum over all CPUs of the first word of entry 0 of an array."""
-    values = array("Q", bytes(8 * map_.stride))
-    zero = ctypes.create_string_buffer(4)
-    address, _ = values.buffer_info()
-    attributes = struct.pack("=IIQQQ", map_.fd, 0, ctypes.addressof(zero), address, 0)
-    bpf(_MAP_LOOKUP_ELEM, "MAP_LOOKUP_ELEM", attributes)
-    return sum(values[:: map_.value_words])
+def sums(map_: Map, index: int) -> tuple[int, ...]:
+    """Of each word of an entry of a per-CPU array, over all CPUs."""
+    values = entry(map_, index)
+    return tuple(sum(values[word :: map_.value_words]) for word in range(map_.value_words))
 
 
 def _element(

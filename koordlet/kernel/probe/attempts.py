@@ -9,8 +9,9 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
+from koordlet.decision.resctrl import PRESENT, monitor_group
 from koordlet.decision.resource import ABSENT, Resource, Value
-from koordlet.kernel import parse, resctrl
+from koordlet.kernel import parse, resctrl, resctrl_monitor
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.cgroup.forms import parse_int
 from koordlet.kernel.host_files import TERWAY_DIR, HostFiles, require_features
@@ -339,6 +340,8 @@ def allocation(line: str) -> Attempt:
         try:
             groups.write(group, Resource.RESCTRL_SCHEMATA, text)
         except OSError as error:
+            if error.errno == errno.EBUSY:
+                return f"{schemata} has a line {line}; at present {resctrl_monitor.IN_LIMBO}"
             if error.errno != errno.ENOSPC:
                 raise
             return f"{schemata} has a line {line}; all groups there can be are in use"
@@ -347,6 +350,33 @@ def allocation(line: str) -> Attempt:
         return f"made {root}/{group} with {text.strip()} and removed it"
 
     return attempt
+
+
+def monitoring(scratch: Scratch) -> str:
+    """Make a monitor group in the default group, and remove it."""
+    root = resctrl.mount_point(scratch.sys_root)
+    _require_resctrl(scratch, root)
+    what = resctrl_monitor.counting(scratch.host, scratch.sys_root)
+    if not (what.caches and what.events):
+        raise NotHere(f"{root}/info/L3_MON names nothing that the processor counts")
+    rmids = resctrl.read_resctrl(scratch.host, scratch.sys_root).rmids
+    text = f"counts {', '.join(what.events)}, {rmids} groups apart"
+    if not set(what.events) & set(resctrl_monitor.TRAFFIC):
+        text += " (memory traffic: some Intel CPUs want rdt=mbmtotal,mbmlocal at boot)"
+    groups = resctrl_monitor.ResctrlMonitorGroups(scratch.host, scratch.sys_root)
+    key = monitor_group("", scratch.name), Resource.RESCTRL_MONITOR_GROUP
+    path = groups.path(*key)
+    try:
+        groups.write(*key, PRESENT)
+    except Unsupported as full:
+        return f"{root} {text}; {full.why}"
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        return f"{root} {text}; at present {error.strerror}"
+    finally:
+        groups.write(*key, ABSENT)
+    return f"made {path} and removed it; it {text}"
 
 
 def _require_resctrl(scratch: Scratch, root: str) -> None:

@@ -172,6 +172,11 @@ FEATURES: tuple[Feature, ...] = (
     Feature("resctrl.l3", "no control of caches", attempts.allocation("L3")),
     Feature("resctrl.mb", "no control of memory bandwidth", attempts.allocation("MB")),
     Feature(
+        _R.RESCTRL_MONITOR,
+        "L3 cache and memory traffic of pods and classes are not measured",
+        attempts.monitoring,
+    ),
+    Feature(
         _R.OOM_SCORE_ADJ,
         "annotations cannot say which container is out-of-memory killed first",
         attempts.oom_raise,

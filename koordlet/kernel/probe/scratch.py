@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import structlog
 
-from koordlet.decision.resctrl import GROUP_PREFIX
+from koordlet.decision.resctrl import GROUP_PREFIX, MONITORS
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups, enabling
 from koordlet.kernel.cgroup.layout import Layout
@@ -127,7 +127,8 @@ def leftovers(
     """Directories that killed probes have left, and in which there is nothing of anybody else."""
     found = []
     resctrl = mount_point(sys_root)
-    for root in (*layout.roots, resctrl):
+    groups = (resctrl, f"{resctrl}/{MONITORS}")
+    for root in (*layout.roots, *groups):
         names: list[str] = []
         with contextlib.suppress(OSError):
             names = host.subdirs(root)
@@ -137,7 +138,7 @@ def leftovers(
                 continue
             directory = f"{root}/{name}"
             with contextlib.suppress(OSError):
-                if root == resctrl:
+                if root in groups:
                     is_empty = not host.read(f"{directory}/tasks").strip()
                 else:
                     is_empty = _is_empty(host, directory)

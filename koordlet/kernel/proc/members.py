@@ -11,16 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from koordlet.decision.resource import Resource, Value
+from koordlet.decision.resource import NOBODY, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.files import start_ticks
 
-PER_PROCESS = frozenset({Resource.OOM_SCORE_ADJ, Resource.CORE_SCHED_GROUP, Resource.RESCTRL_GROUP})
-
-NOBODY = "no process"
-"""What a cgroup without processes reads as: it holds every value there is."""
+PER_PROCESS = frozenset(
+    {
+        Resource.OOM_SCORE_ADJ,
+        Resource.CORE_SCHED_GROUP,
+        Resource.RESCTRL_GROUP,
+        Resource.RESCTRL_MONITOR,
+    }
+)
 
 _VANISHED = (errno.ENOENT, errno.ESRCH)
 _ROUNDS = 3

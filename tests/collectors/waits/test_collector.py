@@ -7,7 +7,7 @@ import errno
 import pytest
 from koordlet_fakefs.run_queue import FakeRunQueue
 
-from koordlet.collectors.waits.collector import ALARM_S, TRY_AGAIN_S, WaitsCollector
+from koordlet.collectors.waits.collector import CLOSE_S, TRY_AGAIN_S, WaitsCollector
 from koordlet.collectors.waits.series import KEEP_S
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED
@@ -149,7 +149,7 @@ def test_an_alarm_makes_it_look_each_second_for_a_while(world: World, queue: Fak
     world.rounds(6)
     # Each reading comes with the round after it.
     assert queue.reads == 1 + 6
-    world.rounds(int(ALARM_S))
+    world.rounds(int(CLOSE_S))
     alarmed = queue.reads
     world.rounds(10)
     assert queue.reads == alarmed + 1
@@ -201,3 +201,30 @@ def test_what_is_shed_leaves_the_kernel_and_comes_back(world: World, queue: Fake
     world.host.make_run_queue = lambda: again
     world.rounds(12)
     assert again.reads == 2
+
+
+def test_many_waits_together_make_it_look_each_second(world: World, queue: FakeRunQueue) -> None:
+    world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    _watch(world)
+    for _ in range(31):
+        queue.waits_for_others_ns += 20 * MS
+        world.rounds(1)
+    calm = queue.reads
+    assert calm == 4
+    for _ in range(3):
+        queue.waits_for_others_ns += 200 * MS
+        world.rounds(1)
+    # One at once, then one for each round.
+    assert queue.reads == calm + 4
+
+
+def test_the_first_second_of_trouble_counts_as_a_second(world: World, queue: FakeRunQueue) -> None:
+    """Eight calm seconds after a reading, then one in which everything happens."""
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    be = world.pod("besteffort", UID2, "batch")
+    _watch(world)
+    world.rounds(9)
+    queue.wait(_id(world, ls.containers[0].cgroup), _id(world, be.containers[0].cgroup), 400 * MS)
+    queue.waits_for_others_ns += 400 * MS
+    found = world.samples(world.rounds())
+    assert found["pod_cpu_wait", UID2, "pod", UID] == pytest.approx(400.0)

@@ -101,9 +101,11 @@ IN_ANOTHER_WAY = {
     "cpu-suppress": "each gets its part of one allowance: below",
     "cpu-evict": "stopped or frozen where the configuration allows it: test_evict.py",
     "memory-evict": "stopped where the configuration allows it: below",
+    "interference": "told as victim and culprit, held back with act: tests/qos/interference",
 }
 NOT_AT_ALL = {
     "system-knobs": "is about the machine",
+    "resctrl-monitor": "one is counted with its class",
     "batch-resource": "limits from requests for batch resources; an application has none",
     "cpu-normalization": "scales a quota that kubelet has set",
     "oom-score-adj": "an annotation asks for it",

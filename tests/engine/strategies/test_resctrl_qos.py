@@ -236,7 +236,9 @@ def test_what_the_classes_use_is_on_the_metrics_page(make_world: MakeWorld) -> N
     world = furnished(make_world)
     world.start(BOTH)
     world.run(1)
-    world.host.resctrl.entries["koordlet-LS"].monitored["llc_occupancy"] = 8192
+    traffic = {"llc_occupancy": 8192, "mbm_local_bytes": 10, "mbm_total_bytes": 20}
+    for name in ("koordlet-LS", "koordlet-BE"):
+        world.host.resctrl.entries[name].counters.see(**traffic)
     world.run(11)
     publish(world.engine, world.views)
     gauges = world.parts.metrics.scalars

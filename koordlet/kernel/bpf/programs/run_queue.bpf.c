@@ -50,12 +50,16 @@ struct {
 	__type(value, struct wait);
 } begun SEC(".maps");
 
-struct {
-	__uint(type, MAP_HASH);
-	__uint(max_entries, 4096);
-	__type(key, u64);
-	__type(value, u32);
-} watched SEC(".maps");
+/* Watched cgroups and their places in `delays`, filled from outside. A table of its own, because
+ * each wake-up and each switch looks into it: a hash map would take ten times as long. */
+#define BUCKETS 1024
+#define PER_BUCKET 4
+struct watched {
+	u64 cgroup;
+	u64 place;
+};
+struct watched watched[BUCKETS * PER_BUCKET];
+#define NOT_WATCHED -1
 
 struct pair {
 	u64 victim;
@@ -73,29 +77,57 @@ struct {
 	__type(value, struct sum);
 } waits SEC(".maps");
 
-struct {
-	__uint(type, MAP_PERCPU_HASH);
-	__uint(max_entries, 4096);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, u64);
-	__type(value, struct distribution);
-} delays SEC(".maps");
-
-/* Waits that found no room in a map. */
+/* Sums that are not in `waits` yet: the same few pairs come again and again, and a look into the
+ * map takes longer than all the rest. */
+#define RECENT 8
+struct recent {
+	struct pair pair;
+	struct sum sum;
+};
+struct recents {
+	struct recent of[RECENT];
+};
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
-} lost SEC(".maps");
+	__type(value, struct recents);
+} recents SEC(".maps");
+
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, struct distribution);
+} delays SEC(".maps");
+
+struct totals {
+	u64 lost;	/* waits that found no room in a map */
+	u64 others_ns;	/* waits of all victims because of other cgroups */
+};
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct totals);
+} totals SEC(".maps");
 
 static __always_inline void lose(void)
 {
 	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	struct totals *all = bpf_map_lookup_elem(&totals, &zero);
 
-	if (count)
-		(*count)++;
+	if (all)
+		all->lost++;
+}
+
+static __always_inline void add_to_others(u64 ns)
+{
+	u32 zero = 0;
+	struct totals *all = bpf_map_lookup_elem(&totals, &zero);
+
+	if (all)
+		all->others_ns += ns;
 }
 
 static __always_inline bool could_go_on(struct task_struct *task)
@@ -114,13 +146,20 @@ static __always_inline bool is_throttled(struct task_struct *task)
 	return false;
 }
 
-static __always_inline void begin(struct task_struct *task, u64 cgroup, u64 now)
+static __always_inline s64 place_of(u64 cgroup)
 {
-	struct wait *wait;
+	u32 first = (cgroup & (BUCKETS - 1)) * PER_BUCKET;
 
-	if (!bpf_map_lookup_elem(&watched, &cgroup))
-		return;
-	wait = bpf_task_storage_get(&begun, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	for (u32 k = 0; k < PER_BUCKET; k++)
+		if (watched[first + k].cgroup == cgroup)
+			return watched[first + k].place;
+	return NOT_WATCHED;
+}
+
+static __always_inline void begin(struct task_struct *task, u64 now)
+{
+	struct wait *wait = bpf_task_storage_get(&begun, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
 	if (!wait)
 		return;
 	wait->since_ns = now;
@@ -129,7 +168,8 @@ static __always_inline void begin(struct task_struct *task, u64 cgroup, u64 now)
 
 static __always_inline void woken(struct task_struct *task)
 {
-	begin(task, cgroup_of(task, options.by_cpu_controller), bpf_ktime_get_ns());
+	if (place_of(cgroup_of(task, options.by_cpu_controller)) != NOT_WATCHED)
+		begin(task, bpf_ktime_get_ns());
 }
 
 SEC("tp_btf/sched_wakeup")
@@ -159,9 +199,9 @@ static __always_inline void remember(struct cpu *cpu, u64 cgroup, u64 now)
 	cpu->count++;
 }
 
-static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
+static __always_inline void keep(struct recent *recent)
 {
-	struct pair pair = { victim, culprit };
+	struct pair pair = recent->pair;
 	struct sum *sum = bpf_map_lookup_elem(&waits, &pair), none = {};
 
 	if (!sum) {
@@ -173,8 +213,43 @@ static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
 		lose();
 		return;
 	}
-	sum->ns += ns;
-	sum->count++;
+	sum->ns += recent->sum.ns;
+	sum->count += recent->sum.count;
+}
+
+static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
+{
+	u32 zero = 0;
+	struct recents *all = bpf_map_lookup_elem(&recents, &zero);
+	struct recent *recent;
+
+	if (!all)
+		return;
+	recent = &all->of[(victim ^ (culprit * 5)) & (RECENT - 1)];
+	if (recent->pair.victim != victim || recent->pair.culprit != culprit) {
+		if (recent->sum.count)
+			keep(recent);
+		recent->pair.victim = victim;
+		recent->pair.culprit = culprit;
+		recent->sum.ns = 0;
+		recent->sum.count = 0;
+	}
+	recent->sum.ns += ns;
+	recent->sum.count++;
+}
+
+/* The part of a stretch that lies after `since`. Not static, so the verifier looks at it once and
+ * not once for each way through the loop below. */
+__attribute__((noinline)) int overlap(u64 victim, u64 culprit, u64 from, u64 to, u64 since)
+{
+	if (from < since)
+		from = since;
+	if (to <= from)
+		return 0;
+	blame(victim, culprit, to - from);
+	if (culprit != victim && culprit != IDLE)
+		add_to_others(to - from);
+	return 0;
 }
 
 static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 now)
@@ -184,36 +259,26 @@ static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 n
 #pragma clang loop unroll(disable)
 	for (u32 back = 1; back < RING; back++) {
 		u64 this = (cpu->count - back) & (RING - 1);
+		/* Of the first stretch ever it is one that has no end yet: 0. */
 		u64 before = (cpu->count - back - 1) & (RING - 1);
-		u64 from;
+		u64 from = cpu->ring[before].end_ns;
 
 		if (back > cpu->count)
 			break;
-		from = cpu->count > back ? cpu->ring[before].end_ns : 0;
-		if (from < since)
-			from = since;
-		if (to > from)
-			blame(victim, cpu->ring[this].cgroup, to - from);
+		overlap(victim, cpu->ring[this].cgroup, from, to, since);
 		to = from;
 		if (from <= since)
-			break;
+			return;
 	}
-	if (to > since)
-		blame(victim, OLDER, to - since);
+	blame(victim, OLDER, to - since);
 }
 
-static __always_inline void note_delay(u64 victim, u64 ns)
+static __always_inline void note_delay(u32 place, u64 ns)
 {
-	struct distribution *delay = bpf_map_lookup_elem(&delays, &victim), none = {};
+	struct distribution *delay = bpf_map_lookup_elem(&delays, &place);
 
-	if (!delay) {
-		bpf_map_update_elem(&delays, &victim, &none, BPF_NOEXIST);
-		delay = bpf_map_lookup_elem(&delays, &victim);
-	}
 	if (delay)
 		observe(delay, ns);
-	else
-		lose();
 }
 
 SEC("tp_btf/sched_switch")
@@ -223,6 +288,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	struct cpu *cpu;
 	struct wait *wait;
 	u32 zero = 0;
+	s64 place;
 
 	cpu = bpf_map_lookup_elem(&cpus, &zero);
 	if (!cpu)
@@ -232,15 +298,16 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 		if (options.with_matrix)
 			remember(cpu, cgroup, now);
-		if (could_go_on(prev))
-			begin(prev, cgroup, now);
+		if (could_go_on(prev) && place_of(cgroup) != NOT_WATCHED)
+			begin(prev, now);
 	} else if (options.with_matrix) {
 		remember(cpu, IDLE, now);
 	}
 	if (!next->pid)
 		return 0;
 	victim = cgroup_of(next, options.by_cpu_controller);
-	if (!bpf_map_lookup_elem(&watched, &victim))
+	place = place_of(victim);
+	if (place == NOT_WATCHED)
 		return 0;
 	wait = bpf_task_storage_get(&begun, next, 0, 0);
 	if (!wait || !wait->since_ns)
@@ -249,7 +316,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	wait->since_ns = 0;
 	if (now < since)
 		return 0;
-	note_delay(victim, now - since);
+	note_delay(place, now - since);
 	if (!options.with_matrix)
 		return 0;
 	if (wait->throttled)

@@ -1,0 +1,31 @@
+"""Whether it is worth looking each second: waits of all victims for others, together."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+LEAST_MS_PER_S = 50.0
+"""A twentieth of one CPU that runs somebody else while latency-sensitive work waits for it."""
+
+
+class Recent(NamedTuple):
+    """Waits of all victims for others in the last second or so."""
+
+    ns: int
+    span_s: float
+
+
+class Suspicion:
+    """``recent``: between the last two looks."""
+
+    def __init__(self) -> None:
+        self.recent = Recent(0, 0.0)
+        self._last: tuple[float, int] | None = None
+
+    def arises(self, now_s: float, others_ns: int) -> bool:
+        """``others_ns`` only grows; ``now_s`` is monotonic."""
+        last, self._last = self._last, (now_s, others_ns)
+        if last is None or now_s <= last[0] or others_ns < last[1]:
+            return False
+        self.recent = Recent(others_ns - last[1], now_s - last[0])
+        return self.recent.ns / 1e6 / self.recent.span_s >= LEAST_MS_PER_S

@@ -1,0 +1,1 @@
+"""GPUs, other accelerators and RDMA devices of this machine."""

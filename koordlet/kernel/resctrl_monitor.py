@@ -1,0 +1,270 @@
+"""Monitor groups of the resctrl file system: what the tasks of one occupy of the L3 cache, and
+their memory traffic (Linux ``Documentation/arch/x86/resctrl.rst``, ``fs/resctrl/monitor.c``).
+
+Each group takes an RMID, control groups as well. That of a removed group is in limbo until the
+caches have forgotten it.
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from koordlet.decision.resctrl import (
+    GROUP_PREFIX,
+    MONITORS,
+    PRESENT,
+    control_group,
+    monitor_group,
+)
+from koordlet.decision.resource import ABSENT, Resource, Value
+from koordlet.kernel.cgroup.cgroups import Unsupported
+from koordlet.kernel.host import Host, read_lines
+from koordlet.kernel.parse import ParseError
+from koordlet.kernel.proc.members import vanished
+from koordlet.kernel.resctrl import (
+    OTHER_DIRECTORIES,
+    Inside,
+    control_groups,
+    explained,
+    is_ours,
+    monitor_groups,
+    mount_point,
+    require_mounted,
+)
+
+OCCUPANCY = "llc_occupancy"
+TRAFFIC = ("mbm_local_bytes", "mbm_total_bytes")
+
+NO_RMID = "every RMID has a group, so its tasks are counted with their control group"
+IN_LIMBO = "RMIDs of removed groups are in limbo until the caches have forgotten them"
+
+INDEX_S = 1.0
+"""How long the list of who is in which monitor group is used again for threads that are not where
+they were: each ``tasks`` file makes the kernel walk all threads."""
+
+_EVENTS = (OCCUPANCY, *TRAFFIC)
+_NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
+"""What a counter reads as while there is none for the group."""
+
+
+class Counting(NamedTuple):
+    """What every group counts: files ``mon_data/mon_L3_<cache>/<event>``. With sub-NUMA clusters
+    each is the sum of the nodes that share the cache."""
+
+    caches: tuple[int, ...] = ()
+    events: tuple[str, ...] = ()
+
+
+def counting(host: Host, sys_root: str = "/sys") -> Counting:
+    """Nothing where resctrl is not mounted or the processor counts nothing. Raises OSError."""
+    root = mount_point(sys_root)
+    try:
+        features = host.read(f"{root}/info/L3_MON/mon_features").decode().split()
+        domains = host.subdirs(f"{root}/mon_data")
+    except OSError as error:
+        if vanished(error):
+            return Counting()
+        raise
+    numbers = (domain.removeprefix("mon_L3_") for domain in domains)
+    caches = sorted(int(number) for number in numbers if number.isdigit())
+    return Counting(tuple(caches), tuple(each for each in _EVENTS if each in features))
+
+
+def counters(host: Host, group: str, what: Counting) -> dict[tuple[int, str], int]:
+    """(L3 cache id, event) -> what it counts; left out what the hardware cannot tell at the
+    moment. ``group``: its directory. Raises OSError and ParseError.
+
+    Each file makes the kernel ask a CPU that shares the cache, and waits for it.
+    """
+    found = {}
+    for cache in what.caches:
+        for event in what.events:
+            path = f"{group}/mon_data/mon_L3_{cache:02}/{event}"
+            text = read_lines(host, path).strip()
+            if text.isdigit():
+                found[cache, event] = int(text)
+            elif text not in _NOT_NOW:
+                raise ParseError(path, 1, f"{text[:40]!r} is no counter")
+    return found
+
+
+def our_groups(host: Host, sys_root: str = "/sys") -> dict[str, int]:
+    """Paths below resctrl of all control and monitor groups with a name of ours -> inode, another
+    one once the group was made anew. Raises OSError."""
+    root = mount_point(sys_root)
+    controls = _listed(host, root)
+    found = {name: inode for name, inode in controls.items() if is_ours(name)}
+    for control in ("", *(name for name in controls if name not in OTHER_DIRECTORIES)):
+        monitors = _listed(host, f"{root}/{monitor_group(control, '')}".rstrip("/"))
+        found |= {
+            monitor_group(control, name): inode for name, inode in monitors.items() if is_ours(name)
+        }
+    return found
+
+
+def _listed(host: Host, directory: str) -> dict[str, int]:
+    try:
+        return host.subdir_inodes(directory)
+    except OSError as error:
+        if vanished(error):
+            return {}
+        raise
+
+
+def check_monitor(group: str) -> None:
+    """Raises ValueError for a monitor group that is not ours to write."""
+    control, name = control_group(group), group.rpartition("/")[2]
+    is_monitor = group == monitor_group(control, name) and control not in OTHER_DIRECTORIES
+    is_path = "/" in control or control in (".", "..") or "\n" in group or "\0" in group
+    if not is_monitor or is_path or not name.startswith(GROUP_PREFIX):
+        raise ValueError(
+            f"resctrl group {group!r}: it must be GROUP/{MONITORS}/{GROUP_PREFIX}NAME, or "
+            f"{MONITORS}/{GROUP_PREFIX}NAME in the default group"
+        )
+
+
+def require_monitoring(host: Host, root: str, resource: Resource) -> None:
+    require_mounted(host, root, resource)
+    if not host.exists(f"{root}/{MONITORS}"):
+        why = f"{root}/{MONITORS} does not exist: the processor counts nothing"
+        raise Unsupported(resource, why)
+
+
+class ResctrlMonitorGroups:
+    """``RESCTRL_MONITOR_GROUP``: a group's path below resctrl stands in the place of the cgroup.
+    ``PRESENT`` or ``ABSENT``. Raises as ``Cgroups`` does."""
+
+    def __init__(self, host: Host, sys_root: str) -> None:
+        self._host = host
+        self._root = mount_point(sys_root)
+
+    def path(self, cgroup: str, resource: Resource) -> str:
+        check_monitor(cgroup)
+        require_monitoring(self._host, self._root, resource)
+        return f"{self._root}/{cgroup}"
+
+    def id(self, cgroup: str, resource: Resource) -> int:
+        """Always 0: a name is ours, whoever made its group."""
+        return 0
+
+    def encode(self, resource: Resource, value: Value) -> bytes:
+        if value not in (ABSENT, PRESENT):
+            raise ValueError(f"{resource}: {value!r} is neither {ABSENT!r} nor {PRESENT!r}")
+        return str(value).encode()
+
+    def equal(self, resource: Resource, wanted: Value, found: Value) -> bool:
+        return wanted == found
+
+    def read(self, cgroup: str, resource: Resource) -> Value:
+        return PRESENT if self._host.exists(self.path(cgroup, resource)) else ABSENT
+
+    def read_raw(self, cgroup: str, resource: Resource) -> bytes:
+        return str(self.read(cgroup, resource)).encode()
+
+    def write(self, cgroup: str, resource: Resource, value: Value) -> None:
+        self.write_raw(cgroup, resource, self.encode(resource, value))
+
+    def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
+        """Raises OSError EBUSY while RMIDs are in limbo, Unsupported where all have a group."""
+        path = self.path(cgroup, resource)
+        there = self._host.exists(path)
+        try:
+            if there and data == ABSENT.encode():
+                self._host.rmdir(path)
+            elif not there and data != ABSENT.encode():
+                self._host.mkdir(path)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:
+                raise Unsupported(resource, f"{NO_RMID}: {path}") from error
+            if error.errno == errno.EBUSY and data != ABSENT.encode():
+                raise OSError(errno.EBUSY, IN_LIMBO, path) from error
+            raise explained(self._host, self._root, error) from error
+
+    def holds(self, cgroup: str, resource: Resource, data: bytes) -> bool:
+        return self.read_raw(cgroup, resource) == data
+
+
+class ResctrlMonitors:
+    """``RESCTRL_MONITOR``: the monitor group that counts the threads of a cgroup; ``""``: none,
+    they count with their control group alone. A ``members.Trait``.
+
+    Who enters a monitor group stays in its control group, and must be in that already.
+    """
+
+    resource = Resource.RESCTRL_MONITOR
+    listed_in = Resource.TASKS
+
+    def __init__(self, host: Host, sys_root: str) -> None:
+        self._host = host
+        self._root = mount_point(sys_root)
+        self._inside = Inside(host, self._root)
+        self._index: dict[int, str] = {}
+        """Thread -> its monitor group, as of ``_indexed_s`` and of our writes since."""
+        self._indexed_s = -math.inf
+
+    def require(self) -> None:
+        require_monitoring(self._host, self._root, self.resource)
+
+    def check(self, value: Value) -> str:
+        if value != "":
+            check_monitor(str(value))
+        return str(value)
+
+    def value(self, text: str) -> Value:
+        return text
+
+    def held(self, cgroup: str, ids: Sequence[int]) -> Mapping[int, str]:
+        """Who is where it was is found by the one file of that group."""
+        missing, found = set(ids), {}
+        for group in {group for each in ids if (group := self._index.get(each))}:
+            inside = missing & self._inside.threads(group)
+            found.update(dict.fromkeys(inside, group))
+            missing -= inside
+        now = self._host.monotonic()
+        if missing and not 0 <= now - self._indexed_s < INDEX_S:
+            self._index, self._indexed_s = self._everybody(), now
+            found.update((each, self._index[each]) for each in missing & self._index.keys())
+        return dict.fromkeys(missing, "") | found
+
+    def back(self, text: str) -> str:
+        """Who was in a group that has been removed counts with its control group."""
+        return text if text and self._host.exists(f"{self._root}/{text}") else ""
+
+    def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
+        if text and not self._host.exists(f"{self._root}/{text}"):
+            raise Unsupported(self.resource, f"group {self._root}/{text} does not exist")
+        # The way out of a monitor group is into the control group around it. Who has just been
+        # moved to another control group has left it already, and must not be taken back.
+        self._inside.forget()
+        left = {} if text else self.held(cgroup, ids)
+        self._inside.forget()
+        for each in ids:
+            group = text or control_group(left[each])
+            directory = f"{self._root}/{group}" if group else self._root
+            try:
+                if text or left[each]:
+                    self._host.write(f"{directory}/tasks", b"%d" % each)
+            except OSError as error:
+                if not vanished(error):
+                    raise self._explained(error) from error
+                self._index.pop(each, None)
+            else:
+                self._index[each] = text
+
+    def _everybody(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        for control in ("", *control_groups(self._host, self._root)):
+            for monitor in monitor_groups(self._host, self._root, control):
+                found.update(dict.fromkeys(self._inside.read(monitor), monitor))
+        return found
+
+    def _explained(self, error: OSError) -> Exception:
+        """A thread that somebody has moved to another control group cannot be counted in this
+        one; whoever chose the group looks again."""
+        error = explained(self._host, self._root, error)
+        if error.errno == errno.EINVAL:
+            return Unsupported(self.resource, f"{error.filename}: {error.strerror}")
+        return error

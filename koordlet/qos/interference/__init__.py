@@ -1,0 +1,1 @@
+"""Who disturbs latency-sensitive work, by the matrix of waits."""

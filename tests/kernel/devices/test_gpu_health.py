@@ -1,0 +1,129 @@
+"""Xid events mark cards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from koordlet.decision.devices import HEALTHY, Health, State
+from koordlet.kernel.devices import xid_events
+from koordlet.kernel.devices.gpu_health import GpuHealth
+from koordlet.kernel.devices.nvml_abi import Code
+from tests.kernel.devices.fake_nvml import TWO, A, B, FakeNvml
+
+
+@pytest.fixture
+def health(fake_nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> Iterator[GpuHealth]:
+    monkeypatch.setattr(xid_events, "WAIT_MS", 20)
+    monkeypatch.setattr(xid_events, "AGAIN_S", 0.02)
+    found = GpuHealth(lambda: 1000.0)
+    yield found
+    found.stop()
+    until(lambda: fake_nvml.sessions == 0)
+
+
+def state(health: GpuHealth, uuid: str) -> tuple[State, str] | None:
+    found = health.of(uuid)
+    return (found.state, found.code) if found is not None else None
+
+
+def marked(xid: int) -> tuple[State, str]:
+    return State.UNHEALTHY, f"Xid{xid}"
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Within a minute, whatever else the machine does."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_who_reports_nothing_is_healthy(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO)
+    assert health.of(A) is None  # before anybody looked
+    health.follow(fake_nvml.load())
+    until(lambda: health.of(B) is HEALTHY)
+    assert health.of(A) is HEALTHY
+    assert health.of("GPU-other") is None
+
+
+def test_a_critical_xid_marks_its_card_for_good(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    """Also beyond a session that ends with an error, and begins anew."""
+    fake_nvml.say(*TWO, "event 1 1 79")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, B) == marked(79))
+    wanted = Health(State.UNHEALTHY, "Xid79", "the driver reported Xid 79", 1000.0)
+    assert health.of(B) == wanted
+    assert health.of(A) is HEALTHY
+    fake_nvml.drop("event")
+    fake_nvml.add(f"fail nvmlEventSetWait_v2 {Code.UNKNOWN}")
+    until(lambda: fake_nvml.sessions == 0)
+    fake_nvml.drop("fail")
+    until(lambda: fake_nvml.sessions == 1)
+    assert health.of(B) == wanted
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45, 68, 109])
+def test_what_a_program_does_wrong_marks_nothing(
+    fake_nvml: FakeNvml, health: GpuHealth, xid: int
+) -> None:
+    """It is followed by one that counts, so that it must have been seen."""
+    fake_nvml.say(*TWO, f"event 1 0 {xid}", "event 2 1 48")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, B) == marked(48))
+    assert health.of(A) is HEALTHY
+
+
+def test_an_event_of_no_card_marks_all(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO, "event 1 -1 79")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, A) == state(health, B) == marked(79))
+
+
+def test_an_event_of_a_card_that_has_no_name_any_more_marks_all(
+    fake_nvml: FakeNvml, health: GpuHealth
+) -> None:
+    fake_nvml.say(*TWO)
+    health.follow(fake_nvml.load())
+    until(lambda: health.of(B) is HEALTHY)
+    fake_nvml.add(f"fail nvmlDeviceGetUUID {Code.GPU_IS_LOST} 1", "event 1 1 79")
+    until(lambda: state(health, A) == state(health, B) == marked(79))
+
+
+def test_a_card_without_such_events(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO, f"fail nvmlDeviceRegisterEvents {Code.NOT_SUPPORTED} 0")
+    health.follow(fake_nvml.load())
+    until(lambda: health.of(B) is HEALTHY)
+    assert state(health, A) == (State.UNKNOWN, "DeviceHealthCheckNotSupported")
+
+
+def test_a_second_call_begins_no_second_thread(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO)
+    nvml = fake_nvml.load()
+    health.follow(nvml)
+    until(lambda: health.of(A) is HEALTHY)
+    health.follow(nvml)
+    assert fake_nvml.sessions == 1
+
+
+def test_stopped_it_forgets_and_lets_go(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO, "event 1 0 79")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, A) == marked(79))
+    health.stop()
+    assert health.of(A) is None
+    until(lambda: fake_nvml.sessions == 0)
+
+
+def test_a_driver_that_hangs_keeps_nobody_waiting(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    """Neither who asks nor who stops it."""
+    fake_nvml.say(*TWO, "hang nvmlEventSetCreate")
+    health.follow(fake_nvml.load())
+    until(lambda: fake_nvml.sessions == 1)
+    assert health.of(A) is None
+    health.stop()
+    assert health.of(A) is None
+    fake_nvml.drop("hang")

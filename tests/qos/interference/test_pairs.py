@@ -1,0 +1,89 @@
+"""The arithmetic of pairs, with numbers made by hand."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koordlet.qos.interference.pairs import (
+    Normal,
+    Pair,
+    Suffering,
+    judge_pair,
+    judge_victim,
+)
+
+
+def _run(pair: Pair, *blames: float) -> Pair:
+    for second, blame in enumerate(blames):
+        pair = judge_pair(pair, blame, float(second))
+    return pair
+
+
+def test_normal_learns_a_tenth_of_each_window() -> None:
+    normal = Normal().learn(0.5)
+    assert normal.mean == pytest.approx(0.05)
+    # Exponentially weighted: (1 - w) (v + w d^2), w = 0.1, d = 0.5.
+    assert normal.variance == pytest.approx(0.0225)
+    assert normal.limit == pytest.approx(0.05 + 3 * 0.15)
+
+
+def test_a_steady_share_has_a_limit_of_three_hundredths_above_it() -> None:
+    pair = _run(Pair(), *[0.04] * 200)
+    assert pair.normal.mean == pytest.approx(0.04, abs=1e-6)
+    assert pair.normal.limit == pytest.approx(0.07, abs=1e-4)
+
+
+def test_three_bad_windows_of_five_make_an_antagonist() -> None:
+    assert _run(Pair(), 0.2, 0.0, 0.2, 0.0).since is None
+    assert _run(Pair(), 0.2, 0.0, 0.2, 0.0, 0.2).since == 4.0
+    assert _run(Pair(), 0.2, 0.0, 0.0, 0.2, 0.0, 0.2).since is None
+    assert _run(Pair(), 0.2, 0.2, 0.2).since == 2.0
+
+
+def test_it_is_one_until_five_windows_in_a_row_were_not_bad() -> None:
+    antagonist = _run(Pair(), 0.2, 0.2, 0.2)
+    assert _run(antagonist, 0.0, 0.0, 0.0, 0.0).since == 2.0
+    assert _run(antagonist, 0.0, 0.0, 0.0, 0.0, 0.0).since is None
+
+
+def test_a_disturbance_does_not_become_normal() -> None:
+    pair = _run(Pair(), *[0.3] * 1000)
+    assert pair.since == 2.0
+    assert pair.normal == Normal()
+
+
+def test_less_than_a_twentieth_of_the_demand_is_never_bad() -> None:
+    assert _run(Pair(), *[0.0] * 50, *[0.049] * 50).since is None
+
+
+def test_what_is_usual_between_two_is_no_disturbance() -> None:
+    """A neighbour that always takes a fifth, learnt from small beginnings."""
+    rising = [0.002 * step for step in range(100)]
+    pair = _run(Pair(), *rising, *[0.2] * 50)
+    assert pair.since is None
+    assert _run(pair, 0.5, 0.5, 0.5).since is not None
+
+
+def test_a_victim_suffers_from_a_tenth_of_its_demand_above_its_normal() -> None:
+    calm = Suffering()
+    for _ in range(100):
+        calm = judge_victim(calm, 0.02)
+    assert not calm.suffers
+    assert not judge_victim(calm, 0.09).suffers
+    assert judge_victim(calm, 0.11).suffers
+    assert judge_victim(judge_victim(calm, 0.11), 0.02).suffers is False
+
+
+@given(st.lists(st.floats(0, 1), max_size=60))
+def test_an_antagonist_always_had_three_bad_windows_of_five(blames: list[float]) -> None:
+    pair, history = Pair(), []
+    for second, blame in enumerate(blames):
+        before = pair
+        pair = judge_pair(pair, blame, float(second))
+        history.append(pair.bad[0])
+        if pair.since is not None and before.since is None:
+            assert sum(history[-5:]) >= 3
+        if pair.since is None and before.since is not None:
+            assert not any(history[-5:])

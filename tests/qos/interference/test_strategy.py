@@ -1,0 +1,232 @@
+"""Who is told and who is held back, on snapshots in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from koordlet.decision.metrics import (
+    CONTAINER_CPU_USAGE,
+    HOST_APPLICATION_CPU_USAGE,
+    HOST_APPLICATION_CPU_WAIT,
+    HOST_APPLICATION_CPU_WAIT_TOTAL,
+    POD_CPU_USAGE,
+    POD_CPU_WAIT,
+    POD_CPU_WAIT_TOTAL,
+)
+from koordlet.decision.plan import Decision
+from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Snapshot
+from koordlet.qos.interference.hold import LEAST_CORES
+from koordlet.qos.interference.strategy import (
+    MOST_PAIRS,
+    InterferenceOptions,
+    InterferenceState,
+    decide,
+)
+from tests.qos.build import Kernel, Metrics, app, be_pod, node, pod, snapshot
+
+WEB, SORT, DB = "web", "sort", "db"
+HELD = "kubepods/besteffort/podsort/c"
+WAITS = "pod default/web waits for a CPU"
+
+
+class Scene:
+    """Pod ``web`` (LS), pod ``sort`` (BE, one container), pod ``db`` (LS), each second a window."""
+
+    def __init__(self, *, act: bool = False) -> None:
+        self.metrics = Metrics(age_s=0.1)
+        self.kernel = Kernel()
+        self.kernel.add(HELD, quota=-1, period=100_000)
+        self.kernel.add("batch.slice", quota=-1, period=100_000)
+        self.options = InterferenceOptions(act=act)
+        self.memory = InterferenceState()
+        self.now = 1000.0
+        self.pods = (
+            pod(WEB, name=WEB, namespace="default"),
+            be_pod(SORT, name=SORT, namespace="default", containers=("c",)),
+            pod(DB, name=DB, namespace="default"),
+        )
+        self.applications = (app("shop", "LS", "shop.slice"), app("batch", "BE", "batch.slice"))
+        self.decision = self.again()
+
+    def _snapshot(self) -> Snapshot:
+        return snapshot(
+            node(4),
+            pods=self.pods,
+            apps=self.applications,
+            metrics_=self.metrics,
+            in_force=self.kernel,
+            now=self.now,
+        )
+
+    def window(self, **waits_ms: float) -> Decision:
+        """One second in which ``web`` ran 200 ms and waited for others (``sort=300``)."""
+        self.now += 1
+        samples = self.metrics.samples
+        samples.clear()
+        samples[POD_CPU_USAGE.kind, (WEB,)] = 0.2
+        samples[CONTAINER_CPU_USAGE.kind, ("c",)] = 0.8
+        samples[POD_CPU_WAIT_TOTAL.kind, (WEB,)] = sum(waits_ms.values())
+        kinds = {"sort": "pod", "db": "pod", "batch": "application"}
+        for name, ms in waits_ms.items():
+            kind = "self" if name == "own" else kinds.get(name, name)
+            labels = (WEB, name if name in kinds else "", kind)
+            samples[POD_CPU_WAIT.kind, labels] = ms
+        samples[HOST_APPLICATION_CPU_USAGE.kind, ("batch",)] = 1.0
+        return self.again()
+
+    def again(self) -> Decision:
+        """A turn without a new window."""
+        self.decision = decide(self._snapshot(), self.memory, self.options)
+        self.kernel.take(self.decision.plan)
+        self.memory = self.decision.memory
+        return self.decision
+
+    def quota(self, cgroup: str = HELD) -> object:
+        return self.kernel.value(cgroup, Resource.CPU_QUOTA_US)
+
+
+def _texts(decision: Decision) -> list[str]:
+    return [note.text for note in decision.notes]
+
+
+def test_a_culprit_is_told_in_the_third_window_with_its_figures() -> None:
+    scene = Scene()
+    for _ in range(20):
+        assert scene.window(sort=10.0).notes == ()
+    assert scene.window(sort=300.0).notes == ()
+    assert scene.window(sort=300.0).notes == ()
+    (note,) = scene.window(sort=300.0).notes
+    assert note.rule == "interference.cpu"
+    assert note.text == (
+        "pod default/web waits for a CPU because of pod default/sort; "
+        "it would be held back with act = true"
+    )
+    inputs = {each.name: each.value for each in note.inputs}
+    assert inputs["blame"] == pytest.approx(300 / 500)
+    assert inputs["normal"] == pytest.approx(10 / 210 * (1 - 0.9**20), abs=1e-4)
+    assert inputs["waits for others"] == pytest.approx(300 / 500)
+    assert inputs["bad windows"] == 3
+    (gauge,) = scene.decision.gauges
+    assert gauge.labels == ("cpu", "pod", WEB, "pod", SORT)
+    assert gauge.value == pytest.approx(0.6)
+    assert scene.decision.plan.settings == ()
+
+
+def test_a_turn_without_a_new_window_counts_nothing() -> None:
+    scene = Scene()
+    scene.window(sort=300.0)
+    for _ in range(10):
+        scene.metrics.age_s += 0.2
+        scene.now += 0.2
+        assert scene.again().notes == ()
+    scene.metrics.age_s = 0.1
+    scene.window(sort=300.0)
+    assert len(scene.window(sort=300.0).notes) == 1
+
+
+def test_the_reason_depends_on_whose_the_culprit_is() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.window(own=100.0, throttled=200.0, system=100.0, db=150.0)
+    assert sorted(_texts(scene.decision)) == [
+        f"{WAITS} because of pod default/db; it is not best-effort, so only told",
+        f"{WAITS}: its own CPU limit keeps it waiting: raise it, or let it burst",
+        f"{WAITS}: its own tasks keep each other waiting: it needs more CPUs",
+        f"{WAITS}: work outside pods and applications keeps it waiting",
+    ]
+
+
+def test_only_the_culprit_is_held_back_and_more_while_it_goes_on() -> None:
+    scene = Scene(act=True)
+    for _ in range(3):
+        scene.window(sort=300.0)
+    assert scene.quota() == 40_000  # half of 0.8 cores
+    assert scene.quota("batch.slice") == -1
+    for _ in range(4):
+        scene.window(sort=300.0)
+    assert scene.quota() == 40_000  # what a step did must be seen first
+    scene.window(sort=300.0)
+    assert scene.quota() == 20_000
+    for _ in range(40):
+        scene.window(sort=300.0)
+    assert scene.quota() == LEAST_CORES * 100_000
+
+
+def test_it_gets_its_cpu_back_step_by_step() -> None:
+    scene = Scene(act=True)
+    for _ in range(3):
+        scene.window(sort=300.0)
+    for _ in range(4):
+        scene.window(sort=0.0)
+    assert scene.quota() == 40_000  # still an antagonist
+    scene.window(sort=0.0)
+    seen = []
+    for _ in range(12):
+        scene.window(sort=0.0)
+        seen.append(scene.quota())
+    # Half as much again would then be more than it used.
+    assert list(dict.fromkeys(seen)) == [60_000, -1]
+
+
+def test_a_victim_that_does_not_suffer_needs_no_help() -> None:
+    """0.06 of its demand: bad for the pair, but less than a tenth in all."""
+    scene = Scene(act=True)
+    for _ in range(5):
+        scene.window(sort=13.0)
+    assert len(scene.decision.notes) == 1
+    assert scene.quota() == -1
+
+
+def test_an_application_is_held_back_too() -> None:
+    scene = Scene(act=True)
+    for _ in range(3):
+        scene.window(batch=300.0)
+    assert scene.quota("batch.slice") == 50_000
+
+
+def test_switched_off_gives_everything_back() -> None:
+    scene = Scene(act=True)
+    for _ in range(3):
+        scene.window(sort=300.0)
+    scene.options = InterferenceOptions(act=False)
+    scene.window(sort=300.0)
+    assert scene.quota() == -1
+
+
+def test_a_victim_may_be_an_application() -> None:
+    scene = Scene()
+    samples = scene.metrics.samples
+    samples[HOST_APPLICATION_CPU_USAGE.kind, ("shop",)] = 0.5
+    samples[HOST_APPLICATION_CPU_WAIT_TOTAL.kind, ("shop",)] = 500.0
+    samples[HOST_APPLICATION_CPU_WAIT.kind, ("shop", SORT, "pod")] = 500.0
+    for _ in range(3):
+        scene.now += 1
+        scene.again()
+    (text,) = _texts(scene.decision)
+    assert "application shop waits for a CPU because of pod default/sort" in text
+
+
+def test_a_victim_that_is_gone_takes_its_pairs_along() -> None:
+    scene = Scene()
+    for _ in range(3):
+        scene.window(sort=300.0)
+    assert scene.memory.pairs
+    scene.pods = scene.pods[1:]
+    scene.metrics.samples[POD_CPU_WAIT_TOTAL.kind, (DB,)] = 1.0
+    scene.metrics.samples[POD_CPU_USAGE.kind, (DB,)] = 1.0
+    scene.now += 1
+    scene.again()
+    assert not scene.memory.pairs
+    assert {victim.name for _, victim in scene.memory.suffering} == {DB}
+
+
+def test_pairs_are_bounded() -> None:
+    scene = Scene()
+    scene.window()
+    for number in range(MOST_PAIRS + 500):
+        scene.metrics.samples[POD_CPU_WAIT.kind, (WEB, f"p{number}", "pod")] = 100.0
+    scene.metrics.samples[POD_CPU_WAIT_TOTAL.kind, (WEB,)] = 700.0
+    scene.now += 1
+    scene.again()
+    assert len(scene.memory.pairs) == MOST_PAIRS
