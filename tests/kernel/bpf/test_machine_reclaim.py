@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.kernel,
     pytest.mark.skipif("KOORDLET_GUEST" not in os.environ, reason="uses up the machine's memory"),
 ]
-LEFT_BYTES = 160 << 20
+LEFT_BYTES = 400 << 20
 TAKE = """
 import mmap
 def take(size):
@@ -48,7 +48,7 @@ def test_who_takes_what_the_machine_has_left_is_blamed(
     assert everywhere.processes[-1].stdout is not None
     assert everywhere.processes[-1].stdout.readline() == b"done\n"
     everywhere.run(victim, READ.format(file=str(on_disk / "ls"), size=96 << 20, rest=0))
-    everywhere.run(antagonist, TAKE + BURSTS.format(size=LEFT_BYTES * 3 // 4))
+    everywhere.run(antagonist, TAKE + BURSTS.format(size=256 << 20))
     first, deadline = stalls.read(no_pause), time.monotonic() + 100
     while True:
         time.sleep(1)
