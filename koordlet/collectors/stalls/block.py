@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from koordlet.collectors.base import CollectorPart, Round, SeriesStore, SlowCollectorOptions
 from koordlet.collectors.stalls.block_source import FEATURE, BlockLook, BlockSource
-from koordlet.collectors.stalls.readings import Feature, Readings
+from koordlet.collectors.stalls.readings import Readings
 from koordlet.collectors.stalls.series import Matrices, QuantileSeries
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-
-_FEATURE = Feature(FEATURE, "whose disk requests make latency-sensitive work wait is not known")
 
 
 class BlockCollector:
@@ -26,7 +24,7 @@ class BlockCollector:
         self, host: Host, layout: Layout, store: SeriesStore, read_every_s: float = 10.0
     ) -> None:
         self._readings: Readings[BlockLook] = Readings(
-            host, self.name, _FEATURE, lambda: BlockSource(host, layout), read_every_s
+            host, self.name, FEATURE, lambda: BlockSource(host, layout), read_every_s
         )
         self._waits = Matrices(store, metrics.IO_WAIT)
         self._latencies = QuantileSeries(store, metrics.CONTAINER_IO_LATENCY)
@@ -40,7 +38,7 @@ class BlockCollector:
         return self._readings.costs
 
     def alarm(self) -> None:
-        self._readings.alarm()
+        self._readings.look_closely()
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel refused a reading."""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordlet.collectors.stalls.measure import Measurements
 from koordlet.collectors.stalls.names import Names
-from koordlet.collectors.stalls.readings import NeedError, Subjects
+from koordlet.collectors.stalls.readings import Feature, NeedError, Spans, Subjects
 from koordlet.collectors.waits.figures import Row, added, growth, rows
 from koordlet.collectors.waits.groups import Group, Kind
+from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.block import IDLE, OLDER, Counts, Reading
@@ -20,7 +20,9 @@ from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 
-FEATURE = "bpf-block-io"
+FEATURE = Feature(
+    "bpf-block-io", "whose disk requests make latency-sensitive work wait is not known"
+)
 STAGES = ("queue", "device")
 _SPECIAL = {IDLE: Group(Kind.IDLE, ""), OLDER: Group(Kind.OLDER, "")}
 
@@ -54,19 +56,26 @@ class BlockSource:
         self._watched: Mapping[int, Group] = {}
         self._unwatched = 0
         self._last = Reading({}, {}, 0)
-        self._last_s = -math.inf
-        why = "loaded and attached programs to the tracepoints of block requests"
-        self.capabilities = (Capability(FEATURE, True, why),)
+        self._spans = Spans()
 
     @property
     def costs(self) -> Mapping[str, Cost]:
         return self._measurements.costs
 
     @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        return (FEATURE.there("attached programs to the tracepoints of requests", self.costs),)
+
+    @property
     def goes_on(self) -> bool:
         return self._measurements.goes_on
 
-    def look(self, subjects: Subjects, pause: Pause) -> BlockLook | None:
+    def others_ns(self) -> int:
+        return self._io.others_ns()
+
+    def look(
+        self, subjects: Subjects, pause: Pause, recent: Recent | None = None
+    ) -> BlockLook | None:
         now_s = self._host.monotonic()
         self._measurements.end(now_s)
         if self._names.list(subjects, pause):
@@ -78,9 +87,9 @@ class BlockSource:
             self._unwatched = self._io.watch(self._watched.keys())
         reading = self._io.read(pause)
         before, self._last = self._last, reading
-        span_s, self._last_s = now_s - self._last_s, now_s
+        span_s = self._spans.next_s(now_s, self._io.others_ns(), recent)
         self._measurements.begin(now_s)
-        if not 0 < span_s < math.inf:
+        if span_s is None:
             return None
         grown = growth(reading.waits_ns, before.waits_ns)
         groups = self._names.of({each for row in grown.values() for each in row}, pause)

@@ -19,6 +19,7 @@ from koordlet.collectors.stalls.names import Names
 from koordlet.collectors.stalls.readings import Feature, Readings, Subjects
 from koordlet.collectors.stalls.series import Labels, ValueSeries
 from koordlet.collectors.waits.groups import Kind
+from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision import metrics
 from koordlet.decision.options import about
 from koordlet.decision.snapshot import Capability
@@ -28,8 +29,9 @@ from koordlet.kernel.bpf.irq import Interrupted
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
-FEATURE = "bpf-interrupts"
-_FEATURE = Feature(FEATURE, "how long interrupts hold up latency-sensitive work is not known")
+FEATURE = Feature(
+    "bpf-interrupts", "how long interrupts hold up latency-sensitive work is not known"
+)
 _KINDS = ("softirq", "hardirq")
 
 Times = Mapping[Labels, float]
@@ -52,10 +54,16 @@ class InterruptSource:
         self._began_s = 0.0
         self.goes_on = False
         self.costs: Mapping[str, Cost] = {}
-        why = "loaded programs for the tracepoints of interrupts"
-        self.capabilities = (Capability(FEATURE, True, why),)
 
-    def look(self, subjects: Subjects, pause: Pause) -> Times | None:
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        return (FEATURE.there("loaded programs for the tracepoints of interrupts", self.costs),)
+
+    def others_ns(self) -> int:
+        """Nothing that would be worth a closer look."""
+        return 0
+
+    def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> Times | None:
         if self.goes_on:
             return None
         if self._names.list(subjects, pause):
@@ -113,7 +121,7 @@ class InterruptCollector:
         self._readings: Readings[Times] = Readings(
             host,
             self.name,
-            _FEATURE,
+            FEATURE,
             lambda: InterruptSource(host, layout, window_s, every_s),
             every_s,
         )

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from koordlet.collectors.base import CollectorPart, Round, SeriesStore, SlowCollectorOptions
 from koordlet.collectors.stalls.memory_source import FEATURE, MemoryLook, MemorySource
-from koordlet.collectors.stalls.readings import Feature, Readings
+from koordlet.collectors.stalls.readings import Readings
 from koordlet.collectors.stalls.series import Matrices, ValueSeries
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
-
-_FEATURE = Feature(FEATURE, "who makes latency-sensitive work wait for memory is not known")
 
 
 class MemoryCollector:
@@ -26,7 +24,7 @@ class MemoryCollector:
         self, host: Host, layout: Layout, store: SeriesStore, read_every_s: float = 10.0
     ) -> None:
         self._readings: Readings[MemoryLook] = Readings(
-            host, self.name, _FEATURE, lambda: MemorySource(host, layout), read_every_s
+            host, self.name, FEATURE, lambda: MemorySource(host, layout), read_every_s
         )
         self._waits = Matrices(store, metrics.MEMORY_WAIT)
         self._retransmits = ValueSeries(store, metrics.POD_TCP_RETRANSMITS)
@@ -40,7 +38,7 @@ class MemoryCollector:
         return self._readings.costs
 
     def alarm(self) -> None:
-        self._readings.alarm()
+        self._readings.look_closely()
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the kernel refused a reading."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import math
+import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordlet.collectors.stalls.measure import Measurements
 from koordlet.collectors.stalls.names import Names
-from koordlet.collectors.stalls.readings import Subjects
+from koordlet.collectors.stalls.readings import Feature, NeedError, Spans, Subjects
 from koordlet.collectors.stalls.shares import OLDER, blamed, stalls_since
 from koordlet.collectors.waits.figures import Row, rows
 from koordlet.collectors.waits.groups import Group, Kind, victims
+from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
@@ -19,8 +20,10 @@ from koordlet.kernel.bpf.stalls import Reading
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
-FEATURE = "bpf-memory-stalls"
-TCP_FEATURE = "bpf-tcp-retransmits"
+FEATURE = Feature(
+    "bpf-memory-stalls", "who makes latency-sensitive work wait for memory is not known"
+)
+TCP_FEATURE = Feature("bpf-tcp-retransmits", "for which pods TCP sends segments again is not known")
 
 
 @dataclass(frozen=True)
@@ -45,28 +48,35 @@ class MemorySource:
         self._stalls = host.stalls(by_memory_controller="memory" in layout.v1)
         self._measurements = Measurements(self._stalls.meter)
         self._last = Reading({}, {})
-        self._last_s = -math.inf
-        self.capabilities = (
-            Capability(FEATURE, True, "loaded and attached programs to the tracepoints of reclaim"),
-            _tcp(layout),
-        )
+        self._spans = Spans()
+        self._tcp = _tcp(layout)
 
     @property
     def costs(self) -> Mapping[str, Cost]:
         return self._measurements.costs
 
     @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        why = "attached programs to the tracepoints of reclaim"
+        return FEATURE.there(why, self.costs), self._tcp
+
+    @property
     def goes_on(self) -> bool:
         return self._measurements.goes_on
 
-    def look(self, subjects: Subjects, pause: Pause) -> MemoryLook | None:
+    def others_ns(self) -> int:
+        return self._stalls.others_ns()
+
+    def look(
+        self, subjects: Subjects, pause: Pause, recent: Recent | None = None
+    ) -> MemoryLook | None:
         now_s = self._host.monotonic()
         self._measurements.end(now_s)
         reading = self._stalls.read(pause)
         before, self._last = self._last, reading
-        span_s, self._last_s = now_s - self._last_s, now_s
+        span_s = self._spans.next_s(now_s, self._stalls.others_ns(), recent)
         self._measurements.begin(now_s)
-        if not 0 < span_s < math.inf:
+        if span_s is None:
             return None
         everyone: dict[Group, Row] = {place.group: {} for place in victims(*subjects)}
         grown = blamed(stalls_since(reading.memory, before.memory))
@@ -102,7 +112,7 @@ class MemorySource:
 
 def _tcp(layout: Layout) -> Capability:
     if layout.v2 is not None:
-        return Capability(TCP_FEATURE, True, f"sockets belong to cgroups in {layout.v2}")
-    why = "no cgroup v2 is mounted, the only hierarchy that sockets know"
-    without = "for which pods TCP sends segments again is not known"
-    return Capability(TCP_FEATURE, False, why, without, "mount cgroup2")
+        return TCP_FEATURE.there(f"sockets belong to cgroups in {layout.v2}", {})
+    why = "sockets know the unified hierarchy alone, which is not mounted"
+    need = NeedError(errno.ENOENT, why, "/proc/self/mountinfo", "mount cgroup2")
+    return TCP_FEATURE.missing(need)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 from collections.abc import Callable, Mapping
@@ -10,13 +11,19 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from koordlet.collectors.base import Round
+from koordlet.collectors.waits.suspicion import Recent, Suspicion
 from koordlet.decision.snapshot import Application, Capability, Pod
-from koordlet.kernel.background import Pause
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.host import Host
 
-ALARM_S = 10.0
-"""For so long after an alarm a reading is taken each second."""
+ROUND_S = 1.0
+CLOSE_S = 10.0
+"""For so long after an alarm, or a suspicion, a reading is taken each second."""
+AT_ONCE_S = 0.1
+"""The most that a round waits for the first reading of trouble; a later one comes with the next."""
+JUST_BEFORE_S = 0.1
+"""A reading each second is made so long before the round that takes it: it is fresh then."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _REMEDIES = {
@@ -39,7 +46,7 @@ class NeedError(OSError):
 
 
 class Source(Protocol[L_co]):
-    """Used in the thread; ``costs`` and ``capabilities`` are read beside it."""
+    """Used in the thread; ``costs``, ``capabilities`` and ``others_ns`` beside it as well."""
 
     @property
     def costs(self) -> Mapping[str, Cost]: ...
@@ -52,8 +59,13 @@ class Source(Protocol[L_co]):
         """Something that ``look`` began, such as a measurement, waits for ``finish``."""
         ...
 
-    def look(self, subjects: Subjects, pause: Pause) -> L_co | None:
-        """What happened since the look before. Raises OSError where the kernel refuses."""
+    def others_ns(self) -> int:
+        """How long all victims together have waited because of others; takes microseconds."""
+        ...
+
+    def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> L_co | None:
+        """What happened since the look before. ``recent``: give what of it fell into so short a
+        time, where all the rest was calm. Raises OSError where the kernel refuses."""
         ...
 
     def finish(self, pause: Pause) -> L_co | None:
@@ -63,12 +75,41 @@ class Source(Protocol[L_co]):
     def close(self) -> None: ...
 
 
+class Spans:
+    """From one look of a source to the next."""
+
+    def __init__(self) -> None:
+        self._last_s = -math.inf
+        self._others_ns = 0
+
+    def next_s(self, now_s: float, others_ns: int, recent: Recent | None) -> float | None:
+        """None: there was none before."""
+        span_s, self._last_s = now_s - self._last_s, now_s
+        part_ns, self._others_ns = others_ns - self._others_ns, others_ns
+        if recent is not None:
+            # Waits before it are as good as none: all are taken to be in the same proportions.
+            span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
+        return span_s if 0 < span_s < math.inf else None
+
+
 @dataclass(frozen=True)
 class Feature:
     """``name``: of the capability. ``without``: what is not known where it is missing."""
 
     name: str
     without: str
+
+    def there(self, why: str, costs: Mapping[str, Cost]) -> Capability:
+        cores = sum(each.cores for each in costs.values())
+        used = f"; they use {100 * cores:.2f} % of a core" if costs else ""
+        return Capability(self.name, True, why + used)
+
+    def missing(self, error: OSError) -> Capability:
+        name = errno.errorcode.get(error.errno or 0, str(error.errno))
+        why = f"{error.filename or self.name}: {name} ({error.strerror})"
+        known = _REMEDIES.get(error.errno or 0, "")
+        remedy = error.remedy if isinstance(error, NeedError) else known
+        return Capability(self.name, False, why, self.without, remedy)
 
 
 @dataclass
@@ -95,9 +136,10 @@ class Readings(Generic[L]):
         self._every_s = every_s
         self._background = host.background(name)
         self._session: _Session[L] = _Session()
+        self._suspicion = Suspicion()
         self._job: Future[L | None] | None = None
         self._due_s = -math.inf
-        self._alarm_s = -math.inf
+        self._close_until_s = -math.inf
         self.capabilities: tuple[Capability, ...] = ()
 
     @property
@@ -105,10 +147,11 @@ class Readings(Generic[L]):
         source = self._session.source
         return dict(source.costs) if source is not None else {}
 
-    def alarm(self) -> None:
+    def look_closely(self) -> None:
         """Latency-sensitive work suffers now."""
-        self._alarm_s = self._host.monotonic()
-        self._due_s = min(self._due_s, self._alarm_s)
+        now_s = self._host.monotonic()
+        self._close_until_s = now_s + CLOSE_S
+        self._due_s = min(self._due_s, now_s)
 
     def take(self, round_: Round) -> L | None:
         """What was read since the round before, if anything; and the next reading, if it is due.
@@ -117,17 +160,39 @@ class Readings(Generic[L]):
             return None
         job, self._job = self._job, None
         try:
-            return self._result(job, round_) if job is not None else None
+            found = self._result(job, round_) if job is not None else None
+            sudden = self._look_at_once(round_)
+            return sudden if sudden is not None else found
         finally:
-            self._submit(round_)
+            if self._job is None:
+                self._submit(round_)
 
     def close(self) -> None:
         """What is loaded is given back in the thread; a later ``take`` starts afresh."""
         self._background.close(self._session.shut)
         self._background = self._host.background(self._name)
         self._session = _Session()
+        self._suspicion = Suspicion()
         self._job = None
-        self._due_s = -math.inf
+        self._due_s = self._close_until_s = -math.inf
+
+    def _look_at_once(self, round_: Round) -> L | None:
+        """The first second of trouble counts already. Costs this round some milliseconds."""
+        source = self._session.source
+        if source is None or not self._suspicion.arises(round_.now_s, source.others_ns()):
+            return None
+        known = round_.now_s < self._close_until_s
+        self.look_closely()
+        if known:
+            return None
+        subjects, recent = (round_.pods, round_.applications), self._suspicion.recent
+        job = self._background.submit(lambda _: source.look(subjects, no_pause, recent))
+        with contextlib.suppress(TimeoutError):
+            job.exception(timeout=AT_ONCE_S)
+        if job.done():
+            return self._result(job, round_)
+        self._job = job
+        return None
 
     def _result(self, job: Future[L | None], round_: Round) -> L | None:
         source = self._session.source
@@ -136,7 +201,7 @@ class Readings(Generic[L]):
         except OSError as error:
             if source is not None:
                 raise
-            self.capabilities = (_missing(self._feature, error),)
+            self.capabilities = (self._feature.missing(error),)
             self._due_s = round_.now_s + TRY_AGAIN_S
             return None
         if source is not None:
@@ -146,11 +211,12 @@ class Readings(Generic[L]):
     def _submit(self, round_: Round) -> None:
         session = self._session
         if round_.now_s >= self._due_s:
-            alarmed = round_.now_s - self._alarm_s < ALARM_S
-            self._due_s = round_.now_s + (1.0 if alarmed else self._every_s)
+            closely = round_.now_s < self._close_until_s
+            self._due_s = round_.now_s + (ROUND_S if closely else self._every_s)
             subjects = round_.pods, round_.applications
             self._job = self._background.submit(
-                lambda pause: self._open(session).look(subjects, pause)
+                lambda pause: self._open(session).look(subjects, pause),
+                delay_s=ROUND_S - JUST_BEFORE_S if closely else 0.0,
             )
         elif (source := session.source) is not None and source.goes_on:
             self._job = self._background.submit(source.finish)
@@ -160,10 +226,3 @@ class Readings(Generic[L]):
         if session.source is None:
             session.source = self._make()
         return session.source
-
-
-def _missing(feature: Feature, error: OSError) -> Capability:
-    name = errno.errorcode.get(error.errno or 0, str(error.errno))
-    why = f"{error.filename or feature.name}: {name} ({error.strerror})"
-    remedy = error.remedy if isinstance(error, NeedError) else _REMEDIES.get(error.errno or 0, "")
-    return Capability(feature.name, False, why, feature.without, remedy)

@@ -55,6 +55,10 @@ class BlockIo(Protocol):
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
 
+    def others_ns(self) -> int:
+        """Of all victims together, because of other cgroups; takes microseconds, for any thread."""
+        ...
+
     @property
     def meter(self) -> Meter: ...
 
@@ -70,7 +74,7 @@ class BpfBlockIo:
         self.meter = CostMeter(self._object.run_times)
         self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
         self._waits = self._object.map("waits", 2, 1)
-        self._lost = self._object.map("lost", 1, 1, per_cpu=True)
+        self._all = self._object.map("all", 1, 2, per_cpu=True)
         try:
             self._object.attach()
         except OSError:
@@ -99,7 +103,10 @@ class BpfBlockIo:
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 waits.setdefault(victim, {})[culprit] = ns
-        return Reading(stages, waits, sums(self._lost, 0)[0])
+        return Reading(stages, waits, sums(self._all, 0)[0])
+
+    def others_ns(self) -> int:
+        return sums(self._all, 0)[1]
 
     def close(self) -> None:
         self.meter.close()

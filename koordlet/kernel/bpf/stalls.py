@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from koordlet.kernel.bpf.cost import CostMeter, Meter
 from koordlet.kernel.bpf.objects import BpfObject, load
-from koordlet.kernel.bpf.syscalls import entries
+from koordlet.kernel.bpf.syscalls import entries, sums
 
 PROGRAM = "stalls"
 MACHINE = 0
@@ -39,6 +39,11 @@ class Stalls(Protocol):
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
 
+    def others_ns(self) -> int:
+        """Stalls for memory of all cgroups, but those at their own limit; takes microseconds, for
+        any thread."""
+        ...
+
     @property
     def meter(self) -> Meter: ...
 
@@ -55,6 +60,7 @@ class BpfStalls:
         self.meter = CostMeter(self._object.run_times)
         self._stalls = self._object.map("stalls", 2, 3)
         self._retransmits = self._object.map("retransmits", 1, 1)
+        self._others = self._object.map("others_ns", 1, 1, per_cpu=True)
         try:
             self._object.attach()
         except OSError:
@@ -73,6 +79,9 @@ class BpfStalls:
             pause()
             retransmits |= dict(zip(found.keys, found.values, strict=True))
         return Reading(memory, retransmits)
+
+    def others_ns(self) -> int:
+        return sums(self._others, 0)[0]
 
     def close(self) -> None:
         self.meter.close()

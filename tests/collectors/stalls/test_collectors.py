@@ -10,7 +10,7 @@ from koordlet_fakefs.bpf.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 from koordlet.collectors.stalls.block import BlockCollector
 from koordlet.collectors.stalls.interrupts import InterruptCollector
 from koordlet.collectors.stalls.memory import MemoryCollector
-from koordlet.collectors.stalls.readings import ALARM_S, TRY_AGAIN_S
+from koordlet.collectors.stalls.readings import CLOSE_S, TRY_AGAIN_S
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.bpf.block import IDLE, OLDER, SYSTEM
 from koordlet.kernel.bpf.cost import Cost
@@ -258,6 +258,41 @@ def test_interrupts_are_measured_a_second_in_sixty(
     assert interrupts.windows == 2
 
 
+def test_the_first_second_of_trouble_counts_as_a_second(
+    world: World, block_io: FakeBlockIo, stalls: FakeStalls
+) -> None:
+    """Eight calm seconds after a reading, then one in which everything happens."""
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    be = world.pod("besteffort", UID2, "batch", raw=QoSClass.BE)
+    layout = world.cgroups.layout
+    world.runner = world.runner_of(
+        BlockCollector(world.host, layout, world.store),
+        MemoryCollector(world.host, layout, world.store),
+    )
+    world.rounds(9)
+    cgroups = ls.containers[0].cgroup, be.containers[0].cgroup
+    web, batch = (_id(world, cgroup, "blkio") for cgroup in cgroups)
+    block_io.wait(web, batch, 400 * MS)
+    block_io.waits_for_others_ns += 400 * MS
+    web, batch = (_id(world, cgroup, "memory") for cgroup in cgroups)
+    stalls.stall(MACHINE, web, 80 * MS, 10)
+    stalls.stall(MACHINE, batch, 120 * MS, 30)
+    stalls.waits_for_others_ns += 200 * MS
+    found = world.samples(world.rounds())
+    assert found["pod_io_wait", UID2, "pod", UID] == pytest.approx(400.0)
+    assert found["pod_memory_wait", UID2, "pod", UID] == pytest.approx(60.0)
+    # It is looked at each second from now on.
+    before = block_io.reads
+    world.rounds(3)
+    assert block_io.reads == before + 3
+    # A little trouble is none.
+    world.rounds(int(CLOSE_S) + 2)
+    before = block_io.reads
+    block_io.waits_for_others_ns += 20 * MS
+    world.rounds(5)
+    assert block_io.reads <= before + 1
+
+
 def test_an_alarm_makes_them_look_each_second_for_a_while(
     world: World, block_io: FakeBlockIo, stalls: FakeStalls
 ) -> None:
@@ -272,7 +307,7 @@ def test_an_alarm_makes_them_look_each_second_for_a_while(
     world.runner.alarm()
     world.rounds(6)
     assert (block_io.reads, stalls.reads) == (7, 7)
-    world.rounds(int(ALARM_S))
+    world.rounds(int(CLOSE_S))
     alarmed = block_io.reads
     world.rounds(10)
     assert block_io.reads == alarmed + 1

@@ -23,9 +23,13 @@ class FakeBlockIo:
         self.room = 4096
         self.stages: dict[int, block.Stages] = {}
         self.waits_ns: dict[int, dict[int, int]] = {}
+        self.waits_for_others_ns = 0
         self.reads = 0
         self.closed = False
         self.error: OSError | None = None
+
+    def others_ns(self) -> int:
+        return self.waits_for_others_ns
 
     def watch(self, cgroups: Collection[int]) -> int:
         self.watched = set(sorted(cgroups)[: self.room])
@@ -66,8 +70,12 @@ class FakeStalls:
         self.meter = FakeMeter()
         self.memory: dict[int, dict[int, Stall]] = {}
         self.retransmits: dict[int, int] = {}
+        self.waits_for_others_ns = 0
         self.reads = 0
         self.closed = False
+
+    def others_ns(self) -> int:
+        return self.waits_for_others_ns
 
     def read(self, pause: Callable[[], None]) -> stalls.Reading:
         self.reads += 1

@@ -17,6 +17,7 @@ import pytest
 
 from koordlet.decision.resource import Resource
 from koordlet.kernel.bpf.run_queue import BpfRunQueue
+from koordlet.kernel.bpf.stalls import BpfStalls
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.linux import LinuxHost
@@ -132,3 +133,19 @@ def run_queue(linux: LinuxHost, layout: Layout) -> Iterator[BpfRunQueue]:
         yield queue
     finally:
         queue.close()
+
+
+@pytest.fixture
+def stalls(linux: LinuxHost, everywhere: Loads) -> Iterator[BpfStalls]:
+    layout = everywhere.layout
+    root = everywhere.root_of("memory")
+    if "memory" not in layout.v1 and not linux.exists(f"{root}/{everywhere.parent}/memory.max"):
+        pytest.skip("needs the controller memory")
+    try:
+        stalls = BpfStalls(by_memory_controller="memory" in layout.v1)
+    except OSError as error:
+        pytest.skip(f"{error.filename}: {error.strerror}")
+    try:
+        yield stalls
+    finally:
+        stalls.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from koordlet.collectors.stalls.shares import blamed, stalls_since
 from koordlet.decision.resource import Resource
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.stalls import MACHINE, BpfStalls, Reading
-from koordlet.kernel.linux import LinuxHost
 from tests.kernel.bpf.conftest import Loads
 
 pytestmark = pytest.mark.kernel
@@ -28,22 +26,6 @@ while True:
         time.sleep({rest})
 """
 """A file with a hole is read without a disk, and takes memory all the same."""
-
-
-@pytest.fixture
-def stalls(linux: LinuxHost, everywhere: Loads) -> Iterator[BpfStalls]:
-    layout = everywhere.layout
-    root = everywhere.root_of("memory")
-    if "memory" not in layout.v1 and not linux.exists(f"{root}/{everywhere.parent}/memory.max"):
-        pytest.skip("needs the controller memory")
-    try:
-        stalls = BpfStalls(by_memory_controller="memory" in layout.v1)
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
-    try:
-        yield stalls
-    finally:
-        stalls.close()
 
 
 def _read(loads: Loads, group: str, file: Path, megabytes: int, rest_s: float) -> None:

@@ -127,21 +127,33 @@ struct {
 	__type(value, u64);
 } waits SEC(".maps");
 
-/* Requests that found no room in a map. */
+struct all {
+	u64 lost;	/* requests that found no room in a map */
+	u64 others_ns;	/* waits of all victims because of other cgroups */
+};
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, u32);
-	__type(value, u64);
-} lost SEC(".maps");
+	__type(value, struct all);
+} all SEC(".maps");
 
 static __always_inline void lose(void)
 {
 	u32 zero = 0;
-	u64 *count = bpf_map_lookup_elem(&lost, &zero);
+	struct all *here = bpf_map_lookup_elem(&all, &zero);
 
-	if (count)
-		(*count)++;
+	if (here)
+		here->lost++;
+}
+
+static __always_inline void add_to_others(u64 ns)
+{
+	u32 zero = 0;
+	struct all *here = bpf_map_lookup_elem(&all, &zero);
+
+	if (here)
+		here->others_ns += ns;
 }
 
 static __always_inline u64 clamp(u64 value, u64 low, u64 high)
@@ -246,7 +258,7 @@ static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
 static __always_inline void divide(struct device *device, u64 number, u64 victim, u64 since,
 				   u64 issued, u64 now)
 {
-	u64 to = now, own = 0, idle = 0;
+	u64 to = now, own = 0, idle = 0, others = 0;
 
 #pragma clang loop unroll(disable)
 	for (u32 back = 0; back < RING && to > since; back++) {
@@ -257,10 +269,13 @@ static __always_inline void divide(struct device *device, u64 number, u64 victim
 		own += to - clamp(issued, end, to);
 		if (this->cgroup == victim)
 			own += end - from;
-		else if (from < end)
+		else if (from < end) {
 			blame(victim, this->cgroup, end - from);
+			others += end - from;
+		}
 		to = from;
 	}
+	add_to_others(others);
 	blame(victim, victim, own);
 	blame(victim, IDLE, idle);
 	blame(victim, OLDER, to - since);

@@ -76,6 +76,14 @@ struct {
 	__type(value, u64);
 } retransmits SEC(".maps");
 
+/* Stalls, but those of cgroups at their own limit. */
+struct {
+	__uint(type, MAP_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} others_ns SEC(".maps");
+
 /* What tasks are at, by thread and kind. */
 struct place {
 	u64 thread;
@@ -155,7 +163,8 @@ static __always_inline void end(u64 kind, u64 pages)
 	struct begun *since = bpf_map_lookup_elem(&begun, &place);
 	struct stall *stall, none = {};
 	struct key key;
-	u64 ns;
+	u32 zero = 0;
+	u64 ns, *others;
 
 	if (!since)
 		return;
@@ -163,6 +172,9 @@ static __always_inline void end(u64 kind, u64 pages)
 	key.scope = since->scope;
 	key.cgroup = current_cgroup();
 	bpf_map_delete_elem(&begun, &place);
+	others = bpf_map_lookup_elem(&others_ns, &zero);
+	if (others && key.scope != key.cgroup)
+		*others += ns;
 	stall = bpf_map_lookup_elem(&stalls, &key);
 	if (!stall) {
 		/* Refused also where another CPU was first. */
