@@ -11,7 +11,7 @@ from koordlet.collectors.base import Round, SeriesStore, series_of
 from koordlet.collectors.cpi.part import CpiOptions
 from koordlet.collectors.cpi.sources import (
     CannotCountError,
-    Source,
+    Counting,
     Subject,
     Window,
     open_source,
@@ -19,7 +19,6 @@ from koordlet.collectors.cpi.sources import (
 )
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -48,7 +47,7 @@ class CpiCollector:
         self._options = options
         self._sys_root = sys_root
         self._background = host.background(self.name)
-        self._source: Source | None = None
+        self._counting = self._counting_anew()
         self._job: Future[Window | None] | None = None
         self._due_s = -math.inf
         self._ends_s = math.inf
@@ -64,37 +63,31 @@ class CpiCollector:
                 return
             job, self._job = self._job, None
             self._take(job, round_)
+        counting = self._counting
         if round_.now_s + SLACK_S >= self._ends_s:
             self._ends_s = math.inf
-            self._job = self._background.submit(self._end)
+            self._job = self._background.submit(counting.end)
         elif round_.now_s + SLACK_S >= self._due_s and self._ends_s == math.inf:
             wanted = subjects(round_.pods)
             self._due_s = round_.now_s + self._options.interval_seconds
-            self._job = self._background.submit(lambda pause: self._begin(wanted, pause))
+            self._job = self._background.submit(lambda pause: counting.begin(wanted, pause))
 
     def close(self) -> None:
-        self._background.close(self._shut)
+        self._background.close(self._counting.shut)
         self._background = self._host.background(self.name)
+        self._counting = self._counting_anew()
         self._job = None
         self._due_s, self._ends_s = -math.inf, math.inf
         self._keep(())
         self.costs = {}
 
-    def _begin(self, wanted: tuple[Subject, ...], pause: Pause) -> None:
-        """In the thread, as the two below."""
-        if self._source is None:
-            self._source = open_source(
+    def _counting_anew(self) -> Counting:
+        """One for each thread: an old one may still be at work when another begins."""
+        return Counting(
+            lambda: open_source(
                 self._host, self._layout, self._options.max_descriptors, self._sys_root
             )
-        self._source.begin(wanted, pause)
-
-    def _end(self, pause: Pause) -> Window | None:
-        return self._source.end(pause) if self._source is not None else None
-
-    def _shut(self) -> None:
-        if self._source is not None:
-            self._source.close()
-            self._source = None
+        )
 
     def _take(self, job: Future[Window | None], round_: Round) -> None:
         try:
@@ -104,13 +97,15 @@ class CpiCollector:
             self._due_s = round_.now_s + TRY_AGAIN_S
             return
         except OSError:
-            self._background.submit(lambda pause: self._shut())
+            counting = self._counting
+            self._background.submit(lambda pause: counting.shut())
             raise
+        source = self._counting.source
         if window is not None:
             self._add(window, round_)
-        elif self._source is not None:
-            self.capabilities = (Capability(FEATURE, True, self._source.about),)
-            self._ends_s = self._source.began_s + self._options.window_seconds
+        elif source is not None:
+            self.capabilities = (Capability(FEATURE, True, source.about),)
+            self._ends_s = source.began_s + self._options.window_seconds
 
     def _add(self, window: Window, round_: Round) -> None:
         """Counts are those of a window of exactly the wanted length."""

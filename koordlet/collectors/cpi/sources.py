@@ -3,7 +3,7 @@ it, else by descriptors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -90,6 +90,30 @@ def open_source(host: Host, layout: Layout, max_descriptors: int, sys_root: str)
     return ByDescriptors(host, layout, max_descriptors, sys_root, why)
 
 
+class Counting:
+    """What one thread does; it alone uses the source."""
+
+    def __init__(self, open_: Callable[[], Source]) -> None:
+        self._open = open_
+        self.source: Source | None = None
+        """None until a window has begun."""
+
+    def begin(self, wanted: Sequence[Subject], pause: Pause) -> None:
+        """Raises CannotCountError, OSError."""
+        if self.source is None:
+            self.source = self._open()
+        self.source.begin(wanted, pause)
+
+    def end(self, pause: Pause) -> Window | None:
+        """Raises OSError."""
+        return self.source.end(pause) if self.source is not None else None
+
+    def shut(self) -> None:
+        source, self.source = self.source, None
+        if source is not None:
+            source.close()
+
+
 class ByBpf:
     """Raises OSError where the kernel or the machine lacks something."""
 
@@ -117,11 +141,11 @@ class ByBpf:
 
     def end(self, pause: Pause) -> Window:
         now_s = self._host.monotonic()
-        costs = self._counters.meter.end(now_s)
         counts: dict[Subject, list[Count]] = {}
         for cgroup, found in self._counters.end(pause).items():
             if cgroup in self._whose:
                 counts.setdefault(self._whose[cgroup], []).extend(found)
+        costs = self._counters.meter.end(now_s)
         return Window(
             {subject: total(found) for subject, found in counts.items()},
             now_s - self.began_s,
