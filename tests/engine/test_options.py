@@ -54,7 +54,7 @@ def another(value: object) -> object:
         return value + 1
     if isinstance(value, tuple):
         return ("eth7",)
-    return "evict" if value == "tell" else "/another"
+    return {"tell": "evict", "reference": "seasonal"}.get(str(value), "/another")
 
 
 def test_every_strategy_and_hook_is_on_by_default_and_has_a_switch() -> None:

@@ -20,7 +20,7 @@ from koordlet.prediction.part import PredictionOptions
 from koordlet.prediction.subject import Subject
 from koordlet.tsdb.store import Store
 
-UPKEEP_S = 60.0
+UPKEEP_S = 60
 _LATE_MS = 120_000
 """A round that has stood still for so long is dropped: the store would have to go to disk."""
 _PUBLISHED_AT_ONCE = 4 * AT_ONCE
