@@ -25,6 +25,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability, Wake, WakeKind
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, Parts, build
+from koordlet.engine.prediction.predictions import UPKEEP_S
 
 CPUS = 8
 HOUR_S = 3600
@@ -116,6 +117,8 @@ class Day:
             Callbacks(self._change, self._alarm, lambda outcome: self._engine.heard(outcome)),
         )
         self._engine = Engine(self.parts, loaded)
+        predictions, time_s = self.parts.predictions, self._host.time()
+        predictions.took(predictions.load(time_s)(), time_s, self._host.monotonic())
         self.parts.state.start()
         self._engine.rescan()
         self._engine.set_capabilities([Capability(str(f), True, "") for f in _FEATURES])
@@ -153,6 +156,8 @@ class Day:
         self._engine.tick()
         if second % _MAINTAIN_S == 0:
             self.parts.maintain(int(self._host.time() * 1000))
+        if second % UPKEEP_S == 0:
+            self.parts.predictions.upkeep(self._host.monotonic())()
         # The fake kernel keeps what was written for tests to look at.
         self._host.written.clear()
 

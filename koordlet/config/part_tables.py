@@ -49,6 +49,8 @@ def table_of(part: Part[Any]) -> str:
     for name, parts in TABLES.items():
         if type(parts.get(part.name)) is type(part):
             return f"{name}.{part.name}"
+    if type(part) is type(PREDICTION):
+        return part.name
     return f"plugins.{part.name}"
 
 

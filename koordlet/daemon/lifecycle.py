@@ -43,6 +43,8 @@ CONFIG_LOOK_S = 2.0
 RUNTIME_LOOK_S = 2.0
 """Between two looks for the socket of a runtime, until there is one."""
 STORE_MAINTAIN_S = 5.0
+MODELS_AFTER_S = 5.0
+"""The first limit must not wait for some hundred files."""
 STALE_TICKS = 10
 """Alive means that the last tick ended at most this many intervals ago."""
 SERVERS_STOP_S = 1.0
@@ -265,6 +267,7 @@ class Daemon:
                 predictions.took(loaded, host.time(), host.monotonic())
             await asyncio.to_thread(predictions.upkeep(host.monotonic()))
 
+        await asyncio.sleep(MODELS_AFTER_S)
         while True:
             await self._guard.run_async("models on disk", keep)
             await asyncio.sleep(UPKEEP_S)

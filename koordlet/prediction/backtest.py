@@ -116,8 +116,8 @@ class BackTest:
     def expect(self, predictions: Mapping[Model, float]) -> None:
         """For the hour that begins now, of exactly these models; NaN makes none. To be called right
         after ``turn``."""
-        for model in self._pending.keys() - predictions.keys():
-            del self._pending[model]
+        for model in (self._pending.keys() | self.scores.keys()) - predictions.keys():
+            self._pending.pop(model, None)
             self.scores.pop(model, None)
         for model, predicted in predictions.items():
             self._pending.setdefault(model, array("d")).append(predicted)

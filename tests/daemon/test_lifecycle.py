@@ -348,3 +348,41 @@ def _raise(wake: object = None) -> None:
 
 def _boot(stage: Stage) -> str:
     return stage.host.read("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def test_models_of_peaks_outlive_a_restart(stage: Stage) -> None:
+    """Also in the middle of a run they go to disk; a disk that refuses is a problem in `status`."""
+    directory = stage.directory / "state" / "prediction"
+
+    async def first(daemon: Daemon) -> None:
+        await asyncio.sleep(150)
+        assert "app:shop" in os.listdir(directory)
+        assert daemon.views.predict("shop", 60.0)().peaks[0].peak is not None
+
+    async def second(daemon: Daemon) -> None:
+        await asyncio.sleep(20)
+        watched_s = daemon.views.predict("shop", 60.0)().peaks[0].watched_s
+        assert watched_s > 150 - 60
+
+    async def refused(daemon: Daemon) -> None:
+        await asyncio.sleep(10)
+        for each in directory.iterdir():
+            each.unlink()
+        directory.rmdir()
+        directory.touch()
+        await asyncio.sleep(130)
+        problem = daemon.parts.problems["models on disk"]
+        assert problem.startswith("FileExistsError")
+        assert "app:shop" in daemon.parts.predictions.models
+        directory.unlink()
+        await asyncio.sleep(130)
+        assert "models on disk" not in daemon.parts.problems
+        assert "app:shop" in os.listdir(directory)
+
+    stage.play(first)
+    saved = {each.name: each.stat().st_mtime_ns for each in directory.iterdir()}
+    assert "__node__" in saved
+    stage.play(second)
+    # The stop has saved all of them.
+    assert all(each.stat().st_mtime_ns > saved[each.name] for each in directory.iterdir())
+    stage.play(refused)

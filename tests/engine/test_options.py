@@ -54,7 +54,8 @@ def another(value: object) -> object:
         return value + 1
     if isinstance(value, tuple):
         return ("eth7",)
-    return {"tell": "evict", "kidled": "auto"}.get(str(value), "/another")
+    others = {"tell": "evict", "kidled": "auto", "reference": "seasonal"}
+    return others.get(str(value), "/another")
 
 
 OPT_IN = {"resctrl-monitor", "kidled"}

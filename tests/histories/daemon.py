@@ -157,6 +157,8 @@ class Daemon(World):
         traffic.capabilities, traffic._tried = self.machine.network.capabilities, math.inf
         self.views = Views(self.engine, lambda: None)
         self._hear()
+        predictions, now = self.parts.predictions, self.host.monotonic()
+        predictions.took(predictions.load(self.host.time())(), self.host.time(), now)
         self.parts.state.start()
         self.engine.rescan()
         self.engine.tick()
@@ -185,6 +187,8 @@ class Daemon(World):
         self.answer()
         if round(self.host.monotonic()) % 10 == 0:
             self.engine.rescan()
+            with suppress(OSError):  # a full disk is a problem in `status`
+                self.parts.predictions.upkeep(self.host.monotonic())()
         self.engine.tick()
         if self.is_replayed:
             self.parts.maintain(int(self.host.time() * 1000))

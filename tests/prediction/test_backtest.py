@@ -80,6 +80,13 @@ def test_a_model_that_is_dropped_loses_its_score() -> None:
     assert [len(each) for each in found] == [1] * 12 + [2]
 
 
+def test_a_score_of_an_earlier_run_goes_on_or_goes() -> None:
+    test = BackTest()
+    test.scores = {REF: Score(tests=100, misses=10), SEASON: Score(tests=100)}
+    step(test, 0, 50.0, 100.0)
+    assert test.scores == {REF: Score(tests=100, misses=10)}
+
+
 def test_what_nobody_predicted_is_not_tested() -> None:
     test = BackTest()
     for number in range(STEPS):

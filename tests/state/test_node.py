@@ -38,6 +38,7 @@ def test_nothing_said() -> None:
     assert not node.kubelet.static_policy
     assert not node.cpus.reserved | node.cpus.system_exclusive | node.cpus.system_pool
     assert not node.kubelet.static_cpus
+    assert node.raw_allocatable == {}
 
 
 def test_what_a_cluster_tells() -> None:
@@ -52,8 +53,10 @@ def test_what_a_cluster_tells() -> None:
                 {"uid": "c", "cpuset": "4", "managedByKubelet": True},
             ],
             POLICY: {"policy": "static", "reservedCPUs": "7"},
+            "node.koordinator.sh/raw-allocatable": {"cpu": "7500m", "memory": "14Gi"},
         }
     )
+    assert node.raw_allocatable == {"cpu": 7500, "memory": 14 << 30}
     assert node.cpus.share_pools == (CpuPool(0, 1, frozenset({2, 3})),)
     assert node.cpus.be_share_pools == ()
     assert node.cpus.normalization_ratio == 1.2

@@ -20,7 +20,7 @@ from koordlet.prediction.part import PredictionOptions
 from koordlet.prediction.subject import Subject
 from koordlet.tsdb.store import Store
 
-UPKEEP_S = 60.0
+UPKEEP_S = 60
 _LATE_MS = 120_000
 """A round that has stood still for so long is dropped: the store would have to go to disk."""
 _PUBLISHED_AT_ONCE = 4 * AT_ONCE
@@ -186,10 +186,17 @@ class Predictions:
             if model.saved_s <= due_s and files.can_be_saved(uid)
         ]
         chosen = [uid for _, uid in sorted(due)[: self.options.checkpoint_max_per_step]]
-        for uid in chosen:
-            self.models[uid].saved_s = now_s
+        saved = [self.models[uid] for uid in chosen]
+        encoded = list(self._encoded(chosen))
         removed = [uid for uid in gone if files.can_be_saved(uid)]
-        return partial(_write, self._directory, list(self._encoded(chosen)), removed)
+
+        def work() -> None:
+            files.remove(self._directory, removed)
+            files.save(self._directory, encoded)
+            for model in saved:
+                model.saved_s = now_s
+
+        return work
 
     def close(self) -> None:
         """Saves every model, not safe from a power cut: that would take seconds. Raises OSError."""
@@ -217,11 +224,6 @@ class Predictions:
 
 def _pairs(names: tuple[str, ...], values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple(zip(names, values, strict=True))
-
-
-def _write(directory: str, saved: list[tuple[str, bytes]], gone: list[str]) -> None:
-    files.remove(directory, gone)
-    files.save(directory, saved)
 
 
 def _nothing() -> None:
