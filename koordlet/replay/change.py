@@ -61,6 +61,8 @@ def parsed(text: str) -> tuple[str, Any]:
 
 def value_of(text: str) -> Any:
     """As in TOML; what is not is text."""
+    if "\n" in text:  # it would be more than a value
+        return text
     try:
         return tomllib.loads(f"x = {text}")["x"]
     except (tomllib.TOMLDecodeError, ValueError):

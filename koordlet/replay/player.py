@@ -51,7 +51,8 @@ class Player:
     there, so that one difference does not lead to others. Else they are only what this policy has
     made of them since the daemon was started, or since the first turn.
 
-    ``missing``: part -> why it cannot decide.
+    ``missing``: part -> why it cannot decide. ``forgotten``: strategies whose memory the log does
+    not have, and which began with the first one instead.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Player:
         self._hooks_pass: Pass | None = None
         self._slo_of: tuple[object, NodeSLOSpec | None] = (None, None)
         self.missing: dict[str, str] = {}
+        self.forgotten: set[str] = set()
 
     def decide(self, turn: Turn, known: Mapping[str, Made] = {}) -> dict[str, Made]:
         """What each strategy decides that the turn wakes, and each hook where there was a pass.
@@ -125,7 +127,13 @@ class Player:
             is_known = name in self._memories and not is_start
             if is_known and not (self._follows and name in recorded):
                 continue
-            self._memories[name] = _memory(strategy, recorded)
+            memory = _memory(strategy, recorded)
+            has_begun = is_start or (turn.begin is None and turn.memories is None)
+            if memory is None and strategy.initial is not None and not has_begun:
+                self.forgotten.add(name)
+            else:
+                self.forgotten.discard(name)
+            self._memories[name] = strategy.initial if memory is None else memory
         if turn.begin is not None:
             self._hooks_pass = None
 
@@ -182,11 +190,11 @@ def _without_evictions(snapshot: Snapshot) -> Snapshot:
 
 
 def _memory(strategy: AnyStrategy, recorded: Mapping[str, bytes]) -> Any:
-    """The first one where the log has none that can be read."""
+    """None where the log has none that can be read, or where it is None."""
     data = recorded.get(strategy.name)
-    if data is None:
-        return strategy.initial
+    if data is None or strategy.initial is None:
+        return None
     try:
         return unpacked(data, type(strategy.initial))
     except msgspec.MsgspecError:
-        return strategy.initial
+        return None

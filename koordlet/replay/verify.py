@@ -23,6 +23,7 @@ class Lack(StrEnum):
 
     SAMPLES = "samples"  # of the store, which were lost or are too old
     ANSWER = "answer"  # about a value in force, which the log does not tell
+    MEMORY = "memory"  # of the strategy, which the log does not have
     CODE = "code"  # another version decided
     NOTHING = "nothing"  # the record was changed, or a part is not pure
 
@@ -77,7 +78,7 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
         if turn.is_partial or not turn.has_samples:
             lost_s = time
         elif lost_s is not None and turn.memories and abs(time - lost_s) > LONGEST_WINDOW_S:
-            lost_s = None
+            lost_s = None  # neither a window nor a memory goes back to it
         if not turn.is_asked:
             continue
         times.append(time)
@@ -91,7 +92,10 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
             if again is not None and again.digest == recorded:
                 continue
             unequal[name] += 1
-            lack, why = _lack(trace, turn, again, lost_s)
+            if name in player.forgotten:
+                lack, why = Lack.MEMORY, "the log does not have what it remembered"
+            else:
+                lack, why = _lack(trace, turn, again, lost_s)
             unexplained += lack is Lack.NOTHING
             if len(differences) < MOST_SHOWN:
                 wake = turn.snapshot.wake.title

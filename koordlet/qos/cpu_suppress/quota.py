@@ -227,14 +227,14 @@ def quota_for(
 def _look_inside(
     snapshot: Snapshot, current: Current, last: QuotaShare | None, known: Inner | None
 ) -> Inner:
-    """What is known, or a new look: when somebody came or went, after a while, and when the
+    """What is known, or a new look: when somebody came or went, at whole intervals, and when the
     directory does not hold what it was given, since the kernel may have refused it for a quota
     inside that is not known."""
     if (
         known is not None
         and known.pods is snapshot.pods
         and known.applications is snapshot.applications
-        and 0 <= snapshot.now - known.at < INNER_ANEW_S
+        and snapshot.now // INNER_ANEW_S == known.at // INNER_ANEW_S
         and last is not None
         and current.quota_us is not None
         and abs(current.quota_us - last.quota_us) <= MIN_QUOTA_US

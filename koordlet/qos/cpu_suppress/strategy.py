@@ -199,11 +199,16 @@ def _limit_gauge(memory: SuppressState) -> tuple[Gauge, ...]:
     return (Gauge(BE_CPU_CORES, memory.cores, (memory.policy,)),)
 
 
+def _lasting(memory: SuppressState) -> SuppressState:
+    return msgspec.structs.replace(memory, inner=None)
+
+
 STRATEGY = Strategy(
     name=NAME,
     help="Limit best-effort CPU to what latency-sensitive work leaves.",
     function=decide,
     initial=SuppressState(),
+    lasting=_lasting,
     options=DEFAULTS,
     families=(BE_CPU_CORES, LS_USED_CPU_CORES),
     writes=(Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS),
