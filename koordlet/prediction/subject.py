@@ -21,9 +21,17 @@ def uid_of_item(item: str) -> str:
 NODE_UIDS = (NODE, *map(uid_of_item, ITEMS))
 
 
+_APPLICATION = "app:"
+
+
 def uid_of_application(name: str) -> str:
     """Ours: the reference has pods alone."""
-    return f"app:{name}"
+    return f"{_APPLICATION}{name}"
+
+
+def is_of_pod(uid: str) -> bool:
+    """Whether a pod may have it: one that calls itself the node must not teach its model."""
+    return uid not in NODE_UIDS and not uid.startswith(_APPLICATION)
 
 
 class Subject:

@@ -9,7 +9,13 @@ from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.prediction import part
-from koordlet.prediction.subject import ITEMS, NODE, uid_of_application, uid_of_item
+from koordlet.prediction.subject import (
+    ITEMS,
+    NODE,
+    is_of_pod,
+    uid_of_application,
+    uid_of_item,
+)
 from koordlet.protocol.qos import PriorityClass, priority_class_with_default
 
 
@@ -61,7 +67,7 @@ ITEM_TARGETS = tuple(
 def targets(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterator[Target]:
     """All but pods that are about to be told their class."""
     for pod in pods:
-        if not pod.awaits_labels:
+        if not pod.awaits_labels and is_of_pod(pod.uid):
             yield Target(pod.uid, _OF_POD, _PEAKS_OF_POD, (pod.uid,), pod)
     for application in applications:
         if application.present:

@@ -225,6 +225,16 @@ def test_applications_are_predicted_and_belong_to_the_system(make_rig: MakeRig) 
     assert rig.last(part.APPLICATION_CPU_PEAK, "nginx") == pytest.approx(1.138)
 
 
+def test_a_pod_that_calls_itself_the_node_teaches_nobody(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    liars = ("__node__", "__node-sys__", "app:nginx")
+    rig.pods = tuple(pod(uid) for uid in liars)
+    rig.minutes(2, {"__node__": (7.9, 1.0 * GIB), "__node-sys__": (7.9, 1.0 * GIB)})
+    assert "app:nginx" not in rig.predictions.models
+    assert rig.percentiles("__node__").cpu_milli == 4217
+    assert rig.percentiles("__node-sys__").cpu_milli == 4217
+
+
 def test_a_tick_does_a_bounded_part_of_a_round(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.pods = tuple(pod(f"pod-{number}") for number in range(3 * AT_ONCE + 1))
