@@ -99,7 +99,8 @@ def _trace(args: argparse.Namespace) -> Trace | None:
 
 
 def _progress(time_s: float) -> None:
-    print(f"\rreplaying {output.clock(time_s)} ", end="", file=sys.stderr, flush=True)
+    """On one line, which what is printed next takes over."""
+    print(f"\rreplaying {output.clock(time_s)}\r", end="", file=sys.stderr, flush=True)
 
 
 def _silent(time_s: float) -> None:

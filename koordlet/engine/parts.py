@@ -314,7 +314,9 @@ def _inputs(config: Config, store: Store) -> Recorder | None:
     if not config.inputs.enable:
         return None
     path, table = inputs_path(config), config.inputs
-    log = Log(DiskFiles(path), path, max_bytes=table.max_bytes, retention_s=table.retention_s)
+    # Annotations of pods are in there, which their owners may have meant for few.
+    files = DiskFiles(path, mode=0o600)
+    log = Log(files, path, max_bytes=table.max_bytes, retention_s=table.retention_s)
     shape = StoreShape(
         config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
     )
