@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from koordlet import __version__
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
@@ -30,10 +29,9 @@ from koordlet.decision.snapshot import Capability, Topology, Wake
 from koordlet.engine.events import Events
 from koordlet.engine.machine import read_machine
 from koordlet.engine.options import alarm_options, enabled_collectors
+from koordlet.engine.recording import recorder
 from koordlet.engine.traffic import Traffic
 from koordlet.hooks import HOOKS
-from koordlet.inputs.log import Log
-from koordlet.inputs.model import StoreShape
 from koordlet.inputs.recorder import Recorder
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
@@ -55,7 +53,6 @@ from koordlet.state.node_state import NodeState
 from koordlet.state.reported import ReportedSource
 from koordlet.state.reported_file import ReportedFile, T
 from koordlet.state.source import Source
-from koordlet.tsdb.files import DiskFiles
 from koordlet.tsdb.store import Store
 
 NRI_AWAITED_S = 5.0
@@ -241,10 +238,6 @@ def tsdb_path(config: Config) -> str:
     return config.tsdb.path or os.path.join(config.paths.state_dir, "tsdb")
 
 
-def inputs_path(config: Config) -> str:
-    return os.path.join(config.paths.state_dir, "inputs")
-
-
 def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     """Raises CannotStartError: no cgroups at all, or another daemon holds the journal."""
     paths = config.paths
@@ -304,23 +297,10 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         metrics=Metrics(node_name(config)),
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
-        inputs=_inputs(config, store),
+        inputs=recorder(config, store),
         observing=observing,
         problems=problems,
     )
-
-
-def _inputs(config: Config, store: Store) -> Recorder | None:
-    if not config.inputs.enable:
-        return None
-    path, table = inputs_path(config), config.inputs
-    # Annotations of pods are in there, which their owners may have meant for few.
-    files = DiskFiles(path, mode=0o600)
-    log = Log(files, path, max_bytes=table.max_bytes, retention_s=table.retention_s)
-    shape = StoreShape(
-        config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
-    )
-    return Recorder(log, __version__, shape, store.rounds)
 
 
 def _ranked(
