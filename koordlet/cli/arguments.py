@@ -128,14 +128,3 @@ PROXY_STATUS = argument(
     is_path=True,
     help=f"where the proxy tells its state (default: {DEFAULT_PROXY_STATUS_SOCKET})",
 )
-SPAN = argument(
-    "span",
-    metavar="FROM..TO",
-    help="when, such as -1h..now, 12:00..12:30 or 2026-01-31T12:00..+30m",
-)
-STATE_DIR = argument(
-    "--state-dir",
-    metavar="DIR",
-    is_path=True,
-    help="where the daemon keeps its files, or a copy of them (default: the one in --config)",
-)

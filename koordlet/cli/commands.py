@@ -15,7 +15,6 @@ from koordlet.cli.arguments import (
     OUTPUT,
     PROXY_STATUS,
     SOCKET,
-    SPAN,
     STATE_DIR,
     TIME_HELP,
     Command,
@@ -24,6 +23,7 @@ from koordlet.cli.arguments import (
 )
 from koordlet.cli.commands_config import CONFIGURATION
 from koordlet.cli.commands_history import HISTORY
+from koordlet.cli.commands_past import PAST
 from koordlet.cli.commands_predict import PREDICT
 from koordlet.cli.commands_undo import UNDO
 
@@ -216,61 +216,7 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     *HISTORY,
-    Command(
-        "replay",
-        "make past decisions again: are they the same, or what with other settings (works without "
-        "the daemon)",
-        "koordlet.cli.replay:main",
-        (
-            SPAN,
-            argument(
-                "--verify",
-                action="store_true",
-                help="with the recorded settings: each must be the same (the default)",
-            ),
-            argument(
-                "--set",
-                action="append",
-                default=[],
-                metavar="KEY=VALUE",
-                help="what would differ with this setting, such as "
-                "slo.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent=80. "
-                "May be given several times",
-            ),
-            argument(
-                "--limit",
-                type=number_in(int, 0, 10_000),
-                default=20,
-                metavar="N",
-                help="with --set: differences shown (default: 20); all are counted",
-            ),
-            STATE_DIR,
-            OUTPUT,
-            CONFIG_IF_ANY,
-        ),
-    ),
-    Command(
-        "tune",
-        "try values of one parameter on past inputs (works without the daemon)",
-        "koordlet.cli.replay:tune_main",
-        (
-            argument(
-                "parameter",
-                metavar="STRATEGY.PARAM",
-                words="koordlet.replay.parameters:NAMES",
-                help="such as cpu-suppress.cpuSuppressThresholdPercent",
-            ),
-            SPAN,
-            argument(
-                "--values",
-                metavar="LIST",
-                help="A,B,C or FROM..TO:STEP (default: some around the one in force)",
-            ),
-            STATE_DIR,
-            OUTPUT,
-            CONFIG_IF_ANY,
-        ),
-    ),
+    *PAST,
     Command(
         "hooks",
         "what each hook would do to a pod, when, and what it needs of the kernel",

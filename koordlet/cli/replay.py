@@ -16,7 +16,8 @@ from koordlet.cli import output
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.restore import usable
 from koordlet.cli.span import parse_span
-from koordlet.engine.parts import inputs_path, tsdb_path
+from koordlet.engine.parts import tsdb_path
+from koordlet.engine.recording import inputs_path
 from koordlet.protocol.errors import ProtocolError
 from koordlet.replay.change import change_of, parsed, value_of
 from koordlet.replay.trace import Trace
@@ -99,7 +100,8 @@ def _trace(args: argparse.Namespace) -> Trace | None:
 
 
 def _progress(time_s: float) -> None:
-    print(f"\rreplaying {output.clock(time_s)} ", end="", file=sys.stderr, flush=True)
+    """On one line, which what is printed next takes over."""
+    print(f"\rreplaying {output.clock(time_s)}\r", end="", file=sys.stderr, flush=True)
 
 
 def _silent(time_s: float) -> None:

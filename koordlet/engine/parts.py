@@ -15,7 +15,6 @@ from time import process_time
 
 import structlog
 
-from koordlet import __version__
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.journal.journal import FILE_NAME, Contents, Journal, JournalBusyError, load
 from koordlet.actuator.outcome import Outcome
@@ -35,10 +34,9 @@ from koordlet.engine.events import Events
 from koordlet.engine.machine import read_machine
 from koordlet.engine.options import alarm_options, enabled_collectors
 from koordlet.engine.prediction.predictions import Predictions
+from koordlet.engine.recording import recorder
 from koordlet.engine.traffic import Traffic
 from koordlet.hooks import HOOKS
-from koordlet.inputs.log import Log
-from koordlet.inputs.model import StoreShape
 from koordlet.inputs.recorder import Recorder
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
@@ -61,7 +59,6 @@ from koordlet.state.node_state import NodeState
 from koordlet.state.reported import ReportedSource
 from koordlet.state.reported_file import ReportedFile, T
 from koordlet.state.source import Source
-from koordlet.tsdb.files import DiskFiles
 from koordlet.tsdb.store import Store
 
 NRI_AWAITED_S = 5.0
@@ -259,10 +256,6 @@ def prediction_path(config: Config) -> str:
     return config.prediction.checkpoint_path or os.path.join(config.paths.state_dir, "prediction")
 
 
-def inputs_path(config: Config) -> str:
-    return os.path.join(config.paths.state_dir, "inputs")
-
-
 def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     """Raises CannotStartError: no cgroups at all, or another daemon holds the journal."""
     paths = config.paths
@@ -327,21 +320,10 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
         gpu_health=gpu_health,
         predictions=Predictions(store, config.prediction, prediction_path(config)),
-        inputs=_inputs(config, store),
+        inputs=recorder(config, store),
         observing=observing,
         problems=problems,
     )
-
-
-def _inputs(config: Config, store: Store) -> Recorder | None:
-    if not config.inputs.enable:
-        return None
-    path, table = inputs_path(config), config.inputs
-    log = Log(DiskFiles(path), path, max_bytes=table.max_bytes, retention_s=table.retention_s)
-    shape = StoreShape(
-        config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
-    )
-    return Recorder(log, __version__, shape, store.rounds)
 
 
 def _ranked(

@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from koordlet import __version__
+from koordlet.config.schema import Config
 from koordlet.decision.plan import Decision
 from koordlet.decision.snapshot import Snapshot
 from koordlet.inputs.digest import digest, failure
-from koordlet.inputs.model import Owned
+from koordlet.inputs.log import Log
+from koordlet.inputs.model import Owned, StoreShape
 from koordlet.inputs.recorder import Policy, Recorder
 from koordlet.state.snapshot import KernelView
+from koordlet.tsdb.files import DiskFiles
+from koordlet.tsdb.store import Store
 
 if TYPE_CHECKING:
     from koordlet.engine.engine import Engine
 
 log = structlog.get_logger()
+
+
+def inputs_path(config: Config) -> str:
+    return os.path.join(config.paths.state_dir, "inputs")
+
+
+def recorder(config: Config, store: Store) -> Recorder | None:
+    """None where it is switched off."""
+    table, path = config.inputs, inputs_path(config)
+    if not table.enable:
+        return None
+    # Annotations of pods are in there, which their owners may have meant for few.
+    files = DiskFiles(path, mode=0o600)
+    inputs = Log(files, path, max_bytes=table.max_bytes, retention_s=table.retention_s)
+    shape = StoreShape(
+        config.tsdb.hot_window_s, config.daemon.tick_seconds, int(config.tsdb.coarse_resolution_s)
+    )
+    return Recorder(inputs, __version__, shape, store.rounds)
 
 
 class Recording:

@@ -105,6 +105,7 @@ class Recorder:
         self._number: int | None = None
         """Of the minute that goes on, recorded or not."""
         self._frames = 0
+        self._decided: list[tuple[str, int]] = []
         self._told: Snapshot | None = None
         self._pods: dict[str, object] = {}
         self._policy: Policy | None = None
@@ -119,6 +120,7 @@ class Recorder:
     ) -> None:
         """A turn begins, at this unix time. ``memories``: of the strategies at this moment, by
         name; ``owned``: files of ours. They are only called for a frame that holds them."""
+        self._decided.clear()  # of a turn that was broken off
         number = int(time // FRAME_S)
         frame = self._frame
         if number == self._number and (frame is None or len(frame.now) < MOST_TURNS):
@@ -145,11 +147,7 @@ class Recorder:
 
     def decided(self, name: str, digest: int) -> None:
         """A strategy or hook has decided in this turn."""
-        if self._frame is None:
-            return
-        turns, values = self._frame.digests.setdefault(name, ([], array("I")))
-        turns.append(len(self._frame.now))
-        values.append(digest)
+        self._decided.append((name, digest))
 
     def end(
         self,
@@ -172,6 +170,10 @@ class Recorder:
             changes["answers"] = answers
         if changes:
             frame.changes[turn] = Changes(**changes)
+        for name, digest in self._decided:
+            turns, values = frame.digests.setdefault(name, ([], array("I")))
+            turns.append(turn)
+            values.append(digest)
         if snapshot.wake != _TICK:
             frame.wakes[turn] = snapshot.wake
         frame.now.append(snapshot.now)

@@ -125,15 +125,17 @@ class Player:
         for strategy in self._strategies:
             name = strategy.name
             is_known = name in self._memories and not is_start
-            if is_known and not (self._follows and name in recorded):
+            if is_known and not self._follows:
                 continue
             memory = _memory(strategy, recorded)
-            has_begun = is_start or (turn.begin is None and turn.memories is None)
-            if memory is None and strategy.initial is not None and not has_begun:
-                self.forgotten.add(name)
-            else:
+            if memory is not None:
                 self.forgotten.discard(name)
-            self._memories[name] = strategy.initial if memory is None else memory
+                self._memories[name] = memory
+            elif not is_known:
+                # It begins here, or in the middle of what it did.
+                begins = is_start or turn.memories is None or strategy.initial is None
+                (self.forgotten.discard if begins else self.forgotten.add)(name)
+                self._memories[name] = strategy.initial
         if turn.begin is not None:
             self._hooks_pass = None
 

@@ -398,6 +398,12 @@ TSDB_DISK_BYTES = Family("tsdb_disk_bytes", Kind.GAUGE, "Segments on disk")
 TSDB_SEGMENTS = Family("tsdb_segments", Kind.GAUGE, "Number of segments on disk")
 TSDB_DAMAGED_SEGMENTS = Family("tsdb_damaged_segments", Kind.GAUGE, "Segments put aside")
 TSDB_ON_DISK = Family("tsdb_on_disk", Kind.GAUGE, "1 when segments can be written")
+INPUTS_LOG_BYTES = Family(
+    "inputs_log_bytes", Kind.GAUGE, "What decisions looked at, on disk; 0 while it is off"
+)
+INPUTS_FRAMES_LOST = Family(
+    "inputs_frames_lost_total", Kind.COUNTER, "Frames, a minute each, that are not in the log"
+)
 DECISION_LOG_DROPPED = Family("decision_log_dropped_total", Kind.COUNTER, "Records not written")
 JOURNAL_ENTRIES = Family("journal_entries", Kind.GAUGE, "Values changed, with their originals")
 JOURNAL_DAMAGED = Family(

@@ -44,8 +44,10 @@ class Files(Protocol):
 class DiskFiles:
     """``Files`` below ``directory``. No descriptor stays open between calls."""
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, mode: int = 0o640) -> None:
+        """``mode``: of the files it makes."""
         self.directory = directory
+        self._mode = mode
 
     def _path(self, name: str) -> str:
         return f"{self.directory}/{name}"
@@ -59,7 +61,7 @@ class DiskFiles:
 
     def append(self, name: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        descriptor = os.open(self._path(name), flags, 0o640)
+        descriptor = os.open(self._path(name), flags, self._mode)
         try:
             rest = memoryview(data)
             while rest:  # a filling disk takes a part first and refuses the rest

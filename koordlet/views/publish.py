@@ -243,6 +243,8 @@ def _health(engine: Engine, views: Views) -> None:
         r.TSDB_SEGMENTS: status.tsdb.segments,
         r.TSDB_DAMAGED_SEGMENTS: status.tsdb.damaged_segments,
         r.TSDB_ON_DISK: not status.tsdb.error,
+        r.INPUTS_LOG_BYTES: parts.inputs.log.bytes if parts.inputs is not None else 0,
+        r.INPUTS_FRAMES_LOST: parts.inputs.log.lost if parts.inputs is not None else 0,
         r.DECISION_LOG_DROPPED: status.decision_log.dropped,
         r.JOURNAL_ENTRIES: status.journal.entries,
         r.JOURNAL_DAMAGED: bool(status.journal.damage),

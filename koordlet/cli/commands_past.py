@@ -1,0 +1,71 @@
+"""The part of the table of commands that goes over past decisions."""
+
+from __future__ import annotations
+
+from koordlet.cli.arguments import (
+    CONFIG_IF_ANY,
+    OUTPUT,
+    SPAN,
+    STATE_DIR,
+    Command,
+    argument,
+    number_in,
+)
+
+PAST: tuple[Command, ...] = (
+    Command(
+        "replay",
+        "make past decisions again: are they the same, or what with other settings (works without "
+        "the daemon)",
+        "koordlet.cli.replay:main",
+        (
+            SPAN,
+            argument(
+                "--verify",
+                action="store_true",
+                help="with the recorded settings: each must be the same (the default)",
+            ),
+            argument(
+                "--set",
+                action="append",
+                default=[],
+                metavar="KEY=VALUE",
+                help="what would differ with this setting, such as "
+                "slo.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent=80. "
+                "May be given several times",
+            ),
+            argument(
+                "--limit",
+                type=number_in(int, 0, 10_000),
+                default=20,
+                metavar="N",
+                help="with --set: differences shown (default: 20); all are counted",
+            ),
+            STATE_DIR,
+            OUTPUT,
+            CONFIG_IF_ANY,
+        ),
+    ),
+    Command(
+        "tune",
+        "try values of one parameter on past inputs (works without the daemon)",
+        "koordlet.cli.replay:tune_main",
+        (
+            argument(
+                "parameter",
+                metavar="STRATEGY.PARAM",
+                words="koordlet.replay.parameters:NAMES",
+                help="such as cpu-suppress.cpuSuppressThresholdPercent",
+            ),
+            SPAN,
+            argument(
+                "--values",
+                metavar="LIST",
+                help="A,B,C or FROM..TO:STEP (default: some around the one in force)",
+            ),
+            STATE_DIR,
+            OUTPUT,
+            CONFIG_IF_ANY,
+        ),
+    ),
+)
