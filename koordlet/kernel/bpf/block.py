@@ -3,6 +3,8 @@ device completed meanwhile (``programs/block.bpf.c``)."""
 
 from __future__ import annotations
 
+import errno
+import struct
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
@@ -70,7 +72,7 @@ class BpfBlockIo:
     OSError where the kernel or the machine lacks something."""
 
     def __init__(self) -> None:
-        self._object: BpfObject = load(PROGRAM)
+        self._object = _load()
         self.meter = CostMeter(self._object.run_times)
         self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
         self._waits = self._object.map("waits", 2, 1)
@@ -111,6 +113,15 @@ class BpfBlockIo:
     def close(self) -> None:
         self.meter.close()
         self._object.close()
+
+
+def _load() -> BpfObject:
+    try:
+        return load(PROGRAM, options=struct.pack("=I", True))
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return load(PROGRAM, options=struct.pack("=I", False))
 
 
 def _counts(words: tuple[int, ...]) -> Counts:

@@ -185,7 +185,8 @@ static __always_inline void end(u64 kind, u64 pages)
 		return;
 	__sync_fetch_and_add(&stall->count, 1);
 	__sync_fetch_and_add(&stall->ns, ns);
-	__sync_fetch_and_add(&stall->pages, pages);
+	if (pages) /* of a constant 0 the compiler makes an operation that 5.10 does not have */
+		__sync_fetch_and_add(&stall->pages, pages);
 }
 
 SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
