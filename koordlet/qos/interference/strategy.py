@@ -19,6 +19,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import ALARMS, Snapshot
 from koordlet.decision.strategy import Strategy
 from koordlet.decision.why import Input, Why
+from koordlet.qos.interference import by_cpi
 from koordlet.qos.interference.hold import Antagonist, Held, cgroups_of, hold, settings
 from koordlet.qos.interference.pairs import Pair, Suffering, judge_pair, judge_victim
 from koordlet.qos.interference.windows import Row, Who, windows
@@ -54,6 +55,7 @@ class InterferenceState(msgspec.Struct, frozen=True):
     pairs: dict[Cell, Pair] = {}
     suffering: dict[tuple[str, Who], Suffering] = {}
     held: dict[str, Held] = {}
+    by_cpi: dict[str, by_cpi.Victim] = {}
 
 
 def decide(snapshot: Snapshot, memory: InterferenceState, options: InterferenceOptions) -> Decision:
@@ -70,10 +72,16 @@ def decide(snapshot: Snapshot, memory: InterferenceState, options: InterferenceO
         _judge(pairs, window.resource, rows, snapshot.now)
     found = {cell: pair for cell, pair in pairs.items() if pair.since is not None}
     worst = sorted(found, key=lambda cell: -found[cell].blame)
-    held = hold(snapshot, memory.held, _antagonists(found, suffering)) if options.act else {}
-    notes = tuple(_note(snapshot, cell, found[cell], suffering, options) for cell in worst[:TOLD])
+    counted = by_cpi.look(snapshot, memory.by_cpi)
+    slowed = by_cpi.antagonists(counted)
+    everybody = (*_antagonists(found, suffering), *_slowing(slowed))
+    held = hold(snapshot, memory.held, everybody) if options.act else {}
+    notes = (
+        *(_note(snapshot, cell, found[cell], suffering, options) for cell in worst[:TOLD]),
+        *(_note_of_cpi(snapshot, pair, slowed[pair], options) for pair in sorted(slowed)[:TOLD]),
+    )
     gauges = tuple(Gauge(BLAME, found[cell].blame, (cell[0], *cell[1], *cell[2])) for cell in worst)
-    after = InterferenceState(seen, pairs, suffering, held)
+    after = InterferenceState(seen, pairs, suffering, held, counted)
     return Decision(Plan(NAME, tuple(settings(snapshot, held))), after, notes, gauges)
 
 
@@ -89,6 +97,33 @@ def _antagonists(
             culprit, before.harms or harms, before.goes_on or pair.bad[0]
         )
     return tuple(of_culprit.values())
+
+
+def _slowing(slowed: Mapping[tuple[Who, Who], float]) -> tuple[Antagonist, ...]:
+    """Of each victim the one whose use goes best with its cycles."""
+    best: dict[Who, Who] = {}
+    for (victim, culprit), value in slowed.items():
+        if value > slowed.get((victim, best.get(victim, victim)), 0.0):
+            best[victim] = culprit
+    culprits = sorted(set(best.values()))
+    return tuple(Antagonist(culprit, harms=True, goes_on=True) for culprit in culprits)
+
+
+def _note_of_cpi(
+    snapshot: Snapshot, pair: tuple[Who, Who], value: float, options: InterferenceOptions
+) -> Why:
+    victim, culprit = pair
+    titles = _titles(snapshot, pair)
+    return Why(
+        f"interference.{by_cpi.RESOURCE}",
+        f"{titles[victim]} needs more cycles for each instruction while {titles[culprit]} is busy; "
+        + _what_is_done(options),
+        (Input("correlation", round(value, 3)),),
+    )
+
+
+def _what_is_done(options: InterferenceOptions) -> str:
+    return "it is held back" if options.act else "it would be held back with act = true"
 
 
 def _judge(pairs: dict[Cell, Pair], resource: str, rows: Mapping[Who, Row], now: float) -> None:
@@ -139,7 +174,7 @@ def _note(
         if not any(cgroups_of(snapshot, culprit)):
             text += "it is not best-effort, so only told"
         else:
-            text += "it is held back" if options.act else "it would be held back with act = true"
+            text += _what_is_done(options)
     return Why(
         f"interference.{resource}",
         text,
@@ -174,6 +209,6 @@ STRATEGY = Strategy(
     options=InterferenceOptions(),
     families=(BLAME,),
     writes=(Resource.CPU_QUOTA_US,),
-    uses=("bpf-run-queue", Resource.CPU_QUOTA_US),
+    uses=("bpf-run-queue", "perf-hardware", Resource.CPU_QUOTA_US),
     wakes_on=ALARMS,
 )
