@@ -209,6 +209,6 @@ STRATEGY = Strategy(
     options=InterferenceOptions(),
     families=(BLAME,),
     writes=(Resource.CPU_QUOTA_US,),
-    uses=("bpf-run-queue", "perf-hardware", Resource.CPU_QUOTA_US),
+    uses=("bpf-run-queue", "pmu", Resource.CPU_QUOTA_US),
     wakes_on=ALARMS,
 )
