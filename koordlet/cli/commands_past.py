@@ -5,11 +5,16 @@ from __future__ import annotations
 from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     OUTPUT,
-    SPAN,
     STATE_DIR,
     Command,
     argument,
     number_in,
+)
+
+SPAN = argument(
+    "span",
+    metavar="FROM..TO",
+    help="when, such as -1h..now, 12:00..12:30 or 2026-01-31T12:00..+30m",
 )
 
 PAST: tuple[Command, ...] = (

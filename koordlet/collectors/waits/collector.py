@@ -39,7 +39,7 @@ TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _COST = "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)"
 _REMEDIES = {
-    errno.ENOENT: "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.11 or later",
+    errno.ENOENT: "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later",
     errno.EPERM: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
     errno.EACCES: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
 }

@@ -15,6 +15,7 @@ PROGRAM = "run_queue"
 SLOTS = 27
 """Slot 0: below 1,024 ns; slot k: from 2^(k-1) times that on."""
 MOST_WATCHED = 1024
+_MOST_ROWS = 16384
 _BUCKETS, _PER_BUCKET, _RECENT = 1024, 4, 8
 
 IDLE = 0
@@ -72,6 +73,7 @@ class BpfRunQueue:
         )
         self.meter = CostMeter(self._object.run_times)
         self._places: dict[int, int] = {}
+        self._before: dict[int, dict[int, int]] = {}
         self._watched = self._object.variables(2 * _BUCKETS * _PER_BUCKET)
         self._waits = self._object.map("waits", 2, 2, per_cpu=True)
         self._delays = self._object.map("delays", 1, 3 + SLOTS, per_cpu=True)
@@ -116,7 +118,20 @@ class BpfRunQueue:
                 row = found.values[number * stride : (number + 1) * stride]
                 into = waits.setdefault(victim, {})
                 into[culprit] = into.get(culprit, 0) + sum(row[::words])
+        self._make_room(waits)
+        self._before = waits
         return Reading(delays, waits, sums(self._totals, 0)[0])
+
+    def _make_room(self, waits: dict[int, dict[int, int]]) -> None:
+        """Rows of culprits that are long gone would fill the map: those that did not grow go, here
+        and there, so that they count from zero where they come again."""
+        if sum(map(len, waits.values())) < 3 * _MOST_ROWS // 4:
+            return
+        for victim, row in waits.items():
+            before = self._before.get(victim, {})
+            for culprit in [each for each, ns in row.items() if before.get(each) == ns]:
+                delete(self._waits, (victim, culprit))
+                del row[culprit]
 
     def _recent(self) -> dict[int, dict[int, int]]:
         found: dict[int, dict[int, int]] = {}

@@ -164,7 +164,7 @@ def test_a_machine_that_lacks_it_says_so_once_and_is_asked_again(world: World) -
             False,
             "/sys/kernel/btf/vmlinux: ENOENT (the kernel has no BTF (CONFIG_DEBUG_INFO_BTF))",
             "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)",
-            "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.11 or later",
+            "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later",
         ),
     )
     assert world.runner.capabilities() == collector.capabilities
