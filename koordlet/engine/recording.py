@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 import structlog
 
@@ -44,12 +45,34 @@ def recorder(config: Config, store: Store) -> Recorder | None:
     return Recorder(inputs, __version__, shape, store.rounds)
 
 
+P = ParamSpec("P")
+
+
+def _isolated(
+    work: Callable[Concatenate[Recording, Recorder, P], None],
+) -> Callable[Concatenate[Recording, P], None]:
+    """Nothing that is to be written down may keep a decision from being made."""
+
+    @wraps(work)
+    def run(self: Recording, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if self.recorder is None:
+            return
+        try:
+            work(self, self.recorder, *args, **kwargs)
+        except Exception as error:  # the isolation boundary: the recorder, whatever it raised
+            log.error("inputs are not recorded any more", exc_info=error)
+            self.recorder = None
+            self.tell_problem(f"{type(error).__name__}: {error}; not before the next start")
+
+    return run
+
+
 class Recording:
     """``recorder`` None: nothing is recorded."""
 
     def __init__(self, engine: Engine, recorder: Recorder | None) -> None:
+        self.recorder = recorder
         self._engine = engine
-        self._recorder = recorder
         self._policy: Policy | None = None
         self._digests: dict[str, tuple[Decision, int]] = {}
         self._problem = ""
@@ -57,42 +80,42 @@ class Recording:
     def reconfigured(self) -> None:
         self._policy = None
 
-    def begin(self, snapshot: Snapshot) -> None:
+    @_isolated
+    def begin(self, recorder: Recorder, snapshot: Snapshot) -> None:
         """Before anything is decided."""
-        if self._recorder is not None:
-            self._recorder.begin(snapshot.time, self._memories, self._owned)
+        recorder.begin(snapshot.time, self._memories, self._owned)
 
-    def decided(self, name: str, decision: Decision) -> None:
-        if self._recorder is not None:
-            self._recorder.decided(name, digest(decision))
+    @_isolated
+    def decided(self, recorder: Recorder, name: str, decision: Decision) -> None:
+        recorder.decided(name, digest(decision))
 
-    def failed(self, name: str, error: Exception) -> None:
-        if self._recorder is not None:
-            self._recorder.decided(name, failure(error))
+    @_isolated
+    def failed(self, recorder: Recorder, name: str, error: Exception) -> None:
+        recorder.decided(name, failure(error))
 
-    def passed(self, names: Sequence[str], decisions: Sequence[Decision]) -> None:
+    @_isolated
+    def passed(
+        self, recorder: Recorder, names: Sequence[str], decisions: Sequence[Decision]
+    ) -> None:
         """A pass of the hooks, most of which decide what they decided before."""
-        if self._recorder is None:
-            return
         for name, decision in zip(names, decisions, strict=True):
             known = self._digests.get(name)
             if known is None or known[0] is not decision:
                 known = self._digests[name] = decision, digest(decision)
-            self._recorder.decided(name, known[1])
+            recorder.decided(name, known[1])
 
-    def end(self, snapshot: Snapshot) -> None:
+    @_isolated
+    def end(self, recorder: Recorder, snapshot: Snapshot) -> None:
         """All is decided, nothing is written yet."""
-        if self._recorder is None:
-            return
         assert isinstance(snapshot.in_force, KernelView)
         engine = self._engine
         if self._policy is None:
             self._policy = Policy(engine.strategies, engine.hooks, dict(engine.runs))
         reads, rounds = snapshot.in_force.reads, engine.parts.store.rounds
-        self._recorder.end(snapshot, reads, self._policy, self._shown(), rounds)
-        self._tell_problem(self._recorder.log.problem)
+        recorder.end(snapshot, reads, self._policy, self._shown(), rounds)
+        self.tell_problem(recorder.log.problem)
 
-    def _tell_problem(self, text: str) -> None:
+    def tell_problem(self, text: str) -> None:
         if text == self._problem:
             return
         self._problem, problems = text, self._engine.parts.problems

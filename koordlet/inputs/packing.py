@@ -19,11 +19,14 @@ _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
 
 def packed(value: object) -> bytes:
-    """What msgpack does not know is its ``repr``."""
+    """What msgpack does not know is its ``repr``; so is all of a value that holds a number beyond
+    64 bits."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
         return _ESCAPED + _encode(_each_text(value, shown))
+    except OverflowError:
+        return _encode(ascii(value))
 
 
 def unpacked(data: bytes, kind: type[T]) -> T:

@@ -45,3 +45,9 @@ def test_what_msgpack_does_not_know_is_not_read_back_as_something_else() -> None
         unpacked(packed(OddMemory(Odd())), OddMemory)
     with pytest.raises(msgspec.ValidationError):
         unpacked(packed(Odd()), Odd)
+
+
+def test_a_number_beyond_64_bits() -> None:
+    assert packed({"memory": 2**70}) != packed({"memory": 2**71})
+    with pytest.raises(msgspec.ValidationError):
+        unpacked(packed({"memory": 2**70}), Memory)

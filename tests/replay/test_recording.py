@@ -184,6 +184,22 @@ def _with(monkeypatch: pytest.MonkeyPatch, strategy: Strategy[Any, Any]) -> Any:
     return found
 
 
+def test_a_recorder_that_raises_stops_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(world)
+    live(world, 5)
+    monkeypatch.setattr(recorder.Recorder, "end", lambda *_: 1 / 0)
+    live(world, 5)
+    assert world.parts.problems["inputs"].startswith("ZeroDivisionError: ")
+    assert world.limit_cores("batch") < 4
+    monkeypatch.undo()
+    live(world, 60)
+    world.stop()
+    found = verify(trace_of(world.directory / "state"), *ALWAYS)
+    assert found.ok and found.turns == 8
+
+
 def test_a_restart_begins_a_file(world: World) -> None:
     begin(world)
     live(world, 5)
