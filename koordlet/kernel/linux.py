@@ -24,10 +24,8 @@ from koordlet.kernel.psi import PsiWatcher
 from koordlet.kernel.syscalls import sched_core, send_signal, shared_library
 
 if TYPE_CHECKING:
-    from koordlet.kernel.devices.nvml import Nvml
-
-if TYPE_CHECKING:
     from koordlet.kernel.bpf.cpi import CpiCounters
+    from koordlet.kernel.devices.nvml import Nvml
     from koordlet.kernel.perf.events import Perf
 
 _FIRST_READ_BYTES = 4096
@@ -55,7 +53,12 @@ def _pwrite_all(descriptor: int, path: str, data: bytes) -> None:
     except OSError as error:
         if error.errno != errno.ESPIPE:
             raise
-        written = os.write(descriptor, data)  # a seq_file of debugfs takes no offset
+        try:
+            written = os.write(descriptor, data)  # a seq_file of debugfs takes no offset
+        except OSError as other:
+            if other.errno == errno.EBADF:  # opened for reading
+                raise error from None
+            raise
     if written != len(data):
         text = f"{os.strerror(errno.EIO)}: only {written} of {len(data)} bytes taken"
         raise OSError(errno.EIO, text, path)
