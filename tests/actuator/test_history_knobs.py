@@ -32,7 +32,7 @@ VALUES: dict[Resource, st.SearchStrategy[Value]] = {
     R.CORE_SCHED_GROUP: st.sampled_from(["g", "h", ""]),
     R.RESCTRL_GROUP: st.sampled_from([*GROUPS, ""]),
     R.RESCTRL_SCHEMATA: st.sampled_from(["L3:0=f\n", "MB:0=30\n", "L3:0=3\nMB:0=50", "L3:0=5\n"]),
-    R.RESCTRL_MONITOR: st.sampled_from([*MONITORS, ""]),
+    R.RESCTRL_MONITOR: st.sampled_from([*MONITORS]),
     R.RESCTRL_MONITOR_GROUP: st.just(PRESENT),
     R.SYSCTL_GROUP_IDENTITY: st.integers(0, 1),
     R.SYSCTL_SCHED_CORE: st.integers(0, 1),
