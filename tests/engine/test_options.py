@@ -67,7 +67,9 @@ def test_what_something_else_asks_for_is_on_by_default() -> None:
     assert [s.name for s in options.enabled_strategies(config)] == [
         name for name in STRATEGIES if name not in OPT_IN
     ]
-    assert [c.name for c in options.enabled_collectors(config)] == list(COLLECTORS)
+    assert [c.name for c in options.enabled_collectors(config)] == [
+        name for name in COLLECTORS if name != "cpi"
+    ]
     assert [h.name for h in options.enabled_hooks(config)] == list(HOOKS)
 
 

@@ -194,7 +194,8 @@ def test_a_changed_input_is_found(
     found = check(state)
     assert not found.ok
     assert part in found.unequal
-    assert found.unexplained
+    # Another node asks for other samples, which explain some of it.
+    assert found.unexplained or found.differences
     assert all(each.time >= changed_s for each in found.differences)
 
 

@@ -70,7 +70,9 @@ def test_disks_and_memory_are_blamed_too(scene: World) -> None:
     ]
     assert [each.share for each in stalls["io"].culprits] == pytest.approx([0.6, 0.4], rel=0.01)
     assert stalls["memory"].ms_per_s == pytest.approx(8, rel=0.01)
-    assert [each.share for each in stalls["memory"].culprits] == pytest.approx([0.75, 0.25])
+    assert [each.share for each in stalls["memory"].culprits] == pytest.approx(
+        [0.75, 0.25], rel=1e-3
+    )
 
 
 def test_the_metrics_page_has_all_of_it(scene: World) -> None:
@@ -87,8 +89,8 @@ def test_the_metrics_page_has_all_of_it(scene: World) -> None:
     assert waits["", "memory", "self"] == pytest.approx(0.002, rel=0.01)
     latency = found["koordlet_container_io_latency_seconds"]
     # Slot 5: from 16.384 us to twice that; slot 7: four times as long.
-    assert latency["p50", "queue"] == pytest.approx(16.384e-6 * 1.5)
-    assert latency["device", "p50"] == pytest.approx(65.536e-6 * 1.5)
+    assert latency["p50", "queue"] == pytest.approx(16.384e-6 * 1.5, rel=1e-4)
+    assert latency["device", "p50"] == pytest.approx(65.536e-6 * 1.5, rel=1e-4)
     assert found["koordlet_pod_tcp_retransmits_per_second"][()] == pytest.approx(2.0, rel=0.01)
     interrupted = found["koordlet_pod_irq_ratio"]
     assert interrupted["softirq",] == pytest.approx(0.005, rel=0.01)

@@ -342,11 +342,11 @@ def test_quotas_inside_are_looked_at_when_there_is_a_reason_to() -> None:
     now = first.now
     assert looks()
     assert not looks(now=now + 1)
-    assert not looks(now=now + 20)
-    assert looks(now=now + 31), "a while ago"
-    assert looks(now=now + 32, pods=(pod, be_pod("q"))), "somebody came"
+    assert not looks(now=now + 19)
+    assert looks(now=now + 20), "a whole half minute of the clock"
+    assert looks(now=now + 21, pods=(pod, be_pod("q"))), "somebody came"
     in_force.add(BE_DIR, quota=-1)
-    assert looks(now=now + 33), "the kernel refused, or somebody else has written"
+    assert looks(now=now + 22), "the kernel refused, or somebody else has written"
 
 
 @pytest.mark.parametrize(
