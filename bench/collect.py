@@ -61,8 +61,9 @@ class _RecordedFile:
         self._reads = reads
 
     def read(self) -> bytes:
+        data = self._file.read()
         self._reads.append(self.path)
-        return self._file.read()
+        return data
 
     def write(self, data: bytes) -> None:
         self._file.write(data)
@@ -82,8 +83,9 @@ class RecordingHost(LinuxHost):
         return _RecordedFile(super().open(path, write=write), self.reads)
 
     def read(self, path: str) -> bytes:
+        data = super().read(path)
         self.reads.append(path)
-        return super().read(path)
+        return data
 
 
 @dataclass(frozen=True)

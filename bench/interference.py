@@ -120,7 +120,7 @@ def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]
 
 def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
     """Raises PermissionError without root, NotMeasuredError where the kernel lacks all of it."""
-    count, seconds, pause_s = (2, 6.0, 7.0) if smoke else (10, 8.0, 9.0)
+    learn_s, count, seconds, pause_s = (3.0, 1, 3.0, 1.0) if smoke else (LEARN_S, 10, 8.0, 9.0)
     found: list[Figure] = []
     measured = {waits.resource for waits in WAITS}
     for arm in ARMS:
@@ -129,7 +129,7 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
         say(f"{arm.resource}: {count} injections of {seconds:.0f} s")
         with ExitStack() as stack:
             scene = _Scene(arm, stack)
-            injections = scene.play(count, seconds, pause_s, random.Random(7))
+            injections = scene.play(learn_s, count, seconds, pause_s, random.Random(7))
         ours = score(injections, scene.matrix.episodes)
         theirs = score(injections, scene.cpi2.episodes)
         found += [
@@ -179,12 +179,12 @@ class _Scene:
         self._windows: list[tuple[float, dict[str, float]]] = []
 
     def play(
-        self, count: int, seconds: float, pause_s: float, draw: random.Random
+        self, learn_s: float, count: int, seconds: float, pause_s: float, draw: random.Random
     ) -> list[Injection]:
         service = self._start(self.arm.service, _VICTIM)
         injections: list[Injection] = []
         try:
-            self._watch(LEARN_S)
+            self._watch(learn_s)
             missing = [each.why for each in self._runner.capabilities() if not each.supported]
             if missing:
                 raise NotMeasuredError("; ".join(missing))
@@ -229,8 +229,12 @@ class _Scene:
         return process
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
+        """Its pipes are closed, not read to the end: a child of it may still hold them."""
         process.kill()
-        process.communicate()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def _empty(self, group: str) -> None:
         """Children of an antagonist go with it."""

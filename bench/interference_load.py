@@ -6,6 +6,7 @@ from __future__ import annotations
 import mmap
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 
@@ -74,15 +75,19 @@ def _io_service(folder: str) -> None:
 
 
 def _io_flood(folder: str, size: int, writes: bool) -> None:
-    """Eight of them at a time keep the disk's queue full."""
+    """Eight requests at a time keep the disk's queue full. Threads, not children: they end with
+    their process, whoever ends it."""
     path = f"{folder}/flood-{os.getpid()}"
     os.close(_fill(path))
-    for _ in range(7):
-        if not os.fork():
-            break
+    for turn in range(1, 8):
+        threading.Thread(target=_requests, args=(path, size, writes, turn), daemon=True).start()
+    _requests(path, size, writes, 0)
+
+
+def _requests(path: str, size: int, writes: bool, turn: int) -> None:
     descriptor = _direct(path, os.O_RDWR)
     block = mmap.mmap(-1, size)
-    offset = os.getpid() * size % _FILE_BYTES
+    offset = turn * (_FILE_BYTES // 8)
     while True:
         if writes:
             os.pwrite(descriptor, block, offset)
