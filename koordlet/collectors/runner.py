@@ -82,6 +82,11 @@ class Runner:
     ) -> None:
         self._slots = [_Slot(collector) for collector in collectors]
         self._optional = [slot for slot in self._slots if slot.collector.optional][::-1]
+        # Asked in each tick, while isinstance of a protocol looks at every attribute of it.
+        self._capable = [c for c in collectors if isinstance(c, Capable)]
+        self._kernel_workers = [c for c in collectors if isinstance(c, KernelWorker)]
+        self._listeners = [c for c in collectors if isinstance(c, Listener)]
+        self._devices = [c for c in collectors if isinstance(c, DeviceReader)]
         self._store = store
         self._host = host
         self._options = budget or BudgetOptions()
@@ -132,9 +137,8 @@ class Runner:
 
     def wrote(self, cgroup: str, resource: Resource) -> None:
         """The actuator wrote this file."""
-        for slot in self._slots:
-            if isinstance(slot.collector, Listener):
-                slot.collector.wrote(cgroup, resource)
+        for listener in self._listeners:
+            listener.wrote(cgroup, resource)
 
     def alarm(self) -> None:
         """Latency-sensitive work suffers now."""
@@ -144,13 +148,13 @@ class Runner:
 
     def capabilities(self) -> tuple[Capability, ...]:
         """What collectors found out themselves about this machine."""
-        capable = [s.collector for s in self._slots if isinstance(s.collector, Capable)]
-        return tuple(each for collector in capable for each in collector.capabilities)
+        return tuple(each for collector in self._capable for each in collector.capabilities)
 
     def kernel_costs(self) -> dict[str, Cost]:
         """Of our programs in the kernel, by name."""
-        workers = [s.collector for s in self._slots if isinstance(s.collector, KernelWorker)]
-        return {name: cost for worker in workers for name, cost in worker.costs.items()}
+        return {
+            name: cost for worker in self._kernel_workers for name, cost in worker.costs.items()
+        }
 
     def reclaimed(self, cgroup: str, size_bytes: int) -> None:
         """So much memory was taken back from it for koordlet."""
@@ -170,11 +174,9 @@ class Runner:
             if isinstance(slot.collector, PressureReader):
                 yield from slot.collector.readings(wanted)
 
-    def devices(self) -> Iterator[DeviceReader]:
+    def devices(self) -> Sequence[DeviceReader]:
         """Those that know devices."""
-        for slot in self._slots:
-            if isinstance(slot.collector, DeviceReader):
-                yield slot.collector
+        return self._devices
 
     def throttling(self) -> ThrottlingExplainer | None:
         """None: nothing measures it."""

@@ -195,9 +195,11 @@ def _settings(engine: Engine, name: str) -> int:
 def _capability(engine: Engine, feature: str) -> Capability | None:
     """None: not tried yet."""
     parts = engine.parts
+    early = parts.capabilities.get(feature)
+    if early is not None:
+        return early
     found_late = (*parts.traffic.capabilities, *parts.runner.capabilities())
-    late = (each for each in found_late if each.feature == feature)
-    return parts.capabilities.get(feature) or next(late, None)
+    return next((each for each in found_late if each.feature == feature), None)
 
 
 def _lacks(engine: Engine, part: AnyPart) -> list[Lack]:

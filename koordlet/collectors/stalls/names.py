@@ -19,7 +19,7 @@ from koordlet.kernel.background import Pause
 from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.host import Host
 
-LIST_AGAIN_S = 60.0
+LIST_AGAIN_S = 300.0
 """After so long it is listed anew which cgroups containers have made in theirs."""
 ROOT_ID = 1
 GONE = Group(Kind.GONE, "")

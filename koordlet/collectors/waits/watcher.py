@@ -25,7 +25,7 @@ from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
 
-LOOK_AGAIN_S = 60.0
+LOOK_AGAIN_S = 300.0
 """After so long it is listed anew which cgroups containers have made in theirs."""
 MEASURE_EVERY_S = 10.0
 ROOT_ID = 1

@@ -189,11 +189,11 @@ def _note(
 
 
 def _titles(snapshot: Snapshot, whom: Iterable[Who]) -> dict[Who, str]:
-    pods = {pod.uid: pod.title for pod in snapshot.pods}
     found = {}
     for who in whom:
         if who.kind == "pod":
-            found[who] = pods.get(who.name, f"pod {who.name}")
+            titles = (pod.title for pod in snapshot.pods if pod.uid == who.name)
+            found[who] = next(titles, f"pod {who.name}")
         elif who.kind == "rest":
             found[who] = "many pods together"
         else:

@@ -32,11 +32,10 @@ OTHERS = frozenset({"pod", "application", "system", "rest"})
 
 
 class Row(NamedTuple):
-    """One victim in one window. ``shares``: waits by demand, by culprit. ``demand_ms``: each
-    second, its running and its waiting for the resource."""
+    """One victim in one window. ``shares``: waits by demand, by culprit. The demand is its running
+    and its waiting for the resource."""
 
     victim: Who
-    demand_ms: float
     shares: Mapping[Who, float]
 
     @property
@@ -73,18 +72,25 @@ def windows(snapshot: Snapshot, seen: Mapping[str, float]) -> Iterator[Window]:
 def _window(snapshot: Snapshot, waits: WaitMetrics, time: float, span_s: float) -> Window:
     view, age_s = snapshot.metrics, snapshot.time - time + 0.001
     cells: dict[Who, dict[Who, float]] = {}
-    for kind, metric in (("pod", waits.pod), ("application", waits.application)):
+    totals: dict[Who, float] = {}
+    for kind, metric, in_all in (
+        ("pod", waits.pod, waits.pod_total),
+        ("application", waits.application, waits.app_total),
+    ):
         for (name, culprit, culprit_kind), ms in view.newest(metric, window_s=age_s).items():
             cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
+        for (name,), ms in view.newest(in_all, window_s=age_s).items():
+            totals[Who(kind, name)] = ms
     rows = []
-    for victim, totals, used, mean_s in _victims(snapshot, waits, span_s):
-        total = view.read(totals, (victim.name,), window_s=age_s)
-        if total is None:
+    for victim, _, used, mean_s in _victims(snapshot, waits, span_s):
+        if victim not in totals:
             continue
-        demand = total.value + 1000 * _cores(view, used, victim.name, mean_s)
-        if demand > 0:
-            found = cells.get(victim, {})
-            rows.append(Row(victim, demand, {who: ms / demand for who, ms in found.items()}))
+        shares: dict[Who, float] = {}
+        # Most wait for nobody; an average of the use of each would be most of this decision's work.
+        if found := cells.get(victim):
+            demand_ms = totals[victim] + 1000 * _cores(view, used, victim.name, mean_s)
+            shares = {who: ms / demand_ms for who, ms in found.items()} if demand_ms > 0 else {}
+        rows.append(Row(victim, shares))
     return Window(waits.resource, time, tuple(rows))
 
 
