@@ -14,7 +14,7 @@ from koordlet.collectors.waits.groups import Group, Kind
 from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.block import IDLE, OLDER, Counts, Reading
+from koordlet.kernel.bpf.block import IDLE, OLDER, SLOTS, Counts, Reading
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
@@ -25,6 +25,7 @@ FEATURE = Feature(
 )
 STAGES = ("queue", "device")
 _SPECIAL = {IDLE: Group(Kind.IDLE, ""), OLDER: Group(Kind.OLDER, "")}
+_NO_REQUESTS = (0,) * SLOTS
 
 Slots = tuple[int, ...]
 
@@ -125,6 +126,8 @@ class BlockSource:
 
 def _since(now: Counts, before: Counts | None) -> Slots:
     """A counter below its earlier value began anew."""
+    if now is before:
+        return _NO_REQUESTS
     if before is None or now.requests < before.requests:
         return now.slots
     return tuple(each - last for each, last in zip(now.slots, before.slots, strict=True))

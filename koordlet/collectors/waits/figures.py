@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from koordlet.collectors.waits.groups import Group, Kind
 
@@ -82,6 +82,8 @@ def quantile_us(slots: Sequence[int], quantile: float) -> float | None:
     return bounds_us(len(slots) - 1)[1]
 
 
-def added(distributions: Iterable[Sequence[int]]) -> tuple[int, ...]:
+def added(distributions: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     """Slot by slot."""
+    if len(distributions) == 1:
+        return distributions[0]
     return tuple(map(sum, zip(*distributions, strict=True)))

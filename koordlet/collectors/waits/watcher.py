@@ -20,7 +20,7 @@ from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Application, Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, THROTTLED, Reading
+from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED, Reading
 from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
@@ -37,6 +37,7 @@ _SPECIAL = {
     ROOT_ID: Group(Kind.SYSTEM, "/"),
 }
 _GONE = Group(Kind.GONE, "")
+_NO_WAITS = (0,) * SLOTS
 
 Subjects = tuple[tuple[Pod, ...], tuple[Application, ...]]
 
@@ -148,7 +149,9 @@ class Watcher:
                 continue
             last = before.delays.get(cgroup)
             slots = delays.slots
-            if last is not None and delays.waits >= last.waits:
+            if last is delays:
+                slots = _NO_WAITS
+            elif last is not None and delays.waits >= last.waits:
                 slots = tuple(now - then for now, then in zip(slots, last.slots, strict=True))
             by_container.setdefault(place.container_id, []).append(slots)
         return {container: added(parts) for container, parts in by_container.items()}

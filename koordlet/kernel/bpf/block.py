@@ -77,6 +77,7 @@ class BpfBlockIo:
         self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
         self._waits = self._object.map("waits", 2, 1)
         self._all = self._object.map("all", 1, 2, per_cpu=True)
+        self._stages: dict[int, tuple[tuple[int, ...], Stages]] = {}
         try:
             self._object.attach()
         except OSError:
@@ -95,10 +96,13 @@ class BpfBlockIo:
         return missed
 
     def read(self, pause: Callable[[], None]) -> Reading:
-        stages = {
-            cgroup: Stages(_counts(words[:_COUNTS]), _counts(words[_COUNTS:]))
-            for cgroup, words in self._groups.read(pause).items()
-        }
+        before, self._stages = self._stages, {}
+        for cgroup, words in self._groups.read(pause).items():
+            known = before.get(cgroup)
+            if known is None or known[0] is not words:
+                known = words, Stages(_counts(words[:_COUNTS]), _counts(words[_COUNTS:]))
+            self._stages[cgroup] = known
+        stages = {cgroup: each for cgroup, (_, each) in self._stages.items()}
         waits: dict[int, dict[int, int]] = {}
         for found in entries(self._waits):
             for number, ns in enumerate(found.values):

@@ -17,12 +17,15 @@ class Counters:
         self._map = map_
         self._zeros = bytes(8 * map_.stride)
         self.watched: frozenset[int] = frozenset()
+        self._last: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """What was read last: the sum of all words, and the words."""
 
     def watch(self, cgroups: Collection[int]) -> int:
         """From now on count for these ids and no others; how many found no room. A counter of one
         that was watched before goes on."""
         wanted = frozenset(sorted(cgroups)[:MOST_WATCHED])
         for cgroup in self.watched - wanted:
+            self._last.pop(cgroup, None)
             delete(self._map, (cgroup,))
         for cgroup in wanted - self.watched:
             update(self._map, (cgroup,), self._zeros)
@@ -30,12 +33,19 @@ class Counters:
         return len(cgroups) - len(wanted)
 
     def read(self, pause: Callable[[], None]) -> dict[int, tuple[int, ...]]:
-        """The words of each entry, summed over the CPUs where each has its own."""
-        found: dict[int, tuple[int, ...]] = {}
+        """The words of each entry, summed over the CPUs where each has its own. One in which
+        nothing was counted is the tuple of the read before: most cgroups are idle."""
+        found: dict[int, tuple[int, tuple[int, ...]]] = {}
         words, stride = self._map.value_words, self._map.stride
         for each in entries(self._map):
             for number, cgroup in enumerate(each.keys):
                 pause()
                 values = each.values[number * stride : (number + 1) * stride]
-                found[cgroup] = tuple(sum(values[word::words]) for word in range(words))
-        return found
+                total, last = sum(values), self._last.get(cgroup)
+                found[cgroup] = (
+                    last
+                    if last is not None and last[0] == total
+                    else (total, tuple(sum(values[word::words]) for word in range(words)))
+                )
+        self._last = found
+        return {cgroup: words_ for cgroup, (_, words_) in found.items()}

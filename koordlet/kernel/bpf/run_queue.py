@@ -74,6 +74,7 @@ class BpfRunQueue:
         self.meter = CostMeter(self._object.run_times)
         self._places: dict[int, int] = {}
         self._before: dict[int, dict[int, int]] = {}
+        self._last: dict[int, Delays] = {}
         self._watched = self._object.variables(2 * _BUCKETS * _PER_BUCKET)
         self._waits = self._object.map("waits", 2, 2, per_cpu=True)
         self._delays = self._object.map("delays", 1, 3 + SLOTS, per_cpu=True)
@@ -93,6 +94,7 @@ class BpfRunQueue:
         words = array("Q", (word for pair in table for word in pair))
         set_entry(self._watched, 0, words.tobytes())
         for cgroup in gone:
+            self._last.pop(cgroup, None)
             set_entry(self._delays, self._places[cgroup], bytes(8 * self._delays.stride))
         if gone:
             for found in entries(self._waits):
@@ -106,7 +108,11 @@ class BpfRunQueue:
         delays: dict[int, Delays] = {}
         for cgroup, place in self._places.items():
             pause()
-            delays[cgroup] = _delays(entry(self._delays, place))
+            values, last = entry(self._delays, place), self._last.get(cgroup)
+            # Most cgroups are idle: the same number of waits means the same waits.
+            same = last is not None and sum(values[:: 3 + SLOTS]) == last.waits
+            delays[cgroup] = last if same and last is not None else _delays(values)
+        self._last = delays
         # These first: what a program moves from there to the map meanwhile counts twice for once,
         # and not as a step back.
         waits = self._recent()
