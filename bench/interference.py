@@ -95,12 +95,12 @@ class Told:
 class Score(NamedTuple):
     recall: float
     precision: float
-    delay_s: float
+    delay_s: float | None
 
 
 def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]) -> Score:
     """Recall: injections whose culprit was named while it went on. Precision: names that were
-    right. The delay is the median; infinite where nothing was found."""
+    right. The delay is the median; None where nothing was found."""
     episodes = list(episodes)
     delays = []
     for each in injections:
@@ -114,7 +114,7 @@ def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]
     return Score(
         len(delays) / len(injections) if injections else 0.0,
         right / len(episodes) if episodes else 1.0,
-        statistics.median(delays) if delays else float("inf"),
+        statistics.median(delays) if delays else None,
     )
 
 
@@ -135,11 +135,18 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
         found += [
             Figure(f"{arm.resource}: recall", ours.recall, "", 0.95, at_most=False),
             Figure(f"{arm.resource}: precision", ours.precision, "", 0.95, at_most=False),
-            Figure(f"{arm.resource}: delay, median", ours.delay_s, "s", 3.0),
+            *_delay(arm, ours),
             Figure(f"{arm.resource}: recall of CPI2's rule", theirs.recall, ""),
             Figure(f"{arm.resource}: precision of CPI2's rule", theirs.precision, ""),
         ]
     return found
+
+
+def _delay(arm: Arm, ours: Score) -> list[Figure]:
+    """None where nobody was found."""
+    if ours.delay_s is None:
+        return []
+    return [Figure(f"{arm.resource}: delay, median", ours.delay_s, "s", 3.0)]
 
 
 class _Scene:

@@ -49,6 +49,7 @@ class Worker:
             for quick in (False, True)
         }
         self._current: set[_Pace] = set()
+        self._closed = False
         self._cpu_s = dict.fromkeys(self._executors, 0.0)
 
     @property
@@ -57,7 +58,9 @@ class Worker:
 
     async def run(self, work: Callable[[Pause], T], *, quick: bool = False) -> T:
         """What ``work`` returns, or raises. It ends at its next pause when the caller is cancelled.
-        Raises CancelledError when the worker is closed meanwhile."""
+        Raises CancelledError when the worker is closed, before or meanwhile."""
+        if self._closed:
+            raise asyncio.CancelledError
         pace = _Pace(partial(self._spent, quick))
         self._current.add(pace)
         loop = asyncio.get_running_loop()
@@ -75,6 +78,7 @@ class Worker:
 
     def close(self) -> None:
         """Give up what is in progress, and what waits. Returns at once."""
+        self._closed = True
         for pace in self._current:
             pace.given_up = True
         for executor in self._executors.values():

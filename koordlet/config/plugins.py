@@ -72,6 +72,12 @@ def installed() -> Mapping[str, Plugin]:
     return found
 
 
+def origin(name: str) -> str:
+    """Distribution and version that offer a part; empty where none is installed."""
+    plugin = installed().get(name)
+    return plugin.origin if plugin is not None else ""
+
+
 def load(tables: Mapping[str, Mapping[str, Any]]) -> LoadedPlugins:
     """What ``[plugins.*]`` asks for."""
     if not tables:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 import structlog
 
 from koordlet import __version__
+from koordlet.config import plugins
 from koordlet.config.schema import Config
 from koordlet.decision.plan import Decision
 from koordlet.decision.snapshot import Snapshot
@@ -110,7 +111,8 @@ class Recording:
         assert isinstance(snapshot.in_force, KernelView)
         engine = self._engine
         if self._policy is None:
-            self._policy = Policy(engine.strategies, engine.hooks, dict(engine.runs))
+            origins = {name: plugins.origin(name) for name in engine.loaded.config.plugins}
+            self._policy = Policy(engine.strategies, engine.hooks, dict(engine.runs), origins)
         reads, rounds = snapshot.in_force.reads, engine.parts.store.rounds
         recorder.end(snapshot, reads, self._policy, self._shown(), rounds)
         self.tell_problem(recorder.log.problem)

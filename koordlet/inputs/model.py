@@ -34,11 +34,13 @@ class Answers(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """A strategy or hook that was switched on. ``is_new``: it began with its first memory here."""
+    """A strategy or hook that was switched on. ``is_new``: it began with its first memory here.
+    ``origin``: the distribution and version that it came with; empty for ours."""
 
     name: str
     options: dict[str, Any] = {}
     is_new: bool = False
+    origin: str = ""
 
 
 class Owned(msgspec.Struct, frozen=True, array_like=True):

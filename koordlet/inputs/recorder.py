@@ -46,11 +46,13 @@ _TICK = Wake()
 @dataclass(frozen=True)
 class Policy:
     """What decides. The same objects as long as nothing is configured anew. ``runs``: name -> an
-    object that is another one when the part has begun with its first memory."""
+    object that is another one when the part has begun with its first memory. ``origins``: name ->
+    where a part of another package came from."""
 
     strategies: tuple[Part[Any], ...]
     hooks: tuple[Part[Any], ...]
     runs: Mapping[str, object]
+    origins: Mapping[str, str]
 
 
 @dataclass
@@ -242,15 +244,17 @@ class Recorder:
     def _policy_changes(self, policy: Policy) -> dict[str, Any]:
         before, self._policy = self._policy, policy
         known = before.runs if before is not None else {}
+
+        def configured(part: Part[Any]) -> Configured:
+            name = part.name
+            is_new = known.get(name) is not policy.runs.get(name)
+            origin = policy.origins.get(name, "")
+            return Configured(name, msgspec.to_builtins(part.options), is_new, origin)
+
         return {
-            kind: tuple(_configured(part, policy.runs.get(part.name), known) for part in parts)
-            for kind, parts in (("strategies", policy.strategies), ("hooks", policy.hooks))
+            "strategies": tuple(map(configured, policy.strategies)),
+            "hooks": tuple(map(configured, policy.hooks)),
         }
-
-
-def _configured(part: Part[Any], run: object, known: Mapping[str, object]) -> Configured:
-    options = msgspec.to_builtins(part.options)
-    return Configured(part.name, options, is_new=known.get(part.name) is not run)
 
 
 def _digests(turns: int, where: list[int], values: array[int]) -> Digests:

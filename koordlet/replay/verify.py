@@ -8,6 +8,7 @@ from enum import StrEnum
 import msgspec
 
 from koordlet import __version__
+from koordlet.config import plugins
 from koordlet.replay.parts import Resolve, resolve
 from koordlet.replay.player import Made, Player
 from koordlet.replay.trace import Trace, Turn
@@ -95,7 +96,7 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
             if name in player.forgotten:
                 lack, why = Lack.MEMORY, "the log does not have what it remembered"
             else:
-                lack, why = _lack(trace, turn, again, lost_s)
+                lack, why = _lack(trace, turn, name, again, lost_s)
             unexplained += lack is Lack.NOTHING
             if len(differences) < MOST_SHOWN:
                 wake = turn.snapshot.wake.title
@@ -114,7 +115,9 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
     )
 
 
-def _lack(trace: Trace, turn: Turn, again: Made | None, lost_s: float | None) -> tuple[Lack, str]:
+def _lack(
+    trace: Trace, turn: Turn, name: str, again: Made | None, lost_s: float | None
+) -> tuple[Lack, str]:
     """What is missing, and a sentence about it."""
     if again is not None and again.unknown:
         more = f" and {len(again.unknown) - 1} more" if len(again.unknown) > 1 else ""
@@ -130,6 +133,9 @@ def _lack(trace: Trace, turn: Turn, again: Made | None, lost_s: float | None) ->
         return Lack.SAMPLES, f"samples of {abs(time - lost_s):.0f} s before are not in the store"
     if trace.version != __version__:
         return Lack.CODE, f"koordlet {trace.version} decided, this is {__version__}"
+    part = next((each for each in (*turn.strategies, *turn.hooks) if each.name == name), None)
+    if part is not None and part.origin and part.origin != plugins.origin(name):
+        return Lack.CODE, f"{part.origin} decided, this is {plugins.origin(name)}"
     if again is None:
         return Lack.NOTHING, "nothing is missing: it decided in this turn, and would not now"
     if again.error is not None:

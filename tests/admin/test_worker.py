@@ -137,3 +137,10 @@ def test_what_is_quick_does_not_wait_for_a_search() -> None:
 
     asyncio.run(ask())
     worker.close()
+
+
+def test_work_that_comes_after_the_end_is_cancelled() -> None:
+    worker = Worker()
+    worker.close()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(worker.run(lambda pause: 1))
