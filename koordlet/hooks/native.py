@@ -35,7 +35,9 @@ def native_quota_us(subject: Subject, snapshot: Snapshot) -> int | None:
         unlimited = container is None and original is not None and _positive(original) is None
         if resources.limit_cpu_milli and not unlimited:
             return milli_to_quota_us(resources.limit_cpu_milli, period_us(subject, snapshot))
-        return _positive(original)
+        # Who told of requests has told that there is no limit. The file may still hold the one
+        # that was there before a resize.
+        return None if _is_told(resources) else _positive(original)
     return _positive(requested)
 
 
@@ -43,6 +45,17 @@ def _resources(subject: Subject) -> Resources:
     if subject.container is not None:
         return subject.container.resources
     return subject.pod.resources if subject.pod is not None else Resources()
+
+
+def _is_told(resources: Resources) -> bool:
+    return any(
+        each is not None
+        for each in (
+            resources.request_cpu_milli,
+            resources.request_memory_bytes,
+            resources.limit_memory_bytes,
+        )
+    )
 
 
 def _positive(value: object) -> int | None:

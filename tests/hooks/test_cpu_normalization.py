@@ -72,6 +72,8 @@ def test_without_a_larger_ratio_nothing_is_wanted(ratio: float | None) -> None:
         (box(), -1, None, None),
         (box(), None, None, None),
         (box(requested={Resource.CPU_SHARES: 2, QUOTA: 0}), 120_000, None, 100_000),
+        # After a resize to no limit the file may hold the old one for a moment.
+        (box(resources=Resources(request_cpu_milli=500)), 50_000, 62_500, None),
     ],
 )
 def test_scaled_is_what_kubelet_asked_for(container, held, original, expected) -> None:
