@@ -8,6 +8,7 @@ running stands for its CPI.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import statistics
@@ -70,7 +71,7 @@ class Arm(NamedTuple):
 ARMS = (
     Arm("cpu", "service", ("spin", "forks", "copy", "hog"), ("hold",), ("spin",)),
     Arm("io", "io-service", ("io-write", "io-read"), ("hold",), ("spin",)),
-    Arm("memory", "memory-service", ("memory-grow", "cache-grow"), ("hold",), ("spin",), True),
+    Arm("memory", "memory-service", ("map-dirty", "cache-grow"), ("hold",), ("spin",), True),
 )
 
 
@@ -174,8 +175,8 @@ class _Scene:
         )
         self._store = Store(None)
         machine = Machine(self.host, self.cgroups, Descriptors(self.host), self._store)
-        wanted = ("applications", "waits", "stalls")
-        parts = [COLLECTORS[name] for name in wanted if name in COLLECTORS]
+        wanted = ("applications", "waits", "disks", "stalls")
+        parts = [COLLECTORS[name] for name in wanted]
         self._runner = Runner(collectors(parts, machine), self._store, self.host)
         stack.callback(self._runner.close)
         self._node = node_of(
@@ -253,11 +254,13 @@ class _Scene:
                 continue
 
     def _watch(self, seconds: float) -> None:
-        """Turns of the detectors, one each second."""
+        """Turns of the detectors at each full second, as the daemon's: an antagonist does not
+        start with one of them."""
         end = time.monotonic() + seconds
-        while (now := time.monotonic()) < end:
+        while (turn_s := math.floor(time.monotonic()) + 1.0) < end:
+            time.sleep(turn_s - time.monotonic())
             self._turn()
-            time.sleep(max(min(now + 1.0, end) - time.monotonic(), 0.0))
+        time.sleep(max(end - time.monotonic(), 0.0))
 
     def _turn(self) -> None:
         self._runner.run(self._node, (), self._applications)

@@ -105,12 +105,15 @@ def _memory_service(_: str) -> None:
         time.sleep(0.02)
 
 
-def _memory_grow(_: str) -> None:
-    """Takes 256 MiB a piece, page by page, again and again."""
-    while True:
-        with mmap.mmap(-1, 256 << 20) as memory:
-            for page in range(0, len(memory), 4096):
-                memory[page] = 1
+def _map_dirty(folder: str) -> None:
+    """Changes each page of a mapped file that is larger than everybody's memory."""
+    size = 512 << 20
+    with open(f"{folder}/mapped-{os.getpid()}", "w+b") as file:
+        file.truncate(size)
+        with mmap.mmap(file.fileno(), size) as memory:
+            while True:
+                for page in range(0, size, 4096):
+                    memory[page] = (memory[page] + 1) & 255
 
 
 def _cache_grow(folder: str) -> None:
@@ -142,7 +145,7 @@ LOADS: Mapping[str, Callable[[str], None]] = {
     "io-write": lambda folder: _io_flood(folder, 256 << 10, True),
     "io-read": lambda folder: _io_flood(folder, 128 << 10, False),
     "memory-service": _memory_service,
-    "memory-grow": _memory_grow,
+    "map-dirty": _map_dirty,
     "cache-grow": _cache_grow,
     "hold": _hold,
 }

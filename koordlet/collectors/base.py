@@ -26,6 +26,10 @@ if TYPE_CHECKING:  # loaded where there are devices
     from koordlet.decision.devices import Inventory
 
 C = TypeVar("C", bound="CollectorOptions")
+
+SLACK_S = 0.2
+"""A tick comes some milliseconds early or late. Without slack, what is due each second would miss
+every other one."""
 Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
 
 

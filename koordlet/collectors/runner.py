@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from koordlet.collectors.base import (
+    SLACK_S,
     AlarmFollower,
     Background,
     Capable,
@@ -37,9 +38,6 @@ from koordlet.kernel.proc.files import resident_bytes
 
 log = structlog.get_logger()
 
-# A tick comes some milliseconds early or late; without slack a collector of the tick's own
-# interval would miss every other round.
-SLACK_S = 0.2
 FRESH_S = 0.25
 COUNTED = frozenset({"throttled"})
 """Collectors of whole events, which are exact over any span."""

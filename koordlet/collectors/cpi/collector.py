@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 from concurrent.futures import Future
 
-from koordlet.collectors.base import Round, SeriesStore, series_of
+from koordlet.collectors.base import SLACK_S, Round, SeriesStore, series_of
 from koordlet.collectors.cpi.part import CpiOptions
 from koordlet.collectors.cpi.sources import (
     CannotCountError,
@@ -25,8 +25,6 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Total
 
 FEATURE = "cpi"
-SLACK_S = 0.2
-"""A round comes some milliseconds early or late; without slack a window lasts a round longer."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked."""
 _COST = "cycles per instruction of containers are not measured"

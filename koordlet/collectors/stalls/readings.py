@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from koordlet.collectors.base import Round
+from koordlet.collectors.base import SLACK_S, Round
 from koordlet.collectors.waits.suspicion import Recent, Suspicion
 from koordlet.decision.snapshot import Application, Capability, Pod
 from koordlet.kernel.background import Pause, no_pause
@@ -22,8 +22,10 @@ CLOSE_S = 10.0
 """For so long after an alarm, or a suspicion, a reading is taken each second."""
 AT_ONCE_S = 0.1
 """The most that a round waits for the first reading of trouble; a later one comes with the next."""
-JUST_BEFORE_S = 0.1
+JUST_BEFORE_S = 0.25
 """A reading each second is made so long before the round that takes it: it is fresh then."""
+LEAST_MS_PER_S = 10.0
+"""A service that writes a log of 50 records a second waits no more for a disk that is flooded."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _REMEDIES = {
@@ -136,7 +138,7 @@ class Readings(Generic[L]):
         self._every_s = every_s
         self._background = host.background(name)
         self._session: _Session[L] = _Session()
-        self._suspicion = Suspicion()
+        self._suspicion = Suspicion(LEAST_MS_PER_S)
         self._job: Future[L | None] | None = None
         self._due_s = -math.inf
         self._close_until_s = -math.inf
@@ -172,7 +174,7 @@ class Readings(Generic[L]):
         self._background.close(self._session.shut)
         self._background = self._host.background(self._name)
         self._session = _Session()
-        self._suspicion = Suspicion()
+        self._suspicion = Suspicion(LEAST_MS_PER_S)
         self._job = None
         self._due_s = self._close_until_s = -math.inf
 
@@ -210,7 +212,7 @@ class Readings(Generic[L]):
 
     def _submit(self, round_: Round) -> None:
         session = self._session
-        if round_.now_s >= self._due_s:
+        if round_.now_s >= self._due_s - SLACK_S:
             closely = round_.now_s < self._close_until_s
             self._due_s = round_.now_s + (ROUND_S if closely else self._every_s)
             subjects = round_.pods, round_.applications

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 
 from koordlet.collectors.base import (
+    SLACK_S,
     CollectorPart,
     Round,
     SeriesStore,
@@ -33,7 +34,7 @@ CLOSE_S = 10.0
 """For so long after an alarm, or a suspicion, a reading is taken each second."""
 AT_ONCE_S = 0.1
 """The most that a round waits for the first reading of trouble; a later one comes with the next."""
-JUST_BEFORE_S = 0.1
+JUST_BEFORE_S = 0.25
 """A reading each second is made so long before the round that takes it: it is fresh then."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
@@ -90,7 +91,7 @@ class WaitsCollector:
             if round_.now_s >= self._close_until_s:
                 self._look_at_once(subjects, round_)
             self._look_closely(round_.now_s)
-        if self._job is None and round_.now_s >= self._due_s:
+        if self._job is None and round_.now_s >= self._due_s - SLACK_S:
             closely = round_.now_s < self._close_until_s
             self._due_s = round_.now_s + (self.interval_s if closely else self._read_every_s)
             self._job = self._background.submit(

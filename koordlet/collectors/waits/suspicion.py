@@ -16,9 +16,10 @@ class Recent(NamedTuple):
 
 
 class Suspicion:
-    """``recent``: between the last two looks."""
+    """``recent``: between the last two looks. ``least_ms_per_s``: waits that are worth it."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_ms_per_s: float = LEAST_MS_PER_S) -> None:
+        self._least_ms_per_s = least_ms_per_s
         self.recent = Recent(0, 0.0)
         self._last: tuple[float, int] | None = None
 
@@ -28,4 +29,4 @@ class Suspicion:
         if last is None or now_s <= last[0] or others_ns < last[1]:
             return False
         self.recent = Recent(others_ns - last[1], now_s - last[0])
-        return self.recent.ns / 1e6 / self.recent.span_s >= LEAST_MS_PER_S
+        return self.recent.ns / 1e6 / self.recent.span_s >= self._least_ms_per_s

@@ -155,6 +155,17 @@ def test_an_alarm_makes_it_look_each_second_for_a_while(world: World, queue: Fak
     assert queue.reads == alarmed + 1
 
 
+def test_a_round_that_comes_early_is_not_missed(world: World, queue: FakeRunQueue) -> None:
+    world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    _watch(world)
+    world.rounds(5)
+    world.runner.alarm()
+    for turn in range(6):
+        world.host.advance(1.002 if turn % 2 else 0.998)
+        world.round()
+    assert queue.reads == 1 + 6
+
+
 def test_a_machine_that_lacks_it_says_so_once_and_is_asked_again(world: World) -> None:
     collector = _watch(world)
     world.rounds(3)
