@@ -240,9 +240,11 @@ class ResctrlMonitors:
         if text and not self._host.exists(f"{self._root}/{text}"):
             raise Unsupported(self.resource, f"group {self._root}/{text} does not exist")
         # The way out of a monitor group is into the control group around it. Who has just been
-        # moved to another control group has left it already, and must not be taken back.
+        # moved to another control group has left it already, and must not be taken back; nor is
+        # anybody taken out of a group of others, where he may just have been put back.
         self._inside.forget()
-        left = {} if text else self.held(cgroup, ids)
+        held = {} if text else self.held(cgroup, ids)
+        left = {each: monitor for each, monitor in held.items() if is_ours(monitor)}
         self._inside.forget()
         for each in ids:
             monitor = left.get(each, "")

@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from koordlet_fakefs.machine import Process
 
@@ -187,9 +187,32 @@ class Stage:
 histories = st.lists(steps(), min_size=1, max_size=8)
 
 
+_OUT_OF_A_MONITOR_GROUP_OF_OTHERS = [
+    Step(
+        "plan",
+        "a",
+        (
+            ("koordlet-1", R.RESCTRL_SCHEMATA, "L3:0=f\n"),
+            ("a", R.RESCTRL_GROUP, "koordlet-1"),
+        ),
+        "a",
+    ),
+    Step(
+        "plan",
+        "a",
+        (
+            ("a", R.RESCTRL_MONITOR, "mon_groups/koordlet-m"),
+            ("mon_groups/koordlet-m", R.RESCTRL_MONITOR_GROUP, PRESENT),
+        ),
+        "a",
+    ),
+]
+
+
 @pytest.mark.parametrize("layout", ["v1", "v2"])
 @settings(max_examples=60, deadline=None)
 @given(history=histories)
+@example(history=_OUT_OF_A_MONITOR_GROUP_OF_OTHERS)
 def test_restore_after_any_history_gives_the_originals_back(
     layout: str, history: list[Step]
 ) -> None:

@@ -40,7 +40,7 @@ PRINTS = {
     "koordlet top": ("BE limit", "Last decisions:", "shop", "batch"),
     "koordlet explain batch --limit 1": ("by cpu-", "rule cpu-"),
     "koordlet query host_application_cpu_usage --window 1m --aggregate p95": ("shop", "batch"),
-    "koordlet top --at 30s --once": ("past, samples", "shop", "Report: /tmp/koordlet-tutorial/"),
+    "koordlet top --at 10s --once": ("past, samples", "shop", "Report: /tmp/koordlet-tutorial/"),
     "file=$(ls /sys/fs/cgroup/{cpu/batch/cpu.cfs_quota_us,batch/cpu.max} 2>/dev/null)": (
         "Conflicts",
         "batch",
