@@ -5,16 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import select
-import signal
 import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from koordlet.admin.client import Client
 from koordlet.admin.model import TopView
@@ -28,25 +23,12 @@ from koordlet.cli.show.keys import Screen, keys, press
 from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
 from koordlet.cli.show.screen import Frame, chosen, draw, plain, worth_a_line
+from koordlet.cli.show.terminal import KEY_BYTES, keyboard_of_terminal, text
 from koordlet.history.past import Decisions, past
 from koordlet.history.source import DaemonSource, Source
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
-
-_KEY_BYTES = 1024
 _ONCE_S = 0.5
 """How long processes are watched for one frame."""
-_STYLES = {
-    "LS": "bright_blue",  # the plain one cannot be read on black
-    "BE": "yellow",
-    "system": "cyan",
-    "head": "bold",
-    "dim": "dim",
-    "warn": "magenta",
-    "bad": "bold red",
-}
 Begin = Callable[[Inbox], None]
 
 
@@ -151,7 +133,7 @@ def _live(source: Source, args: argparse.Namespace, at: float | None) -> None:
     begin = partial(_present, args, source.client) if isinstance(source, DaemonSource) else None
     trip = _Trip(inbox, source, at, begin)
     with (
-        _keyboard() as keyboard,
+        keyboard_of_terminal() as keyboard,
         Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
     ):
         sources = [inbox.descriptor] if keyboard is None else [inbox.descriptor, keyboard]
@@ -161,7 +143,7 @@ def _live(source: Source, args: argparse.Namespace, at: float | None) -> None:
             if inbox.descriptor in ready and not trip.hear():
                 return
             if keyboard in ready:
-                typed = os.read(keyboard, _KEY_BYTES)
+                typed = os.read(keyboard, KEY_BYTES)
                 if not typed:  # the terminal has gone
                     return
                 for key in keys(typed):
@@ -170,50 +152,5 @@ def _live(source: Source, args: argparse.Namespace, at: float | None) -> None:
             if not screen.is_paused or drawn is None or trip.at is not None:
                 drawn = trip.frame
             if drawn is not None:
-                live.update(_text(drawn, screen, console), refresh=True)
-
-
-def _text(frame: Frame, screen: Screen, console: Console) -> Text:
-    from rich.text import Text
-
-    lines = draw(frame, screen, console.height, console.width)
-    found = Text(no_wrap=True, overflow="crop")
-    for number, line in enumerate(lines):
-        if number:
-            found.append("\n")
-        for span in line:
-            found.append(span.text, _STYLES.get(span.style))
-    return found
-
-
-@contextmanager
-def _keyboard() -> Iterator[int | None]:
-    """The descriptor that keys come from, each at once and without an echo; None without one."""
-    terminal = _terminal()
-    if terminal is None:
-        yield None
-        return
-    before = termios.tcgetattr(terminal)
-    # A shell starts a background job with SIGINT ignored, and Ctrl-C would not end it.
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        tty.setcbreak(terminal)
-        yield terminal
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
-
-
-def _terminal() -> int | None:
-    """stdin, or the terminal itself where stdin is something else: a script gives its background
-    jobs /dev/null. In another process group than the terminal's, reading it would stop us."""
-    if sys.stdin.isatty():
-        return sys.stdin.fileno()
-    try:
-        terminal = os.open("/dev/tty", os.O_RDWR)
-    except OSError:
-        return None
-    if os.tcgetpgrp(terminal) == os.getpgrp():
-        return terminal
-    os.close(terminal)
-    return None
+                lines = draw(drawn, screen, console.height, console.width)
+                live.update(text(lines), refresh=True)
