@@ -57,16 +57,17 @@ class Loads:
         return self.linux.inode(f"{self.root_of(controller)}/{group}")
 
     def run(self, group: str, program: str = SPIN) -> int:
-        """The pid. The process starts when it is in its cgroup. What it prints is in
+        """The pid. ``program`` starts when it is in its cgroup. What it prints is in
         ``processes[-1].stdout``."""
-        code = f"import os\nos.sched_setaffinity(0, {{{self.cpu}}})\ninput()\n{program}"
+        code = f"import os\nos.sched_setaffinity(0, {{{self.cpu}}})\nprint(flush=True)\ninput()\n"
         process = subprocess.Popen(
-            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-c", code + program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self.processes.append(process)
+        assert process.stdin is not None and process.stdout is not None
+        process.stdout.readline()  # Python itself has started, which takes disk and memory
         for root in self.roots:
             self.linux.write(f"{root}/{group}/cgroup.procs", b"%d" % process.pid)
-        assert process.stdin is not None
         process.stdin.write(b"\n")
         process.stdin.flush()
         return process.pid
