@@ -172,8 +172,9 @@ class Host(Protocol):
         ...
 
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
-        """Watch who waits for a CPU (eBPF). Blocks for up to seconds. Raises OSError where the
-        kernel or the machine lacks something; ``filename`` says what was tried."""
+        """Watch who waits for a CPU (eBPF). Blocks for up to seconds, a minute where BCC compiles.
+        Raises OSError where the kernel or the machine lacks something; ``filename`` says what was
+        tried."""
         ...
 
     def block_io(self) -> BlockIo:

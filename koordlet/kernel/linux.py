@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 from koordlet.kernel.background import Background, ThreadBackground
+from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.block import BlockIo, BpfBlockIo
 from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupts
 from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
@@ -259,7 +260,11 @@ class LinuxHost:
         return ThreadBackground(name)
 
     def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
-        return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+        if os.path.exists(objects.BTF):
+            return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+        from koordlet.kernel.bpf.bcc import BccRunQueue  # loaded on such a kernel alone
+
+        return BccRunQueue(by_cpu_controller=by_cpu_controller)
 
     def block_io(self) -> BlockIo:
         return BpfBlockIo()

@@ -104,14 +104,14 @@ class _Look:
         used = {key[0]: value for key, value in usage.latest(k.POD_CPU_USAGE).items()}
         used |= {key[0]: n for key, n in usage.latest(k.HOST_APPLICATION_CPU_USAGE).items()}
         found = []
-        for victim, waits in stalls.items():
-            subject = self._subjects.get(victim)
-            if subject is not None:
-                run_queue = (
-                    _latency(container, name, latencies[container])
-                    for container, name in subject.containers
-                    if container in latencies
-                )
+        for victim, subject in self._subjects.items():
+            waits = stalls.get(victim, [])
+            run_queue = [
+                _latency(container, name, latencies[container])
+                for container, name in subject.containers
+                if container in latencies and wanted in (None, victim)
+            ]
+            if waits or run_queue:  # through BCC there is the second alone
                 found.append(
                     b.VictimView(
                         kind=subject.kind,

@@ -64,15 +64,23 @@ def lines(view: BlameView, target: str) -> Iterator[str]:
     if not view.victims:
         yield "No latency-sensitive pod or application is watched."
         return
-    rows = [_row(victim, stall) for victim in view.victims for stall in victim.stalls]
+    rows = [row for victim in view.victims for row in _rows(victim)]
     header = ("VICTIM", "QOS", "WAITS FOR", ">MS/S", ">P99", "MOSTLY BECAUSE OF")
     yield from output.columns(header, rows)
 
 
-def _row(victim: VictimView, stall: StallView) -> Sequence[str]:
-    worst = [each for each in stall.culprits if each.share >= 0.1][:3]
+def _rows(victim: VictimView) -> Iterator[Sequence[str]]:
     slowest = max((each.p99_us or 0.0 for each in victim.run_queue), default=0.0)
-    p99 = output.span(slowest / 1e6) if stall.resource == "cpu" and slowest else output.NOTHING
+    p99 = output.span(slowest / 1e6) if slowest else output.NOTHING
+    if slowest and all(stall.resource != "cpu" for stall in victim.stalls):
+        # For whom is not measured here.
+        yield output.clean(victim.title), victim.qos, "cpu", output.NOTHING, p99, output.NOTHING
+    for stall in victim.stalls:
+        yield _row(victim, stall, p99 if stall.resource == "cpu" else output.NOTHING)
+
+
+def _row(victim: VictimView, stall: StallView, p99: str) -> Sequence[str]:
+    worst = [each for each in stall.culprits if each.share >= 0.1][:3]
     return (
         output.clean(victim.title),
         victim.qos,

@@ -26,10 +26,13 @@ from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.bpf.run_queue import NoRunQueueError
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 
 FEATURE = "bpf-run-queue"
+BCC_FEATURE = "bcc-run-queue"
+"""How long tasks wait, and not for whom; where the kernel has no BTF."""
 CLOSE_S = 10.0
 """For so long after an alarm, or a suspicion, a reading is taken each second."""
 AT_ONCE_S = 0.1
@@ -39,8 +42,13 @@ JUST_BEFORE_S = 0.25
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
 _COST = "who makes latency-sensitive work wait for a CPU is not known (koordlet blame)"
+_NO_MATRIX = (
+    "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); through BCC it is measured how long tasks of "
+    "a container wait (histogram alone), not who makes whom wait"
+)
+_NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
 _REMEDIES = {
-    errno.ENOENT: "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later",
+    errno.ENOENT: f"install libbpf1, and {_NEW_KERNEL}",
     errno.EPERM: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
     errno.EACCES: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
 }
@@ -154,7 +162,7 @@ class WaitsCollector:
         if look is None:
             return
         self.costs = dict(look.costs)
-        self.capabilities = (Capability(FEATURE, True, _there(self.costs)),)
+        self.capabilities = _there(self.costs, has_matrix=look.has_matrix)
         for kind, series in ((Kind.POD, self._pods), (Kind.APPLICATION, self._applications)):
             found = {group.name: row for group, row in look.rows.items() if group.kind is kind}
             series.add(round_, found)
@@ -184,15 +192,24 @@ class WaitsCollector:
                 self._store.release(self._latencies.pop(key))
 
 
-def _there(costs: Mapping[str, Cost]) -> str:
+def _there(costs: Mapping[str, Cost], *, has_matrix: bool) -> tuple[Capability, ...]:
     why = "attached programs to the scheduler's tracepoints"
     cores = sum(each.cores for each in costs.values())
-    return f"{why}; they use {100 * cores:.2f} % of a core" if costs else why
+    if costs:
+        why = f"{why}; they use {100 * cores:.2f} % of a core"
+    if has_matrix:
+        return (Capability(FEATURE, True, why),)
+    return (
+        Capability(FEATURE, False, _NO_MATRIX, _COST, _NEW_KERNEL),
+        Capability(BCC_FEATURE, True, f"compiled with BCC: {why}"),
+    )
 
 
 def _missing(error: OSError) -> Capability:
     name = errno.errorcode.get(error.errno or 0, str(error.errno))
     why = f"{error.filename or FEATURE}: {name} ({error.strerror})"
+    if isinstance(error, NoRunQueueError):
+        return Capability(FEATURE, False, why, _COST, error.remedy)
     return Capability(FEATURE, False, why, _COST, _REMEDIES.get(error.errno or 0, ""))
 
 

@@ -44,8 +44,8 @@ Subjects = tuple[tuple[Pod, ...], tuple[Application, ...]]
 
 @dataclass(frozen=True)
 class Look:
-    """What happened since the look before. ``rows``: by victim, which are all in it. ``slots``:
-    how many waits of each length, by container."""
+    """What happened since the look before. ``rows``: by victim, which are all in it; none where it
+    is not measured who makes whom wait. ``slots``: how many waits of each length, by container."""
 
     rows: Mapping[Group, Row]
     slots: Mapping[str, tuple[int, ...]]
@@ -54,6 +54,7 @@ class Look:
     """Cgroups that found no room among the watched ones."""
     lost: int = 0
     """Waits that found no room in the kernel's maps."""
+    has_matrix: bool = True
 
 
 class Watcher:
@@ -94,9 +95,11 @@ class Watcher:
         if now_s - self._measured_s >= MEASURE_EVERY_S:
             self._measured_s = now_s
             self._meter.begin(now_s)
-        everyone: dict[Group, Row] = {place.group: {} for place in self._victims.values()}
+        everyone: dict[Group, Row] = {}
+        if self._queue.has_matrix:  # else nothing is known, which is not a 0
+            everyone = {place.group: {} for place in self._victims.values()}
         if not 0 < span_s < math.inf:
-            return Look({}, {}, self._costs, self._unwatched, reading.lost)
+            return self._look({}, {}, reading)
         grown = growth(reading.waits_ns, before.waits_ns)
         self._resolve({culprit for row in grown.values() for culprit in row}, pause)
         victim_of = {cgroup: place.group for cgroup, place in self._victims.items()}
@@ -105,7 +108,13 @@ class Watcher:
             span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
         found = rows(grown, victim_of, lambda cgroup: self._groups.get(cgroup, _GONE), span_s)
         slots = self._slots(reading, before)
-        return Look(everyone | found, slots, self._costs, self._unwatched, reading.lost)
+        return self._look(everyone | found, slots, reading)
+
+    def _look(
+        self, found: dict[Group, Row], slots: dict[str, tuple[int, ...]], reading: Reading
+    ) -> Look:
+        has_matrix = self._queue.has_matrix
+        return Look(found, slots, self._costs, self._unwatched, reading.lost, has_matrix)
 
     def measure(self) -> None:
         """End a measurement of our programs, if one goes on."""

@@ -44,8 +44,21 @@ class Reading(NamedTuple):
     lost: int
 
 
+class NoRunQueueError(OSError):
+    """Nothing of what was tried works here. ``remedy``: what to do about it."""
+
+    def __init__(self, code: int, why: str, tried: str, remedy: str) -> None:
+        super().__init__(code, why, tried)
+        self.remedy = remedy
+
+
 class RunQueue(Protocol):
     """Blocks: for a worker thread."""
+
+    @property
+    def has_matrix(self) -> bool:
+        """Whether it is measured who makes whom wait; else there are ``delays`` alone."""
+        ...
 
     def watch(self, cgroups: Collection[int]) -> int:
         """From now on watch these ids and no others; how many found no room."""
@@ -71,6 +84,7 @@ class BpfRunQueue:
         self._object: BpfObject = load(
             PROGRAM, options=struct.pack("=II", by_cpu_controller, with_matrix)
         )
+        self.has_matrix = with_matrix
         self.meter = CostMeter(self._object.run_times)
         self._places: dict[int, int] = {}
         self._before: dict[int, dict[int, int]] = {}
@@ -108,10 +122,7 @@ class BpfRunQueue:
         delays: dict[int, Delays] = {}
         for cgroup, place in self._places.items():
             pause()
-            values, last = entry(self._delays, place), self._last.get(cgroup)
-            # Most cgroups are idle: the same number of waits means the same waits.
-            same = last is not None and sum(values[:: 3 + SLOTS]) == last.waits
-            delays[cgroup] = last if same and last is not None else _delays(values)
+            delays[cgroup] = sum_delays(entry(self._delays, place), self._last.get(cgroup))
         self._last = delays
         # These first: what a program moves from there to the map meanwhile counts twice for once,
         # and not as a step back.
@@ -177,9 +188,12 @@ def _table(
     return table, left
 
 
-def _delays(values: array[int]) -> Delays:
-    """The values of all CPUs in one."""
+def sum_delays(values: array[int], last: Delays | None) -> Delays:
+    """The values of all CPUs in one; ``last`` itself where nobody waited since."""
     words = 3 + SLOTS
+    # Most cgroups are idle: the same number of waits means the same waits.
+    if last is not None and sum(values[::words]) == last.waits:
+        return last
     return Delays(
         sum(values[::words]),
         sum(values[1::words]),

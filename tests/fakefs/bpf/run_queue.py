@@ -28,6 +28,7 @@ class FakeRunQueue:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.has_matrix = True
         self.waits_for_others_ns = 0
         self.watched: set[int] = set()
         self.waits_ns: dict[int, dict[int, int]] = {}
