@@ -43,6 +43,7 @@ NAMES = ("watched", "delays", *PROGRAMS, *(f"link {name}" for name in PROGRAMS))
 _MOST_BYTES = 4096
 _MOST_FDS = 16
 _TAIL_BYTES = 16384
+_PIPE_BYTES = 65536
 _TOLD_CHARACTERS = 300
 _ENVIRONMENT = ("PATH", "BCC_KERNEL_SOURCE")
 _NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
@@ -116,9 +117,9 @@ def load(*, by_cpu_controller: bool, limit_s: float) -> dict[str, int]:
         try:
             answer = _hear(child, ours, time.monotonic() + limit_s)
         finally:
-            _end(child)
+            complaint = answer.complaint + _end(child)
         try:
-            return _checked(answer, child.returncode, limit_s)
+            return _checked(answer._replace(complaint=complaint), child.returncode, limit_s)
         except BaseException:
             for fd in answer.fds:
                 os.close(fd)
@@ -165,7 +166,7 @@ def _hear(child: subprocess.Popen[bytes], sock: socket.socket, until_s: float) -
             return _Answer(b"", [], complaint, timed_out=True)
         for fd, _ in ready:
             if fd == sock.fileno():
-                message, fds, _, _ = socket.recv_fds(sock, _MOST_BYTES, _MOST_FDS)
+                message, fds = _receive(sock)
                 if message:
                     return _Answer(message, fds, complaint)
                 data = b""
@@ -178,13 +179,28 @@ def _hear(child: subprocess.Popen[bytes], sock: socket.socket, until_s: float) -
     return _Answer(b"", [], complaint)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """With all that it started. What it sent stays."""
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    """``socket.recv_fds`` of Python 3.11 takes flags and ignores them."""
+    fds = array("i")
+    room = socket.CMSG_LEN(_MOST_FDS * fds.itemsize)
+    message, rights, _, _ = sock.recvmsg(_MOST_BYTES, room, socket.MSG_CMSG_CLOEXEC)
+    for level, kind, data in rights:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return message, list(fds)
+
+
+def _end(child: subprocess.Popen[bytes]) -> bytes:
+    """With all that it started; what it sent stays. The rest of its complaint, up to 64 KiB."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
     assert child.stderr is not None
-    child.stderr.close()
+    with child.stderr as stderr:
+        os.set_blocking(stderr.fileno(), False)  # who left the group may hold the other end
+        with suppress(BlockingIOError):
+            return os.read(stderr.fileno(), _PIPE_BYTES)
+    return b""
 
 
 def _checked(answer: _Answer, returncode: int, limit_s: float) -> dict[str, int]:
@@ -204,7 +220,8 @@ def _checked(answer: _Answer, returncode: int, limit_s: float) -> dict[str, int]
         raise LoadError("; ".join(why for _, why in lacks), packages)
     if error:
         raise LoadError(f"BCC: {error[:_TOLD_CHARACTERS]}{_told(answer)}")
-    if not isinstance(names, list) or set(names) != set(NAMES) or len(names) != len(answer.fds):
+    wanted = isinstance(names, list) and sorted(map(str, names)) == sorted(NAMES)
+    if not wanted or len(names) != len(answer.fds):
         raise LoadError(
             f"{PYTHON} with BCC sent {len(answer.fds)} descriptors, not the {len(NAMES)} expected"
         )

@@ -31,7 +31,7 @@ KERNEL_HEADERS = "/sys/kernel/kheaders.tar.xz"
 
 def main() -> int:
     descriptor, parent, source, by_cpu = sys.argv[1:]
-    _die_with(int(parent))
+    _be_modest(int(parent))
     with socket.socket(fileno=int(descriptor)) as sock:
         lacks = _lacks()
         if lacks:
@@ -47,11 +47,12 @@ def main() -> int:
     return 0
 
 
-def _die_with(parent: int) -> None:
-    """Leave with the parent, and be the first to go where memory runs out."""
+def _be_modest(parent: int) -> None:
+    """Leave with the parent, let it run first, and be the first to go where memory runs out."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         raise SystemExit("the parent is gone")
+    os.nice(10)
     try:
         with open("/proc/self/oom_score_adj", "w") as file:
             file.write("1000")
