@@ -10,6 +10,7 @@ from koordlet_fakefs.bpf.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
+from koordlet.cli.show.blame import lines
 from koordlet.decision.family import Page
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import detect
@@ -100,6 +101,31 @@ def test_a_machine_that_lacks_it_says_what(make_world: MakeWorld) -> None:
     assert "install libbpf1" in missing
     features = {each.feature: each for each in world.views.status().capabilities}
     assert not features["bpf-run-queue"].supported
+
+
+def test_lengths_of_waits_are_shown_where_nothing_else_is_known(make_world: MakeWorld) -> None:
+    """As through BCC."""
+    world = make_world("")
+    queue = FakeRunQueue()
+    queue.has_matrix = False
+    world.host.make_run_queue = lambda: queue
+    ls = world.host.make_pod("cgroupfs", "burstable", UID, ["web"])
+    world.host.make_pod("cgroupfs", "besteffort", BE_UID, ["sort"])
+    web = world.host.inode(f"{detect(world.host).reference_root}/{ls.containers[0]}")
+    slots = queue.slots[web] = [0] * 27
+    world.start()
+    for _ in range(30):
+        slots[10] += 50
+        world.run(1)
+    view = world.views.blame("", 30.0)()
+    (victim,) = view.victims
+    assert victim.id == UID
+    assert victim.stalls == ()
+    assert victim.run_queue[0].p99_us is not None
+    assert any("histogram alone" in each for each in view.missing)
+    (row,) = (line for line in lines(view, "") if line.startswith(UID))
+    assert row.split()[2:] == ["cpu", "-", "1", "ms", "-"]
+    assert world.views.blame(BE_UID, 30.0)().victims == ()
 
 
 def test_the_metrics_page_tells_it_too(scene: World) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import NoReturn
 
 import pytest
 from koordlet_fakefs.bpf.run_queue import FakeRunQueue
@@ -10,7 +11,7 @@ from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 from koordlet.collectors.waits.collector import CLOSE_S, TRY_AGAIN_S, WaitsCollector
 from koordlet.collectors.waits.series import KEEP_S
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED
+from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED, NoRunQueueError
 from koordlet.protocol.qos import QoSClass
 from tests.collectors.world import UID, UID2, World
 
@@ -186,6 +187,41 @@ def test_a_machine_that_lacks_it_says_so_once_and_is_asked_again(world: World) -
     world.rounds(int(TRY_AGAIN_S))
     assert queue.reads > 0
     assert collector.capabilities[0].supported
+
+
+def test_where_lengths_alone_are_measured_nobody_is_said_not_to_wait(
+    world: World, queue: FakeRunQueue
+) -> None:
+    """As through BCC."""
+    queue.has_matrix = False
+    ls = world.pod("burstable", UID, "web", raw=QoSClass.LS)
+    world.application("shop", "shop.slice")
+    slots = queue.slots[_id(world, ls.containers[0].cgroup)] = [0] * SLOTS
+    collector = _watch(world)
+    world.rounds(2)
+    slots[3] += 100
+    found = _samples(world, 10)
+    assert {key[0] for key in found} == {"container_run_queue_latency"}
+    assert found["container_run_queue_latency", "web", "p50"] == pytest.approx(4.096 * 1.5)
+    matrix, lengths = collector.capabilities
+    assert (matrix.feature, matrix.supported) == ("bpf-run-queue", False)
+    assert "histogram alone" in matrix.why
+    assert "not known" in matrix.cost
+    assert matrix.remedy == "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
+    assert (lengths.feature, lengths.supported) == ("bcc-run-queue", True)
+    assert lengths.why.startswith("compiled with BCC: attached")
+
+
+def test_what_was_tried_comes_with_its_own_remedy(world: World) -> None:
+    def refuse() -> NoReturn:
+        raise NoRunQueueError(errno.ENOENT, "no BTF; no module bcc", "/btf", "install it")
+
+    world.host.make_run_queue = refuse
+    collector = _watch(world)
+    world.rounds(3)
+    (found,) = collector.capabilities
+    assert found.why == "/btf: ENOENT (no BTF; no module bcc)"
+    assert found.remedy == "install it"
 
 
 def test_a_reading_that_fails_is_a_failure_of_the_round(world: World, queue: FakeRunQueue) -> None:
