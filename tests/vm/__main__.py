@@ -91,14 +91,16 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
     chosen = {}
     for guest in GUESTS:
         stages = tuple(
-            stage
-            for stage in table
-            if guest.name in stage.guests and (not options.stage or stage.name in options.stage)
+            stage for stage in table if guest.name in stage.guests and _wanted(stage, options.stage)
         )
         if not stages or (options.guest and guest.name not in options.guest):
             continue
         chosen[guest] = stages
     return chosen
+
+
+def _wanted(stage: Stage, names: list[str] | None) -> bool:
+    return stage.name in names if names else not stage.on_request
 
 
 async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:

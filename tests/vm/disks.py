@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.vm.services import copy_services
+from tests.vm.services import copy_bcc, copy_services
 from tests.vm.stages import Stage
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,6 +41,11 @@ export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUM
 # /tmp is no disk: what is written there is no page cache.
 export TMPDIR=/var/tmp
 export PATH=/opt/koordlet/bin:$PATH XDG_CACHE_HOME=/srv/koordlet/cache
+if [ -d /srv/koordlet/bcc ]; then
+    ln -s /srv/koordlet/bcc/src/* /usr/src/
+    cp -rsn /srv/koordlet/bcc/lib/. /usr/lib/
+    ldconfig
+fi
 cd /srv/koordlet/tree || exit
 stage() {{
     name=$1 limit_s=$2
@@ -187,10 +192,19 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
         (links / "koordlet_fakefs").symlink_to("/srv/koordlet/tree/tests/fakefs")
         if any(stage.services for stage in stages):
             copy_services(Path(work) / "cache" / "koordlet" / "services")
+        if any(stage.bcc for stage in stages):
+            copy_bcc(_kernel(image), Path(work) / "bcc")
         lines = "\n".join(_line(stage) for stage in stages)
         (Path(work) / "main").write_text(_MAIN.format(guest=guest, stages=lines))
         (Path(work) / "main").chmod(0o755)
         _make_ext4(Path(work), disk)
+
+
+def _kernel(image: Path) -> str:
+    """Its version, such as 6.1.0-50-amd64."""
+    found = re.search(r"linux-image-(\S+?),", (image / "release").read_text())
+    assert found is not None
+    return found[1]
 
 
 def _line(stage: Stage) -> str:

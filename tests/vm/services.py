@@ -1,5 +1,5 @@
 """The services of the benches (``tools/fetch-services``) for a guest, which has none of their
-libraries."""
+libraries; BCC for one that has none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 _FETCH = Path(__file__).parents[2] / "tools" / "fetch-services"
+_FETCH_BCC = _FETCH.parent / "vm" / "fetch-bcc"
 # Of glibc, which belong to the loader: a guest has its own, and it must not be older.
 _GLIBC = re.compile(r"(ld-linux-x86-64|lib(c|m|dl|rt|pthread|resolv|util|mvec|anl))\.so\.\d+")
 _RESOLVED = re.compile(r"=> (/.*) \(0x")
@@ -36,6 +37,16 @@ def copy_services(to: Path) -> None:
             target = to / "lib" / library.name
             if not target.exists() and not _GLIBC.fullmatch(library.name):
                 shutil.copy(library, target)
+
+
+def copy_bcc(kernel: str, to: Path) -> None:
+    """BCC and the headers of a guest's kernel (``tools/vm/fetch-bcc``)."""
+    fetched = subprocess.run(
+        [_FETCH_BCC, kernel], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if fetched.returncode:
+        raise NoServicesError(fetched.stderr.strip() or "tools/vm/fetch-bcc failed")
+    shutil.copytree(fetched.stdout.strip(), to, symlinks=True)
 
 
 def _libraries(program: Path, beside: Path) -> list[Path]:

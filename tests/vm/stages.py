@@ -18,6 +18,10 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     command: tuple[str, ...] = ()
     services: bool = False
     """Whether the real services of the benches are brought along."""
+    bcc: bool = False
+    """Whether BCC and the kernel's headers are brought along."""
+    on_request: bool = False
+    """Runs only where it is asked for by name (``--stage``)."""
 
     def __post_init__(self) -> None:
         if bool(self.pytest) == bool(self.command):
