@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from koordlet.kernel.background import Background
+from koordlet.kernel.background import Background, Pause, no_pause
 from koordlet.kernel.bpf.block import BlockIo
 from koordlet.kernel.bpf.irq import Interrupts
 from koordlet.kernel.bpf.run_queue import RunQueue
@@ -171,10 +171,10 @@ class Host(Protocol):
         """For calls that may block."""
         ...
 
-    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
-        """Watch who waits for a CPU (eBPF). Blocks for up to seconds, a minute where BCC compiles.
-        Raises OSError where the kernel or the machine lacks something; ``filename`` says what was
-        tried."""
+    def run_queue(self, *, by_cpu_controller: bool, pause: Pause = no_pause) -> RunQueue:
+        """Watch who waits for a CPU (eBPF). Blocks for up to seconds, a minute where BCC compiles
+        (``pause`` ends that). Raises OSError where the kernel or the machine lacks something;
+        ``filename`` says what was tried."""
         ...
 
     def block_io(self) -> BlockIo:

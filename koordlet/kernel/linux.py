@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from koordlet.kernel.background import Background, ThreadBackground
+from koordlet.kernel.background import Background, Pause, ThreadBackground, no_pause
 from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.block import BlockIo, BpfBlockIo
 from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupts
@@ -259,12 +259,12 @@ class LinuxHost:
     def background(self, name: str) -> Background:
         return ThreadBackground(name)
 
-    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
+    def run_queue(self, *, by_cpu_controller: bool, pause: Pause = no_pause) -> RunQueue:
         if os.path.exists(objects.BTF):
             return BpfRunQueue(by_cpu_controller=by_cpu_controller)
         from koordlet.kernel.bpf.bcc import BccRunQueue  # loaded on such a kernel alone
 
-        return BccRunQueue(by_cpu_controller=by_cpu_controller)
+        return BccRunQueue(by_cpu_controller=by_cpu_controller, pause=pause)
 
     def block_io(self) -> BlockIo:
         return BpfBlockIo()

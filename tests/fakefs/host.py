@@ -25,7 +25,7 @@ from koordlet_fakefs.resources.scheduler import Scheduler
 from koordlet_fakefs.tree import Directory, Leaf, WordsLeaf, add_directory, path_of, resolve
 from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
 
-from koordlet.kernel.background import Background
+from koordlet.kernel.background import Background, Pause, no_pause
 from koordlet.kernel.bpf.block import BlockIo
 from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.irq import Interrupts
@@ -323,7 +323,7 @@ class FakeHost:
     def background(self, name: str) -> Background:
         return AtOnce()
 
-    def run_queue(self, *, by_cpu_controller: bool) -> RunQueue:
+    def run_queue(self, *, by_cpu_controller: bool, pause: Pause = no_pause) -> RunQueue:
         return _loaded(self.make_run_queue)
 
     def block_io(self) -> BlockIo:

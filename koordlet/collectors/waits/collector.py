@@ -24,7 +24,7 @@ from koordlet.collectors.waits.suspicion import Suspicion
 from koordlet.collectors.waits.watcher import Look, Subjects, Watcher
 from koordlet.decision import metrics
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.background import no_pause
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import NoRunQueueError
 from koordlet.kernel.cgroup.layout import Layout
@@ -103,17 +103,17 @@ class WaitsCollector:
             closely = round_.now_s < self._close_until_s
             self._due_s = round_.now_s + (self.interval_s if closely else self._read_every_s)
             self._job = self._background.submit(
-                lambda pause: self._open().look(subjects, pause),
+                lambda pause: self._open(pause).look(subjects, pause),
                 delay_s=self.interval_s - JUST_BEFORE_S if closely else 0.0,
             )
         elif self._job is None and self._watcher is not None and self._watcher.measuring:
-            self._job = self._background.submit(lambda pause: self._measure())
+            self._job = self._background.submit(self._measure)
 
     def _look_at_once(self, subjects: Subjects, round_: Round) -> None:
         """The first second of trouble counts already. Costs this round some milliseconds."""
         recent = self._suspicion.recent
         job: Future[Look | None] = self._background.submit(
-            lambda _: self._open().look(subjects, no_pause, recent)
+            lambda pause: self._open(pause).look(subjects, no_pause, recent)
         )
         with contextlib.suppress(TimeoutError):
             job.exception(timeout=AT_ONCE_S)
@@ -136,14 +136,14 @@ class WaitsCollector:
         self._keep_latencies(frozenset())
         self.costs = {}
 
-    def _open(self) -> Watcher:
+    def _open(self, pause: Pause) -> Watcher:
         """In the thread, as the two below."""
         if self._watcher is None:
-            self._watcher = Watcher(self._host, self._layout)
+            self._watcher = Watcher(self._host, self._layout, pause)
         return self._watcher
 
-    def _measure(self) -> None:
-        self._open().measure()
+    def _measure(self, pause: Pause) -> None:
+        self._open(pause).measure()
 
     def _shut(self) -> None:
         if self._watcher is not None:

@@ -60,14 +60,14 @@ class Look:
 class Watcher:
     """Made by ``open_watcher``; not for use from several threads."""
 
-    def __init__(self, host: Host, layout: Layout) -> None:
+    def __init__(self, host: Host, layout: Layout, pause: Pause) -> None:
         """Raises OSError where the kernel or the machine lacks something."""
         by_cpu = "cpu" in layout.v1 or "cpu" in passed_on(host, layout)
         root = layout.reference_root if by_cpu else layout.v2
         assert root is not None  # a layout without cpu on v1 has v2
         self._host = host
         self._root = root
-        self._queue = host.run_queue(by_cpu_controller=by_cpu)
+        self._queue = host.run_queue(by_cpu_controller=by_cpu, pause=pause)
         self._meter = self._queue.meter
         self._costs: Mapping[str, Cost] = {}
         self._measured_s = -math.inf

@@ -21,6 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.bpf.run_queue import (
@@ -42,6 +43,8 @@ PROGRAMS = ("on_wakeup", "on_wakeup_new", "on_switch")
 NAMES = ("watched", "delays", *PROGRAMS, *(f"link {name}" for name in PROGRAMS))
 _MOST_BYTES = 4096
 _MOST_FDS = 16
+_LOOK_UP_MS = 100
+"""So often it is asked whether anybody waits for the programs still."""
 _TAIL_BYTES = 16384
 _PIPE_BYTES = 65536
 _TOLD_CHARACTERS = 300
@@ -63,9 +66,12 @@ class BccRunQueue:
 
     has_matrix = False
 
-    def __init__(self, *, by_cpu_controller: bool, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self, *, by_cpu_controller: bool, pause: Pause = no_pause, limit_s: float = LIMIT_S
+    ) -> None:
+        """``pause`` may raise: then the child is ended at once."""
         try:
-            self._fds = load(by_cpu_controller=by_cpu_controller, limit_s=limit_s)
+            self._fds = load(by_cpu_controller=by_cpu_controller, pause=pause, limit_s=limit_s)
         except LoadError as error:
             raise _neither(error) from None
         self._watched = Map(self._fds["watched"], 1, 1)
@@ -105,7 +111,7 @@ class BccRunQueue:
         self._fds = {}
 
 
-def load(*, by_cpu_controller: bool, limit_s: float) -> dict[str, int]:
+def load(*, by_cpu_controller: bool, pause: Pause = no_pause, limit_s: float) -> dict[str, int]:
     """Descriptors by NAMES, which the caller closes. Raises LoadError."""
     ours, theirs = socket.socketpair()
     with ours:
@@ -115,7 +121,7 @@ def load(*, by_cpu_controller: bool, limit_s: float) -> dict[str, int]:
             theirs.close()
         answer = _Answer(b"", [], b"")
         try:
-            answer = _hear(child, ours, time.monotonic() + limit_s)
+            answer = _hear(child, ours, time.monotonic() + limit_s, pause)
         finally:
             complaint = answer.complaint + _end(child)
         try:
@@ -151,7 +157,9 @@ class _Answer(NamedTuple):
     timed_out: bool = False
 
 
-def _hear(child: subprocess.Popen[bytes], sock: socket.socket, until_s: float) -> _Answer:
+def _hear(
+    child: subprocess.Popen[bytes], sock: socket.socket, until_s: float, pause: Pause
+) -> _Answer:
     """Until the child has answered, or has closed both ways, or time is up."""
     assert child.stderr is not None
     complaint = b""
@@ -160,11 +168,10 @@ def _hear(child: subprocess.Popen[bytes], sock: socket.socket, until_s: float) -
     for fd in open_:
         poll.register(fd, select.POLLIN)
     while open_:
-        left_s = until_s - time.monotonic()
-        ready = poll.poll(left_s * 1000) if left_s > 0 else []
-        if not ready:
+        pause()
+        if time.monotonic() >= until_s:
             return _Answer(b"", [], complaint, timed_out=True)
-        for fd, _ in ready:
+        for fd, _ in poll.poll(_LOOK_UP_MS):
             if fd == sock.fileno():
                 message, fds = _receive(sock)
                 if message:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.kernel.background import GivenUpError, ThreadBackground
 from koordlet.kernel.bpf import bcc, bcc_child, objects
 from koordlet.kernel.bpf.bcc import NAMES, BccRunQueue, LoadError, load
 from koordlet.kernel.bpf.objects import PROGRAMS
@@ -129,6 +130,17 @@ def test_a_child_that_hangs_is_ended_with_all_that_it_started(child: Child, tmp_
         while _runs(pid):  # it dies a moment after it is told to
             assert time.monotonic() - began < 20
             time.sleep(0.01)
+
+
+def test_a_child_for_which_nobody_waits_any_more_is_ended(child: Child) -> None:
+    """The daemon stops while it compiles."""
+    child("time.sleep(60)")
+    background = ThreadBackground("bcc")
+    job = background.submit(lambda pause: load(by_cpu_controller=True, pause=pause, limit_s=60.0))
+    time.sleep(0.3)
+    background.close(lambda: None)
+    with pytest.raises(GivenUpError):
+        job.result(timeout=10)
 
 
 def _runs(pid: int) -> bool:
