@@ -17,6 +17,7 @@ from koordlet.decision.names import harmless
 from koordlet.history.source import Source
 from koordlet.protocol.qos import QoSClass
 
+AFTER_S = 10.0
 LOOK_BACK_S = REPEAT_S + 75.0
 """Names are repeated so often; coarse history puts them at the start of their step."""
 SENSITIVE = frozenset({QoSClass.LSE, QoSClass.LSR, QoSClass.LS})
@@ -60,9 +61,14 @@ class Node(NamedTuple):
 
 def everybody(source: Source, start: float, end: float) -> Mapping[Key, Who]:
     """Who was there in the time, and some who had just gone. Of one whose class changed, what he
-    was last."""
+    was last. A daemon that has just started measures before it tells whom: who was told of only
+    after the time is in it as well."""
+    soon = _told(source, AFTER_S, end + AFTER_S)
+    return {**soon, **_told(source, end - start + LOOK_BACK_S, end)}
+
+
+def _told(source: Source, window_s: float, end: float) -> Mapping[Key, Who]:
     found: dict[Key, tuple[float, Who]] = {}
-    window_s = end - start + LOOK_BACK_S
     for metric in (POD_INFO, HOST_APPLICATION_INFO):
         for each in source.query(metric.kind, {}, window_s, "last", end).series:
             labels = each.labels

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from koordlet.admin.client import Client, Fault, RefusedError
-from koordlet.admin.model import EventView, PodKind
+from koordlet.admin.model import EventView, PodKind, QueryView, SeriesView
 from koordlet.collectors.identity import HOST_APPLICATION_INFO, POD_INFO
 from koordlet.decision import metrics as k
 from koordlet.history.disk import DiskSource, NothingThereError
@@ -229,3 +230,24 @@ def test_damage_is_passed_over_and_known(tmp_path: Path) -> None:
     assert found.damaged
     missing = incident(found, START, END).missing
     assert f"Could not be read: {found.damaged[0]}." in missing
+
+
+def test_who_is_told_of_a_moment_later_is_named_already() -> None:
+    """A daemon that has just started measures before it tells whom."""
+
+    class JustStarted:
+        def query(
+            self, kind: str, match: object, window_s: float, aggregate: str, until: float
+        ) -> QueryView:
+            labels = {"host_app_name": "shop", "qos": "LS", "cgroup": "shop"}
+            told_s = START + 2
+            is_told = kind == HOST_APPLICATION_INFO.kind and until - window_s <= told_s <= until
+            one = SeriesView(labels=labels, value=1.0, age_s=until - told_s, count=1)
+            series = (one,) if is_told else ()
+            return QueryView(
+                kind=kind, unit="", aggregate=aggregate, window_s=window_s, series=series
+            )
+
+    source = cast(Source, JustStarted())
+    (who,) = everybody(source, START + 1, START + 1).values()
+    assert (who.name, who.qos) == ("shop", "LS")
