@@ -45,7 +45,7 @@ _TARGETS = ("no-such-rule", "cpu-qos", "cpu-suppress", "node")
 # Ten threads with a client each, which asks again as soon as it is answered.
 _ASK = """\
 import sys, threading, time
-from koordlet.admin.client import Client, RefusedError
+from koordlet.admin.client import Client, NotReachableError, RefusedError
 path, clients, seconds, targets = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), sys.argv[4:]
 answers = [0] * clients
 def ask(number):
@@ -55,6 +55,8 @@ def ask(number):
                 client.explain(targets[(number + answers[number]) % len(targets)], 100)
             except RefusedError:
                 pass  # nothing is on record about it
+            except NotReachableError:
+                return  # the server ends before its clients
             answers[number] += 1
 for number in range(clients):
     threading.Thread(target=ask, args=(number,), daemon=True).start()

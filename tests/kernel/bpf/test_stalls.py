@@ -24,8 +24,10 @@ while True:
     for place in range(0, {size}, 1 << 18):
         os.pread(file, 1 << 18, place)
         time.sleep({rest})
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
 """
-"""A file with a hole is read without a disk, and takes memory all the same."""
+"""A file with a hole is read without a disk, and takes memory all the same. Pages that are read
+again would be kept as active, and the reader would never need another one."""
 
 
 def _read(loads: Loads, group: str, file: Path, megabytes: int, rest_s: float) -> None:
