@@ -97,6 +97,7 @@ class Node:
     def stop(self) -> None:
         parts = self.parts
         parts.alarms.close()
+        parts.worker.close()
         parts.state.stop()
         parts.runner.close()
         parts.decisions.close()
