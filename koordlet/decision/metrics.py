@@ -132,19 +132,6 @@ RESCTRL_MB = Metric(
     "memory traffic of a class since its group was made",
 )
 _CULPRIT = ("culprit", "culprit_kind")
-POD_CPU_WAIT = Metric(
-    "pod_cpu_wait", (*_POD, *_CULPRIT), "ms/s", "waiting for a CPU, by who ran meanwhile"
-)
-POD_CPU_WAIT_TOTAL = Metric("pod_cpu_wait_total", _POD, "ms/s", "waiting for a CPU, of all tasks")
-HOST_APPLICATION_CPU_WAIT = Metric(
-    "host_application_cpu_wait",
-    (*_APP, *_CULPRIT),
-    "ms/s",
-    "waiting for a CPU, by who ran meanwhile",
-)
-HOST_APPLICATION_CPU_WAIT_TOTAL = Metric(
-    "host_application_cpu_wait_total", _APP, "ms/s", "waiting for a CPU, of all tasks"
-)
 
 
 class WaitMetrics(NamedTuple):
@@ -173,6 +160,7 @@ def _waits(resource: str, waiting: str, by: str) -> WaitMetrics:
     return WaitMetrics(resource, *pod, *application)
 
 
+CPU_WAIT = _waits("cpu", "waiting for a CPU", "who ran meanwhile")
 IO_WAIT = _waits(
     "io",
     "block requests in queues and devices, their own service too",
@@ -183,17 +171,7 @@ MEMORY_WAIT = _waits(
     "reclaiming or compacting memory before getting some",
     "who reclaimed pages for itself meanwhile under the same limit",
 )
-WAITS = (
-    WaitMetrics(
-        "cpu",
-        POD_CPU_WAIT,
-        POD_CPU_WAIT_TOTAL,
-        HOST_APPLICATION_CPU_WAIT,
-        HOST_APPLICATION_CPU_WAIT_TOTAL,
-    ),
-    IO_WAIT,
-    MEMORY_WAIT,
-)
+WAITS = CPU_WAIT, IO_WAIT, MEMORY_WAIT
 """For which resources it is measured who makes whom wait."""
 CONTAINER_RUN_QUEUE_LATENCY = Metric(
     "container_run_queue_latency",

@@ -160,7 +160,7 @@ class Usage:
             cpu_cores=self.latest(k.POD_CPU_USAGE).get((pod.uid,)),
             memory_bytes=_whole(self.latest(k.POD_MEMORY_USAGE).get((pod.uid,))),
             **self._throttled(k.POD_CPU_THROTTLED, pod.uid),
-            cpu_wait_ms_per_s=self.latest(k.POD_CPU_WAIT_TOTAL, slow=True).get((pod.uid,)),
+            cpu_wait_ms_per_s=self.latest(k.CPU_WAIT.pod_total, slow=True).get((pod.uid,)),
             pressure=pressure_of(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             gpu_core_percent=self._on_gpus(k.POD_GPU_CORE_USAGE, pod.uid),
             gpu_memory_bytes=_whole(self._on_gpus(k.POD_GPU_MEMORY_USAGE, pod.uid)),
@@ -199,7 +199,7 @@ class Usage:
                 application.name,
                 present=application.present,
             ),
-            cpu_wait_ms_per_s=self.latest(k.HOST_APPLICATION_CPU_WAIT_TOTAL, slow=True).get(name),
+            cpu_wait_ms_per_s=self.latest(k.CPU_WAIT.app_total, slow=True).get(name),
             pressure=pressure_of(self.latest(k.HOST_APPLICATION_PSI, slow=True), name),
             gpu_core_percent=self._on_gpus(k.HOST_APPLICATION_GPU_CORE_USAGE, application.name),
             gpu_memory_bytes=_whole(

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 LEAST_MS_PER_S = 50.0
 """A twentieth of one CPU that runs somebody else while latency-sensitive work waits for it."""
+LEAST_STALL_MS_PER_S = 10.0
+"""A service that writes a log of 50 records a second waits no more for a disk that is flooded."""
 
 
 class Recent(NamedTuple):
@@ -18,7 +20,7 @@ class Recent(NamedTuple):
 class Suspicion:
     """``recent``: between the last two looks. ``least_ms_per_s``: waits that are worth it."""
 
-    def __init__(self, least_ms_per_s: float = LEAST_MS_PER_S) -> None:
+    def __init__(self, least_ms_per_s: float) -> None:
         self._least_ms_per_s = least_ms_per_s
         self.recent = Recent(0, 0.0)
         self._last: tuple[float, int] | None = None

@@ -24,11 +24,11 @@ from typing import Any, NamedTuple
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.cost import CostMeter
+from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.bpf.run_queue import (
     MOST_WATCHED,
     SLOTS,
     Delays,
-    NoRunQueueError,
     Reading,
     sum_delays,
 )
@@ -61,7 +61,7 @@ class LoadError(Exception):
 
 
 class BccRunQueue:
-    """See ``run_queue.RunQueue``. Blocks for seconds, at most ``limit_s``; raises NoRunQueueError,
+    """See ``run_queue.RunQueue``. Blocks for seconds, at most ``limit_s``; raises NeedError,
     whose text says what was tried."""
 
     has_matrix = False
@@ -245,9 +245,7 @@ def _told(answer: _Answer) -> str:
     return f" ({told[:_TOLD_CHARACTERS]})"
 
 
-def _neither(error: LoadError) -> NoRunQueueError:
+def _neither(error: LoadError) -> NeedError:
     why = f"the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); instead of it: {error}"
     remedy = f"install {' and '.join(error.packages)}, or {_NEW_KERNEL}"
-    return NoRunQueueError(
-        errno.ENOENT, why, objects.BTF, remedy if error.packages else _NEW_KERNEL
-    )
+    return NeedError(errno.ENOENT, why, objects.BTF, remedy if error.packages else _NEW_KERNEL)

@@ -44,14 +44,6 @@ class Reading(NamedTuple):
     lost: int
 
 
-class NoRunQueueError(OSError):
-    """Nothing of what was tried works here. ``remedy``: what to do about it."""
-
-    def __init__(self, code: int, why: str, tried: str, remedy: str) -> None:
-        super().__init__(code, why, tried)
-        self.remedy = remedy
-
-
 class RunQueue(Protocol):
     """Blocks: for a worker thread."""
 

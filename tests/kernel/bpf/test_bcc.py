@@ -17,8 +17,8 @@ import pytest
 from koordlet.kernel.background import GivenUpError, ThreadBackground
 from koordlet.kernel.bpf import bcc, bcc_child, objects
 from koordlet.kernel.bpf.bcc import NAMES, BccRunQueue, LoadError, load
+from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.bpf.objects import PROGRAMS
-from koordlet.kernel.bpf.run_queue import NoRunQueueError
 from koordlet.kernel.linux import LinuxHost
 
 Child = Callable[[str], None]
@@ -153,7 +153,7 @@ def _runs(pid: int) -> bool:
 
 def test_without_the_distributions_python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bcc, "PYTHON", "/nonexistent/python3")
-    with pytest.raises(NoRunQueueError) as raised:
+    with pytest.raises(NeedError) as raised:
         BccRunQueue(by_cpu_controller=True)
     error = raised.value
     assert error.errno == errno.ENOENT
@@ -175,7 +175,7 @@ def test_what_is_lacking_is_said_with_its_package(
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", empty], check=True)
     monkeypatch.setattr(bcc, "PYTHON", f"{empty}/bin/python")
     monkeypatch.setenv("BCC_KERNEL_SOURCE", "/nonexistent/headers")
-    with pytest.raises(NoRunQueueError) as raised:
+    with pytest.raises(NeedError) as raised:
         BccRunQueue(by_cpu_controller=True)
     release = os.uname().release
     assert str(raised.value.strerror).endswith(
@@ -198,7 +198,7 @@ def test_a_kernel_without_btf_is_tried_through_bcc(
 ) -> None:
     monkeypatch.setattr(objects, "BTF", "/nonexistent/btf")
     child("send({'lacks': [['python3-bpfcc', 'no module']]})")
-    with pytest.raises(NoRunQueueError, match="no module") as raised:
+    with pytest.raises(NeedError, match="no module") as raised:
         LinuxHost().run_queue(by_cpu_controller=True)
     assert raised.value.filename == "/nonexistent/btf"
     child(f"send({{'fds': {list(NAMES)!r}}}, {len(NAMES)})")

@@ -11,7 +11,8 @@ import pytest
 
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.bcc import PROGRAMS, BccRunQueue
-from koordlet.kernel.bpf.run_queue import BpfRunQueue, NoRunQueueError
+from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.run_queue import BpfRunQueue
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.linux import LinuxHost
 from tests.kernel.bpf.conftest import Loads
@@ -28,7 +29,7 @@ def bcc(linux: LinuxHost, layout: Layout) -> Iterator[BccRunQueue]:
     began = time.monotonic()
     try:
         queue = BccRunQueue(by_cpu_controller=by_cpu, limit_s=LIMIT_S)
-    except NoRunQueueError as error:
+    except NeedError as error:
         if error.remedy.startswith("install "):
             pytest.skip(f"{error.strerror}; {error.remedy}")
         raise

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.collectors.stalls.shares import blamed, stalls_since
+from koordlet.collectors.waits.shares import blamed, stalls_since
 from koordlet.decision.resource import Resource
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.stalls import MACHINE, BpfStalls, Reading

@@ -6,12 +6,9 @@ import pytest
 
 from koordlet.decision.metrics import (
     CONTAINER_CPU_USAGE,
+    CPU_WAIT,
     HOST_APPLICATION_CPU_USAGE,
-    HOST_APPLICATION_CPU_WAIT,
-    HOST_APPLICATION_CPU_WAIT_TOTAL,
     POD_CPU_USAGE,
-    POD_CPU_WAIT,
-    POD_CPU_WAIT_TOTAL,
 )
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
@@ -66,12 +63,12 @@ class Scene:
         samples.clear()
         samples[POD_CPU_USAGE.kind, (WEB,)] = 0.2
         samples[CONTAINER_CPU_USAGE.kind, ("c",)] = 0.8
-        samples[POD_CPU_WAIT_TOTAL.kind, (WEB,)] = sum(waits_ms.values())
+        samples[CPU_WAIT.pod_total.kind, (WEB,)] = sum(waits_ms.values())
         kinds = {"sort": "pod", "db": "pod", "batch": "application"}
         for name, ms in waits_ms.items():
             kind = "self" if name == "own" else kinds.get(name, name)
             labels = (WEB, name if name in kinds else "", kind)
-            samples[POD_CPU_WAIT.kind, labels] = ms
+            samples[CPU_WAIT.pod.kind, labels] = ms
         samples[HOST_APPLICATION_CPU_USAGE.kind, ("batch",)] = 1.0
         return self.again()
 
@@ -198,8 +195,8 @@ def test_a_victim_may_be_an_application() -> None:
     scene = Scene()
     samples = scene.metrics.samples
     samples[HOST_APPLICATION_CPU_USAGE.kind, ("shop",)] = 0.5
-    samples[HOST_APPLICATION_CPU_WAIT_TOTAL.kind, ("shop",)] = 500.0
-    samples[HOST_APPLICATION_CPU_WAIT.kind, ("shop", SORT, "pod")] = 500.0
+    samples[CPU_WAIT.app_total.kind, ("shop",)] = 500.0
+    samples[CPU_WAIT.application.kind, ("shop", SORT, "pod")] = 500.0
     for _ in range(3):
         scene.now += 1
         scene.again()
@@ -213,7 +210,7 @@ def test_a_victim_that_is_gone_takes_its_pairs_along() -> None:
         scene.window(sort=300.0)
     assert scene.memory.pairs
     scene.pods = scene.pods[1:]
-    scene.metrics.samples[POD_CPU_WAIT_TOTAL.kind, (DB,)] = 1.0
+    scene.metrics.samples[CPU_WAIT.pod_total.kind, (DB,)] = 1.0
     scene.metrics.samples[POD_CPU_USAGE.kind, (DB,)] = 1.0
     scene.now += 1
     scene.again()
@@ -225,8 +222,8 @@ def test_pairs_are_bounded() -> None:
     scene = Scene()
     scene.window()
     for number in range(MOST_PAIRS + 500):
-        scene.metrics.samples[POD_CPU_WAIT.kind, (WEB, f"p{number}", "pod")] = 100.0
-    scene.metrics.samples[POD_CPU_WAIT_TOTAL.kind, (WEB,)] = 700.0
+        scene.metrics.samples[CPU_WAIT.pod.kind, (WEB, f"p{number}", "pod")] = 100.0
+    scene.metrics.samples[CPU_WAIT.pod_total.kind, (WEB,)] = 700.0
     scene.now += 1
     scene.again()
     assert len(scene.memory.pairs) == MOST_PAIRS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from koordlet.collectors.stalls.shares import OLDER, blamed, stalls_since
+from koordlet.collectors.waits.shares import OLDER, blamed, stalls_since
 from koordlet.kernel.bpf.stalls import MACHINE, Stall
 
 LS, BE, OTHER = 11, 12, 13

@@ -15,10 +15,10 @@ from koordlet.collectors.base import (
     Round,
     SeriesStore,
 )
-from koordlet.collectors.stalls.names import Names
-from koordlet.collectors.stalls.readings import Feature, Readings, Subjects
-from koordlet.collectors.stalls.series import Labels, ValueSeries
 from koordlet.collectors.waits.groups import Kind
+from koordlet.collectors.waits.names import Names
+from koordlet.collectors.waits.readings import BackgroundCollector, Feature, Readings, Subjects
+from koordlet.collectors.waits.series import Labels, ValueSeries
 from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision import metrics
 from koordlet.decision.options import about
@@ -104,11 +104,10 @@ class InterruptSource:
         self._interrupts.close()
 
 
-class InterruptCollector:
+class InterruptCollector(BackgroundCollector[Times]):
+    """A window ends with the first round after it. An alarm begins none."""
+
     name = "interrupts"
-    optional = True
-    interval_s = 1.0
-    """A window ends with the first round after it."""
 
     def __init__(
         self,
@@ -118,32 +117,23 @@ class InterruptCollector:
         window_s: float = 1.0,
         every_s: float = 60.0,
     ) -> None:
-        self._readings: Readings[Times] = Readings(
-            host,
-            self.name,
-            FEATURE,
-            lambda: InterruptSource(host, layout, window_s, every_s),
-            every_s,
+        times = ValueSeries(store, metrics.POD_IRQ_TIME)
+        super().__init__(
+            Readings(
+                host,
+                self.name,
+                FEATURE,
+                lambda _: InterruptSource(host, layout, window_s, every_s),
+                every_s,
+            ),
+            (times,),
         )
-        self._times = ValueSeries(store, metrics.POD_IRQ_TIME)
+        self._times = times
 
-    @property
-    def capabilities(self) -> tuple[Capability, ...]:
-        return self._readings.capabilities
+    def alarm(self) -> None: ...
 
-    @property
-    def costs(self) -> dict[str, Cost]:
-        return self._readings.costs
-
-    def collect(self, round_: Round) -> None:
-        """Raises OSError where the kernel refused a reading."""
-        found = self._readings.take(round_)
-        if found is not None:
-            self._times.add(round_, found)
-
-    def close(self) -> None:
-        self._readings.close()
-        self._times.close()
+    def add(self, round_: Round, look: Times) -> None:
+        self._times.add(round_, look)
 
 
 class InterruptOptions(CollectorOptions, frozen=True):

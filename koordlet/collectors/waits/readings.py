@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import errno
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from koordlet.collectors.base import SLACK_S, Round
-from koordlet.collectors.waits.suspicion import Recent, Suspicion
+from koordlet.collectors.waits.suspicion import LEAST_STALL_MS_PER_S, Recent, Suspicion
 from koordlet.decision.snapshot import Application, Capability, Pod
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.host import Host
 
 ROUND_S = 1.0
@@ -24,12 +26,11 @@ AT_ONCE_S = 0.1
 """The most that a round waits for the first reading of trouble; a later one comes with the next."""
 JUST_BEFORE_S = 0.25
 """A reading each second is made so long before the round that takes it: it is fresh then."""
-LEAST_MS_PER_S = 10.0
-"""A service that writes a log of 50 records a second waits no more for a disk that is flooded."""
 TRY_AGAIN_S = 600.0
 """After so long it is tried again what the machine lacked: a package may have been installed."""
+NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
 _REMEDIES = {
-    errno.ENOENT: "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF",
+    errno.ENOENT: f"install libbpf1, and {NEW_KERNEL}",
     errno.EPERM: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
     errno.EACCES: "CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN, for koordlet",
 }
@@ -37,14 +38,6 @@ _REMEDIES = {
 Subjects = tuple[tuple[Pod, ...], tuple[Application, ...]]
 L = TypeVar("L")
 L_co = TypeVar("L_co", covariant=True)
-
-
-class NeedError(OSError):
-    """Something is missing that the machine's owner can see to. ``remedy``: how."""
-
-    def __init__(self, number: int, why: str, what: str, remedy: str) -> None:
-        super().__init__(number, why, what)
-        self.remedy = remedy
 
 
 class Source(Protocol[L_co]):
@@ -126,10 +119,17 @@ class _Session(Generic[L]):
 
 
 class Readings(Generic[L]):
-    """``make`` is called in the thread and raises OSError where the machine lacks something."""
+    """``make`` is called in the thread and raises OSError where the machine lacks something.
+    ``least_ms_per_s``: waits of all victims for others that are worth a look each second."""
 
     def __init__(
-        self, host: Host, name: str, feature: Feature, make: Callable[[], Source[L]], every_s: float
+        self,
+        host: Host,
+        name: str,
+        feature: Feature,
+        make: Callable[[Pause], Source[L]],
+        every_s: float,
+        least_ms_per_s: float = LEAST_STALL_MS_PER_S,
     ) -> None:
         self._host = host
         self._name = name
@@ -138,7 +138,8 @@ class Readings(Generic[L]):
         self._every_s = every_s
         self._background = host.background(name)
         self._session: _Session[L] = _Session()
-        self._suspicion = Suspicion(LEAST_MS_PER_S)
+        self._least_ms_per_s = least_ms_per_s
+        self._suspicion = Suspicion(least_ms_per_s)
         self._job: Future[L | None] | None = None
         self._due_s = -math.inf
         self._close_until_s = -math.inf
@@ -174,7 +175,7 @@ class Readings(Generic[L]):
         self._background.close(self._session.shut)
         self._background = self._host.background(self._name)
         self._session = _Session()
-        self._suspicion = Suspicion(LEAST_MS_PER_S)
+        self._suspicion = Suspicion(self._least_ms_per_s)
         self._job = None
         self._due_s = self._close_until_s = -math.inf
 
@@ -217,14 +218,57 @@ class Readings(Generic[L]):
             self._due_s = round_.now_s + (ROUND_S if closely else self._every_s)
             subjects = round_.pods, round_.applications
             self._job = self._background.submit(
-                lambda pause: self._open(session).look(subjects, pause),
+                lambda pause: self._open(session, pause).look(subjects, pause),
                 delay_s=ROUND_S - JUST_BEFORE_S if closely else 0.0,
             )
         elif (source := session.source) is not None and source.goes_on:
             self._job = self._background.submit(source.finish)
 
-    def _open(self, session: _Session[L]) -> Source[L]:
+    def _open(self, session: _Session[L], pause: Pause) -> Source[L]:
         """In the thread."""
         if session.source is None:
-            session.source = self._make()
+            session.source = self._make(pause)
         return session.source
+
+
+class _Series(Protocol):
+    def close(self) -> None: ...
+
+
+class BackgroundCollector(ABC, Generic[L]):
+    """Adds what its readings find to its series."""
+
+    name: ClassVar[str]
+    optional = True
+    interval_s = ROUND_S
+    """What was read in the background comes with the next round."""
+
+    def __init__(self, readings: Readings[L], series: tuple[_Series, ...]) -> None:
+        self._readings = readings
+        self._series = series
+
+    @abstractmethod
+    def add(self, round_: Round, look: L) -> None: ...
+
+    @property
+    def capabilities(self) -> tuple[Capability, ...]:
+        return self._readings.capabilities
+
+    @property
+    def costs(self) -> dict[str, Cost]:
+        return self._readings.costs
+
+    def alarm(self) -> None:
+        """Latency-sensitive work suffers now."""
+        self._readings.look_closely()
+
+    def collect(self, round_: Round) -> None:
+        """Raises OSError where the kernel refused a reading."""
+        look = self._readings.take(round_)
+        if look is not None:
+            self.add(round_, look)
+
+    def close(self) -> None:
+        self._readings.close()
+        for each in self._series:
+            each.close()

@@ -7,10 +7,10 @@ import errno
 import pytest
 from koordlet_fakefs.bpf.stalls import FakeBlockIo, FakeInterrupts, FakeStalls
 
-from koordlet.collectors.stalls.block import BlockCollector
-from koordlet.collectors.stalls.interrupts import InterruptCollector
-from koordlet.collectors.stalls.memory import MemoryCollector
-from koordlet.collectors.stalls.readings import CLOSE_S, TRY_AGAIN_S
+from koordlet.collectors.waits.block import BlockCollector
+from koordlet.collectors.waits.interrupts import InterruptCollector
+from koordlet.collectors.waits.memory import MemoryCollector
+from koordlet.collectors.waits.readings import CLOSE_S, TRY_AGAIN_S
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.bpf.block import IDLE, OLDER, SYSTEM
 from koordlet.kernel.bpf.cost import Cost
@@ -331,7 +331,7 @@ def test_a_machine_that_lacks_it_says_so_and_is_asked_again(world: World) -> Non
         False,
         "/sys/kernel/btf/vmlinux: ENOENT (the kernel has no BTF (CONFIG_DEBUG_INFO_BTF))",
         "whose disk requests make latency-sensitive work wait is not known",
-        "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF",
+        "install libbpf1, and use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later",
     )
     assert [each.supported for each in world.runner.capabilities()] == [False] * 3
     block_io = FakeBlockIo()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from koordlet.collectors.stalls.readings import Subjects
 from koordlet.collectors.waits.groups import (
     Group,
     Kind,
@@ -15,6 +14,7 @@ from koordlet.collectors.waits.groups import (
     prefixes,
     victims,
 )
+from koordlet.collectors.waits.readings import Subjects
 from koordlet.kernel.background import Pause
 from koordlet.kernel.cgroup.ids import ids_below
 from koordlet.kernel.host import Host

@@ -8,10 +8,12 @@ from typing import NoReturn
 import pytest
 from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 
-from koordlet.collectors.waits.collector import CLOSE_S, TRY_AGAIN_S, WaitsCollector
+from koordlet.collectors.waits.readings import CLOSE_S, TRY_AGAIN_S
+from koordlet.collectors.waits.run_queue import RunQueueCollector
 from koordlet.collectors.waits.series import KEEP_S
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED, NoRunQueueError
+from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED
 from koordlet.protocol.qos import QoSClass
 from tests.collectors.world import UID, UID2, World
 
@@ -30,8 +32,8 @@ def queue(world: World) -> FakeRunQueue:
     return queue
 
 
-def _watch(world: World, every_s: float = 10.0) -> WaitsCollector:
-    collector = WaitsCollector(world.host, world.cgroups.layout, world.store, every_s)
+def _watch(world: World, every_s: float = 10.0) -> RunQueueCollector:
+    collector = RunQueueCollector(world.host, world.cgroups.layout, world.store, every_s)
     world.runner = world.runner_of(collector)
     return collector
 
@@ -214,7 +216,7 @@ def test_where_lengths_alone_are_measured_nobody_is_said_not_to_wait(
 
 def test_what_was_tried_comes_with_its_own_remedy(world: World) -> None:
     def refuse() -> NoReturn:
-        raise NoRunQueueError(errno.ENOENT, "no BTF; no module bcc", "/btf", "install it")
+        raise NeedError(errno.ENOENT, "no BTF; no module bcc", "/btf", "install it")
 
     world.host.make_run_queue = refuse
     collector = _watch(world)

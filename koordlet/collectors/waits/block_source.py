@@ -6,16 +6,17 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from koordlet.collectors.stalls.measure import Measurements
-from koordlet.collectors.stalls.names import Names
-from koordlet.collectors.stalls.readings import Feature, NeedError, Spans, Subjects
 from koordlet.collectors.waits.figures import Row, added, growth, rows
 from koordlet.collectors.waits.groups import Group, Kind
+from koordlet.collectors.waits.measure import Measurements
+from koordlet.collectors.waits.names import Names
+from koordlet.collectors.waits.readings import Feature, Spans, Subjects
 from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.block import IDLE, OLDER, SLOTS, Counts, Reading
 from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host

@@ -1,1 +1,0 @@
-"""What else makes latency-sensitive work wait: disks, memory, the network, interrupts."""
