@@ -53,8 +53,10 @@ class CannotCountError(Exception):
 class Source(Protocol):
     """All raise OSError. ``began_s``: when the window began, monotonic."""
 
-    about: str
     began_s: float
+
+    @property
+    def about(self) -> str: ...
 
     def begin(self, subjects: Sequence[Subject], pause: Pause) -> None: ...
 
@@ -117,8 +119,6 @@ class Counting:
 class ByBpf:
     """Raises OSError where the kernel or the machine lacks something."""
 
-    about = "one pair of counters on each CPU, read where the cgroup changes (eBPF)"
-
     def __init__(self, host: Host, layout: Layout, sys_root: str) -> None:
         self._host = host
         self._sys_root = sys_root
@@ -127,6 +127,12 @@ class ByBpf:
         self._whose: dict[int, Subject] = {}
         self.began_s = 0.0
         self._unplaced = 0
+
+    @property
+    def about(self) -> str:
+        how = "one pair of counters on each CPU, read where the cgroup changes (eBPF)"
+        unknown = self._counters.meter.unknown
+        return f"{how}; what its programs use is not known ({unknown})" if unknown else how
 
     def begin(self, subjects: Sequence[Subject], pause: Pause) -> None:
         self._whose = {

@@ -66,7 +66,13 @@ class BlockSource:
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        return (FEATURE.there("attached programs to the tracepoints of requests", self.costs),)
+        return (
+            FEATURE.there(
+                "attached programs to the tracepoints of requests",
+                self.costs,
+                self._measurements.unknown,
+            ),
+        )
 
     @property
     def goes_on(self) -> bool:

@@ -57,7 +57,13 @@ class InterruptSource:
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        return (FEATURE.there("loaded programs for the tracepoints of interrupts", self.costs),)
+        return (
+            FEATURE.there(
+                "loaded programs for the tracepoints of interrupts",
+                self.costs,
+                self._interrupts.meter.unknown,
+            ),
+        )
 
     def others_ns(self) -> int:
         """Nothing that would be worth a closer look."""

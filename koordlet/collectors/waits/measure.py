@@ -20,6 +20,11 @@ class Measurements:
     def goes_on(self) -> bool:
         return self._meter.measuring
 
+    @property
+    def unknown(self) -> str:
+        """Why the costs are not known; empty where they are."""
+        return self._meter.unknown
+
     def begin(self, now_s: float) -> None:
         """Unless the last one was a moment ago."""
         if not self._meter.measuring and now_s - self._began_s >= EVERY_S:

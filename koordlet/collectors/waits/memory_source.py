@@ -59,7 +59,7 @@ class MemorySource:
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         why = "attached programs to the tracepoints of reclaim"
-        return FEATURE.there(why, self.costs), self._tcp
+        return FEATURE.there(why, self.costs, self._measurements.unknown), self._tcp
 
     @property
     def goes_on(self) -> bool:

@@ -94,9 +94,12 @@ class Feature:
     name: str
     without: str
 
-    def there(self, why: str, costs: Mapping[str, Cost]) -> Capability:
+    def there(self, why: str, costs: Mapping[str, Cost], unknown: str = "") -> Capability:
+        """``unknown``: why it is not known what the programs cost."""
         cores = sum(each.cores for each in costs.values())
         used = f"; they use {100 * cores:.2f} % of a core" if costs else ""
+        if unknown:
+            used = f"; what they use is not known ({unknown})"
         return Capability(self.name, True, why + used)
 
     def missing(self, error: OSError) -> Capability:

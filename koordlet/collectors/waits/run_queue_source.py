@@ -74,10 +74,12 @@ class RunQueueSource:
     def capabilities(self) -> tuple[Capability, ...]:
         attached = "attached programs to the scheduler's tracepoints"
         if self._queue.has_matrix:
-            return (FEATURE.there(attached, self.costs),)
+            return (FEATURE.there(attached, self.costs, self._measurements.unknown),)
         return (
             Capability(FEATURE.name, False, _NO_MATRIX, FEATURE.without, NEW_KERNEL),
-            BCC_FEATURE.there(f"compiled with BCC: {attached}", self.costs),
+            BCC_FEATURE.there(
+                f"compiled with BCC: {attached}", self.costs, self._measurements.unknown
+            ),
         )
 
     @property

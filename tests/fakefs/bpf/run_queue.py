@@ -14,6 +14,7 @@ class FakeMeter:
     def __init__(self) -> None:
         self.costs: dict[str, Cost] = {}
         self.measuring = False
+        self.unknown = ""
 
     def begin(self, now_s: float) -> None:
         self.measuring = True
