@@ -61,6 +61,12 @@ class Suffering(msgspec.Struct, frozen=True):
     share: float = 0.0
     suffers: bool = False
 
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing would be lost without it."""
+        most = max(self.share, self.normal.mean, math.sqrt(self.normal.variance))
+        return not self.suffers and most < LEAST_SIGMA
+
 
 def judge_victim(before: Suffering, share: float) -> Suffering:
     """``share``: waits for others by demand."""

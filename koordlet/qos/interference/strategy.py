@@ -7,12 +7,14 @@ figures; what to do about it depends on whose it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 import msgspec
 
 from koordlet.decision.family import Family, Kind
+from koordlet.decision.metrics import WAITS, WaitMetrics
 from koordlet.decision.options import Options, about
 from koordlet.decision.plan import Decision, Gauge, Plan
 from koordlet.decision.resource import Resource
@@ -22,10 +24,12 @@ from koordlet.decision.why import Input, Why
 from koordlet.qos.interference import by_cpi
 from koordlet.qos.interference.hold import Antagonist, Held, cgroups_of, hold, settings
 from koordlet.qos.interference.pairs import Pair, Suffering, judge_pair, judge_victim
-from koordlet.qos.interference.windows import Row, Who, windows
+from koordlet.qos.interference.windows import Who, sampled_at, window
 
 NAME = "interference"
 MOST_PAIRS = 4000
+LOOK_AGAIN_S = 10.0
+"""For so long it is not asked again whether somebody measures a resource that nobody did."""
 TOLD = 8
 """Antagonists that one decision names."""
 
@@ -48,10 +52,11 @@ class InterferenceOptions(Options, frozen=True):
 
 
 class InterferenceState(msgspec.Struct, frozen=True):
-    """``seen``: unix time of the newest window by resource. ``suffering``: by resource and
-    victim."""
+    """``seen``: unix time of the newest window by resource. ``unmeasured``: when it was last found
+    that nobody measures a resource, as ``Snapshot.now``. ``suffering``: by resource and victim."""
 
     seen: dict[str, float] = {}
+    unmeasured: dict[str, float] = {}
     pairs: dict[Cell, Pair] = {}
     suffering: dict[tuple[str, Who], Suffering] = {}
     held: dict[str, Held] = {}
@@ -60,16 +65,21 @@ class InterferenceState(msgspec.Struct, frozen=True):
 
 def decide(snapshot: Snapshot, memory: InterferenceState, options: InterferenceOptions) -> Decision:
     """Tells antagonists; with ``act`` the plan holds the best-effort ones back."""
-    seen, pairs, suffering = dict(memory.seen), dict(memory.pairs), dict(memory.suffering)
-    for window in windows(snapshot, memory.seen):
-        seen[window.resource] = window.time
-        rows = {row.victim: row for row in window.rows}
-        for key in [key for key in suffering if key[0] == window.resource and key[1] not in rows]:
-            del suffering[key]
-        for row in window.rows:
-            key = window.resource, row.victim
-            suffering[key] = judge_victim(suffering.get(key, Suffering()), row.of_others)
-        _judge(pairs, window.resource, rows, snapshot.now)
+    seen, unmeasured = dict(memory.seen), dict(memory.unmeasured)
+    pairs, suffering = dict(memory.pairs), dict(memory.suffering)
+    for waits in WAITS:
+        resource = waits.resource
+        if snapshot.now - unmeasured.get(resource, -math.inf) < LOOK_AGAIN_S:
+            continue
+        time = sampled_at(snapshot, waits)
+        if time is None:
+            unmeasured[resource] = snapshot.now
+            continue
+        before = seen.get(resource, time)
+        if resource in seen and time <= before + 0.001:
+            continue
+        seen[resource] = time
+        _judge(pairs, suffering, snapshot, waits, time, time - before)
     found = {cell: pair for cell, pair in pairs.items() if pair.since is not None}
     worst = sorted(found, key=lambda cell: -found[cell].blame)
     counted = by_cpi.look(snapshot, memory.by_cpi)
@@ -81,7 +91,7 @@ def decide(snapshot: Snapshot, memory: InterferenceState, options: InterferenceO
         *(_note_of_cpi(snapshot, pair, slowed[pair], options) for pair in sorted(slowed)[:TOLD]),
     )
     gauges = tuple(Gauge(BLAME, found[cell].blame, (cell[0], *cell[1], *cell[2])) for cell in worst)
-    after = InterferenceState(seen, pairs, suffering, held, counted)
+    after = InterferenceState(seen, unmeasured, pairs, suffering, held, counted)
     return Decision(Plan(NAME, tuple(settings(snapshot, held))), after, notes, gauges)
 
 
@@ -92,7 +102,7 @@ def _antagonists(
     of_culprit: dict[Who, Antagonist] = {}
     for (resource, victim, culprit), pair in sorted(found.items()):
         before = of_culprit.get(culprit, Antagonist(culprit))
-        harms = suffering[resource, victim].suffers
+        harms = suffering.get((resource, victim), Suffering()).suffers
         of_culprit[culprit] = Antagonist(
             culprit, before.harms or harms, before.goes_on or pair.bad[0]
         )
@@ -126,20 +136,39 @@ def _what_is_done(options: InterferenceOptions) -> str:
     return "it is held back" if options.act else "it would be held back with act = true"
 
 
-def _judge(pairs: dict[Cell, Pair], resource: str, rows: Mapping[Who, Row], now: float) -> None:
-    """Take one window of one resource into ``pairs``. A victim that is gone takes its pairs with
-    it."""
+def _judge(
+    pairs: dict[Cell, Pair],
+    suffering: dict[tuple[str, Who], Suffering],
+    snapshot: Snapshot,
+    waits: WaitMetrics,
+    time: float,
+    span_s: float,
+) -> None:
+    """Take the window at ``time`` into ``pairs`` and ``suffering``. A victim that is gone takes its
+    pairs with it."""
+    resource = waits.resource
     known = {cell for cell in pairs if cell[0] == resource}
+    remembered = {cell[1] for cell in known} | {who for of, who in suffering if of == resource}
+    rows = {row.victim: row for row in window(snapshot, waits, time, span_s, remembered)}
+    for victim in remembered - rows.keys():
+        suffering.pop((resource, victim), None)
+    for victim, row in rows.items():
+        key = resource, victim
+        judged = judge_victim(suffering.get(key, Suffering()), row.of_others)
+        if judged.is_quiet:
+            suffering.pop(key, None)
+        else:
+            suffering[key] = judged
     new = {(resource, victim, culprit) for victim, row in rows.items() for culprit in row.shares}
     for cell in known | new:
         _, victim, culprit = cell
-        row = rows.get(victim)
-        if row is None:
+        if victim not in rows:
             del pairs[cell]
             continue
         if cell not in pairs and len(pairs) >= MOST_PAIRS:
             continue
-        pair = judge_pair(pairs.get(cell, Pair()), row.shares.get(culprit, 0.0), now)
+        share = rows[victim].shares.get(culprit, 0.0)
+        pair = judge_pair(pairs.get(cell, Pair()), share, snapshot.now)
         if pair.is_quiet:
             pairs.pop(cell, None)
         else:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from koordlet.decision.metrics import (
     HOST_APPLICATION_CPU_USAGE,
     POD_CPU_USAGE,
-    WAITS,
     Aggregate,
-    Metric,
     MetricView,
+    Reading,
     WaitMetrics,
 )
 from koordlet.decision.snapshot import Snapshot
@@ -43,72 +42,61 @@ class Row(NamedTuple):
         return sum(share for who, share in self.shares.items() if who.kind in OTHERS)
 
 
-class Window(NamedTuple):
-    """``time``: unix time of its samples; ``span_s``: their age when it was looked at."""
-
-    resource: str
-    time: float
-    rows: tuple[Row, ...]
-
-
 def sampled_at(snapshot: Snapshot, waits: WaitMetrics) -> float | None:
     """When waits for this resource were sampled last, unix time; None: not lately. All victims are
     sampled at the same instant, so the first that has a sample tells."""
-    for victim, totals, _, _ in _victims(snapshot, waits):
-        reading = snapshot.metrics.read(totals, (victim.name,), window_s=OLDEST_S)
+    for victim in _victims(snapshot):
+        reading = _total(snapshot, waits, victim)
         if reading is not None:
             return snapshot.time - reading.age_s
     return None
 
 
-def windows(snapshot: Snapshot, seen: Mapping[str, float]) -> Iterator[Window]:
-    """Those that are newer than ``seen`` says, by resource."""
-    for waits in WAITS:
-        time = sampled_at(snapshot, waits)
-        if time is not None and time > seen.get(waits.resource, 0.0) + 0.001:
-            yield _window(snapshot, waits, time, time - seen.get(waits.resource, time))
-
-
-def _window(snapshot: Snapshot, waits: WaitMetrics, time: float, span_s: float) -> Window:
-    view, age_s = snapshot.metrics, snapshot.time - time + 0.001
-    cells: dict[Who, dict[Who, float]] = {}
-    totals: dict[Who, float] = {}
-    for kind, metric, in_all in (
-        ("pod", waits.pod, waits.pod_total),
-        ("application", waits.application, waits.app_total),
-    ):
-        for (name, culprit, culprit_kind), ms in view.newest(metric, window_s=age_s).items():
+def window(
+    snapshot: Snapshot,
+    waits: WaitMetrics,
+    time: float,
+    span_s: float,
+    remembered: Collection[Who],
+) -> tuple[Row, ...]:
+    """Of those who wait, and of those who are ``remembered`` and still measured; most wait for
+    nobody. ``time``: of its samples (``sampled_at``). ``span_s``: since the window before."""
+    cells: dict[Who, dict[Who, float]] = {who: {} for who in remembered}
+    for kind, metric in (("pod", waits.pod), ("application", waits.application)):
+        found = snapshot.metrics.newest(metric, window_s=snapshot.time - time + 0.001)
+        for (name, culprit, culprit_kind), ms in found.items():
             cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
-        for (name,), ms in view.newest(in_all, window_s=age_s).items():
-            totals[Who(kind, name)] = ms
+    mean_s = min(max(span_s, 1.0), OLDEST_S)
+    victims = frozenset(_victims(snapshot))
     rows = []
-    for victim, _, used, mean_s in _victims(snapshot, waits, span_s):
-        if victim not in totals:
+    for victim, row in cells.items():
+        total = _total(snapshot, waits, victim) if victim in victims else None
+        if total is None or total.age_s > snapshot.time - time + 0.001:
             continue
         shares: dict[Who, float] = {}
-        # Most wait for nobody; an average of the use of each would be most of this decision's work.
-        if found := cells.get(victim):
-            demand_ms = totals[victim] + 1000 * _cores(view, used, victim.name, mean_s)
-            shares = {who: ms / demand_ms for who, ms in found.items()} if demand_ms > 0 else {}
+        if row:
+            demand_ms = total.value + 1000 * _cores(snapshot.metrics, victim, mean_s)
+            shares = {who: ms / demand_ms for who, ms in row.items()} if demand_ms > 0 else {}
         rows.append(Row(victim, shares))
-    return Window(waits.resource, time, tuple(rows))
+    return tuple(rows)
 
 
-def _victims(
-    snapshot: Snapshot, waits: WaitMetrics, span_s: float = 0.0
-) -> Iterable[tuple[Who, Metric, Metric, float]]:
-    """With the metrics of its waits and of its use, and the span over which that is averaged."""
-    mean_s = min(max(span_s, 1.0), OLDEST_S)
+def _victims(snapshot: Snapshot) -> Iterator[Who]:
     for pod in snapshot.pods:
         if not pod.is_best_effort and pod.is_active:
-            yield Who("pod", pod.uid), waits.pod_total, POD_CPU_USAGE, mean_s
+            yield Who("pod", pod.uid)
     for app in snapshot.applications:
         if app.present and not app.is_best_effort:
-            who = Who("application", app.name)
-            yield who, waits.app_total, HOST_APPLICATION_CPU_USAGE, mean_s
+            yield Who("application", app.name)
 
 
-def _cores(view: MetricView, metric: Metric, name: str, mean_s: float) -> float:
+def _total(snapshot: Snapshot, waits: WaitMetrics, victim: Who) -> Reading | None:
+    metric = waits.pod_total if victim.kind == "pod" else waits.app_total
+    return snapshot.metrics.read(metric, (victim.name,), window_s=OLDEST_S)
+
+
+def _cores(view: MetricView, victim: Who, mean_s: float) -> float:
     """Its use in the window; the newest sample where there is none of exactly that time."""
-    reading = view.read(metric, (name,), window_s=mean_s + 0.5, aggregate=Aggregate.AVG)
+    metric = POD_CPU_USAGE if victim.kind == "pod" else HOST_APPLICATION_CPU_USAGE
+    reading = view.read(metric, (victim.name,), window_s=mean_s + 0.5, aggregate=Aggregate.AVG)
     return reading.value if reading is not None else 0.0

@@ -15,6 +15,7 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.qos.interference.hold import LEAST_CORES
 from koordlet.qos.interference.strategy import (
+    LOOK_AGAIN_S,
     MOST_PAIRS,
     InterferenceOptions,
     InterferenceState,
@@ -45,6 +46,7 @@ class Scene:
         )
         self.applications = (app("shop", "LS", "shop.slice"), app("batch", "BE", "batch.slice"))
         self.decision = self.again()
+        self.now += LOOK_AGAIN_S
 
     def _snapshot(self) -> Snapshot:
         return snapshot(
@@ -215,7 +217,20 @@ def test_a_victim_that_is_gone_takes_its_pairs_along() -> None:
     scene.now += 1
     scene.again()
     assert not scene.memory.pairs
-    assert {victim.name for _, victim in scene.memory.suffering} == {DB}
+    assert not scene.memory.suffering
+
+
+def test_a_resource_that_nobody_measures_is_looked_for_now_and_then() -> None:
+    scene = Scene()
+    scene.metrics.samples.clear()
+    scene.again()
+    assert scene.memory.unmeasured == {"cpu": scene.now, "io": scene.now, "memory": scene.now}
+    since = scene.now
+    scene.window(sort=300.0)
+    assert not scene.memory.pairs
+    while scene.now < since + LOOK_AGAIN_S:
+        scene.window(sort=300.0)
+    assert scene.memory.pairs
 
 
 def test_pairs_are_bounded() -> None:
