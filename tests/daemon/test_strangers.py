@@ -10,8 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 
 import pytest
@@ -118,6 +120,18 @@ def _get(port: int, path: str) -> bytes:
         return found
 
 
+def _get_soon(port: int, path: str) -> bytes:
+    """The daemon may still be answering what was asked in the attack."""
+    until = time.monotonic() + 10
+    while True:
+        try:
+            return _get(port, path)
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE or time.monotonic() > until:
+                raise
+        time.sleep(0.1)
+
+
 def _attacked(child: Child, script: str, *arguments: str) -> tuple[int, float]:
     """How much the attacker did, and the cores that it cost the daemon beyond its own work."""
     before_s, began_s = child.cpu_s(), time.monotonic()
@@ -170,8 +184,8 @@ def test_whoever_asks_in_a_loop_takes_a_part_of_a_core_at_most(
     times, cores = _attacked(child, script, str(port), str(LASTS_S), request_text)
     assert times > 100
     assert cores < 0.4
-    assert _get(port, "/healthz") == b"ok\n"
-    assert b"koordlet_ready 1" in _get(port, "/metrics")
+    assert _get_soon(port, "/healthz") == b"ok\n"
+    assert b"koordlet_ready 1" in _get_soon(port, "/metrics")
     assert len(child.log()) < 20_000
 
 
