@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from koordlet.collectors.waits.figures import Row, added, growth, rows
 from koordlet.collectors.waits.groups import Group, Kind
-from koordlet.collectors.waits.measure import Measurements
 from koordlet.collectors.waits.names import Names
-from koordlet.collectors.waits.readings import Feature, Spans, Subjects
-from koordlet.collectors.waits.suspicion import Recent
+from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.block import IDLE, OLDER, SLOTS, Counts, Reading
-from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
@@ -44,25 +42,18 @@ class BlockLook:
     """Requests that found no room in the kernel's maps, since the programs were loaded."""
 
 
-class BlockSource:
-    """See ``readings.Source``."""
+class BlockSource(ProgramSource[Reading, BlockLook]):
+    """Whose requests make whom wait for a disk."""
 
     def __init__(self, host: Host, layout: Layout) -> None:
         """Raises OSError where the kernel or the machine lacks something."""
         root, self._is_v1 = _root(host, layout), "blkio" in layout.v1
-        self._host = host
         self._root = root
         self._names = Names(host, root, _SPECIAL)
         self._io = host.block_io()
-        self._measurements = Measurements(self._io.meter)
+        super().__init__(host, self._io)
         self._watched: Mapping[int, Group] = {}
         self._unwatched = 0
-        self._last = Reading({}, {}, 0)
-        self._spans = Spans()
-
-    @property
-    def costs(self) -> Mapping[str, Cost]:
-        return self._measurements.costs
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
@@ -70,22 +61,11 @@ class BlockSource:
             FEATURE.there(
                 "attached programs to the tracepoints of requests",
                 self.costs,
-                self._measurements.unknown,
+                self.cost_unknown,
             ),
         )
 
-    @property
-    def goes_on(self) -> bool:
-        return self._measurements.goes_on
-
-    def others_ns(self) -> int:
-        return self._io.others_ns()
-
-    def look(
-        self, subjects: Subjects, pause: Pause, recent: Recent | None = None
-    ) -> BlockLook | None:
-        now_s = self._host.monotonic()
-        self._measurements.end(now_s)
+    def watch(self, subjects: Subjects, pause: Pause) -> None:
         if self._names.list(subjects, pause):
             self._watched = {
                 cgroup: place.group
@@ -93,12 +73,10 @@ class BlockSource:
                 if self._has_io(place.cgroup)
             }
             self._unwatched = self._io.watch(self._watched.keys())
-        reading = self._io.read(pause)
-        before, self._last = self._last, reading
-        span_s = self._spans.next_s(now_s, self._io.others_ns(), recent)
-        self._measurements.begin(now_s)
-        if span_s is None:
-            return None
+
+    def since(
+        self, before: Reading, reading: Reading, span_s: float, subjects: Subjects, pause: Pause
+    ) -> BlockLook:
         grown = growth(reading.waits_ns, before.waits_ns)
         groups = self._names.of({each for row in grown.values() for each in row}, pause)
         everyone: dict[Group, Row] = {group: {} for group in self._watched.values()}
@@ -106,12 +84,6 @@ class BlockSource:
         return BlockLook(
             everyone | found, self._slots(reading, before), self._unwatched, reading.lost
         )
-
-    def finish(self, pause: Pause) -> None:
-        self._measurements.end(self._host.monotonic())
-
-    def close(self) -> None:
-        self._io.close()
 
     def _has_io(self, cgroup: str) -> bool:
         """On v2 its requests count as those of the cgroup above where the controller is not enabled

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 
 from koordlet.collectors.waits.figures import Row, rows
 from koordlet.collectors.waits.groups import Group, Kind, victims
-from koordlet.collectors.waits.measure import Measurements
 from koordlet.collectors.waits.names import Names
-from koordlet.collectors.waits.readings import Feature, Spans, Subjects
+from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.shares import OLDER, blamed, stalls_since
-from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.bpf.stalls import Reading
 from koordlet.kernel.cgroup.layout import Layout
@@ -36,49 +34,29 @@ class MemoryLook:
     retransmits: Mapping[tuple[str, ...], float]
 
 
-class MemorySource:
-    """See ``readings.Source``."""
+class MemorySource(ProgramSource[Reading, MemoryLook]):
+    """Who makes whom wait for memory, and what TCP sends again."""
 
     def __init__(self, host: Host, layout: Layout) -> None:
         """Raises OSError where the kernel or the machine lacks something."""
         root = layout.v1.get("memory", layout.v2)
         assert root is not None  # a layout without v2 has controllers on v1
-        self._host = host
         self._names = Names(host, root, {OLDER: Group(Kind.OLDER, "")})
         self._sockets = Names(host, layout.v2) if layout.v2 is not None else None
-        self._stalls = host.stalls(by_memory_controller="memory" in layout.v1)
-        self._measurements = Measurements(self._stalls.meter)
-        self._last = Reading({}, {})
-        self._spans = Spans()
+        super().__init__(host, host.stalls(by_memory_controller="memory" in layout.v1))
         self._tcp = _tcp(layout)
-
-    @property
-    def costs(self) -> Mapping[str, Cost]:
-        return self._measurements.costs
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         why = "attached programs to the tracepoints of reclaim"
-        return FEATURE.there(why, self.costs, self._measurements.unknown), self._tcp
+        return FEATURE.there(why, self.costs, self.cost_unknown), self._tcp
 
-    @property
-    def goes_on(self) -> bool:
-        return self._measurements.goes_on
+    def watch(self, subjects: Subjects, pause: Pause) -> None:
+        """They count for all."""
 
-    def others_ns(self) -> int:
-        return self._stalls.others_ns()
-
-    def look(
-        self, subjects: Subjects, pause: Pause, recent: Recent | None = None
-    ) -> MemoryLook | None:
-        now_s = self._host.monotonic()
-        self._measurements.end(now_s)
-        reading = self._stalls.read(pause)
-        before, self._last = self._last, reading
-        span_s = self._spans.next_s(now_s, self._stalls.others_ns(), recent)
-        self._measurements.begin(now_s)
-        if span_s is None:
-            return None
+    def since(
+        self, before: Reading, reading: Reading, span_s: float, subjects: Subjects, pause: Pause
+    ) -> MemoryLook:
         everyone: dict[Group, Row] = {place.group: {} for place in victims(*subjects)}
         grown = blamed(stalls_since(reading.memory, before.memory))
         found: dict[Group, Row] = {}
@@ -88,12 +66,6 @@ class MemorySource:
             found = rows(grown, self._names.groups(), groups.__getitem__, span_s)
         again = self._again(subjects, reading.retransmits, before.retransmits, pause)
         return MemoryLook(everyone | found, {(uid,): n / span_s for uid, n in again.items()})
-
-    def finish(self, pause: Pause) -> None:
-        self._measurements.end(self._host.monotonic())
-
-    def close(self) -> None:
-        self._stalls.close()
 
     def _again(
         self, subjects: Subjects, now: Mapping[int, int], before: Mapping[int, int], pause: Pause

@@ -70,23 +70,6 @@ class Source(Protocol[L_co]):
     def close(self) -> None: ...
 
 
-class Spans:
-    """From one look of a source to the next."""
-
-    def __init__(self) -> None:
-        self._last_s = -math.inf
-        self._others_ns = 0
-
-    def next_s(self, now_s: float, others_ns: int, recent: Recent | None) -> float | None:
-        """None: there was none before."""
-        span_s, self._last_s = now_s - self._last_s, now_s
-        part_ns, self._others_ns = others_ns - self._others_ns, others_ns
-        if recent is not None:
-            # Waits before it are as good as none: all are taken to be in the same proportions.
-            span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
-        return span_s if 0 < span_s < math.inf else None
-
-
 @dataclass(frozen=True)
 class Feature:
     """``name``: of the capability. ``without``: what is not known where it is missing."""

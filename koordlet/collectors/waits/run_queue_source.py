@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 from koordlet.collectors.waits.figures import Row, added, growth, rows
 from koordlet.collectors.waits.groups import Group, Kind
-from koordlet.collectors.waits.measure import Measurements
 from koordlet.collectors.waits.names import Names
-from koordlet.collectors.waits.readings import NEW_KERNEL, Feature, Spans, Subjects
+from koordlet.collectors.waits.program_source import ProgramSource
+from koordlet.collectors.waits.readings import NEW_KERNEL, Feature, Subjects
 from koordlet.collectors.waits.series import Labels
-from koordlet.collectors.waits.suspicion import Recent
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import IDLE, OLDER, SLOTS, THROTTLED, Reading
 from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.host import Host
@@ -50,58 +48,36 @@ class RunQueueLook:
     """Waits that found no room in the kernel's maps."""
 
 
-class RunQueueSource:
-    """See ``readings.Source``."""
+class RunQueueSource(ProgramSource[Reading, RunQueueLook]):
+    """Who makes whom wait for a CPU."""
 
     def __init__(self, host: Host, layout: Layout, pause: Pause) -> None:
         """Raises OSError where the kernel or the machine lacks something."""
         by_cpu = "cpu" in layout.v1 or "cpu" in passed_on(host, layout)
         root = layout.reference_root if by_cpu else layout.v2
         assert root is not None  # a layout without cpu on v1 has v2
-        self._host = host
         self._names = Names(host, root, _SPECIAL)
         self._queue = host.run_queue(by_cpu_controller=by_cpu, pause=pause)
-        self._measurements = Measurements(self._queue.meter)
+        super().__init__(host, self._queue)
         self._unwatched = 0
-        self._last = Reading({}, {}, 0)
-        self._spans = Spans()
-
-    @property
-    def costs(self) -> Mapping[str, Cost]:
-        return self._measurements.costs
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         attached = "attached programs to the scheduler's tracepoints"
         if self._queue.has_matrix:
-            return (FEATURE.there(attached, self.costs, self._measurements.unknown),)
+            return (FEATURE.there(attached, self.costs, self.cost_unknown),)
         return (
             Capability(FEATURE.name, False, _NO_MATRIX, FEATURE.without, NEW_KERNEL),
-            BCC_FEATURE.there(
-                f"compiled with BCC: {attached}", self.costs, self._measurements.unknown
-            ),
+            BCC_FEATURE.there(f"compiled with BCC: {attached}", self.costs, self.cost_unknown),
         )
 
-    @property
-    def goes_on(self) -> bool:
-        return self._measurements.goes_on
-
-    def others_ns(self) -> int:
-        return self._queue.others_ns()
-
-    def look(
-        self, subjects: Subjects, pause: Pause, recent: Recent | None = None
-    ) -> RunQueueLook | None:
-        now_s = self._host.monotonic()
-        self._measurements.end(now_s)
+    def watch(self, subjects: Subjects, pause: Pause) -> None:
         if self._names.list(subjects, pause):
             self._unwatched = self._queue.watch(self._names.victims.keys())
-        reading = self._queue.read(pause)
-        before, self._last = self._last, reading
-        span_s = self._spans.next_s(now_s, self._queue.others_ns(), recent)
-        self._measurements.begin(now_s)
-        if span_s is None:
-            return None
+
+    def since(
+        self, before: Reading, reading: Reading, span_s: float, subjects: Subjects, pause: Pause
+    ) -> RunQueueLook:
         found: dict[Group, Row] = {}
         if self._queue.has_matrix:  # else nothing is known, which is not a 0
             grown = growth(reading.waits_ns, before.waits_ns)
@@ -110,12 +86,6 @@ class RunQueueSource:
             everyone: dict[Group, Row] = {group: {} for group in victim_of.values()}
             found = everyone | rows(grown, victim_of, groups.__getitem__, span_s)
         return RunQueueLook(found, self._slots(reading, before), self._unwatched, reading.lost)
-
-    def finish(self, pause: Pause) -> None:
-        self._measurements.end(self._host.monotonic())
-
-    def close(self) -> None:
-        self._queue.close()
 
     def _slots(self, reading: Reading, before: Reading) -> dict[Labels, tuple[int, ...]]:
         by_container: dict[str, list[tuple[int, ...]]] = {}

@@ -1,0 +1,100 @@
+"""What sources have in common whose programs stay attached from the first look to the last."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+from koordlet.collectors.waits.readings import Subjects
+from koordlet.collectors.waits.suspicion import Recent
+from koordlet.kernel.background import Pause
+from koordlet.kernel.bpf.cost import Cost, Meter
+from koordlet.kernel.host import Host
+
+MEASURE_EVERY_S = 10.0
+"""What the programs cost is measured for a second now and then."""
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+L = TypeVar("L")
+
+
+class Programs(Protocol[R_co]):
+    @property
+    def meter(self) -> Meter: ...
+
+    def read(self, pause: Pause) -> R_co: ...
+
+    def others_ns(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
+class ProgramSource(ABC, Generic[R, L]):
+    """A ``readings.Source``: a look takes what the programs have counted since the one before."""
+
+    def __init__(self, host: Host, programs: Programs[R]) -> None:
+        self._host = host
+        self._programs = programs
+        self._costs: Mapping[str, Cost] = {}
+        self._measured_s = -math.inf
+        self._last: R | None = None
+        self._last_s = -math.inf
+        self._others_ns = 0
+
+    @abstractmethod
+    def watch(self, subjects: Subjects, pause: Pause) -> None:
+        """See to it that the programs count for these."""
+
+    @abstractmethod
+    def since(
+        self, before: R, reading: R, span_s: float, subjects: Subjects, pause: Pause
+    ) -> L: ...
+
+    @property
+    def costs(self) -> Mapping[str, Cost]:
+        return self._costs
+
+    @property
+    def cost_unknown(self) -> str:
+        """Why ``costs`` is empty, if not because nothing was measured yet."""
+        return self._programs.meter.unknown
+
+    @property
+    def goes_on(self) -> bool:
+        return self._programs.meter.measuring
+
+    def others_ns(self) -> int:
+        return self._programs.others_ns()
+
+    def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> L | None:
+        now_s = self._host.monotonic()
+        self.finish(pause)
+        self.watch(subjects, pause)
+        reading = self._programs.read(pause)
+        before, self._last = self._last, reading
+        span_s = self._span_s(now_s, recent)
+        if now_s - self._measured_s >= MEASURE_EVERY_S:
+            self._measured_s = now_s
+            self._programs.meter.begin(now_s)
+        if before is None or span_s <= 0:
+            return None
+        return self.since(before, reading, span_s, subjects, pause)
+
+    def finish(self, pause: Pause) -> None:
+        if self.goes_on:
+            self._costs = self._programs.meter.end(self._host.monotonic()) or self._costs
+
+    def close(self) -> None:
+        self._programs.close()
+
+    def _span_s(self, now_s: float, recent: Recent | None) -> float:
+        """From the look before to this one."""
+        span_s, self._last_s = now_s - self._last_s, now_s
+        others_ns = self._programs.others_ns()
+        part_ns, self._others_ns = others_ns - self._others_ns, others_ns
+        if recent is not None:
+            # Waits before it are as good as none: all are taken to be in the same proportions.
+            span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
+        return span_s
