@@ -78,16 +78,20 @@ def parent() -> Iterator[str]:
 
 @contextmanager
 def working(directory: str, name: str) -> Iterator[str]:
-    """A cgroup below ``directory`` with a process that does ``WORK[name]``."""
+    """A cgroup below ``directory`` with a process that does ``WORK[name]``: its interpreter, which
+    takes a while on an emulated CPU, has started."""
     path = Path(directory, name)
     path.mkdir()
-    process = subprocess.Popen([sys.executable, "-S", "-c", WORK[name]])
+    program = f"print(flush=True)\n{WORK[name]}"
+    process = subprocess.Popen([sys.executable, "-S", "-c", program], stdout=subprocess.PIPE)
     try:
         (path / "cgroup.procs").write_text(str(process.pid))
+        assert process.stdout is not None
+        process.stdout.readline()
         yield str(path)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 def used_ns(host: LinuxHost, path: str) -> int:
