@@ -6,7 +6,7 @@ outside it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from koordlet.collectors.applications import disjoint
@@ -69,6 +69,9 @@ class _List(NamedTuple):
     cpus: CPUSet
 
 
+_NO_LIST = _List("", b"", frozenset())
+
+
 class BestEffortCollector:
     name = "be"
     optional = False
@@ -83,6 +86,10 @@ class BestEffortCollector:
         self._usage: dict[str, tuple[int, float]] = {}
         """Root of the tier -> last counter (ns), and when."""
         self._lists: dict[str, _List] = {}
+        """Of the roots."""
+        self._inner: dict[str, _List | None] = {}
+        """Of the containers in the tier; None: not read yet."""
+        self._pods: tuple[Pod, ...] | None = None
         self._turn = 0
 
     def collect(self, round_: Round) -> None:
@@ -93,10 +100,9 @@ class BestEffortCollector:
             self.close()
             return
         self._turn = (self._turn + 1) % TURN_ROUNDS
-        before, self._lists = self._lists, {}
-        limits = [self._limit(root, round_, before) for root in roots]
-        for cgroup in before.keys() - self._lists.keys():
-            self._files.forget(before[cgroup].path)
+        for root in self._lists.keys() - set(roots):
+            self._files.forget(self._lists.pop(root).path)
+        limits = [self._limit(root, round_) for root in roots]
         self._add(round_, "real-limit", real_limit_milli(limits))
         counted = self._usage
         cores = self._used_cores(roots, round_)
@@ -111,6 +117,8 @@ class BestEffortCollector:
         for root in self._usage:
             self._files.forget(self._cgroups.path(root, Resource.CPUACCT_USAGE))
         self._lists = {}
+        self._inner = {}
+        self._pods = None
         self._usage = {}
 
     def _works(self, application: Application, counted: dict[str, tuple[int, float]]) -> bool:
@@ -140,20 +148,14 @@ class BestEffortCollector:
             ):
                 yield application.cgroup
 
-    def _limit(self, root: str, round_: Round, before: dict[str, _List]) -> Limit:
+    def _limit(self, root: str, round_: Round) -> Limit:
         """The smallest CPU list of the root and, for the kubepods tier, of its containers: work
         cannot use more than the innermost list allows."""
-        cpus = self._cpus_of(root, before)
-        if cpus is None:  # no cpuset of its own: it may run everywhere
-            cpus = round_.node.topology.ids
+        own = self._lists[root] = self._list_of(root, self._lists.get(root), self._files.read)
+        # Without a cpuset of its own it may run everywhere.
+        cpus = own.cpus if own.path else round_.node.topology.ids
         if root == round_.node.tree.besteffort:
-            inside = [pod for pod in round_.pods if pod.cgroup.startswith(root + "/")]
-            containers = [container for pod in inside for container in pod.containers]
-            for index, container in enumerate(containers):
-                look = index % TURN_ROUNDS == self._turn
-                inner = self._cpus_of(container.cgroup, before, look=look, keep=False)
-                if inner and len(inner) < len(cpus):
-                    cpus = inner
+            cpus = min((cpus, *self._inner_cpus(root, round_)), key=len)
         try:
             quota = self._cgroups.read(root, Resource.CPU_QUOTA_US)
             period = self._cgroups.read(root, Resource.CPU_PERIOD_US)
@@ -163,26 +165,33 @@ class BestEffortCollector:
             return Limit(cpus, None)
         return Limit(cpus, quota * 1000 // period)
 
-    def _cpus_of(
-        self, cgroup: str, before: dict[str, _List], *, look: bool = True, keep: bool = True
-    ) -> CPUSet | None:
-        """None where the cgroup has no list of its own. Without ``look`` a known one will do.
-        ``keep``: the file is read in each round, so it stays open."""
-        known = before.get(cgroup)
-        if known is not None and not look:
-            self._lists[cgroup] = known
-            return known.cpus
+    def _inner_cpus(self, root: str, round_: Round) -> list[CPUSet]:
+        """The lists of the containers in the tier, as far as they have any. Newcomers are read at
+        once, of the others a part in each round."""
+        if round_.pods is not self._pods:
+            known = self._inner
+            inside = [pod for pod in round_.pods if pod.cgroup.startswith(root + "/")]
+            containers = [container for pod in inside for container in pod.containers]
+            self._inner = {each.cgroup: known.get(each.cgroup) for each in containers}
+            self._pods = round_.pods
+        found = []
+        for index, (cgroup, last) in enumerate(self._inner.items()):
+            if last is None or index % TURN_ROUNDS == self._turn:
+                last = self._inner[cgroup] = self._list_of(cgroup, last, self._files.read_once)
+            if last.cpus:
+                found.append(last.cpus)
+        return found
+
+    def _list_of(self, cgroup: str, known: _List | None, read: Callable[[str], bytes]) -> _List:
+        """Without a path where the cgroup has no list of its own."""
         try:
-            if known is None:
-                path = self._cgroups.path(cgroup, Resource.CPUSET_CPUS_EFFECTIVE)
-                known = _List(path, b"", frozenset())
-            text = (self._files.read if keep else self._files.read_once)(known.path)
+            path = self._cgroups.path(cgroup, Resource.CPUSET_CPUS_EFFECTIVE)
+            text = read(path)
         except (Unsupported, FileNotFoundError):
-            return None
-        if text != known.text:
-            known = _List(known.path, text, parse_cpulist(text.decode()))
-        self._lists[cgroup] = known
-        return known.cpus
+            return _NO_LIST
+        if known is not None and known.text == text and known.path == path:
+            return known
+        return _List(path, text, parse_cpulist(text.decode()))
 
     def _used_cores(self, roots: list[str], round_: Round) -> float | None:
         """None until every readable root was seen twice. A counter that ran backwards starts

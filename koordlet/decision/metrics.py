@@ -327,6 +327,6 @@ class MetricView(Protocol):
         """None when the window holds no sample: a stale value does not exist."""
         ...
 
-    def newest(self, metric: Metric, *, window_s: float) -> Mapping[tuple[str, ...], float]:
+    def newest(self, metric: Metric, *, window_s: float) -> Mapping[tuple[str, ...], Reading]:
         """The newest sample in the window of each series there is, by its label values."""
         ...

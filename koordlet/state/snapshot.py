@@ -71,16 +71,16 @@ class TsdbView:
             self._answers[question] = self._ask(metric, labels, window_s, aggregate)
         return self._answers[question]
 
-    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
-        ids = self._store.select(metric.kind, {})
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], Reading]:
         since_ms = self._time_ms - int(window_s * 1000)
-        values = self._store.aggregate_each(ids, since_ms, self._time_ms, Aggregate.LAST)
-        found = {}
-        for series, value in zip(ids, values, strict=True):
-            if value is not None:
-                labels = dict(self._store.describe(series)[1])
-                found[tuple(labels[name] for name in metric.labels)] = value
-        return found
+        by_name = sorted(metric.labels)  # as the store orders them
+        places = [by_name.index(name) for name in metric.labels]
+        return {
+            tuple([labels[place][1] for place in places]): Reading(
+                value, (self._time_ms - time_ms) / 1000, 1, window_s
+            )
+            for labels, time_ms, value in self._store.newest(metric.kind, since_ms, self._time_ms)
+        }
 
     def _newest(self, metric: Metric, labels: tuple[str, ...], window_s: float) -> Reading | None:
         series = self._series(metric, labels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 
 from koordlet.tsdb.frame import Key, Labels
@@ -35,6 +37,8 @@ class Catalog:
         self._objects: dict[Labels, _Object] = {}
         self._kinds: list[str] = []
         self._owners: list[_Object | None] = []
+        self._of_kind: dict[str, array[int]] = {}
+        """Columns that have an owner, ascending: a kind is a small part of all series."""
         self._free: dict[str, list[int]] = {}
         """By the kind they had. A kind takes its own back: series of one rhythm then stay together
         in the blocks of the hot window, also after days of pods that come and go."""
@@ -65,6 +69,7 @@ class Catalog:
         owner.columns[kind] = column
         self._owners[column] = owner
         self._kinds[column] = kind
+        insort(self._of_kind.setdefault(kind, array("l")), column)
         return column
 
     def look_up(self, kind: str, labels: Labels) -> int | None:
@@ -96,13 +101,15 @@ class Catalog:
             gone.append(column)
         for column in gone:
             del self._released[column]
-            owner = self._owners[column]
+            owner, kind = self._owners[column], self._kinds[column]
             assert owner is not None
-            del owner.columns[self._kinds[column]]
+            del owner.columns[kind]
             if not owner.columns:
                 del self._objects[owner.labels]
             self._owners[column] = None
-            self._free.setdefault(self._kinds[column], []).append(column)
+            of_kind = self._of_kind[kind]
+            del of_kind[bisect_left(of_kind, column)]
+            self._free.setdefault(kind, []).append(column)
 
     def silent(self) -> Iterator[int]:
         """Columns that must take no sample: released or free."""
@@ -136,8 +143,11 @@ class Catalog:
         if wanted and exact is not None and kind in exact.columns:
             return [exact.columns[kind]]
         pairs = frozenset(wanted)
-        return sorted(
-            owner.columns[kind]
-            for labels, owner in self._objects.items()
-            if kind in owner.columns and pairs.issubset(labels)
-        )
+        return [column for column, labels in self.of_kind(kind) if pairs.issubset(labels)]
+
+    def of_kind(self, kind: str) -> Iterator[tuple[int, Labels]]:
+        """Columns of a kind, ascending, with the labels of their series."""
+        for column in self._of_kind.get(kind, ()):
+            owner = self._owners[column]
+            assert owner is not None
+            yield column, owner.labels

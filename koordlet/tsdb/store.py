@@ -210,6 +210,18 @@ class Store:
         result = self.aggregate((series_id,), since_ms, end_ms, Aggregate.LAST)
         return None if result is None else (result.last_ms, result.value)
 
+    def newest(self, kind: str, since_ms: int, until_ms: int) -> list[tuple[Labels, int, float]]:
+        """Labels of each series of ``kind`` that has a sample in the window, and time and value of
+        its newest one."""
+        with self._lock:
+            has_all = self._hot.ordered and self._hot.covers(since_ms)
+            last = self._hot.last if has_all else self.last
+            return [
+                (labels, *found)
+                for column, labels in self._catalog.of_kind(kind)
+                if (found := last(column, since_ms, until_ms)) is not None
+            ]
+
     def aggregate(
         self, ids: Sequence[int], start_ms: int, end_ms: int, how: Aggregate
     ) -> AggregateResult | None:

@@ -64,9 +64,13 @@ class Metrics:
             return None
         return Reading(value, self.age_s, 1, window_s)
 
-    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], Reading]:
         found = {} if self.age_s > window_s else self.samples
-        return {labels: value for (kind, labels), value in found.items() if kind == metric.kind}
+        return {
+            labels: Reading(value, self.age_s, 1, window_s)
+            for (kind, labels), value in found.items()
+            if kind == metric.kind
+        }
 
 
 @dataclass

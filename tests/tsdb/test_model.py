@@ -148,6 +148,19 @@ class StoreMachine(RuleBasedStateMachine):
             points = self.store.points(id_, start, end)
             assert list(zip(points.times, points.values, strict=True)) == sorted(model[name])
 
+    @rule(back_ms=st.integers(0, 200_000), length_ms=st.integers(0, 200_000))
+    def ask_newest(self, back_ms: int, length_ms: int) -> None:
+        for name in NAMES:
+            self.id_of(name)
+        start, end = self.now - back_ms, self.now - back_ms + length_ms
+        model = {
+            name: max(inside)
+            for name, points in self.all_points().items()
+            if (inside := [point for point in points if start <= point[0] <= end])
+        }
+        found = self.store.newest(KIND, start, end)
+        assert {labels[0][1]: (time, value) for labels, time, value in found} == model
+
     @rule(
         how=st.sampled_from(list(Aggregate)),
         back_ms=st.integers(0, 200_000),

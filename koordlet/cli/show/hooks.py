@@ -142,7 +142,7 @@ class _NoMetrics:
     ) -> Reading | None:
         return None
 
-    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], float]:
+    def newest(self, metric: Metric, *, window_s: float) -> dict[tuple[str, ...], Reading]:
         return {}
 
 

@@ -64,8 +64,8 @@ def window(
     cells: dict[Who, dict[Who, float]] = {who: {} for who in remembered}
     for kind, metric in (("pod", waits.pod), ("application", waits.application)):
         found = snapshot.metrics.newest(metric, window_s=snapshot.time - time + 0.001)
-        for (name, culprit, culprit_kind), ms in found.items():
-            cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
+        for (name, culprit, culprit_kind), waited in found.items():
+            cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = waited.value
     mean_s = min(max(span_s, 1.0), OLDEST_S)
     victims = frozenset(_victims(snapshot))
     rows = []
