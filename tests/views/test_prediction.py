@@ -11,6 +11,7 @@ from koordlet.admin.daemon import InvalidError, NotFoundError
 from koordlet.admin.model import CheckState, CheckView
 from koordlet.admin.prediction import PeakKind, PredictView
 from koordlet.decision.family import Labels
+from koordlet.engine.prediction.figures import Held
 from koordlet.prediction import part
 from koordlet.views.curves import POINTS, Curve, drawn
 from koordlet.views.publish import publish
@@ -179,9 +180,11 @@ def test_a_defect_here_stops_no_decision(
         patch.setattr(wrong, lambda *_: 1 / 0)
         world.run(12)
     assert world.parts.problems["prediction"] == "ZeroDivisionError: division by zero"
+    assert world.parts.predictions.held is Held.FAILED
     ticks = world.engine.last_tick
     world.run(12)
     assert "prediction" not in world.parts.problems
+    assert world.parts.predictions.held is None
     assert world.engine.last_tick != ticks
 
 
