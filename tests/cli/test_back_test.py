@@ -103,14 +103,20 @@ def test_of_one_alone(capsys: pytest.CaptureFixture[str], state: Path, name: str
     assert 86_400 - 2 * STEP_S <= found["end"] - found["start"] <= 86_400
 
 
-def test_beyond_the_bound_those_with_the_longest_history_are_played(
+def test_beyond_the_bound_the_largest_are_played(
     capsys: pytest.CaptureFixture[str], state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(back_test, "MOST_WORKLOADS", 1)
-    found = asked(capsys, state)
+    found = asked(capsys, state, "--window", "24h")
     assert (found["workloads"], found["left_out"]) == (1, 1)
+    (over,) = (
+        each["over_ratio"]
+        for each in found["scores"]
+        if (each["model"], each["resource"], each["subject"]) == ("reference", "cpu", "workloads")
+    )
+    assert over == pytest.approx((1138 - 1000) / 1138, abs=1e-3)  # the one that uses 1 core now
     text = printed(capsys, state, "--window", "1h")
-    assert "1 workloads with less history are left out" in text
+    assert "Of 2 workloads the 1 that use the most CPU" in text
     assert "A season needs two days of history" in text
     assert "Nothing was tested" in text
 
@@ -120,7 +126,10 @@ def test_what_the_store_does_not_know_is_refused(
 ) -> None:
     command = ["predict", "--back-test", "--state-dir"]
     assert main([*command, str(state), "shop/web-9"]) == Exit.BAD
-    assert "'shop/web-9' is neither a pod nor an application" in capsys.readouterr().err
+    assert (
+        "'shop/web-9' is neither \"node\" nor a pod or application of the last hour"
+        in capsys.readouterr().err
+    )
     assert main([*command, str(tmp_path)]) == Exit.BAD
     assert "--state-dir names the state directory" in capsys.readouterr().err
     assert main(["predict", "--state-dir", str(state)]) == Exit.USAGE

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import argparse
 import math
-import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,10 +15,10 @@ from koordlet.admin.model import PodKind
 from koordlet.admin.prediction import ScoreView
 from koordlet.cli import output
 from koordlet.cli.main import Exit
-from koordlet.cli.past import opened
+from koordlet.cli.past import newest, opened
 from koordlet.cli.settings import find
 from koordlet.cli.show.scores import score_table
-from koordlet.decision.metrics import Aggregate
+from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.drawing.clock import stretch
 from koordlet.engine.prediction.figures import scored
 from koordlet.engine.prediction.kept import Kept, Models
@@ -34,20 +34,21 @@ from koordlet.prediction.subject import NODE, Subject, uid_of_application
 
 LONGEST_S = 7 * DAY_S
 """Coarse history is kept for a week by default."""
-MOST_WORKLOADS = 50
-"""A week of so many takes some ten seconds."""
-_STEPS_AT_ONCE = 120
-"""Samples of all workloads that one question asks for: 120,000 on a full node."""
-_LOOKS = 48
-"""For how many parts of the time it is asked who was there."""
+MOST_WORKLOADS = 20
+"""A week of so many takes up to a minute of CPU, most of it for reading."""
+_STEPS_AT_ONCE = 10_100
+"""Samples that one question asks for: a week of minutes."""
+_LATELY_S = 600.0
+"""Who was measured in this time before the end is there."""
+_NAMES_S = 3600.0
+"""Who was named in it can be asked for by name."""
 _SEASON_S = 2 * DAY_S
 """With less history each hour of the day was seen once, so a season has nothing to say of it."""
-_KINDS = ((NODE_TARGET.used, ""), (USED_BY_POD, ""), (USED_BY_APPLICATION, "app:"))
 
 
 class BackTestView(msgspec.Struct, frozen=True, kw_only=True):
     """``start``, ``end``: unix time of the first and the last sample. ``left_out``: workloads
-    beyond the most that are played. A test weighs half as much as one a day later."""
+    that are there and were not played. A test weighs half as much as one a day later."""
 
     source: str
     start: float
@@ -58,117 +59,106 @@ class BackTestView(msgspec.Struct, frozen=True, kw_only=True):
     scores: tuple[ScoreView, ...]
 
 
+class _Subject(NamedTuple):
+    """``used``: the series, which have these ``labels``."""
+
+    uid: str
+    used: tuple[Metric, Metric]
+    labels: Mapping[str, str]
+
+
 def main(args: argparse.Namespace) -> int:
     options = find(args.config).config.prediction
-    window_s = min(args.window or LONGEST_S, LONGEST_S)
-    end = time.time()
     with opened(args) as source:
-        asked = Past(source, options, end - window_s, end)
-        answer = asked.played(asked.find(args.target) if args.target else None)
+        end = newest(source)
+        start = end - min(args.window or LONGEST_S, LONGEST_S)
+        subjects, left_out = _one(source, args.target, end) if args.target else _all(source, end)
+        models: Models = {}
+        for each in subjects:
+            model = _played(source, each, options, start, end)
+            if model is not None:
+                models[each.uid] = Kept(model, -math.inf)
+    if not models:
+        when = stretch(start, end)
+        raise RefusedError(Fault.NOT_FOUND, f"{source.name}: nothing was measured from {when}")
+    answer = BackTestView(
+        source=source.name,
+        start=min(each.subject.since_s for each in models.values()),
+        end=max(each.subject.updated_s for each in models.values()),
+        sample_s=options.training_interval_s,
+        workloads=len(models.keys() - {NODE}),
+        left_out=left_out,
+        scores=tuple(_scores(models)),
+    )
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK
 
 
-class Past:
-    """What the store has of the time from ``start`` to ``end`` (unix seconds)."""
+def _all(source: Source, end: float) -> tuple[list[_Subject], int]:
+    """The node, and of those who are there the workloads that use the most CPU; how many are left
+    out."""
+    found = [
+        (each.value, _workload(used, each.labels))
+        for used in (USED_BY_POD, USED_BY_APPLICATION)
+        for each in source.query(used[0].kind, {}, _LATELY_S, Aggregate.AVG, end).series
+    ]
+    found.sort(key=lambda each: (-each[0], each[1].uid))
+    largest = [subject for _, subject in found[:MOST_WORKLOADS]]
+    return [_NODE, *largest], len(found) - len(largest)
 
-    def __init__(
-        self, source: Source, options: PredictionOptions, start: float, end: float
-    ) -> None:
-        self._source = source
-        self._options = options
-        self._start = start
-        self._end = end
 
-    def find(self, name: str) -> str:
-        """The uid of a pod, application or the node. Raises RefusedError."""
-        for (kind, key), who in everybody(self._source, self._start, self._end).items():
-            if name in (key, who.title):
-                return key if kind is PodKind.POD else uid_of_application(key)
-        if name in ("node", NODE):
-            return NODE
-        raise RefusedError(
-            Fault.NOT_FOUND,
-            f"{self._source.name}: {name!r} is neither a pod nor an application of that time, nor "
-            '"node"; classes of pods are sums, which cannot be played',
+def _one(source: Source, name: str, end: float) -> tuple[list[_Subject], int]:
+    """By uid or name. Raises RefusedError."""
+    if name in ("node", NODE):
+        return [_NODE], 0
+    for (kind, key), who in everybody(source, end - _NAMES_S, end).items():
+        if name in (key, who.title):
+            used = USED_BY_POD if kind is PodKind.POD else USED_BY_APPLICATION
+            return [_workload(used, {used[0].labels[0]: key})], 0
+    raise RefusedError(
+        Fault.NOT_FOUND,
+        f'{source.name}: {name!r} is neither "node" nor a pod or application of the last hour; '
+        "classes of pods are sums, which cannot be played",
+    )
+
+
+_NODE = _Subject(NODE, NODE_TARGET.used, {})
+
+
+def _workload(used: tuple[Metric, Metric], labels: Mapping[str, str]) -> _Subject:
+    name = labels[used[0].labels[0]]
+    return _Subject(name if used is USED_BY_POD else uid_of_application(name), used, labels)
+
+
+def _played(
+    source: Source, subject: _Subject, options: PredictionOptions, start: float, end: float
+) -> Subject | None:
+    """Its model after all samples, with the scores; None without a sample."""
+    rule = Rule(Model.SEASONAL, options.safety_margin_percent, options.training_interval_s)
+    model = None
+    for time_s, cores, size in _samples(source, subject, rule.sample_s, start, end):
+        if model is None:
+            model = Subject(options.cpu_half_life_s, options.memory_half_life_s, time_s)
+        model.learn(cores, size, int(time_s * SECOND_NS), rule)
+    return model
+
+
+def _samples(
+    source: Source, subject: _Subject, step_s: float, start: float, end: float
+) -> Iterator[tuple[float, float, float]]:
+    """Unix time, cores and bytes; only where both were measured, as in training."""
+    begin = start // step_s * step_s
+    while begin < end:
+        until = min(begin + _STEPS_AT_ONCE * step_s, end)
+        cpu, memory = (
+            source.query_range(each.kind, subject.labels, begin, until, step_s, Aggregate.P90)
+            for each in subject.used
         )
-
-    def played(self, target: str | None) -> BackTestView:
-        """Of one uid, or of the node and of the workloads that were there for longest. Raises
-        RefusedError where there is no sample."""
-        present = self._present()
-        if target is None:
-            workloads = sorted(present.keys() - {NODE}, key=lambda uid: (-present[uid], uid))
-            wanted = {NODE, *workloads[:MOST_WORKLOADS]}
-            left_out = max(len(workloads) - MOST_WORKLOADS, 0)
-        else:
-            wanted, left_out = {target}, 0
-        options = self._options
-        rule = Rule(Model.SEASONAL, options.safety_margin_percent, options.training_interval_s)
-        models: Models = {}
-        for uid, time_s, cores, size in self._samples():
-            if uid not in wanted:
-                continue
-            model = models.get(uid)
-            if model is None:
-                halves = options.cpu_half_life_s, options.memory_half_life_s
-                model = models[uid] = Kept(Subject(*halves, time_s), -math.inf)
-            model.subject.learn(cores, size, int(time_s * SECOND_NS), rule)
-        if not models:
-            raise RefusedError(
-                Fault.NOT_FOUND, f"{self._source.name}: no samples from {self._when}"
-            )
-        return BackTestView(
-            source=self._source.name,
-            start=min(each.subject.since_s for each in models.values()),
-            end=max(each.subject.updated_s for each in models.values()),
-            sample_s=options.training_interval_s,
-            workloads=len(models.keys() - {NODE}),
-            left_out=left_out,
-            scores=tuple(_scores(models)),
-        )
-
-    @property
-    def _when(self) -> str:
-        return stretch(self._start, self._end)
-
-    def _present(self) -> dict[str, int]:
-        """For how many parts of the time there are samples, by uid."""
-        step_s = max((self._end - self._start) / _LOOKS, self._options.training_interval_s)
-        found: dict[str, int] = {}
-        for (cpu, _), prefix in _KINDS:
-            answer = self._source.query_range(
-                cpu.kind, {}, self._start, self._end, step_s, Aggregate.COUNT
-            )
-            for each in answer.series:
-                uid = _uid(each.labels, prefix)
-                found[uid] = sum(value is not None for value in each.values)
-        return found
-
-    def _samples(self) -> Iterator[tuple[str, float, float, float]]:
-        """Uid, unix time, cores and bytes, in the order of time for each uid; only where both were
-        measured, as in training."""
-        step_s = self._options.training_interval_s
-        begin = self._start // step_s * step_s
-        while begin < self._end:
-            until = min(begin + _STEPS_AT_ONCE * step_s, self._end)
-            for used, prefix in _KINDS:
-                cpu, memory = (
-                    self._source.query_range(each.kind, {}, begin, until, step_s, Aggregate.P90)
-                    for each in used
-                )
-                sizes = {_uid(each.labels, prefix): each.values for each in memory.series}
-                for each in cpu.series:
-                    uid = _uid(each.labels, prefix)
-                    pairs = zip(each.values, sizes.get(uid, ()), strict=False)
-                    for step, (cores, size) in enumerate(pairs, 1):
-                        if cores is not None and size is not None:
-                            yield uid, cpu.start + step * step_s, cores, size
-            begin = until
-
-
-def _uid(labels: Mapping[str, str], prefix: str) -> str:
-    return prefix + next(iter(labels.values())) if labels else NODE
+        for cores, size in zip(cpu.series, memory.series, strict=False):
+            for step, pair in enumerate(zip(cores.values, size.values, strict=True), 1):
+                if pair[0] is not None and pair[1] is not None:
+                    yield cpu.start + step * step_s, pair[0], pair[1]
+        begin = until
 
 
 def _scores(models: Models) -> Iterator[ScoreView]:
@@ -189,7 +179,8 @@ def lines(answer: BackTestView) -> list[str]:
     when, each = stretch(answer.start, answer.end), output.span(answer.sample_s)
     found = [f"Every model on the history of {when}, a sample each {each}, from {answer.source}"]
     if answer.left_out:
-        found.append(f"{answer.left_out} workloads with less history are left out")
+        total = answer.workloads + answer.left_out
+        found.append(f"Of {total} workloads the {answer.workloads} that use the most CPU")
     if answer.end - answer.start < _SEASON_S:
         found.append("A season needs two days of history; with less the models differ little")
     if not answer.scores:

@@ -12,7 +12,7 @@ _SHARE = 0.75
 _LONGEST_S = 45.0
 """With the longest interval, all that a round looks at is then still in memory."""
 MOST_STEPS = 32
-"""At one tick: some 25 ms. So a full node of 1,024 pods needs three ticks at the least."""
+"""At one tick: some 30 ms, with seasons twice that. A full node of 1,024 pods needs three ticks."""
 
 
 class Course:
