@@ -195,13 +195,10 @@ def _of_subject(
         )
 
 
-def checks(engine: Engine) -> tuple[CheckView, ...]:
-    """For ``koordlet doctor``."""
-    return (_check(engine.parts.predictions, engine.parts.host.monotonic()),)
-
-
-def _check(predictions: Predictions, now_s: float) -> CheckView:
-    """Whether rounds are made as often as configured, and what one costs."""
+def check(engine: Engine) -> CheckView:
+    """For ``koordlet doctor``: whether rounds are made as often as configured, and what one
+    costs."""
+    predictions, now_s = engine.parts.predictions, engine.parts.host.monotonic()
     name, options = "prediction", predictions.options
     if not options.enable:
         why = "switched off (prediction.enable)"
