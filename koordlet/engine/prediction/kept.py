@@ -15,8 +15,9 @@ _MOST = MAX_MODELS + len(NODE_UIDS)
 
 @dataclass(slots=True)
 class Kept:
-    """``fed_s``: monotonic time of its last sample, ``tried_s`` of the last try to save it.
-    ``peak``: as of its last sample. ``series``: those of its peaks in the store."""
+    """``fed_s``: monotonic time of its last sample, later by what stalls have taken since.
+    ``tried_s``: of the last try to save it. ``peak``: as of its last sample. ``series``: those of
+    its peaks in the store."""
 
     subject: Subject
     fed_s: float

@@ -110,9 +110,7 @@ class Predictions:
         yield from begun.steps()
         assert begun.figures is not None
         self.figures = begun.figures
-        if self._learned_s is not None:
-            self.every_s = now_s - self._learned_s
-        self._learned_s = now_s
+        self._note_round(now_s)
         yield
         found = list(samples(self.figures))
         ids = [self._store.series(m.kind, _pairs(m.labels, labels)) for m, labels, _ in found]
@@ -129,6 +127,15 @@ class Predictions:
         for first in range(0, len(due), _PUBLISHED_AT_ONCE):
             yield
             self._publish(due[first : first + _PUBLISHED_AT_ONCE])
+
+    def _note_round(self, now_s: float) -> None:
+        """``now_s``: when it was begun, monotonic."""
+        if self._learned_s is not None:
+            self.every_s = now_s - self._learned_s
+            if self.is_stale(now_s):  # nobody could have a sample in that time, so it ages none
+                for model in self.models.values():
+                    model.fed_s = min(model.fed_s + self.every_s, now_s)
+        self._learned_s = now_s
 
     def _is_new(self, uid: str) -> bool:
         model = self.models.get(uid)

@@ -416,6 +416,23 @@ def test_while_no_round_ends_no_model_is_forgotten(make_rig: MakeRig) -> None:
     assert "a" in rig.predictions.models
 
 
+def test_a_stall_ages_no_model_that_the_first_round_after_it_cannot_measure(
+    make_rig: MakeRig,
+) -> None:
+    """Rates need a second reading, and a pod may be seen late."""
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (1.0, 1.0 * GIB)})
+    rig.now_s += 3600
+    rig.time_ms += 3_600_000
+    rig.minutes(2, {})
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" in rig.predictions.models
+    rig.minutes(31, {})  # but a pod that is gone for good is forgotten
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" not in rig.predictions.models
+
+
 def test_figures_that_are_out_of_date_are_gone_with_the_reason(make_rig: MakeRig) -> None:
     rig = make_rig()
     assert rig.predictions.current(rig.now_s).why == "no round has ended yet"
