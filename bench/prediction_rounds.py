@@ -47,7 +47,7 @@ def _rounds(model: str, pods: int, minutes: int, directory: str) -> Iterator[Fig
         time_ms = _START_MS + 1000 * second
         store.append(time_ms, ids, [rng.random() * 1e8 for _ in ids])
         started = time.thread_time()
-        ended = predictions.turn(time_ms, float(second), node, here, ())
+        ended = predictions.turn(time_ms, float(second), 1.0, node, here, ())
         ticks.append(1000 * (time.thread_time() - started))
         if ended:
             spent.append(1000 * predictions.round_s)

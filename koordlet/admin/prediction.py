@@ -14,11 +14,12 @@ class PeakKind(StrEnum):
 
 
 class PeakView(msgspec.Struct, frozen=True, kw_only=True):
-    """One resource of one subject. ``used``: now. ``peak``: predicted, with its margin; ``cold``:
-    and not trusted yet. ``watched_s``: since its first sample. ``miss_ratio``, ``over_ratio``: of
-    the predictions of the last day, the share that the next hour exceeded, and the share of the
-    predicted amounts that nobody used; None before the first test. The
-    last two are those of the reference's model, where another one is in force."""
+    """One resource of one subject. ``used``: now. ``peak``: predicted, with its margin, None while
+    the figures are out of date; ``cold``: it is not trusted yet. ``watched_s``: since its first
+    sample. ``miss_ratio``, ``over_ratio``: of the predictions of the last day, the share that the
+    next hour exceeded, and the share of the predicted amounts that nobody used; None before the
+    first test. ``reference_miss_ratio``, ``reference_over_ratio``: those of the reference's model,
+    where another one is in force."""
 
     kind: PeakKind
     name: str
@@ -71,8 +72,8 @@ class ScoreView(msgspec.Struct, frozen=True, kw_only=True):
 
 class PredictView(msgspec.Struct, frozen=True, kw_only=True):
     """``as_of``: end of the last round, None before the first. ``why``: why ``predictors`` are not
-    known. ``round_s``: CPU time of the last round. ``curves``: only where one subject was asked
-    for; ``window_s`` is their length."""
+    known, also where the last round was too long ago. ``round_s``: CPU time of the last round.
+    ``curves``: only where one subject was asked for; ``window_s`` is their length."""
 
     enabled: bool
     model: str = ""

@@ -6,6 +6,7 @@ from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     OUTPUT,
     SOCKET,
+    STATE_DIR,
     Command,
     argument,
     duration,
@@ -27,9 +28,14 @@ PREDICT = Command(
         argument(
             "--window",
             type=duration,
-            default=21600.0,
             metavar="DURATION",
-            help="how far back the plot goes (default: 6h)",
+            help="how far back the plot goes (default: 6h), or the back-test (default: a week)",
+        ),
+        argument(
+            "--back-test",
+            action="store_true",
+            help="play every model over the history in the store: how often each would have "
+            "missed, and how much it would have reserved in vain",
         ),
         argument("--once", action="store_true", help="print once and end"),
         argument(
@@ -39,6 +45,7 @@ PREDICT = Command(
             metavar="S",
             help="seconds between two looks (default: 5)",
         ),
+        STATE_DIR,
         OUTPUT,
         CONFIG_IF_ANY,
         SOCKET,

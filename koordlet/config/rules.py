@@ -77,6 +77,12 @@ def remarks(config: Config) -> Iterator[Problem]:
                 f"is {interval_s:g}, but nothing is measured between two ticks of {tick_s:g} s "
                 "(daemon.tick_seconds)",
             )
+    if config.prediction.enable and config.prediction.training_interval_s < tick_s:
+        yield Problem(
+            "prediction.training_interval",
+            f"is {config.prediction.training_interval_s:g} s, but a model has one sample a tick at "
+            f"most, each {tick_s:g} s (daemon.tick_seconds)",
+        )
 
 
 def _is_of_koordinator(name: str) -> bool:

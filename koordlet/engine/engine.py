@@ -41,6 +41,7 @@ from koordlet.engine.machine import Machine, read_machine
 from koordlet.engine.missed import MissedAdjustments
 from koordlet.engine.parts import Parts, node_name
 from koordlet.engine.pausing import Pausing, PutBack
+from koordlet.engine.prediction.figures import Held
 from koordlet.engine.reclaims import Reclaims
 from koordlet.engine.recording import Recording
 from koordlet.engine.runs import Runs, first_of, summary, text_of
@@ -241,7 +242,7 @@ class Engine:
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
-        if measured is not None and parts.state.synced and not parts.runner.is_short:
+        if measured is not None:
             self._predict(measured)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
@@ -254,22 +255,30 @@ class Engine:
 
     def _predict(self, measured: Round) -> None:
         """A part of a round of training, where one is due."""
-        problems, predictions = self.parts.problems, self.parts.predictions
+        parts, predictions = self.parts, self.parts.predictions
+        if not parts.state.synced:
+            predictions.held = Held.SOURCES
+            return
+        if parts.runner.is_short:
+            predictions.held = Held.BUDGET
+            return
         try:
             has_ended = predictions.turn(
                 measured.time_ms,
                 measured.now_s,
+                self.loaded.config.daemon.tick_seconds,
                 measured.node,
                 measured.pods,
                 measured.applications,
             )
             if has_ended:
-                problems.pop(PREDICTION.name, None)
+                parts.problems.pop(PREDICTION.name, None)
         except Exception as error:  # the isolation boundary: decisions do not wait for predictions
             text = text_of(error)
-            if problems.get(PREDICTION.name) != text:
+            if parts.problems.get(PREDICTION.name) != text:
                 log.error("prediction failed", exc_info=error)
-            problems[PREDICTION.name] = text
+            parts.problems[PREDICTION.name] = text
+            predictions.held = Held.FAILED
 
     def snapshot(self, wake: Wake) -> Snapshot:
         """Snapshot of the current state."""

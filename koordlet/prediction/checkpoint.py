@@ -16,7 +16,7 @@ import msgspec
 
 from koordlet.prediction.backtest import MOST_MARGIN, Model, Score
 from koordlet.prediction.forecast import FIRST_MARGIN, Forecast
-from koordlet.prediction.histogram import SECOND_NS, Buckets, Histogram
+from koordlet.prediction.histogram import EPSILON, SECOND_NS, Buckets, Histogram
 from koordlet.prediction.season import HOURS, Season
 from koordlet.prediction.subject import Subject
 
@@ -131,12 +131,18 @@ def _load_histogram(histogram: Histogram, state: HistogramState, path: str) -> N
         raise CheckpointError(
             f"{path}: a total weight of {state.total_weight} in buckets of {scaled} is no histogram"
         )
+    ratio = state.total_weight / scaled
+    # A bucket below the bound counts as empty; as the lowest it would make the whole look empty,
+    # which predicts 0.
+    filled = [bucket for bucket, each in state.bucket_weights.items() if each * ratio >= EPSILON]
+    if not filled:
+        raise CheckpointError(
+            f"{path}: a total weight of {state.total_weight} leaves every bucket empty"
+        )
     since = state.reference_timestamp - _EPOCH
     microseconds = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     histogram.reference_ns = microseconds * 1000
-    ratio = state.total_weight / scaled
-    filled = {bucket: weight for bucket, weight in state.bucket_weights.items() if weight}
-    for bucket, weight in filled.items():
+    for bucket, weight in state.bucket_weights.items():
         histogram.weights[bucket] = weight * ratio
     histogram.low, histogram.high = min(filled), max(filled)
     histogram.total = state.total_weight

@@ -54,8 +54,9 @@ class Rule(NamedTuple):
 
 
 class Forecast:
-    """``season``: while the model is seasonal; ``ahead`` is what it said of the next hour at the
-    last step of the back-test, and ``margin`` how it has adapted."""
+    """``season``: while the model is seasonal; ``ahead`` is what it said of the next hour when
+    it was last asked (``look_ahead``; ``learn`` asks each five minutes), and ``margin`` how it has
+    adapted."""
 
     __slots__ = ("ahead", "histogram", "kind", "margin", "season", "test")
 
@@ -79,8 +80,7 @@ class Forecast:
             for model, missed in self.test.turn(time_s):
                 if model is Model.SEASONAL:
                     self.margin = adapted(self.margin, missed)
-            if self.season is not None:
-                self.ahead = self.season.percentile(SEASON_SHARE, time_s)
+            self.look_ahead(time_s)
             self.test.expect(
                 {model: self.peak(model, rule) if is_tested else math.nan for model in rule.models}
             )
@@ -88,6 +88,11 @@ class Forecast:
         self.histogram.add(value, time_ns)
         if self.season is not None:
             self.season.add(value, time_s, rule.sample_s)
+
+    def look_ahead(self, time_s: float) -> None:
+        """Take from the season what it says of the hour after ``time_s`` (unix time)."""
+        if self.season is not None:
+            self.ahead = self.season.percentile(SEASON_SHARE, time_s)
 
     def percentile(self) -> int:
         """What the histogram says, without a margin; milli-cores or bytes."""

@@ -46,7 +46,11 @@ class PredictionOptions(Options, frozen=True):
     ] = msgspec.field(default=1800.0, name="model_expiration")
     checkpoint_path: Annotated[
         str,
-        about("Directory of the models; empty = prediction below state_dir.", restart=True),
+        about(
+            "Directory of the models; empty = prediction below state_dir. For any other one "
+            "koordlet.service needs a drop-in with ReadWritePaths=, or it cannot write there.",
+            restart=True,
+        ),
     ] = ""
     checkpoint_interval_s: Annotated[
         Annotated[Seconds, Meta(ge=60, le=86400)], about("A model is saved this often at most.")
@@ -148,7 +152,10 @@ PREDICTION_MISS_RATIO = Family(MISS_RATIO.kind, Kind.GAUGE, MISS_RATIO.help.capi
 PREDICTION_OVER_RATIO = Family(OVER_RATIO.kind, Kind.GAUGE, OVER_RATIO.help.capitalize(), _SCORED)
 PREDICTION_MODELS = Family("prediction_models", Kind.GAUGE, "Pods and others that are predicted")
 PREDICTION_ROUND = Family(
-    "prediction_round_seconds", Kind.GAUGE, "Time of the loop that the last round of training took"
+    "prediction_round_seconds", Kind.GAUGE, "CPU time of the last round of training"
+)
+PREDICTION_AGE = Family(
+    "prediction_round_age_seconds", Kind.GAUGE, "Time since the last round of training began"
 )
 PREDICTION_REFUSED = Family(
     "prediction_checkpoints_refused_total", Kind.COUNTER, "Damaged files of models"

@@ -106,8 +106,7 @@ def by_pod(pods: Iterable[ProdPod], allocatable: Amounts) -> Predicted:
     """From the peak of each pod. One that is not predicted keeps all of its request."""
     needed, unpredicted, unused = Amounts(), Amounts(), Amounts()
     for pod in pods:
-        known = pod.peak or Amounts()
-        asked = Amounts(*(k if r is None else r for r, k in zip(pod.request, known, strict=True)))
+        asked = _asked(pod)
         if pod.is_cold or pod.peak is None:
             unpredicted = plus(unpredicted, asked)
         else:
@@ -117,9 +116,18 @@ def by_pod(pods: Iterable[ProdPod], allocatable: Amounts) -> Predicted:
     return Predicted(found, plus(needed, unpredicted))
 
 
+def _asked(pod: ProdPod) -> Amounts:
+    """Its request. One that is not known counts as its peak, so that nothing of it is free."""
+    cpu, memory = pod.request
+    peak = pod.peak or Amounts()
+    return Amounts(
+        peak.cpu_milli if cpu is None else cpu, peak.memory_bytes if memory is None else memory
+    )
+
+
 def by_priority(pods: Iterable[ProdPod], needed: Amounts, allocatable: Amounts) -> Predicted:
-    """From the peak of whole classes, which do not peak all at once. A pod without a model asks for
-    nothing here, as in the reference."""
+    """From the peak of whole classes, which do not peak all at once. The request of a
+    pod without a model does not count; the reference counts that of a young one."""
     asked = total(
         Amounts(pod.request.cpu_milli or 0, pod.request.memory_bytes or 0)
         for pod in pods

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, TypedDict
 
 import msgspec
 
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
+from koordlet.admin.model import CheckState, CheckView
 from koordlet.admin.prediction import (
     PeakKind,
     PeakView,
@@ -20,7 +21,7 @@ from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Pod
 from koordlet.engine.engine import Engine
-from koordlet.engine.prediction.figures import Figures
+from koordlet.engine.prediction.figures import NO_ROUND, Figures, Held
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.prediction.targets import (
     ITEM_TARGETS,
@@ -43,6 +44,12 @@ from koordlet.views.usage import Usage
 SHORTEST_CURVE_S, LONGEST_CURVE_S = 60.0, 7 * 86400.0
 _ALWAYS = frozenset({NODE, uid_of_item(SYSTEM), uid_of_item(PriorityClass.PROD)})
 _SEARCHED, _KNOWN_SHOWN = 500, 8
+_TOO_RARE = 1.5
+"""Times the interval between two rounds: later than any jitter of ticks."""
+_REMEDIES: Mapping[Held | None, str] = {
+    Held.SOURCES: "`koordlet status` says which source",
+    Held.BUDGET: "raise daemon.cpu_budget_percent or daemon.memory_budget",
+}
 
 
 class _Row(NamedTuple):
@@ -72,7 +79,8 @@ def predict(engine: Engine, target: str, window_s: float) -> Lookup[PredictView]
     rows = _rows(engine)
     if target:
         rows = _about(target, rows)
-    usage, pods, head = Usage(engine), parts.state.pods(), _head(parts.predictions)
+    usage, pods = Usage(engine), parts.state.pods()
+    head = _head(parts.predictions, parts.host.monotonic())
     end_ms = int(parts.host.time() * 1000)
 
     def look_up(pause: Pause = no_pause) -> PredictView:
@@ -93,9 +101,9 @@ def predict(engine: Engine, target: str, window_s: float) -> Lookup[PredictView]
     return look_up
 
 
-def _head(predictions: Predictions) -> PredictView:
-    """Without the subjects."""
-    found, options = predictions.figures, predictions.options
+def _head(predictions: Predictions, now_s: float) -> PredictView:
+    """Without the subjects. ``now_s``: monotonic."""
+    found, options = predictions.current(now_s), predictions.options
     if not options.enable:
         return PredictView(enabled=False, why="switched off (prediction.enable)")
     known = found.reclaimable
@@ -139,22 +147,26 @@ def _scores(found: Figures) -> Iterator[ScoreView]:
 def _rows(engine: Engine) -> list[_Row]:
     """The node first, then the largest. Two for each subject, and none without a model."""
     parts = engine.parts
-    pods, predictions = parts.state.pods(), parts.predictions
+    pods, time_s = parts.state.pods(), parts.host.time()
     inhabited = _ALWAYS | {uid_of_item(item_of(pod)) for pod in pods}
     of_node = [each for each in (NODE_TARGET, *ITEM_TARGETS) if each.uid in inhabited]
-    of_node_rows = [
-        row for target in of_node for row in _of_subject(target, predictions, parts.host.time())
-    ]
+    is_stale = parts.predictions.is_stale(parts.host.monotonic())
+
+    def of_subject(target: Target) -> list[_Row]:
+        return list(_of_subject(target, parts.predictions, time_s, is_stale=is_stale))
+
+    of_node_rows = [row for target in of_node for row in of_subject(target)]
     pairs = [
-        pair
-        for target in targets(pods, parts.state.applications())
-        if (pair := list(_of_subject(target, predictions, parts.host.time())))
+        pair for target in targets(pods, parts.state.applications()) if (pair := of_subject(target))
     ]
     pairs.sort(key=lambda pair: -(pair[0].view.peak or 0.0))
     return [*of_node_rows, *(row for pair in pairs for row in pair)]
 
 
-def _of_subject(target: Target, predictions: Predictions, now_s: float) -> Iterator[_Row]:
+def _of_subject(
+    target: Target, predictions: Predictions, now_s: float, *, is_stale: bool
+) -> Iterator[_Row]:
+    """``now_s``: unix time."""
     model = predictions.models.get(target.uid)
     if model is None:
         return
@@ -162,7 +174,8 @@ def _of_subject(target: Target, predictions: Predictions, now_s: float) -> Itera
     subject, options = model.subject, predictions.options
     is_cold = kind is not PeakKind.NODE and subject.is_cold(now_s, options.cold_start_s)
     asked = request_of(target.pod) if target.pod is not None else (None, None)
-    amounts = zip(subject.forecasts, model.peak or (None, None), asked, strict=True)
+    peaks = model.peak if model.peak is not None and not is_stale else (None, None)
+    amounts = zip(subject.forecasts, peaks, asked, strict=True)
     for number, (forecast, peak, requested) in enumerate(amounts):
         yield _Row(
             target,
@@ -180,6 +193,41 @@ def _of_subject(target: Target, predictions: Predictions, now_s: float) -> Itera
                 **_tested(forecast, options),
             ),
         )
+
+
+def check(engine: Engine) -> CheckView:
+    """For ``koordlet doctor``: whether rounds are made as often as configured, and what one
+    costs."""
+    predictions, now_s = engine.parts.predictions, engine.parts.host.monotonic()
+    name, options = "prediction", predictions.options
+    if not options.enable:
+        why = "switched off (prediction.enable)"
+        return CheckView(name=name, state=CheckState.OK, why=why)
+    age_s, every_s = predictions.age_s(now_s), predictions.every_s
+    if predictions.is_stale(now_s) or (age_s is None and predictions.held is not None):
+        return CheckView(
+            name=name,
+            state=CheckState.LIMITED,
+            why=predictions.current(now_s).why,
+            cost="nothing is predicted, so nothing that production requests can be given away",
+            remedy=_REMEDIES.get(predictions.held, "see `koordlet status`"),
+        )
+    if age_s is None:
+        return CheckView(name=name, state=CheckState.OK, why=NO_ROUND)
+    found = (
+        f"{len(predictions.models)} models; the last round was {age_s:.0f} s ago and took "
+        f"{1000 * predictions.round_s:.1f} ms of CPU"
+    )
+    interval_s = options.training_interval_s
+    if every_s is not None and every_s > _TOO_RARE * interval_s:
+        return CheckView(
+            name=name,
+            state=CheckState.LIMITED,
+            why=f"{found}, {every_s:.0f} s after the one before, not {interval_s:g} s",
+            cost="peaks between two samples are not seen",
+            remedy="shorten daemon.tick_seconds or lengthen prediction.training_interval",
+        )
+    return CheckView(name=name, state=CheckState.OK, why=f"{found}, one each {interval_s:g} s")
 
 
 class _Tested(TypedDict, total=False):

@@ -48,7 +48,8 @@ def steps(engine: Engine, views: Views) -> Iterator[None]:
     yield
     tiers.publish(engine.parts.metrics, engine.node().allocatable, engine.parts.state.pods())
     _strategies(engine, views)
-    prediction_page.publish(engine.parts.metrics, engine.parts.predictions)
+    now_s = engine.parts.host.monotonic()
+    prediction_page.publish(engine.parts.metrics, engine.parts.predictions, now_s)
     yield
     _health(engine, views)
 

@@ -267,6 +267,7 @@ class Views:
         config = self._engine.loaded.config
         missed = missed_checks(missed_views(self._engine.missed))
         devices = self._device_checks()
+        predicted = prediction.check(self._engine)
 
         def look_up(pause: Pause = no_pause) -> m.DoctorView:
             found = checks.of_status(status(pause))
@@ -274,7 +275,7 @@ class Views:
             offered = plugin_checks.offered(config.plugins)
             pause()
             managers = checks.other_managers(host, config.paths.proc_root)
-            return m.DoctorView(checks=(*found, *devices, *missed, *offered, *managers))
+            return m.DoctorView(checks=(*found, *devices, predicted, *missed, *offered, *managers))
 
         return look_up
 

@@ -339,6 +339,10 @@ REMARKS = [
         "collectors.node.interval_seconds",
     ),
     ("[daemon]\ntick_seconds = 5", None),
+    (
+        "[daemon]\ntick_seconds = 30\n[prediction]\ntraining_interval = '10s'",
+        "prediction.training_interval",
+    ),
     (OWN.format("a", "cgroup = 'a'\npriority = 'koord-prod'"), "applications[0].priority"),
     (OWN.format("a", "cgroup = 'a'\npriority = 'koord-mid'"), None),
     (OWN.format("a", "cgroup = 'a'") + HOST.format("a", "b"), "slo.hostApplications[0].name"),

@@ -156,6 +156,7 @@ def test_a_file_from_the_future_does_not_live_for_ever() -> None:
         (with_changes(CPU__totalWeight=0), "a total weight of 0"),
         (with_changes(CPU__totalWeight=-1), "a total weight of -1"),
         (with_changes(CPU__totalWeight=1e300), r"a total weight of 1e\+300"),
+        (with_changes(CPU__totalWeight=1e-9), "a total weight of 1e-09 leaves every bucket empty"),
         (with_changes(CPU__referenceTimestamp="soon"), r"Invalid RFC3339 .*referenceTimestamp"),
         (with_changes(CPU__referenceTimestamp="2026-11-23T00:00:00"), "timezone"),
         (with_changes(LastUpdated=7), r"\$\.LastUpdated"),
@@ -206,6 +207,13 @@ def test_a_bad_season_is_refused(data: bytes, reason: str) -> None:
 def test_buckets_without_weight_hide_no_others() -> None:
     """The reference would take such a file for an empty histogram, which predicts nothing."""
     found = read(with_changes(CPU__bucketWeights={"0": 0, "22": 10000, "150": 0}))
+    assert found.cpu.percentile() == 1035
+
+
+def test_a_bucket_that_counts_as_empty_hides_no_others() -> None:
+    """The reference would begin its search there, find nothing and predict 0."""
+    found = read(with_changes(CPU__totalWeight=0.5, CPU__bucketWeights={"0": 1, "22": 10000}))
+    assert not found.cpu.histogram.is_empty
     assert found.cpu.percentile() == 1035
 
 

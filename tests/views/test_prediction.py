@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 
 from koordlet.admin.daemon import InvalidError, NotFoundError
+from koordlet.admin.model import CheckState, CheckView
 from koordlet.admin.prediction import PeakKind, PredictView
 from koordlet.decision.family import Labels
+from koordlet.engine.prediction.figures import Held
 from koordlet.prediction import part
 from koordlet.views.curves import POINTS, Curve, drawn
 from koordlet.views.publish import publish
@@ -177,9 +180,11 @@ def test_a_defect_here_stops_no_decision(
         patch.setattr(wrong, lambda *_: 1 / 0)
         world.run(12)
     assert world.parts.problems["prediction"] == "ZeroDivisionError: division by zero"
+    assert world.parts.predictions.held is Held.FAILED
     ticks = world.engine.last_tick
     world.run(12)
     assert "prediction" not in world.parts.problems
+    assert world.parts.predictions.held is None
     assert world.engine.last_tick != ticks
 
 
@@ -194,6 +199,61 @@ def test_over_its_budget_the_daemon_learns_nothing(
     monkeypatch.undo()
     world.run(8)
     assert world.parts.predictions.figures.time_s > before
+
+
+def check(world: World) -> CheckView:
+    (found,) = (each for each in world.views.doctor()().checks if each.name == "prediction")
+    return found
+
+
+def test_doctor_says_what_a_round_costs_and_whether_they_come(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = scene(make_world, seconds=0)
+    assert check(world).why == "no round has ended yet"
+    world.run(35)
+    well = check(world)
+    assert well.state is CheckState.OK
+    assert re.fullmatch(
+        r"10 models; the last round was \d s ago and took \d+\.\d ms of CPU, one each 10 s",
+        well.why,
+    )
+    world.parts.predictions.every_s = 25.0
+    late = check(world)
+    assert late.state is CheckState.LIMITED
+    assert late.why.endswith("ms of CPU, 25 s after the one before, not 10 s")
+    monkeypatch.setattr(type(world.parts.runner), "is_short", property(lambda _: True))
+    world.run(310)
+    stale = check(world)
+    assert stale.state is CheckState.LIMITED
+    assert stale.why == "no round has ended for 5 min (the daemon is over its budget)"
+    assert stale.remedy == "raise daemon.cpu_budget_percent or daemon.memory_budget"
+    world.reload("[prediction]\nenable = false\n")
+    assert check(world).why == "switched off (prediction.enable)"
+
+
+def test_figures_that_are_out_of_date_are_not_shown(
+    make_world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = scene(make_world)
+    assert 0 <= samples(world, part.PREDICTION_AGE)[()] < 10
+    as_of = ask(world).as_of
+    monkeypatch.setattr(type(world.parts.runner), "is_short", property(lambda _: True))
+    world.run(310)
+    found = ask(world)
+    assert found.as_of is not None
+    assert as_of is not None
+    assert found.as_of < as_of + 10
+    assert found.why == "no round has ended for 5 min (the daemon is over its budget)"
+    assert found.predictors == ()
+    assert {each.peak for each in found.peaks} == {None}
+    assert samples(world, part.NODE_RECLAIMABLE_STATUS) == {("koord-prod",): 1.0}
+    for family in (part.NODE_PREDICTED_PEAK, part.NODE_PREDICTED_RECLAIMABLE, part.NODE_MID):
+        assert samples(world, family) == {}
+    assert samples(world, part.PREDICTION_AGE)[()] > 300
+    monkeypatch.undo()
+    world.run(12)
+    assert ask(world).predictors != ()
 
 
 def test_a_predicted_peak_holds_until_the_next_one(make_world: MakeWorld) -> None:

@@ -13,26 +13,34 @@ from koordlet.admin.client import Client
 from koordlet.admin.prediction import CurveView, PeakKind, PeakView, PredictorView, PredictView
 from koordlet.cli import output
 from koordlet.cli.connect import connect
-from koordlet.cli.main import Exit
+from koordlet.cli.main import Exit, complain
 from koordlet.cli.show.plot import plot
+from koordlet.cli.show.scores import score_table
 from koordlet.cli.show.screen import Line, Span, plain
 from koordlet.cli.show.terminal import KEY_BYTES, keyboard_of_terminal, text
+from koordlet.prediction.reclaimable import MIN_PREDICTOR
 
+WINDOW_S = 6 * 3600.0
 _WIDTH = 100
 """Where nothing limits a line."""
 _LOW, _HIGH = 6, 14
 """Lines of a plot."""
 _TEXT_LINES = 16
 """Other lines of a screen with two plots."""
-_COMBINED = "minPredictor"
 
 
 def main(args: argparse.Namespace) -> int:
+    if args.back_test:
+        from koordlet.cli.show import back_test
+
+        return back_test.main(args)
+    if args.state_dir:
+        return complain("--state-dir goes with --back-test", Exit.USAGE)
     with connect(args) as client:
         if not args.once and args.output == "table" and sys.stdout.isatty():
             _live(client, args)
             return Exit.OK
-        answer = client.predict(args.target, args.window)
+        answer = client.predict(args.target, args.window or WINDOW_S)
     width = output.terminal_width() or _WIDTH
     output.emit(answer, args.output, lambda: map(plain, lines(answer, width)))
     return Exit.OK
@@ -64,18 +72,7 @@ def lines(answer: PredictView, width: int, height: int | None = None) -> list[Li
 def _scores(answer: PredictView) -> list[str]:
     if not answer.scores:
         return []
-    rows = (
-        (
-            each.model,
-            each.resource,
-            each.subject,
-            output.ratio(each.miss_ratio),
-            output.ratio(each.over_ratio),
-        )
-        for each in answer.scores
-    )
-    table = output.columns(("MODEL", "RESOURCE", "OF", ">MISSES", ">OVER"), rows)
-    return output.section("Of the predictions of the last day", table)
+    return output.section("Of the predictions of the last day", score_table(answer.scores))
 
 
 def _head(answer: PredictView) -> list[str]:
@@ -83,7 +80,7 @@ def _head(answer: PredictView) -> list[str]:
         return [f"Nothing is predicted: {output.clean(answer.why)}."]
     when = f"last round {output.clock(answer.as_of)}" if answer.as_of else "no round has ended yet"
     found = [f"Model {answer.model}; {when}, {output.span(answer.round_s)} of CPU"]
-    combined = next((each for each in answer.predictors if each.name == _COMBINED), None)
+    combined = next((each for each in answer.predictors if each.name == MIN_PREDICTOR), None)
     if combined is None:
         return [*found, f"Reclaimable: not known, {output.clean(answer.why)}"]
     return [*found, *_reclaimable(combined), _mid(answer)]
@@ -149,7 +146,7 @@ def _live(client: Client, args: argparse.Namespace) -> None:
         Live(console=console, screen=True, auto_refresh=False, redirect_stderr=False) as live,
     ):
         while True:
-            answer = client.predict(args.target, args.window)
+            answer = client.predict(args.target, args.window or WINDOW_S)
             live.update(text(lines(answer, console.width, console.height)), refresh=True)
             if _is_ended(keyboard, args.interval):
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
 
 import msgspec
 
@@ -30,11 +31,21 @@ from koordlet.protocol.qos import PriorityClass, priority_class_with_default
 from koordlet.tsdb.store import Store
 
 _NEEDED = tuple(map(uid_of_item, (SYSTEM, PriorityClass.PROD, "")))
-NEVER_MID = frozenset({PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE})
-"""Classes whose requests leave room for mid-priority pods."""
+OVERCOMMITTED = frozenset({PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE})
+"""Classes that run on what others leave: their requests take no room from mid-priority pods."""
 _USED_MS = 300_000
 """Usage of the node is the mean of this time, as a NodeMetric has it by default."""
 WORKLOADS = "workloads"
+NO_ROUND = "no round has ended yet"
+
+
+class Held(StrEnum):
+    """Why no round could be made."""
+
+    SOURCES = "a source has not listed its pods yet"
+    BUDGET = "the daemon is over its budget"
+    FAILED = "training failed, see `koordlet status`"
+
 
 Scores = Mapping[tuple[Model, str, str], Score]
 """By model, resource, and whom it is of: ``workloads`` or ``node``."""
@@ -45,7 +56,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     time_s: float = 0.0
     reclaimable: Reclaimable | None = None
-    why: str = "no round has ended yet"
+    why: str = NO_ROUND
     mid: Amounts = Amounts()
     scores: Scores = msgspec.field(default_factory=dict)
 

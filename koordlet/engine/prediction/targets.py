@@ -51,8 +51,8 @@ class Used(NamedTuple):
         )
 
 
-_OF_POD = (k.POD_CPU_USAGE, k.POD_MEMORY_USAGE)
-_OF_APPLICATION = (k.HOST_APPLICATION_CPU_USAGE, k.HOST_APPLICATION_MEMORY_USAGE)
+USED_BY_POD = (k.POD_CPU_USAGE, k.POD_MEMORY_USAGE)
+USED_BY_APPLICATION = (k.HOST_APPLICATION_CPU_USAGE, k.HOST_APPLICATION_MEMORY_USAGE)
 _PEAKS_OF_POD = (part.POD_CPU_PEAK, part.POD_MEMORY_PEAK)
 _PEAKS_OF_APPLICATION = (part.APPLICATION_CPU_PEAK, part.APPLICATION_MEMORY_PEAK)
 _PEAKS_OF_NODE = (part.NODE_CPU_PEAK, part.NODE_MEMORY_PEAK)
@@ -68,12 +68,12 @@ def targets(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterato
     """All but pods that are about to be told their class."""
     for pod in pods:
         if not pod.awaits_labels and is_of_pod(pod.uid):
-            yield Target(pod.uid, _OF_POD, _PEAKS_OF_POD, (pod.uid,), pod)
+            yield Target(pod.uid, USED_BY_POD, _PEAKS_OF_POD, (pod.uid,), pod)
     for application in applications:
         if application.present:
             name = application.name
             uid = uid_of_application(name)
-            yield Target(uid, _OF_APPLICATION, _PEAKS_OF_APPLICATION, (name,))
+            yield Target(uid, USED_BY_APPLICATION, _PEAKS_OF_APPLICATION, (name,))
 
 
 def item_of(pod: Pod) -> str:

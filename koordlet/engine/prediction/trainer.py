@@ -1,4 +1,4 @@
-"""One round of training, a few models at each tick, so that no tick waits for it.
+"""One round of training, in steps of a few models, so that no tick waits for it.
 
 All of a round is about the same window of the store, which ends when the round begins: the sums
 over classes are of one moment, however many ticks it takes.
@@ -11,7 +11,7 @@ from itertools import islice
 
 from koordlet.decision.metrics import Aggregate
 from koordlet.decision.snapshot import Application, Node, Pod
-from koordlet.engine.prediction.figures import NEVER_MID, Figures, figures, machine
+from koordlet.engine.prediction.figures import OVERCOMMITTED, Figures, figures, machine
 from koordlet.engine.prediction.files import MAX_MODELS
 from koordlet.engine.prediction.kept import Models, kept
 from koordlet.engine.prediction.targets import (
@@ -31,7 +31,7 @@ from koordlet.prediction.subject import ITEMS, NODE, SYSTEM, uid_of_item
 from koordlet.tsdb.store import Store
 
 AT_ONCE = 16
-"""Models at a tick: some 0.7 ms. 300 pods take 19 ticks of the 60 between two rounds."""
+"""Models in a step: some 0.7 ms."""
 _MS_NS = 1_000_000
 
 
@@ -68,6 +68,10 @@ class Round:
         self._of_pods = Used()
         self._prod: list[ProdPod] = []
         self._requested = Amounts()
+
+    @property
+    def step_count(self) -> int:
+        return -(-len(self.targets) // AT_ONCE) + 2
 
     def steps(self) -> Iterator[None]:
         """A tick may pass at each."""
@@ -123,7 +127,7 @@ class Round:
         if used is not None:
             self._by_item[item] = self._by_item.get(item, Used()).plus(used)
             self._of_pods = self._of_pods.plus(used)
-        if pod.is_active and item not in NEVER_MID:
+        if pod.is_active and item not in OVERCOMMITTED:
             asked = Amounts(request.cpu_milli or 0, request.memory_bytes or 0)
             self._requested = plus(self._requested, asked)
         if is_production(pod):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from koordlet.engine.prediction import files
-from koordlet.engine.prediction.files import Loaded, can_be_saved, load, remove, save
+from koordlet.engine.prediction.files import (
+    DIRECTORY,
+    Loaded,
+    can_be_saved,
+    load,
+    remove,
+    save,
+)
 from koordlet.prediction.checkpoint import MAX_BYTES, decode, encode
 from koordlet.prediction.forecast import Rule
 from koordlet.prediction.histogram import SECOND_NS
@@ -24,8 +32,12 @@ def model(cores: float = 1.0) -> bytes:
     return encode("uid", subject)
 
 
+def _decoded(data: bytes) -> Subject:
+    return decode(data, 43_200.0, 86_400.0, NOW_S)
+
+
 def loaded(directory: Path) -> Loaded:
-    return load(str(directory), lambda data: decode(data, 43_200.0, 86_400.0, NOW_S))
+    return load(str(directory), _decoded)
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
@@ -45,13 +57,36 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_no_directory_is_no_fault(tmp_path: Path) -> None:
-    assert loaded(tmp_path / "nothing") == Loaded({}, ())
+    assert loaded(tmp_path / "nothing") == Loaded({}, (), {})
 
 
-def test_a_directory_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    ((path, reason),) = loaded(tmp_path / "file").refused
-    assert (path, reason) == (str(tmp_path / "file"), "Not a directory")
+    found = loaded(tmp_path / "file")
+    assert found.unread == {DIRECTORY: (str(tmp_path / "file"), "Not a directory")}
+    assert found.refused == ()
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO])
+def test_a_file_that_cannot_be_read_now_is_no_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    save(str(tmp_path), [(UID, model()), ("__node__", model())])
+    really_open = os.open
+
+    def fails(path: str, *args: int, **kwargs: int) -> int:
+        if path.endswith(UID):
+            raise OSError(number, os.strerror(number))
+        return really_open(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files.os, "open", fails)
+        found = loaded(tmp_path)
+    assert list(found.subjects) == ["__node__"]
+    assert found.unread == {UID: (str(tmp_path / UID), os.strerror(number))}
+    assert sorted(os.listdir(tmp_path)) == [UID, "__node__"]
+    again = load(str(tmp_path), _decoded, found.unread)
+    assert list(again.subjects) == [UID]
 
 
 def test_bad_files_are_refused_removed_and_keep_no_other_from_loading(tmp_path: Path) -> None:
@@ -71,7 +106,7 @@ def test_bad_files_are_refused_removed_and_keep_no_other_from_loading(tmp_path: 
         "cut": "Input data was truncated",
         "empty": "Input data was truncated",
         "large": f"longer than {MAX_BYTES} bytes",
-        "link": "Too many levels of symbolic links",
+        "link": "a symbolic link",
         "pipe": "not a regular file",
     }
     assert os.listdir(directory) == [UID]
@@ -101,20 +136,27 @@ def test_so_many_files_are_read_and_no_more(
     assert len(loaded(tmp_path).subjects) == 3
 
 
-def test_a_save_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+def test_a_save_that_fails_leaves_the_file_as_it_was_and_saves_the_others(tmp_path: Path) -> None:
     save(str(tmp_path), [(UID, model(1.0))])
     (tmp_path / f"{UID}.tmp").mkdir()  # in the way of the new file
-    with pytest.raises(IsADirectoryError):
-        save(str(tmp_path), [(UID, model(2.0))])
-    assert loaded(tmp_path).subjects[UID].cpu.percentile() == 1035
+    failed = save(str(tmp_path), [(UID, model(2.0)), ("__node__", model(2.0))])
+    assert failed == {UID: (str(tmp_path / UID), "Is a directory")}
+    found = {uid: each.cpu.percentile() for uid, each in loaded(tmp_path).subjects.items()}
+    assert found == {UID: 1035, "__node__": 2001}
 
 
 def test_an_unfinished_file_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / f"{UID}.tmp").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic links"):
-        save(str(tmp_path), [(UID, model())])
+    (failed,) = save(str(tmp_path), [(UID, model())]).values()
+    assert "symbolic links" in failed.reason
     assert (tmp_path / "target").read_bytes() == b""
+
+
+def test_without_a_directory_nothing_can_be_saved(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError):
+        save(str(tmp_path / "file"), [(UID, model())])
 
 
 @pytest.mark.parametrize("uid", [UID, *NODE_UIDS, "static-0123abcd", uid_of_application("nginx")])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -12,7 +14,9 @@ import pytest
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.snapshot import Application, Node, Pod, Resources, Topology
-from koordlet.engine.prediction import kept
+from koordlet.engine.prediction import files, kept
+from koordlet.engine.prediction.figures import Held
+from koordlet.engine.prediction.keeper import UnsavedError
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.prediction.trainer import AT_ONCE
 from koordlet.prediction import part
@@ -47,6 +51,7 @@ class Rig:
         self.predictions = Predictions(self.store, options, str(directory))
         self.time_ms = START_MS
         self.now_s = 5000.0
+        self.tick_s = 1.0
         self.pods: tuple[Pod, ...] = ()
         self.applications: tuple[Application, ...] = ()
         self.load()
@@ -91,7 +96,9 @@ class Rig:
         self.store.append(self.time_ms, ids, values)
         if self.time_ms % 60_000 == 0:
             self.store.maintain(self.time_ms)
-        return self.predictions.turn(self.time_ms, self.now_s, NODE, self.pods, self.applications)
+        return self.predictions.turn(
+            self.time_ms, self.now_s, self.tick_s, NODE, self.pods, self.applications
+        )
 
     def minutes(
         self, count: int, used: Mapping[str, Used], node: Used | None = (4.0, 8.0 * GIB)
@@ -124,7 +131,7 @@ def make_rig(tmp_path: Path) -> MakeRig:
 def test_nothing_is_learned_before_the_files_are_read(tmp_path: Path) -> None:
     predictions = Predictions(Store(None), OPTIONS, str(tmp_path))
     assert predictions.is_waiting
-    assert not predictions.turn(START_MS, 5000.0, NODE, (pod("a"),), ())
+    assert not predictions.turn(START_MS, 5000.0, 1.0, NODE, (pod("a"),), ())
     assert predictions.models == {}
 
 
@@ -273,6 +280,66 @@ def test_a_round_that_stood_still_too_long_is_dropped(make_rig: MakeRig) -> None
     assert len(rig.predictions.models) == AT_ONCE
 
 
+def cadence(
+    rig: Rig, pods: int, tick_s: float, minutes: int, interval_s: float = 60.0
+) -> tuple[list[float], int]:
+    """Seconds between the beginnings of rounds, after the first, and models that have learned."""
+    rig.predictions.adapt(msgspec.structs.replace(OPTIONS, training_interval_s=interval_s))
+    rig.pods = tuple(pod(f"pod-{number:04}") for number in range(pods))
+    used = {each.uid: (0.1, 1.0 * MIB) for each in rig.pods}
+    rig.tick_s = tick_s
+    begun = [
+        rig.predictions.figures.time_s
+        for _ in range(int(minutes * 60 / tick_s))
+        if rig.tick(used, seconds=tick_s)
+    ]
+    learned = sum(each.subject.cpu.histogram.total > 0 for each in rig.predictions.models.values())
+    return [after - before for before, after in pairwise(begun)], learned
+
+
+@pytest.mark.parametrize(
+    ("pods", "tick_s", "interval_s", "gaps"),
+    [
+        (300, 1.0, 60.0, {60.0}),
+        (1000, 1.0, 60.0, {60.0}),
+        (300, 1.0, 10.0, {10.0}),
+        (1000, 1.0, 10.0, {10.0}),
+        (20, 0.1, 10.0, {10.0}),
+        (200, 10.0, 60.0, {60.0}),
+        (300, 10.0, 60.0, {60.0}),
+        (20, 60.0, 60.0, {60.0}),
+        (300, 60.0, 60.0, {60.0}),
+        (300, 7.0, 60.0, {56.0, 63.0}),
+    ],
+)
+def test_a_round_ends_before_the_next_one_is_due(
+    make_rig: MakeRig, pods: int, tick_s: float, interval_s: float, gaps: set[float]
+) -> None:
+    """With any tick, so that each minute is in a window."""
+    minutes = 2 if tick_s < 1 else 3 if tick_s < 5 else 8
+    found, learned = cadence(make_rig(), pods, tick_s, minutes, interval_s)
+    assert {round(each, 1) for each in found} <= gaps
+    assert len(found) >= minutes * 60 / interval_s - 3
+    assert learned == pods + 7
+
+
+def test_a_full_node_with_the_longest_tick_takes_three_ticks_and_says_so(make_rig: MakeRig) -> None:
+    """No tick does more than so many steps."""
+    rig = make_rig()
+    found, learned = cadence(rig, 1000, 60.0, 12)
+    assert set(found) == {180.0}
+    assert rig.predictions.every_s == 180.0
+    assert learned == 1007
+
+
+def test_ticks_that_come_a_little_early_cost_no_round(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.tick_s = 60.0
+    ends = [rig.tick({"a": (1.0, GIB)}, seconds=60 + late) for late in (0.004, -0.003, 0.002) * 4]
+    assert all(ends)
+
+
 def test_no_more_models_than_there_may_be(
     make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,6 +400,142 @@ def test_models_that_nobody_feeds_are_forgotten_with_their_files(make_rig: MakeR
     assert rig.peak("a") is not None
 
 
+def test_while_no_round_ends_no_model_is_forgotten(make_rig: MakeRig) -> None:
+    """The daemon over its budget, a source that is away, a process that was stopped."""
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (1.0, 1.0 * GIB)})
+    rig.predictions.upkeep(rig.now_s)()
+    rig.now_s += 1801
+    rig.time_ms += 1_801_000
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" in rig.predictions.models
+    assert {"a", "__node__"} <= set(os.listdir(rig.directory))
+    rig.minutes(2, {"a": (1.0, 1.0 * GIB)})
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" in rig.predictions.models
+
+
+def test_a_stall_ages_no_model_that_the_first_round_after_it_cannot_measure(
+    make_rig: MakeRig,
+) -> None:
+    """Rates need a second reading, and a pod may be seen late."""
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (1.0, 1.0 * GIB)})
+    rig.now_s += 3600
+    rig.time_ms += 3_600_000
+    rig.minutes(2, {})
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" in rig.predictions.models
+    rig.minutes(31, {})  # but a pod that is gone for good is forgotten
+    rig.predictions.upkeep(rig.now_s)()
+    assert "a" not in rig.predictions.models
+
+
+def test_figures_that_are_out_of_date_are_gone_with_the_reason(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    assert rig.predictions.current(rig.now_s).why == "no round has ended yet"
+    assert rig.predictions.age_s(rig.now_s) is None
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (1.0, 1.0 * GIB)})
+    begun_s = rig.now_s - 59  # the first second of the minute
+    assert rig.predictions.age_s(rig.now_s) == 59
+    assert rig.predictions.current(begun_s + 300) is rig.predictions.figures
+    rig.predictions.held = Held.BUDGET
+    found = rig.predictions.current(begun_s + 420)
+    assert found.reclaimable is None
+    assert found.time_s == rig.predictions.figures.time_s
+    assert found.why == "no round has ended for 7 min (the daemon is over its budget)"
+    rig.minutes(1, {"a": (1.0, 1.0 * GIB)})
+    assert rig.predictions.held is None
+    assert rig.predictions.current(rig.now_s).reclaimable is not None
+
+
+def test_a_file_that_cannot_be_written_keeps_no_other_from_being_saved(make_rig: MakeRig) -> None:
+    rig = make_rig(msgspec.structs.replace(OPTIONS, checkpoint_max_per_step=4))
+    rig.pods = (pod("a"), pod("b"))
+    rig.minutes(1, dict.fromkeys("ab", (1.0, 1.0 * GIB)))
+    rig.directory.mkdir()
+    (rig.directory / "__node-__.tmp").mkdir()  # the first by name, in the way of the new file
+    for _ in range(3):
+        rig.now_s += 60
+        with pytest.raises(UnsavedError, match=r"prediction/__node-__: Is a directory$"):
+            rig.predictions.upkeep(rig.now_s)()
+    assert {"a", "b", "__node__"} <= set(os.listdir(rig.directory))
+    with pytest.raises(UnsavedError, match="Is a directory"):
+        rig.predictions.close()
+    (rig.directory / "__node-__.tmp").rmdir()
+    rig.now_s += 600  # its next turn
+    rig.predictions.upkeep(rig.now_s)()
+    assert "__node-__" in os.listdir(rig.directory)
+
+
+def test_what_cannot_be_read_is_left_and_read_again(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model that is learned meanwhile neither overwrites the file nor takes its place."""
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (3.0, 1.0 * GIB)})
+    rig.predictions.close()
+    before = (rig.directory / "a").read_bytes()
+    really_read = files._read
+
+    def read(path: str) -> bytes:
+        if path.endswith("/a"):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return really_read(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "_read", read)
+        rig.predictions = Predictions(rig.store, OPTIONS, str(rig.directory))
+        rig.load()
+        assert rig.predictions.is_waiting
+        (fault,) = rig.predictions.faults()
+        assert fault.path == str(rig.directory / "a")
+        assert fault.message == (
+            "Too many open files; it is left as it is, and read again each minute"
+        )
+        rig.minutes(2, {"a": (0.1, 1.0 * GIB)})
+        assert rig.predictions.models["a"].subject.since_s > rig.time_ms / 1000 - 121
+        rig.predictions.upkeep(rig.now_s)()
+        rig.predictions.close()
+        assert (rig.directory / "a").read_bytes() == before
+    rig.load()
+    assert not rig.predictions.is_waiting
+    assert rig.predictions.faults() == ()
+    assert rig.predictions.models["a"].subject.since_s < rig.time_ms / 1000 - 180
+    assert rig.percentiles("a").cpu_milli == 3019
+    assert rig.peak("a") == Amounts(int(3019 * 1.1), 1207345060)
+
+
+def test_a_directory_that_cannot_be_listed_is_not_written_to(
+    make_rig: MakeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = make_rig()
+    rig.pods = (pod("a"),)
+    rig.minutes(2, {"a": (3.0, 1.0 * GIB)})
+    rig.predictions.close()
+    before = {each.name: each.read_bytes() for each in rig.directory.iterdir()}
+
+    def listdir(path: str) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("koordlet.engine.prediction.files.os.listdir", listdir)
+        rig.predictions = Predictions(rig.store, OPTIONS, str(rig.directory))
+        rig.load()
+        rig.minutes(2, {"a": (0.1, 1.0 * GIB)})  # learning goes on in memory
+        rig.predictions.upkeep(rig.now_s)()
+        rig.predictions.close()
+    assert {each.name: each.read_bytes() for each in rig.directory.iterdir()} == before
+    rig.load()
+    assert rig.percentiles("a").cpu_milli == 3019
+    rig.now_s += 600
+    rig.predictions.upkeep(rig.now_s)()
+
+
 def test_a_wall_clock_that_jumps_forgets_no_model(make_rig: MakeRig) -> None:
     rig = make_rig()
     rig.pods = (pod("a"),)
@@ -369,7 +572,7 @@ def test_a_restart_keeps_what_was_learned(make_rig: MakeRig) -> None:
     after = rig.predictions.models["a"].subject
     assert after.percentiles() == before.percentiles()
     assert after.since_s == before.since_s
-    assert rig.peak("a") is None  # until its next sample
+    assert rig.peak("a") == Amounts(int(3019 * 1.1), 1207345060)  # also before its next sample
     rig.minutes(1, {"a": (0.1, 1.0 * GIB)})
     assert rig.peak("a") == Amounts(int(3019 * 1.1), 1207345060)
 
