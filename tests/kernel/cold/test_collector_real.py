@@ -48,7 +48,7 @@ def test_every_workload_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(methods, "CLEAR_REFS_LEAST_S", SCAN_S)
-    monkeypatch.setattr(collector, "TELL_S", 0.5)
+    monkeypatch.setattr(collector, "SAMPLE_S", 0.5)
     store = Store(None)
     machine = Machine(linux, cgroups, Descriptors(linux), store)
     options = collector.ColdOptions(method=method, interval_seconds=SCAN_S)

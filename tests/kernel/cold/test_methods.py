@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 from koordlet_fakefs import FakeHost
 
@@ -10,6 +13,7 @@ from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.cold import kdamond
 from koordlet.kernel.cold.methods import AUTO, METHODS, Machine, find
 from koordlet.kernel.cold.refault import refault_pages
+from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
 
 V1_STAT = b"""\
@@ -57,8 +61,23 @@ def test_without_any_each_says_why() -> None:
 
 
 def test_kdamonds_that_are_on() -> None:
-    assert kdamond.running(machine(kdamond=True).host) == ("/sys/kernel/mm/damon/admin/kdamonds/0",)
+    state = "/sys/kernel/mm/damon/admin/kdamonds/0/state"
+    found = machine(kdamond=True)
+    assert kdamond.running(found.host) == (f"{state} is on",)
     assert kdamond.running(machine().host) == ()
+    found.host.faults.add(state, op="read", errno=errno.EIO, times=None)
+    assert kdamond.running(found.host) == (f"{state} cannot be read (EIO)",)
+
+
+@pytest.mark.parametrize("module", ["damon_reclaim", "damon_lru_sort", "damon_stat"])
+def test_kdamonds_of_the_kernel_itself(tmp_path: Path, module: str) -> None:
+    enabled = tmp_path / f"module/{module}/parameters/enabled"
+    enabled.parent.mkdir(parents=True)
+    enabled.write_text("N\n")
+    host = LinuxHost()
+    assert kdamond.running(host, str(tmp_path)) == ()
+    enabled.write_text("Y\n")
+    assert kdamond.running(host, str(tmp_path)) == (f"{enabled} is Y",)
 
 
 @pytest.mark.parametrize(

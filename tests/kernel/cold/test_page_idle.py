@@ -155,7 +155,7 @@ def test_the_probe_sets_no_bit() -> None:
 
 def test_a_kdamond_of_others_stands_in_the_way_and_is_left_alone() -> None:
     host, idle = machine(kdamond=True)
-    with pytest.raises(NotAvailable, match=r"kdamonds/0 is on.*never stops a kdamond"):
+    with pytest.raises(NotAvailable, match=r"kdamonds/0/state is on.*never stops a kdamond"):
         idle.check()
     with pytest.raises(NotAvailable):
         scanned(idle)
