@@ -21,6 +21,7 @@ from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.linux import LinuxHost
 from koordlet.protocol.qos import QoSClass
 from koordlet.tsdb.store import Store
+from tests.kernel.cold.driven import lacks
 from tests.kernel.cold.workloads import MIB, TRUTH, running
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
@@ -54,7 +55,7 @@ def test_every_workload_is_found(
     options = collector.ColdOptions(method=method, interval_seconds=SCAN_S)
     way, why = methods.find((method,), methods.Machine(linux, cgroups, SCAN_S))
     if way is None:
-        pytest.skip(why)
+        lacks(method, why)
     made = collector.ColdCollector(machine, options)
     runner = Runner([made], store, linux, UNBOUNDED)
     found: dict[str, float] = {}

@@ -15,6 +15,7 @@ from koordlet.kernel.cold.methods import AUTO, METHODS, Machine, find
 from koordlet.kernel.cold.refault import refault_pages
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
+from tests.kernel.cold.driven import lacks
 
 V1_STAT = b"""\
 workingset_refault_anon 1
@@ -58,6 +59,19 @@ def test_referenced_bits_are_cleared_on_request_alone() -> None:
 def test_without_any_each_says_why() -> None:
     reasons = name_of(machine(kdamond=True)).split("; ")
     assert [each.partition(":")[0] for each in reasons if ": /" in each] == list(AUTO)
+
+
+def test_a_guest_that_lacks_what_it_is_there_for_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage of ``make test-vm`` passes with skips."""
+    for guest, name, outcome in (
+        ("v2", "mglru", pytest.fail.Exception),
+        ("core", "page-idle", pytest.fail.Exception),
+        ("v2", "page-idle", pytest.skip.Exception),
+        ("", "mglru", pytest.skip.Exception),
+    ):
+        monkeypatch.setenv("KOORDLET_GUEST", guest)
+        with pytest.raises(outcome):
+            lacks(name, "why")
 
 
 def test_kdamonds_that_are_on() -> None:
