@@ -55,8 +55,10 @@ class ColdOptions(CollectorOptions, frozen=True):
         Literal["off", "auto", "kidled", "mglru", "page-idle", "clear-refs"],
         about(
             "How cold memory is found. auto: the first of kidled, mglru and page-idle that this "
-            "kernel has. kidled, the default, costs nothing where the kernel has it. clear-refs "
-            "looks at one pod a minute and flushes its TLB. off: only refaults are counted."
+            "kernel has; not the default, since mglru ages the kernel's lists and page-idle clears "
+            "accessed bits, by which the kernel reclaims. kidled, the default, costs nothing where "
+            "the kernel has it. clear-refs looks at one pod a minute and flushes its TLB. off: "
+            "only refaults are counted."
         ),
     ] = "kidled"
 

@@ -80,6 +80,9 @@ class CpiCollector:
         about = f"by {capability.why}" if capability.supported else capability.why
         if self._cpu_cores is not None:
             about += f"; koordlet itself takes {self._cpu_cores:.2%} of a core for it"
+        if self.costs:
+            cores = sum(cost.cores for cost in self.costs.values())
+            about += f", its programs in the kernel {cores:.2%}"
         return about
 
     def _go_on(self, round_: Round) -> None:

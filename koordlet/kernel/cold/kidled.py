@@ -91,7 +91,7 @@ class Kidled:
 
     def scan(self, cgroups: frozenset[str]) -> Scan:
         """Nothing before kidled has scanned often enough to call a page cold. Raises NotAvailable
-        where it has been switched off meanwhile: what it found then would never change."""
+        where it has been switched off meanwhile: its table says nothing then."""
         self._required_period_s()
         found: dict[str, Cold] = {}
         for cgroup in (NODE, *sorted(cgroups)):
