@@ -77,8 +77,7 @@ class Search:
     anew.
 
     ``name``: of the way that was taken last; empty before.
-    ``instead``: where none of the wanted ways works, one that does, and that disturbs nobody's
-    work: empty when there is none, or one works.
+    ``instead``: where none of the wanted ways works, another one of ``AUTO`` that does; else empty.
     """
 
     def __init__(self, names: tuple[str, ...], machine: Machine) -> None:

@@ -183,7 +183,7 @@ class Mglru:
         return True
 
     def _order_nothing(self, each: Lruvec) -> None:
-        """That the file takes orders is all that this tells; nothing is aged."""
+        """Shows that the file takes orders, and ages nothing."""
         try:
             self._order(each, each.generations[-1].number + _NEVER)
         except OSError as error:

@@ -17,7 +17,7 @@ def lacks(name: str, why: object) -> NoReturn:
     """Skips, except where the method must be there."""
     text = f"{name}: {why}"
     if _THERE_FOR.get(os.environ.get("KOORDLET_GUEST", "")) == name:
-        pytest.fail(f"this guest is there for it, and has it not: {text}")
+        pytest.fail(f"this guest exists to measure it and lacks it: {text}")
     pytest.skip(text)
 
 

@@ -55,7 +55,7 @@ def test_every_workload_is_found(
     options = collector.ColdOptions(method=method, interval_seconds=SCAN_S)
     way, why = methods.find((method,), methods.Machine(linux, cgroups, SCAN_S))
     if way is None:
-        lacks(method, why)
+        lacks(method, why.removeprefix(f"{method}: "))
     made = collector.ColdCollector(machine, options)
     runner = Runner([made], store, linux, UNBOUNDED)
     found: dict[str, float] = {}
