@@ -142,10 +142,11 @@ class PageIdle:
         for cgroup in cgroups:
             try:
                 directory = self._cgroups.directory(cgroup, Resource.MEMORY_STAT)
-                inodes = [self._host.inode(directory), *self._inodes_below(directory)]
+                below = list(self._inodes_below(directory))
+                inodes = [self._host.inode(directory), *below]
             except (OSError, Unsupported):
                 continue  # gone
-            if len(inodes) > _MOST_BELOW:
+            if len(below) > _MOST_BELOW:
                 continue
             if sum(tally.seen.get(inode, 0) for inode in inodes) >= LEAST_SEEN_PAGES:
                 found[cgroup] = self._cold(tally, inodes)
@@ -159,13 +160,13 @@ class PageIdle:
         return Cold(anon_bytes=round(anon * unit), file_bytes=round(file * unit))
 
     def _inodes_below(self, directory: str) -> Iterator[int]:
-        """Not many more than ``_MOST_BELOW``."""
+        """One more than ``_MOST_BELOW`` at most."""
         waiting = [directory]
         for above in waiting:
             for name, inode in self._host.subdir_inodes(above).items():
                 waiting.append(f"{above}/{name}")
                 yield inode
-                if len(waiting) > _MOST_BELOW:
+                if len(waiting) > _MOST_BELOW + 1:
                     return
 
 
