@@ -27,6 +27,7 @@ from koordlet.views.views import Views
 
 READINGS_AT_ONCE = 20
 """Readings, of one group each, between two pauses: some 2 ms."""
+_WINDOWS_VARY_S = 3.0
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
 
@@ -140,10 +141,10 @@ def _pressure(
 
 
 def _cpi(engine: Engine, usage: Usage, containers: Mapping[str, Labels]) -> None:
+    """Of the last window: its figures come once an interval, some rounds early or late."""
     options = options_in(engine.loaded.config.collectors, COLLECTORS["cpi"])
-    found = usage.latest(
-        k.CONTAINER_CPI, slow=True, within_s=2.5 * options.interval_seconds
-    ).items()
+    within_s = options.interval_seconds + _WINDOWS_VARY_S
+    found = usage.latest(k.CONTAINER_CPI, slow=True, within_s=within_s).items()
     engine.parts.metrics.replace(
         r.CONTAINER_CPI,
         {

@@ -1,5 +1,6 @@
 """MGLRU: the generations of each memory cgroup and NUMA node, and ``lru_gen`` of debugfs
-(Linux ``Documentation/admin-guide/mm/multigen_lru.rst``, ``mm/vmscan.c`` of 6.12)."""
+(Linux ``Documentation/admin-guide/mm/multigen_lru.rst``, ``mm/vmscan.c`` of 6.12 and, with
+``lru_gen_feedback``, after "rework aging feedback" of 6.14)."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ class _LruGen:
         lists = self._of(states[memcg], node)
         if number > lists.newest:
             raise refuse(errno.EINVAL)
-        if number == lists.newest:
+        if number == lists.newest or self._machine.options.lru_gen_feedback:
             lists.age(self._cold_pages(states[memcg], node), self._machine.now_ns)
 
     def _cold_pages(self, state: MemoryState, node: int) -> tuple[int, int]:

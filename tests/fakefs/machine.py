@@ -68,6 +68,8 @@ class Options:
     """What the hardware counts: nothing, cycles alone, or cycles and instructions."""
     lru_gen: bool = False
     """MGLRU, with its file in debugfs."""
+    lru_gen_feedback: bool = False
+    """Since Linux 6.14 an order to age a generation that is past ages the newest one."""
     lockdown: bool = False
     """The kernel is locked down: what can be written in debugfs cannot be opened."""
     page_idle: bool = False
@@ -153,6 +155,9 @@ class Machine:
     options: Options
     now_ns: int = 0
     """Since boot: CLOCK_MONOTONIC."""
+    kidled_period_s: int = 0
+    """0: it does not scan."""
+    kidled_since_ns: int = 0
     hierarchies: list[Hierarchy] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
     forks: int = 0

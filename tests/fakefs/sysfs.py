@@ -6,7 +6,7 @@ import errno
 from collections.abc import Callable, Iterable
 
 from koordlet_fakefs.machine import Machine
-from koordlet_fakefs.parse import print_ids
+from koordlet_fakefs.parse import number_in, print_ids, strip
 from koordlet_fakefs.resources.memory import node_bytes, states_below
 from koordlet_fakefs.topology import FakeCpu, FakeTopology
 from koordlet_fakefs.tree import Directory, Leaf, Link, add_directory, number_leaf
@@ -18,6 +18,16 @@ _CACHES = (
     (2, 2, "Unified", "2048K", "core"),
     (3, 3, "Unified", "32768K", "l3"),
 )
+
+
+def _scan_period(machine: Machine) -> Leaf:
+    """Setting it forgets how long pages were idle."""
+
+    def write(text: str) -> None:
+        machine.kidled_period_s = number_in(strip(text), 0, 65535, errno.EINVAL)
+        machine.kidled_since_ns = machine.now_ns
+
+    return Leaf(lambda: f"{machine.kidled_period_s}\n", write)
 
 
 def _leaf(read: Callable[[], str] | str) -> Leaf:
@@ -155,7 +165,7 @@ def build(sys: Directory, machine: Machine) -> None:
             found = add_directory(sys, f"kernel/mm/{directory}")
             found.entries[leaf] = number_leaf(0, 0, 1)
         kidled = add_directory(sys, "kernel/mm/kidled")
-        kidled.entries["scan_period_in_seconds"] = number_leaf(0, 0, 65535)
+        kidled.entries["scan_period_in_seconds"] = _scan_period(machine)
         kidled.entries["use_hierarchy"] = number_leaf(0, 0, 1)
     if machine.options.kdamond:
         kdamond = add_directory(sys, "kernel/mm/damon/admin/kdamonds/0")

@@ -231,6 +231,22 @@ def test_cycles_and_instructions_stay_until_the_next_window(make_world: MakeWorl
     assert "koordlet_container_cpi" not in _page(world)
 
 
+def test_of_a_container_that_rested_in_the_last_window_there_is_nothing(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("[collectors.cpi]\nenable = true\n", pmu="full")
+    pod = world.host.make_pod("cgroupfs", "guaranteed", UIDS["guaranteed"], ["a" * 64])
+    process = world.host.spawn(pod.containers[0], demand_cores=1.0)
+    world.start()
+    world.run(58)
+    publish(world.engine, world.views)
+    assert "koordlet_container_cpi" in _page(world)
+    world.host.set_demand(process, 0.0)
+    world.run(20)
+    publish(world.engine, world.views)
+    assert "koordlet_container_cpi" not in _page(world)
+
+
 def test_what_is_gone_is_off_the_page(make_world: MakeWorld) -> None:
     world = _scene(make_world)
     world.host.remove_cgroup(f"kubepods/burstable/pod{UIDS['burstable']}")

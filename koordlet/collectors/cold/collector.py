@@ -1,7 +1,7 @@
 """Cold memory, by the cheapest way that the kernel has, and refaults (spec/metrics.md 2.12).
 
 Finding cold memory walks through page tables or lists of pages, so a thread does it, on a slow
-rhythm (``worker.py``). What it found last is told each ten seconds, less what koordlet had
+rhythm (``worker.py``). What it found last is in the store each ten seconds, less what koordlet had
 reclaimed since, beside the refaults.
 """
 
@@ -25,15 +25,15 @@ from koordlet.decision import memory_figures as m
 from koordlet.decision.metrics import Metric
 from koordlet.decision.options import about
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Application, Pod
+from koordlet.decision.snapshot import Application, Capability, Pod
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.cold import methods
-from koordlet.kernel.cold.cold import NODE, Cold, Method, upwards
+from koordlet.kernel.cold.cold import NODE, Cold, upwards
 from koordlet.kernel.parse import MemInfo, meminfo
 
-TELL_S = 10.0
+SAMPLE_S = 10.0
 KEEP_S = 600.0
-"""What was found is told that long at least, where nothing newer is."""
+"""What was found counts that long at least, where nothing newer is."""
 KEEP_INTERVALS = 2.5
 
 NODE_COLD_METHOD = Metric(
@@ -42,7 +42,8 @@ NODE_COLD_METHOD = Metric(
 KOORDLET_COLD_CPU_USAGE = Metric(
     "koordlet_cold_cpu_usage", (), "cores", "CPU that finding cold memory takes"
 )
-_ANOTHER = '; collectors.cold.method = "auto" looks for another way'
+FEATURE = "cold-memory"
+_COST = "cold memory is not measured; refaults are counted"
 
 
 class ColdOptions(CollectorOptions, frozen=True):
@@ -54,8 +55,10 @@ class ColdOptions(CollectorOptions, frozen=True):
         Literal["off", "auto", "kidled", "mglru", "page-idle", "clear-refs"],
         about(
             "How cold memory is found. auto: the first of kidled, mglru and page-idle that this "
-            "kernel has. kidled, the default, costs nothing where the kernel has it. clear-refs "
-            "looks at one pod a minute and flushes its TLB. off: only refaults are counted."
+            "kernel has; not the default, since mglru ages the kernel's lists and page-idle clears "
+            "accessed bits, by which the kernel reclaims. kidled, the default, costs nothing where "
+            "the kernel has it. clear-refs looks at one pod a minute and flushes its TLB. off: "
+            "only refaults are counted."
         ),
     ] = "kidled"
 
@@ -69,7 +72,7 @@ class ColdCollector:
     ) -> None:
         least_s = methods.CLEAR_REFS_LEAST_S if options.method == methods.CLEAR_REFS else 0.0
         self._scan_s = max(options.interval_seconds, least_s)
-        self.interval_s = min(TELL_S, options.interval_seconds)
+        self.interval_s = min(SAMPLE_S, options.interval_seconds)
         self._cgroups = machine.cgroups
         self._files = machine.files
         self._store = machine.store
@@ -78,13 +81,15 @@ class ColdCollector:
             machine.host, machine.cgroups, self._scan_s, machine.proc_root, machine.sys_root
         )
         self._wanted = options.method
+        self._names = methods.AUTO if options.method == "auto" else (options.method,)
         self._worker = worker or Worker()
         self._forget()
 
     def _forget(self) -> None:
-        self._method: Method | None = None
+        self._search = methods.Search(self._names, self._machine)
         self._found_by = ""
         self._missing = ""
+        self.capabilities: tuple[Capability, ...] = ()
         self._due_s = -math.inf
         self._began_s = math.nan
         self._cpu_cores: float | None = None
@@ -95,12 +100,12 @@ class ColdCollector:
     def collect(self, round_: Round) -> None:
         """Raises OSError or ParseError where the memory of the node cannot be read."""
         self._follow(round_)
-        self._hear(round_)
+        self._finish(round_)
         if self._wanted != "off" and not self._worker.is_busy and round_.now_s >= self._due_s:
             self._begin(round_.now_s)
         for group in self._groups.values():
-            self._tell(group, round_)
-        self._tell_node(round_, meminfo(self._files.read_once(self._meminfo), self._meminfo))
+            self._add_group(group, round_)
+        self._add_node(round_, meminfo(self._files.read_once(self._meminfo), self._meminfo))
 
     def reclaimed(self, cgroup: str, size_bytes: int) -> None:
         """koordlet had so much taken back from it: what was cold goes first."""
@@ -116,15 +121,17 @@ class ColdCollector:
         """Which way it took, and its cost; or why there is none."""
         if self._wanted == "off":
             return "counts refaults; collectors.cold.method is off"
-        if self._method is None:
-            hint = _ANOTHER if self._wanted == methods.KIDLED else ""
-            why = self._missing or "starting"
-            return f"counts refaults; cold memory is not measured: {why}{hint}"
+        if self._missing:
+            hint = self._remedy()
+            return f"counts refaults; cold memory is not measured: {self._missing}" + (
+                f"; {hint}" if hint else ""
+            )
         if self._cpu_cores is None:
-            return f"counts refaults; {self._method.name} has not been through a scan yet"
+            return "counts refaults; the first search for cold memory has not ended yet"
+        known = "" if self._found else ", which knows nothing yet"
         return (
-            f"counts refaults; finds cold memory by {self._method.name}, every {self._scan_s:g} s "
-            f"at {self._cpu_cores:.2%} of a core"
+            f"counts refaults; finds cold memory by {self._search.name}{known}, every "
+            f"{self._scan_s:g} s at {self._cpu_cores:.2%} of a core"
         )
 
     def close(self) -> None:
@@ -148,18 +155,22 @@ class ColdCollector:
         self._found = {each: found for each, found in self._found.items() if each in there}
         self._seen = seen
 
-    def _hear(self, round_: Round) -> None:
-        """Of a scan that has ended. One that failed is given up: another way may be left."""
+    def _finish(self, round_: Round) -> None:
+        """Take what a scan found, if it has ended. What another way found before is forgotten."""
         finished = self._worker.take()
         if finished is None:
             return
-        took_s = max(round_.now_s - self._began_s, self._scan_s)
-        self._cpu_cores = finished.cpu_s / took_s
-        name = self._method.name if self._method is not None else ""
-        if finished.error is not None:
-            self._missing, self._method = f"{name}: {finished.error}", None
-        elif finished.found:
-            self._found_by = name
+        self._missing = str(finished.error) if finished.error is not None else ""
+        if self._missing:
+            self._cpu_cores = None
+            found = Capability(FEATURE, False, self._missing, _COST, self._remedy())
+        else:
+            took_s = max(round_.now_s - self._began_s, self._scan_s)
+            self._cpu_cores = finished.cpu_s / took_s
+            found = Capability(FEATURE, True, f"found by {self._search.name}")
+        self.capabilities = (found,)
+        if finished.found and self._found_by != self._search.name:
+            self._found_by, self._found = self._search.name, {}
         there = {NODE, *(group.subject.cgroup for group in self._groups.values())}
         self._found |= {
             each: (round_.now_s, cold) for each, cold in finished.found.items() if each in there
@@ -168,13 +179,12 @@ class ColdCollector:
     def _begin(self, now_s: float) -> None:
         self._due_s = now_s + self._scan_s
         self._began_s = now_s
-        if self._method is None:
-            names = methods.AUTO if self._wanted == "auto" else (self._wanted,)
-            self._method, missing = methods.find(names, self._machine)
-            self._missing = missing
-        if self._method is not None:
-            cgroups = frozenset(group.subject.cgroup for group in self._groups.values())
-            self._worker.begin(self._method.scan(cgroups))
+        cgroups = frozenset(group.subject.cgroup for group in self._groups.values())
+        self._worker.begin(self._search.scan(cgroups))
+
+    def _remedy(self) -> str:
+        other = self._search.instead
+        return f'{other} would work: set collectors.cold.method = "auto"' if other else ""
 
     def _known(self, cgroup: str, now_s: float) -> Cold | None:
         at_s, cold = self._found.get(cgroup, (-math.inf, Cold()))
@@ -183,7 +193,7 @@ class ColdCollector:
     def _is_fresh(self, at_s: float, now_s: float) -> bool:
         return now_s - at_s < max(KEEP_S, KEEP_INTERVALS * self._scan_s)
 
-    def _tell(self, group: Group, round_: Round) -> None:
+    def _add_group(self, group: Group, round_: Round) -> None:
         cgroup = group.subject.cgroup
         cold = self._known(cgroup, round_.now_s)
         if cold is None and not group.counts_refaults:
@@ -193,13 +203,13 @@ class ColdCollector:
             return self._files.read_once(self._cgroups.path(cgroup, Resource.MEMORY_STAT))
 
         try:
-            group.tell(round_, cold, read)
+            group.add_samples(round_, cold, read)
         except Unsupported:
             return
         except (OSError, ValueError) as error:
             round_.skip(cgroup, error)
 
-    def _tell_node(self, round_: Round, info: MemInfo) -> None:
+    def _add_node(self, round_: Round, info: MemInfo) -> None:
         if info.swap_free_bytes is not None:
             round_.add(m.NODE_SWAP_FREE, (), info.swap_free_bytes)
         if any(self._is_fresh(at_s, round_.now_s) for at_s, _ in self._found.values()):

@@ -113,21 +113,22 @@ class Group:
     def counts_refaults(self) -> bool:
         return self.subject.kinds.refault is not None
 
-    def _stays(self, round_: Round) -> bool:
-        """Whether it is taken as it was: nothing has run in its pod, or it is not its turn."""
+    def _take_turn(self, round_: Round) -> bool:
+        """One more round has come. Whether the cgroup is read in it: not where nothing has run in
+        its pod, nor where others have their turn."""
         cpu_ns = round_.pods_cpu_ns.get(self.subject.pod, -1)
         before, self._calm_ns = self._calm_ns, cpu_ns
         self._turn += 1
         if self._stat is None or self.taken_bytes:
-            return False
+            return True
         if 0 <= cpu_ns == before:
-            return self._turn % STILL_TURNS != 0
-        return not self.counts_refaults and self._turn % CONTAINER_TURNS != 0
+            return self._turn % STILL_TURNS == 0
+        return self.counts_refaults or self._turn % CONTAINER_TURNS == 0
 
-    def tell(self, round_: Round, cold: Cold | None, read: Callable[[], bytes]) -> None:
+    def add_samples(self, round_: Round, cold: Cold | None, read: Callable[[], bytes]) -> None:
         """``read``: its ``memory.stat``. Raises OSError, Unsupported or ParseError."""
         pages = self._refaults[1]
-        if not self._stays(round_):
+        if self._take_turn(round_):
             data, self._stat = read(), None
             self._stat = memory_stat(data, self.subject.cgroup)
             pages = refault_pages(data, self.subject.cgroup) if self.counts_refaults else None

@@ -23,6 +23,7 @@ from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Total
+from koordlet.kernel.perf.pmu import described, remedy_of
 
 FEATURE = "cpi"
 TRY_AGAIN_S = 600.0
@@ -51,16 +52,41 @@ class CpiCollector:
         self._ends_s = math.inf
         """When the window that goes on is over."""
         self._series: dict[Subject, tuple[int, int, int]] = {}
+        self._refused: OSError | None = None
+        self._left_out: tuple[str, ...] = ()
+        self._barren = ""
+        """Why the last window gave no figure, though containers ran."""
+        self._cpu_cores: float | None = None
         self.capabilities: tuple[Capability, ...] = ()
         self.costs: dict[str, Cost] = {}
 
     def collect(self, round_: Round) -> None:
-        """Raises OSError where the kernel refused a window."""
-        if self._job is not None:
-            if not self._job.done():
-                return
-            job, self._job = self._job, None
-            self._take(job, round_)
+        """Raises OSError where the kernel refused a window: in each round until one succeeds, as
+        each names what the last window left out."""
+        if self._job is None or self._job.done():
+            if self._job is not None:
+                job, self._job = self._job, None
+                self._finish(job, round_)
+            self._go_on(round_)
+        round_.skipped += self._left_out
+        if self._refused is not None:
+            raise self._refused.with_traceback(None)
+
+    def about(self) -> str:
+        """How it counts and at what cost; or why it does not."""
+        if not self.capabilities:
+            return "no window has begun yet"
+        (capability,) = self.capabilities
+        about = f"by {capability.why}" if capability.supported else capability.why
+        if self._cpu_cores is not None:
+            about += f"; koordlet itself takes {self._cpu_cores:.2%} of a core for it"
+        if self.costs:
+            cores = sum(cost.cores for cost in self.costs.values())
+            about += f", its programs in the kernel {cores:.2%}"
+        return about
+
+    def _go_on(self, round_: Round) -> None:
+        """Begin or end a window where it is time."""
         counting = self._counting
         if round_.now_s + SLACK_S >= self._ends_s:
             self._ends_s = math.inf
@@ -76,7 +102,8 @@ class CpiCollector:
         self._counting = self._counting_anew()
         self._job = None
         self._due_s, self._ends_s = -math.inf, math.inf
-        self._keep(())
+        self._release_others(())
+        self._refused, self._left_out, self._barren = None, (), ""
         self.costs = {}
 
     def _counting_anew(self) -> Counting:
@@ -87,45 +114,60 @@ class CpiCollector:
             )
         )
 
-    def _take(self, job: Future[Window | None], round_: Round) -> None:
+    def _finish(self, job: Future[Window | None], round_: Round) -> None:
         try:
             window = job.result()
         except CannotCountError as error:
-            self.capabilities = (Capability(FEATURE, False, error.why, _COST, error.remedy),)
+            self._cannot(error.why, error.remedy)
+            self._refused, self._left_out, self._barren = None, (), ""
             self._due_s = round_.now_s + TRY_AGAIN_S
             return
-        except OSError:
+        except OSError as error:
             counting = self._counting
             self._background.submit(lambda pause: counting.shut())
-            raise
+            self._cannot(described(error), remedy_of(error))
+            self._refused, self._left_out = error, ()
+            return
         source = self._counting.source
-        if window is not None:
-            self._add(window, round_)
-        elif source is not None:
-            self.capabilities = (Capability(FEATURE, True, source.about),)
+        if source is None:
+            return
+        if window is None:
             self._ends_s = source.began_s + self._options.window_seconds
+        else:
+            self._refused = None
+            self._barren = "" if self._add(window, round_) else _why_none(window)
+        if self._barren:
+            self._cannot(self._barren)
+        elif self._refused is None:
+            self.capabilities = (Capability(FEATURE, True, source.about),)
 
-    def _add(self, window: Window, round_: Round) -> None:
-        """Counts are those of a window of exactly the wanted length."""
+    def _cannot(self, why: str, remedy: str = "") -> None:
+        self.capabilities = (Capability(FEATURE, False, why, _COST, remedy),)
+
+    def _add(self, window: Window, round_: Round) -> int:
+        """How many containers have a figure. Counts are those of a window of exactly the wanted
+        length."""
         duty = self._options.window_seconds / self._options.interval_seconds
         self.costs = {
             name: cost._replace(cores=cost.cores * duty) for name, cost in window.costs.items()
         }
-        self._keep(window.totals)
-        round_.skipped += window.left_out
-        if window.span_s <= 0:
-            return
-        scale = self._options.window_seconds / window.span_s
+        self._cpu_cores = window.cpu_s / self._options.interval_seconds
+        self._release_others(window.totals)
+        left_out, measured = list(window.left_out), 0
+        scale = self._options.window_seconds / window.span_s if window.span_s > 0 else 1.0
         for subject, counted in window.totals.items():
-            if counted.running_ns and counted.instructions:
+            if counted.cycles and counted.instructions:
+                measured += 1
                 round_.ids += self._series_of(subject)
                 round_.values += (
                     counted.cycles * scale,
                     counted.instructions * scale,
                     counted.cycles / counted.instructions,
                 )
-            elif _never_had_its_turn(counted):
-                round_.skipped.append(f"{subject.container_id}: no counter had room for it")
+            elif counted.enabled_ns:
+                left_out.append(f"{subject.container_id}: {_unmeasured(counted)}")
+        self._left_out = tuple(left_out)
+        return measured
 
     def _series_of(self, subject: Subject) -> tuple[int, int, int]:
         if subject not in self._series:
@@ -138,11 +180,27 @@ class CpiCollector:
             self._series[subject] = cycles, instructions, ratio
         return self._series[subject]
 
-    def _keep(self, wanted: Iterable[Subject]) -> None:
+    def _release_others(self, wanted: Iterable[Subject]) -> None:
         for subject in self._series.keys() - set(wanted):
             for series in self._series.pop(subject):
                 self._store.release(series)
 
 
-def _never_had_its_turn(counted: Total) -> bool:
-    return counted.enabled_ns > 0 and not counted.running_ns
+def _unmeasured(counted: Total) -> str:
+    """Of a container that ran."""
+    if not counted.running_ns:
+        return "no counter had room for it"
+    return (
+        f"ran while its counters were on, and they say {counted.cycles:.0f} cycles and "
+        f"{counted.instructions:.0f} instructions"
+    )
+
+
+def _why_none(window: Window) -> str:
+    """Why no container has a figure; empty where those that were counted did not run."""
+    ran = [counted for counted in window.totals.values() if counted.enabled_ns]
+    if ran:
+        return f"of {len(ran)} containers that ran none was measured; one {_unmeasured(ran[0])}"
+    if window.left_out and not window.totals:
+        return f"no container was counted: {window.left_out[0]}"
+    return ""

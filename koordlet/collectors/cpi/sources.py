@@ -3,14 +3,15 @@ it, else by descriptors."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from koordlet.decision.snapshot import Pod
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost
-from koordlet.kernel.cgroup.ids import ids_below
+from koordlet.kernel.cgroup.ids import MOST_IDS, ids_within
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
 from koordlet.kernel.perf.counts import Count, Total, total
@@ -33,12 +34,14 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Window:
-    """``totals``: by container that was counted. ``left_out``: which were not, and why."""
+    """``totals``: by container that was counted. ``left_out``: which were not, and why. ``cpu_s``:
+    what its begin and its end took of koordlet's own CPU time."""
 
     totals: Mapping[Subject, Total]
     span_s: float
     left_out: tuple[str, ...] = ()
     costs: Mapping[str, Cost] = field(default_factory=dict)
+    cpu_s: float = 0.0
 
 
 class CannotCountError(Exception):
@@ -95,20 +98,31 @@ def open_source(host: Host, layout: Layout, max_descriptors: int, sys_root: str)
 class Counting:
     """What one thread does; it alone uses the source."""
 
-    def __init__(self, open_: Callable[[], Source]) -> None:
+    def __init__(
+        self, open_: Callable[[], Source], cpu_seconds: Callable[[], float] = time.thread_time
+    ) -> None:
         self._open = open_
+        self._cpu_seconds = cpu_seconds
+        self._begin_cpu_s = 0.0
         self.source: Source | None = None
         """None until a window has begun."""
 
     def begin(self, wanted: Sequence[Subject], pause: Pause) -> None:
         """Raises CannotCountError, OSError."""
+        began_s = self._cpu_seconds()
         if self.source is None:
             self.source = self._open()
         self.source.begin(wanted, pause)
+        self._begin_cpu_s = self._cpu_seconds() - began_s
 
     def end(self, pause: Pause) -> Window | None:
         """Raises OSError."""
-        return self.source.end(pause) if self.source is not None else None
+        if self.source is None:
+            return None
+        began_s = self._cpu_seconds()
+        window = self.source.end(pause)
+        cpu_s = self._begin_cpu_s + self._cpu_seconds() - began_s
+        return replace(window, cpu_s=cpu_s)
 
     def shut(self) -> None:
         source, self.source = self.source, None
@@ -126,7 +140,7 @@ class ByBpf:
         self._counters = host.cpi_counters(by_cpu_controller="cpu" in layout.v1)
         self._whose: dict[int, Subject] = {}
         self.began_s = 0.0
-        self._unplaced = 0
+        self._left_out: tuple[str, ...] = ()
 
     @property
     def about(self) -> str:
@@ -135,13 +149,9 @@ class ByBpf:
         return f"{how}; what its programs use is not known ({unknown})" if unknown else how
 
     def begin(self, subjects: Sequence[Subject], pause: Pause) -> None:
-        self._whose = {
-            cgroup: subject
-            for subject in subjects
-            for cgroup in ids_below(self._host, f"{self._root}/{subject.cgroup}", pause)
-        }
+        self._whose, self._left_out = self._placed(subjects, pause)
         cpus = sorted(online_cpus(self._host, self._sys_root))
-        self._unplaced = self._counters.begin(list(self._whose), cpus, pause)
+        self._counters.begin(list(self._whose), cpus, pause)
         self.began_s = self._host.monotonic()
         self._counters.meter.begin(self.began_s)
 
@@ -155,12 +165,34 @@ class ByBpf:
         return Window(
             {subject: total(found) for subject, found in counts.items()},
             now_s - self.began_s,
-            (f"{self._unplaced} cgroups have no room in the map",) if self._unplaced else (),
+            self._left_out,
             costs,
         )
 
     def close(self) -> None:
         self._counters.close()
+
+    def _placed(
+        self, subjects: Sequence[Subject], pause: Pause
+    ) -> tuple[dict[int, Subject], tuple[str, ...]]:
+        """Ids of the containers that are counted, each with all of its cgroups, and which are not.
+        Where not all have room, those with many cgroups stay out, so that none takes the room of
+        many."""
+        within = {
+            subject: ids_within(self._host, f"{self._root}/{subject.cgroup}", pause)
+            for subject in subjects
+        }
+        room, left_out = self._counters.room, []
+        whose: dict[int, Subject] = {}
+        for subject in sorted(subjects, key=lambda each: len(within[each].found)):
+            ids = within[subject]
+            if ids.cut:
+                left_out.append(f"{subject.container_id}: has more than {MOST_IDS} cgroups")
+            elif len(whose) + len(ids.found) > room:
+                left_out.append(f"{subject.container_id}: no room among the {room} cgroups")
+            else:
+                whose |= dict.fromkeys(ids.found, subject)
+        return whose, tuple(left_out)
 
 
 class ByDescriptors:
@@ -168,11 +200,13 @@ class ByDescriptors:
         self, host: Host, layout: Layout, max_descriptors: int, sys_root: str, why: str
     ) -> None:
         """``why``: it is not by eBPF."""
-        self.about = f"at most {max_descriptors} counters, one pair for each container and CPU; "
-        self.about += f"no eBPF: {why}"
+        self._limit = allowed(max_descriptors)
+        self._bound = f"{self._limit} counters"
+        if self._limit < max_descriptors:
+            self._bound += " (a quarter of the files that koordlet may open)"
+        self.about = f"at most {self._bound}, one pair for each container and CPU; no eBPF: {why}"
         self._host = host
         self._layout = layout
-        self._max_descriptors = max_descriptors
         self._sys_root = sys_root
         self._counters = CgroupCounters(host.perf())
         self._whose: dict[str, Subject] = {}
@@ -181,7 +215,7 @@ class ByDescriptors:
 
     def begin(self, subjects: Sequence[Subject], pause: Pause) -> None:
         cpus = sorted(online_cpus(self._host, self._sys_root))
-        room = most(allowed(self._max_descriptors), len(cpus))
+        room = most(self._limit, len(cpus))
         paths = {
             path: subject
             for subject in subjects[:room]
@@ -192,11 +226,11 @@ class ByDescriptors:
         self._left_out = tuple(
             f"{path}: {described(error)}"
             for path, error in refused.items()
-            if not isinstance(error, FileNotFoundError)
+            if not _has_gone(path, error)
         )
         if len(subjects) > room:
             count = len(subjects) - room
-            self._left_out += (f"{count} containers are beyond {self._max_descriptors} counters",)
+            self._left_out += (f"{count} containers are beyond {self._bound}",)
         self.began_s = self._host.monotonic()
 
     def end(self, pause: Pause) -> Window:
@@ -207,3 +241,8 @@ class ByDescriptors:
 
     def close(self) -> None:
         self._counters.close()
+
+
+def _has_gone(path: str, error: OSError) -> bool:
+    """The cgroup itself. A counter that the kernel does not have is ENOENT too."""
+    return isinstance(error, FileNotFoundError) and error.filename == path

@@ -8,6 +8,7 @@ import errno
 import os
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from koordlet.kernel.bpf.cost import CostMeter, Meter
@@ -16,12 +17,12 @@ from koordlet.kernel.bpf.syscalls import (
     clear_entry,
     delete,
     entries,
-    possible_cpus,
     set_entry,
     update,
 )
 from koordlet.kernel.perf.counts import Count
 from koordlet.kernel.perf.events import PAIR, Event, Perf, open_pair
+from koordlet.protocol.cpuset import parse_cpulist
 
 PROGRAM = "cpi"
 MOST_CGROUPS = 4096
@@ -31,11 +32,13 @@ _CPU_WORDS = 1 + 2 * 3
 
 
 class CpiCounters(Protocol):
-    """Windows, one after the other. Blocks: for a worker thread. All raise OSError."""
+    """Windows, one after the other. Blocks: for a worker thread. All raise OSError. ``room``: for
+    so many ids."""
 
-    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> int:
-        """Count these ids from now on, the first ones where not all have room; how many have
-        none."""
+    room: int
+
+    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> None:
+        """Count these ids from now on, ``room`` of them at most."""
         ...
 
     def end(self, pause: Callable[[], None]) -> Mapping[int, Sequence[Count]]:
@@ -57,13 +60,14 @@ class BpfCpiCounters:
         """Raises OSError where the kernel or the machine lacks something. ``by_cpu_controller``:
         ids are from the v1 hierarchy of ``cpu``, else from the unified one. ``events``: instead of
         cycles and instructions."""
-        possible = possible_cpus()
+        slots = _slots()
+        self.room = MOST_CGROUPS
         self._perf = perf
         self._events = events
         self._object: BpfObject = load(
             PROGRAM,
             options=struct.pack("=II", by_cpu_controller, 0),
-            entries={"cycles": possible, "instructions": possible, "sums": MOST_CGROUPS},
+            entries={"cycles": slots, "instructions": slots, "sums": self.room},
             by_hand=frozenset({_SETTLE}),
         )
         self.meter = CostMeter(self._object.run_times)
@@ -80,10 +84,10 @@ class BpfCpiCounters:
             raise
         self._object.detach()
 
-    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> int:
+    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> None:
         self._stop()
         nothing = bytes(8 * self._sums.stride)
-        self._rows = tuple(cgroups[:MOST_CGROUPS])
+        self._rows = tuple(cgroups[: self.room])
         for cgroup in self._rows:
             pause()
             update(self._sums, (cgroup,), nothing)
@@ -94,7 +98,6 @@ class BpfCpiCounters:
                 self._count_on(cpu)
         self._object.attach()
         self._settle(pause)
-        return len(cgroups) - len(self._rows)
 
     def end(self, pause: Callable[[], None]) -> Mapping[int, Sequence[Count]]:
         self._settle(pause)
@@ -140,6 +143,11 @@ class BpfCpiCounters:
         for cgroup in self._rows:
             delete(self._sums, (cgroup,))
         self._rows = ()
+
+
+def _slots(path: str = "/sys/devices/system/cpu/possible") -> int:
+    """Of an array that the program finds its counter in by the id of its CPU. Ids may have gaps."""
+    return max(parse_cpulist(Path(path).read_text())) + 1
 
 
 @contextlib.contextmanager

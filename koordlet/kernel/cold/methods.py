@@ -1,4 +1,5 @@
-"""The ways of finding cold memory, the cheapest first. Each is imported when it is tried."""
+"""The ways of finding cold memory, the cheapest first. Each is imported when it is tried, which
+takes file reads and the like: for a worker thread."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from koordlet.kernel.cgroup.cgroups import Cgroups
-from koordlet.kernel.cold.cold import Method, NotAvailable
+from koordlet.kernel.cold.cold import Method, NotAvailable, Scan
 from koordlet.kernel.host import Host
 
 
@@ -69,3 +70,39 @@ def find(names: tuple[str, ...], machine: Machine) -> tuple[Method | None, str]:
         else:
             return method, ""
     return None, "; ".join(reasons)
+
+
+class Search:
+    """Scans by the first way that works, as long as it does; after a failure the next scan looks
+    anew.
+
+    ``name``: of the way that was taken last; empty before.
+    ``instead``: where none of the wanted ways works, another one of ``AUTO`` that does; else empty.
+    """
+
+    def __init__(self, names: tuple[str, ...], machine: Machine) -> None:
+        self.name = ""
+        self.instead = ""
+        self._names = names
+        self._machine = machine
+        self._method: Method | None = None
+
+    def scan(self, cgroups: frozenset[str]) -> Scan:
+        """Raises NotAvailable, whatever failed."""
+        method = self._method or self._found()
+        yield
+        try:
+            return (yield from method.scan(cgroups))
+        except Exception as error:
+            self._method = None
+            raise NotAvailable(f"{method.name}: {error}") from error
+
+    def _found(self) -> Method:
+        method, why = find(self._names, self._machine)
+        if method is None:
+            others = tuple(name for name in AUTO if name not in self._names)
+            other, _ = find(others, self._machine)
+            self.instead = other.name if other is not None else ""
+            raise NotAvailable(why)
+        self._method, self.name, self.instead = method, method.name, ""
+        return method

@@ -37,7 +37,12 @@ _WHOLE_SHARE = 0.9
 _ODD = tuple(b"%x" % digit for digit in range(1, 16, 2))
 """Last digit of ``enabled``, a hexadecimal mask, where the lowest bit is set: the main switch."""
 _GONE = (errno.EINVAL, errno.ERANGE)
-"""What the kernel says of a cgroup that went, or that it has aged itself, since it was listed."""
+"""What the kernel says of a cgroup that has gone since it was listed."""
+_AGED = errno.EEXIST
+"""The kernel has aged it itself meanwhile. (Linux 6.14 and later say so, earlier ones nothing.)"""
+_NEVER = 1_000_000_000
+"""So many agings away is a generation that no kernel has: an order for it is refused with EINVAL.
+One for a generation that is past is not: since 6.14 the kernel then ages."""
 LOCKDOWN = (
     "boot with lockdown=none (kernel_lockdown(7): Secure Boot switches it on), or take another "
     "method"
@@ -131,8 +136,7 @@ class Mglru:
             root = next(parse(self._host.read(self._path), self._path), None)
             if root is None:
                 raise NotAvailable(f"{self._path} lists no memory cgroup")
-            # The kernel takes an aging of a generation that is not the newest, and does nothing.
-            self._order(root, root.generations[0].number)
+            self._order_nothing(root)
         except FileNotFoundError:
             why = f"{self._path} does not exist (ENOENT)"
             mount = f"mount -t debugfs debugfs {self._path.rpartition('/')[0]}"
@@ -142,7 +146,7 @@ class Mglru:
                 raise
             why = f"{self._path} cannot be opened (EPERM): the kernel is locked down"
             raise NotAvailable(why, LOCKDOWN) from error
-        return f"wrote an aging to {self._path} that was done already"
+        return f"wrote an aging to {self._path} of a generation that does not exist (EINVAL)"
 
     def scan(self, cgroups: frozenset[str]) -> Scan:
         aged: set[tuple[int, str, int]] = set()
@@ -173,10 +177,18 @@ class Mglru:
         try:
             self._order(each, each.generations[-1].number)
         except OSError as error:
-            if error.errno in _GONE:
-                return False
-            raise
+            if error.errno not in (*_GONE, _AGED):
+                raise
+            return error.errno == _AGED
         return True
+
+    def _order_nothing(self, each: Lruvec) -> None:
+        """Shows that the file takes orders, and ages nothing."""
+        try:
+            self._order(each, each.generations[-1].number + _NEVER)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
 
     def _order(self, each: Lruvec, number: int) -> None:
         self._host.write(self._path, b"+ %d %d %d 1 1\n" % (each.memcg, each.node, number))

@@ -38,7 +38,7 @@ SAMPLED_WORDS = 4096
 LEAST_SEEN_PAGES = 64
 """With fewer pages of a cgroup in the sample nothing is said about it."""
 _MOST_BELOW = 64
-"""Cgroups below one that are looked at."""
+"""Of one cgroup. With more below it, nothing is said about it."""
 _WHOLE_WORD = (1 << PAGES_IN_WORD) - 1
 
 
@@ -96,7 +96,7 @@ class PageIdle:
     def _require_alone(self) -> None:
         """A kdamond marks pages idle too, and what it has marked would pass for cold."""
         if others := kdamond.running(self._host, self._sys_root):
-            why = f"{', '.join(others)} is on, and DAMON sets the same idle bits"
+            why = f"{', '.join(others)}, and DAMON sets the same idle bits"
             raise NotAvailable(why, "ask whoever started it; koordlet never stops a kdamond")
 
     def scan(self, cgroups: frozenset[str]) -> Scan:
@@ -142,9 +142,12 @@ class PageIdle:
         for cgroup in cgroups:
             try:
                 directory = self._cgroups.directory(cgroup, Resource.MEMORY_STAT)
-                inodes = [self._host.inode(directory), *self._inodes_below(directory)]
+                below = list(self._inodes_below(directory))
+                inodes = [self._host.inode(directory), *below]
             except (OSError, Unsupported):
                 continue  # gone
+            if len(below) > _MOST_BELOW:
+                continue
             if sum(tally.seen.get(inode, 0) for inode in inodes) >= LEAST_SEEN_PAGES:
                 found[cgroup] = self._cold(tally, inodes)
         return found
@@ -157,13 +160,14 @@ class PageIdle:
         return Cold(anon_bytes=round(anon * unit), file_bytes=round(file * unit))
 
     def _inodes_below(self, directory: str) -> Iterator[int]:
+        """One more than ``_MOST_BELOW`` at most."""
         waiting = [directory]
-        for count, above in enumerate(waiting):
-            if count == _MOST_BELOW:
-                return
+        for above in waiting:
             for name, inode in self._host.subdir_inodes(above).items():
                 waiting.append(f"{above}/{name}")
                 yield inode
+                if len(waiting) > _MOST_BELOW + 1:
+                    return
 
 
 def _words(ranges: tuple[range, ...]) -> list[range]:

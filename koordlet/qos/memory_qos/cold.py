@@ -24,7 +24,7 @@ _KINDS: dict[Level, tuple[Metric, Metric, Metric]] = {
 }
 
 
-class Cold(msgspec.Struct, frozen=True):
+class KnownCold(msgspec.Struct, frozen=True):
     """``size_bytes``: what is left, of which ``asked_bytes`` have been asked for since it was
     measured at ``at`` (as ``Snapshot.now``), ``age_s`` ago."""
 
@@ -33,12 +33,12 @@ class Cold(msgspec.Struct, frozen=True):
     age_s: float = 0.0
     asked_bytes: int = 0
 
-    def without(self, size_bytes: int) -> Cold:
+    def without(self, size_bytes: int) -> KnownCold:
         asked = self.asked_bytes + size_bytes
         return msgspec.structs.replace(self, asked_bytes=asked)
 
 
-NO_COLD = Cold()
+NO_COLD = KnownCold()
 
 
 class ColdMemory:
@@ -48,7 +48,7 @@ class ColdMemory:
         self._snapshot = snapshot
         self._swap_bytes: float | None = None
 
-    def of(self, level: Level, name: str, before: Cold) -> Cold:
+    def of(self, level: Level, name: str, before: KnownCold) -> KnownCold:
         """``before``: as it was when something was asked for. NO_COLD where nothing is known."""
         if level not in _KINDS:
             return NO_COLD
@@ -63,7 +63,7 @@ class ColdMemory:
         age_s = max(each.age_s for each in known)
         at = self._snapshot.now - age_s
         asked = before.asked_bytes if abs(at - before.at) < _SAME_S else 0
-        return Cold(max(int(size) - asked, 0), at, age_s, asked)
+        return KnownCold(max(int(size) - asked, 0), at, age_s, asked)
 
     def _swap(self) -> float:
         if self._swap_bytes is None:

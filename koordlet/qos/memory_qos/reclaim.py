@@ -9,14 +9,13 @@ Two causes, as the watermarks have them:
   to others, that class gives memory back. Whoever is known to have cold memory comes first, the
   most of it first; the largest users give what is missing beyond that.
 
-How much at a time follows from what it costs: what comes back soon (refaults), and the waiting of
-its own tasks for memory, halve the step; without both it doubles. Where nothing can be reclaimed
-the next attempt waits, twice as long each time.
+How much at a time follows from what it costs (``pace.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,25 +26,23 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import InForce, Snapshot
 from koordlet.decision.strategy import Level
 from koordlet.decision.why import Input, Why
-from koordlet.qos.memory_qos.cold import NO_COLD, Cold, ColdMemory
-from koordlet.qos.memory_qos.high import MemoryReading, reading, stalled_share, usage_bytes
+from koordlet.qos.memory_qos.cold import NO_COLD, ColdMemory, KnownCold
+from koordlet.qos.memory_qos.high import reading, usage_bytes
+from koordlet.qos.memory_qos.pace import (
+    FIRST_STEP_BYTES,
+    LEAST_STEP_BYTES,
+    LONGEST_WAIT_S,
+    SOON_S,
+    Track,
+    Tracks,
+    paced,
+)
 
 FREE_PERCENT = 2
 """Of the node's memory, which stays free without adjustment: above the kernel's own watermarks,
 so that it need not reclaim from everybody."""
-FIRST_STEP_BYTES = 16 << 20
-LEAST_STEP_BYTES = 1 << 20
-MOST_STEP_BYTES = 256 << 20
 AT_ONCE = 4
 """Most cgroups in one decision, the largest users first: a worker reclaims from one at a time."""
-HURT_SHARE = 0.1
-"""A cgroup that waits for memory this share of the time has no cold memory left."""
-REFAULT_SHARE = 0.5
-"""Half of what was asked for came back: it was in use."""
-PROGRESS_SHARE = 0.25
-"""With less of what was asked for the step was too large for the time that a request has: a disk
-may be slow. With less than the least step there is nothing that could be reclaimed."""
-LONGEST_WAIT_S = 64.0
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -64,84 +61,99 @@ class Candidate(msgspec.Struct, frozen=True):
     gives_way: int
 
 
-class Track(msgspec.Struct, frozen=True):
-    """What is remembered of a cgroup that memory is taken back from. ``wait_s``: how long it was
-    left alone after the last attempt that gave nothing; ``until``: the end of that. ``cold``: what
-    is left of its cold memory, as measured last."""
-
-    at: float
-    reading: MemoryReading
-    step_bytes: int = FIRST_STEP_BYTES
-    asked_bytes: int = 0
-    wait_s: float = 0.0
-    until: float = 0.0
-    cold: Cold = NO_COLD
-
-
-Tracks = dict[str, Track]
-
-
 class Taken(msgspec.Struct, frozen=True):
     reclaims: tuple[Reclaim, ...]
     tracks: Tracks
     notes: tuple[Why, ...]
 
 
+class _Due(NamedTuple):
+    """A candidate with a cause. ``excess_bytes``: what it has above its own watermark."""
+
+    candidate: Candidate
+    used_bytes: int
+    excess_bytes: int
+    cold: KnownCold
+
+    def share_bytes(self, missing_bytes: int) -> int:
+        """Of what the node misses. Who has cold memory is asked for no more than that."""
+        return min(missing_bytes, self.cold.size_bytes) if self.cold.size_bytes else missing_bytes
+
+
 def decide(snapshot: Snapshot, candidates: Iterable[Candidate], before: Tracks) -> Taken:
-    """What to reclaim now. Cgroups without a cause are forgotten."""
+    """What to reclaim now."""
     found = tuple(candidates)
     missing = _missing_bytes(snapshot, found)
-    used: dict[str, int] = {}
-    for each in found:
-        if missing.get(each.gives_way) or _is_too_full(snapshot.in_force, each):
-            used[each.cgroup] = usage_bytes(snapshot.in_force, each.cgroup) or 0
-    cold = _cold(snapshot, (each for each in found if missing.get(each.gives_way)), before)
+    known = _remembered(snapshot.now, found, before)
+    after = dict(known)
+    page_bytes = snapshot.node.rules.page_bytes  # the kernel takes whole ones
     reclaims: list[Reclaim] = []
     notes: list[Why] = []
-    after: Tracks = {}
-    asked = [each for each in found if used.get(each.cgroup)]
-
-    def rank(each: Candidate) -> tuple[int, int, str]:
-        return -cold.get(each.cgroup, NO_COLD).size_bytes, -used[each.cgroup], each.cgroup
-
-    for candidate in sorted(asked, key=rank):
-        usage, known = used[candidate.cgroup], cold.get(candidate.cgroup, NO_COLD)
-        excess, rest = _excess_bytes(candidate, usage), missing.get(candidate.gives_way, 0)
-        share = min(rest, known.size_bytes) if known.size_bytes else rest
-        wanted = min(max(excess, share), usage - candidate.kept_bytes)
-        # The kernel takes whole pages.
-        if wanted < snapshot.node.rules.page_bytes or candidate.cgroup in after:
-            continue
+    for due in _ranked(snapshot, found, missing, known):
+        candidate, rest = due.candidate, missing.get(due.candidate.gives_way, 0)
+        share = due.share_bytes(rest)
+        wanted = min(max(due.excess_bytes, share), due.used_bytes - candidate.kept_bytes)
         # A container and its pod are the same memory: what comes of one is seen before the other.
-        if len(reclaims) == AT_ONCE or any(_overlap(candidate, each) for each in reclaims):
-            if candidate.cgroup in before:
-                after[candidate.cgroup] = before[candidate.cgroup]
+        overlaps = any(_overlap(candidate, each) for each in reclaims)
+        if wanted < page_bytes or len(reclaims) == AT_ONCE or overlaps:
             continue
-        now = reading(snapshot.in_force, candidate.cgroup, usage, snapshot.node.rules.page_bytes)
-        track, size = _paced(snapshot.now, now, before.get(candidate.cgroup), wanted)
-        after[candidate.cgroup] = msgspec.structs.replace(track, cold=known.without(size))
-        given = size
+        now = reading(snapshot.in_force, candidate.cgroup, due.used_bytes, page_bytes)
+        track = paced(snapshot.now, now, known.get(candidate.cgroup), wanted)
+        size = track.asked_bytes
+        after[candidate.cgroup] = msgspec.structs.replace(track, cold=due.cold.without(size))
         if size:
-            short = share > excess
-            why = _node_is_short(candidate, rest, known) if short else _too_full(candidate, usage)
+            short = share > due.excess_bytes
+            why = _node_is_short(due, rest) if short else _too_full(candidate, due.used_bytes)
             reclaims.append(Reclaim(candidate.cgroup, size, why))
-            # All that is cold will be had from it, so that nobody else need give that much.
-            given = max(size, share) if known.size_bytes else size
         elif track.wait_s:
             notes.append(_nothing_left(candidate))
-        missing = {adjust: max(left - given, 0) for adjust, left in missing.items()}
+        all_cold = min(share, wanted)
+        booked = max(size, all_cold) if _gives_all_its_cold(due, track) else size
+        missing = {adjust: max(left - booked, 0) for adjust, left in missing.items()}
     return Taken(tuple(reclaims), after, tuple(notes))
 
 
-def _cold(snapshot: Snapshot, found: Iterable[Candidate], before: Tracks) -> dict[str, Cold]:
-    """What is known to be cold and worth a step, by cgroup."""
-    measured, cold = ColdMemory(snapshot), {}
+def _remembered(now: float, found: tuple[Candidate, ...], before: Tracks) -> Tracks:
+    """Tracks of those that are there, also while they have no cause or others come first: what was
+    taken may still come back, and steps go on as large as they were."""
+    return {
+        each.cgroup: track
+        for each in found
+        if (track := before.get(each.cgroup)) is not None
+        and now < max(track.at + SOON_S, track.until, track.doubted_until)
+    }
+
+
+def _ranked(
+    snapshot: Snapshot, found: tuple[Candidate, ...], missing: dict[int, int], known: Tracks
+) -> list[_Due]:
+    """Those with a cause: first the most cold memory, then the largest users."""
+    measured, due = ColdMemory(snapshot), []
     for each in found:
-        track = before.get(each.cgroup)
-        known = measured.of(each.level, each.name, track.cold if track is not None else NO_COLD)
-        if known.size_bytes >= LEAST_STEP_BYTES:
-            cold[each.cgroup] = known
-    return cold
+        gives_way = missing.get(each.gives_way, 0) > 0
+        if not gives_way and not _is_too_full(snapshot.in_force, each):
+            continue
+        used = usage_bytes(snapshot.in_force, each.cgroup) or 0
+        cold = _cold(snapshot, measured, each, known) if gives_way else NO_COLD
+        due.append(_Due(each, used, _excess_bytes(each, used), cold))
+    return sorted(due, key=lambda d: (-d.cold.size_bytes, -d.used_bytes, d.candidate.cgroup))
+
+
+def _cold(snapshot: Snapshot, measured: ColdMemory, each: Candidate, known: Tracks) -> KnownCold:
+    """What is measured as cold, if it is worth a step and nothing says otherwise."""
+    track = known.get(each.cgroup)
+    if track is not None and snapshot.now < track.doubted_until:
+        return NO_COLD
+    cold = measured.of(each.level, each.name, track.cold if track is not None else NO_COLD)
+    return cold if cold.size_bytes >= LEAST_STEP_BYTES else NO_COLD
+
+
+def _gives_all_its_cold(due: _Due, track: Track) -> bool:
+    """Whether nobody else need give what is cold there. Not while it gives nothing, or so slowly
+    that the node would wait for it."""
+    return (
+        due.cold.size_bytes > 0 and track.asked_bytes > 0 and track.step_bytes >= FIRST_STEP_BYTES
+    )
 
 
 def _overlap(candidate: Candidate, asked: Reclaim) -> bool:
@@ -201,7 +213,8 @@ def _too_full(candidate: Candidate, used_bytes: int) -> Why:
     return Why("memory-qos.watermark", text, facts)
 
 
-def _node_is_short(candidate: Candidate, missing_bytes: int, cold: Cold) -> Why:
+def _node_is_short(due: _Due, missing_bytes: int) -> Why:
+    candidate, cold = due.candidate, due.cold
     text = (
         f"the node has {_mib(missing_bytes)} MiB less free memory than it should; "
         f"{candidate.title} gives memory back first"
@@ -222,36 +235,6 @@ def _nothing_left(candidate: Candidate) -> Why:
         f"koordlet tries again after {LONGEST_WAIT_S:g} s at most"
     )
     return Why("memory-qos.not-reclaimable", text)
-
-
-def _paced(
-    now: float, read: MemoryReading, before: Track | None, wanted_bytes: int
-) -> tuple[Track, int]:
-    """The next step, and how much to ask for: nothing while the last one hurts or gave nothing."""
-    if before is None:
-        size = min(wanted_bytes, FIRST_STEP_BYTES)
-        return Track(now, read, asked_bytes=size), size
-    last = before.reading
-    step, wait_s = before.step_bytes, before.wait_s
-    if now < before.until:
-        return Track(now, read, step, 0, wait_s, before.until), 0
-    share = stalled_share(last.stall_us, read.stall_us, now - before.at)
-    refaults = read.refault_bytes - last.refault_bytes
-    hurt = (share is not None and share >= HURT_SHARE) or (
-        refaults >= max(before.asked_bytes, LEAST_STEP_BYTES) * REFAULT_SHARE
-    )
-    if hurt:
-        return Track(now, read, max(step // 2, LEAST_STEP_BYTES), wait_s=wait_s), 0
-    if before.asked_bytes:
-        given = max(read.stolen_bytes - last.stolen_bytes, last.usage_bytes - read.usage_bytes)
-        enough = before.asked_bytes * PROGRESS_SHARE
-        if given < min(enough, LEAST_STEP_BYTES):
-            wait_s = min(max(wait_s * 2, 1.0), LONGEST_WAIT_S)
-            return Track(now, read, LEAST_STEP_BYTES, 0, wait_s, now + wait_s), 0
-        step = min(step * 2, MOST_STEP_BYTES) if given >= enough else given
-        wait_s = 0.0
-    size = min(wanted_bytes, step)
-    return Track(now, read, step, size, wait_s), size
 
 
 def _mib(size_bytes: int) -> int:

@@ -18,8 +18,9 @@ from koordlet.qos.memory_qos import high as memory_qos_high
 from koordlet.qos.memory_qos import reclaim as memory_qos_reclaim
 from koordlet.qos.memory_qos import values
 from koordlet.qos.memory_qos.high import Watched
+from koordlet.qos.memory_qos.pace import Tracks
 from koordlet.qos.memory_qos.parts import Part
-from koordlet.qos.memory_qos.reclaim import Candidate, Taken, Tracks
+from koordlet.qos.memory_qos.reclaim import Candidate, Taken
 from koordlet.qos.memory_qos.values import RECLAIM, Standing, floors, stand
 
 NAME = "memory-qos"

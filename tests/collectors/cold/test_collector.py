@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from koordlet_fakefs import FakeHost
 
@@ -10,6 +12,7 @@ from koordlet.collectors.base import Machine
 from koordlet.collectors.cold.collector import ColdCollector, ColdOptions, without
 from koordlet.collectors.cold.confirmed import Confirmed
 from koordlet.collectors.cold.worker import Worker
+from koordlet.kernel.cold import methods
 from koordlet.kernel.cold.cold import Cold
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.protocol.qos import QoSClass
@@ -67,7 +70,49 @@ def test_by_default_refaults_alone_where_there_is_no_kidled() -> None:
     assert not [key for key in samples if "cold" in key[0]]
     assert world.health.success and not world.health.skipped
     assert "kidled: /sys/kernel/mm/kidled/" in world.collector.about()
-    assert 'collectors.cold.method = "auto" looks for another way' in world.collector.about()
+    assert "would work" not in world.collector.about()
+    (capability,) = world.collector.capabilities
+    assert (capability.supported, capability.remedy) == (False, "")
+
+
+def test_another_way_that_would_work_is_named() -> None:
+    world = Measured("kidled", lru_gen=True)
+    world.after(20)
+    remedy = 'mglru would work: set collectors.cold.method = "auto"'
+    assert world.collector.about().endswith(f"; {remedy}")
+    (capability,) = world.collector.capabilities
+    assert (capability.feature, capability.remedy) == ("cold-memory", remedy)
+    assert capability.why.startswith("kidled: /sys/kernel/mm/kidled/")
+
+
+def test_a_search_is_no_work_of_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading what a kernel has takes as long as a scan."""
+    world = Measured("auto", lru_gen=True)
+    begun: list[Callable[[], None]] = []
+    machine = Machine(world.host, world.world.cgroups, Descriptors(world.host), world.world.store)
+    collector = ColdCollector(machine, ColdOptions(method="auto"), Worker(begun.append))
+    world.world.runner = world.world.runner_of(collector)
+    monkeypatch.setattr(methods, "find", None)
+    world.after(10)
+    assert len(begun) == 1 and collector.about().endswith("has not ended yet")
+
+
+def test_what_another_way_has_found_is_forgotten() -> None:
+    """Or it would pass for what the new one has found."""
+    world = Measured("auto", lru_gen=True, page_idle=True, memory_bytes=256 * MIB)
+    found = world.after(150)
+    assert found["node_cold_method", "mglru"] == 1
+    world.host.write("/sys/kernel/mm/lru_gen/enabled", b"n")
+    world.host.faults.hide("/sys/kernel/debug/lru_gen")
+    world.host.cool(f"kubepods/besteffort/pod{UID}/c1")
+    still = world.after(240)
+    assert still["node_cold_method", "mglru"] == 1
+    assert still["pod_memory_cold_anon", UID] == 20 * MIB
+    later = world.after(240)
+    assert (
+        later["node_cold_method", "page-idle"] == 1 and ("node_cold_method", "mglru") not in later
+    )
+    assert later.get(("pod_memory_cold_anon", UID), 0) == 0
 
 
 def test_a_counter_that_starts_anew_gives_no_rate() -> None:
@@ -108,6 +153,7 @@ def test_cold_memory_of_node_pod_and_container(
     if method == "kidled":
         for name in ("scan_period_in_seconds", "use_hierarchy"):
             world.host.write(f"/sys/kernel/mm/kidled/{name}", b"1")
+    # kidled has been through 60 scans of a second at the second search.
     samples = world.after(150)
     for kind, *labels in (
         ("node", *()),
@@ -130,7 +176,6 @@ def test_cold_memory_of_node_pod_and_container(
 
 def test_page_idle_by_name() -> None:
     world = Measured("page-idle", page_idle=True, memory_bytes=256 * MIB)
-    world.collector._method = None
     samples = world.after(250)
     assert samples["pod_memory_cold_anon", UID] == 20 * MIB
     assert samples["node_cold_method", "page-idle"] == 1

@@ -9,7 +9,10 @@ from koordlet_fakefs.bpf.cpi import FakeCpiCounters
 
 from koordlet.collectors.cpi.collector import TRY_AGAIN_S, CpiCollector
 from koordlet.collectors.cpi.part import COLLECTOR, CpiOptions
+from koordlet.collectors.cpi.sources import Counting
 from koordlet.kernel.bpf.cost import Cost
+from koordlet.kernel.cgroup.ids import MOST_IDS
+from koordlet.kernel.perf import groups
 from koordlet.kernel.perf.counts import Count
 from koordlet.protocol.qos import QoSClass
 from tests.collectors.world import UID, UID2, World
@@ -82,7 +85,7 @@ def test_by_ebpf_a_container_is_its_cgroup_and_those_below(
         ("container_cycles_per_instruction", "web", UID): pytest.approx(8 / 3),
     }
     assert counters.watched == tuple(
-        id_of(world, each) for each in (web, f"{web}/init.scope", idle)
+        id_of(world, each) for each in (idle, web, f"{web}/init.scope")
     )
     assert counters.cpus == (0, 1)
     (capability,) = collector.capabilities
@@ -135,8 +138,42 @@ def test_latency_sensitive_containers_come_first_where_room_is_short(world: Worl
     watch(world)
     rounds = [world.rounds() for _ in range(13)]
     assert counters.watched == (id_of(world, ls.containers[0].cgroup),)
-    skipped = [text for each in rounds for text in each.skipped]
-    assert skipped == ["1 cgroups have no room in the map"]
+    assert rounds[-1].skipped == ["batch: no room among the 1 cgroups"]
+
+
+def test_a_container_with_very_many_cgroups_is_left_out_by_name_and_costs_nobody_else(
+    world: World,
+) -> None:
+    counters = FakeCpiCounters(room=9)
+    world.host.make_cpi_counters = lambda: counters
+    pod = world.pod("burstable", UID, "hog", "big", "web", raw=QoSClass.LS)
+    hog, big, web = (container.cgroup for container in pod.containers)
+    for number in range(MOST_IDS):
+        world.host.make_cgroup(f"{hog}/{number}")
+    for number in range(8):
+        world.host.make_cgroup(f"{big}/{number}")
+    watch(world)
+    last = world.rounds(13)
+    assert counters.watched == (id_of(world, web),)
+    assert last.skipped == [
+        "big: no room among the 9 cgroups",
+        "hog: has more than 64 cgroups",
+    ]
+
+
+def test_what_is_left_out_is_said_until_the_next_window_ends(
+    world: World, counters: FakeCpiCounters
+) -> None:
+    pod = world.pod("burstable", UID, "web")
+    cgroup = id_of(world, pod.containers[0].cgroup)
+    counters.counts = {cgroup: [Count(0, 0, S, 0)]}
+    watch(world)
+    world.rounds(13)
+    for _ in range(57):
+        assert world.rounds().skipped == ["web: no counter had room for it"]
+    counters.counts = {cgroup: [Count(S, S, S, S)]}
+    world.rounds(5)
+    assert world.rounds().skipped == []
 
 
 def test_by_descriptors_where_there_is_no_ebpf(world: World) -> None:
@@ -169,8 +206,65 @@ def test_descriptors_have_a_bound_and_say_who_is_beyond(world: World) -> None:
     rounds = [world.rounds() for _ in range(13)]
     found = {key for each in rounds for key in world.samples(each)}
     assert {key[1] for key in found} == {"web"} and web
-    skipped = [text for each in rounds for text in each.skipped]
-    assert skipped == ["1 containers are beyond 9 counters"]
+    assert rounds[-1].skipped == ["1 containers are beyond 9 counters"]
+
+
+def test_the_bound_is_a_quarter_of_the_files_where_that_is_less(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups.resource, "getrlimit", lambda which: (40, 40))
+    world.pod("burstable", UID, "a", "b", "c")
+    collector = watch(world)
+    bound = "10 counters (a quarter of the files that koordlet may open)"
+    assert world.rounds(13).skipped == [f"1 containers are beyond {bound}"]
+    assert collector.capabilities[0].why.startswith(f"at most {bound}, one pair")
+
+
+def test_a_counter_that_the_kernel_lacks_for_a_cgroup_is_not_a_cgroup_that_has_gone(
+    world: World,
+) -> None:
+    """As in a unified hierarchy in which no controller was ever enabled."""
+    pod = world.pod("burstable", UID, "web", "gone")
+    collector = watch(world)
+    world.host.faults.add("perf_event_open(cycles*", op="perf", errno=errno.ENOENT, after=1)
+    world.host.remove_cgroup(pod.containers[1].cgroup)
+    (skipped,) = world.rounds(13).skipped
+    assert "/web: perf_event_open(cycles, CPU 0): ENOENT" in skipped
+    (capability,) = collector.capabilities
+    assert not capability.supported
+    assert capability.why.startswith("no container was counted: ")
+
+
+def test_counters_that_open_and_stand_still_are_no_sample_and_said(
+    world: World, counters: FakeCpiCounters
+) -> None:
+    """As on a virtual machine whose PMU is there in name alone."""
+    pod = world.pod("burstable", UID, "web")
+    cgroup = id_of(world, pod.containers[0].cgroup)
+    counters.counts = {cgroup: [Count(0, 0, S, S)]}
+    collector = watch(world)
+    assert after(world, 70) == {}
+    (capability,) = collector.capabilities
+    assert not capability.supported
+    assert capability.why == (
+        "of 1 containers that ran none was measured; one ran while its counters were on, and they "
+        "say 0 cycles and 0 instructions"
+    )
+    counters.counts = {cgroup: [Count(S, S, S, S)]}
+    assert after(world, 70) != {}
+    assert collector.capabilities[0].supported
+
+
+def test_what_koordlet_itself_takes_for_a_window_is_said(
+    world: World, counters: FakeCpiCounters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(range(1000))
+    monkeypatch.setattr(Counting.__init__, "__defaults__", (lambda: next(clock) * 0.012,))
+    collector = watch(world)
+    assert collector.about() == "no window has begun yet"
+    world.rounds(13)
+    # The begin and the end of a window took 12 ms each.
+    assert collector.about().endswith("(eBPF); koordlet itself takes 0.04% of a core for it")
 
 
 def test_a_counter_without_a_turn_is_told_and_is_no_zero(world: World) -> None:
@@ -180,7 +274,7 @@ def test_a_counter_without_a_turn_is_told_and_is_no_zero(world: World) -> None:
     watch(world)
     rounds = [world.rounds() for _ in range(13)]
     assert not any(each.ids for each in rounds)
-    assert [text for each in rounds for text in each.skipped] == ["web: no counter had room for it"]
+    assert rounds[-1].skipped == ["web: no counter had room for it"]
 
 
 def test_a_container_that_ends_inside_a_window_is_left_out(
@@ -241,14 +335,20 @@ def test_a_window_that_is_refused_is_a_failure_and_starts_afresh(
     world: World, counters: FakeCpiCounters
 ) -> None:
     world.pod("burstable", UID, "web")
-    watch(world)
+    collector = watch(world)
     counters.error = OSError(errno.EIO, "broken", "bpf(MAP_UPDATE_ELEM)")
     world.rounds(2)
-    assert "bpf(MAP_UPDATE_ELEM)" in world.health("cpi").error
+    for _ in range(60):
+        world.rounds()
+        assert "bpf(MAP_UPDATE_ELEM)" in world.health("cpi").error
     assert counters.closed
+    (capability,) = collector.capabilities
+    assert not capability.supported
+    assert capability.why == "bpf(MAP_UPDATE_ELEM): EIO (broken)"
     counters.error, counters.closed = None, False
     world.rounds(75)
     assert world.health("cpi").success and counters.windows == 1
+    assert collector.capabilities[0].supported
 
 
 def test_what_is_shed_leaves_nothing_open_and_comes_back(world: World) -> None:

@@ -71,7 +71,9 @@ def test_kidled_scans_while_the_strategy_is_on(make_world: MakeWorld) -> None:
     paths = [f"/sys/kernel/mm/kidled/{name}" for name in SETTINGS]
     world.run(1)
     assert [world.host.read(path).strip() for path in paths] == [b"5", b"1"]
-    world.run(145)
+    world.run(290)
+    assert newest(world, m.HOST_APPLICATION_MEMORY_COLD_PAGE_SIZE, "cold") is None
+    world.run(120)  # now it has scanned 60 times
     assert newest(world, m.HOST_APPLICATION_MEMORY_COLD_PAGE_SIZE, "cold") == 60 * MIB
     assert of(world)._found_by == "kidled"
     view = world.engine.snapshot(Wake()).metrics
@@ -83,6 +85,9 @@ def test_kidled_scans_while_the_strategy_is_on(make_world: MakeWorld) -> None:
     world.reload(NO_ALARMS + APPLICATIONS)
     world.run(1)
     assert [world.host.read(path).strip() for path in paths] == [b"0", b"0"]
+    world.run(730)
+    assert newest(world, m.HOST_APPLICATION_MEMORY_COLD_PAGE_SIZE, "cold") is None
+    assert "scan_period_in_seconds is 0" in of(world).about()
 
 
 def test_the_cold_one_gives_and_is_confirmed(make_world: MakeWorld) -> None:

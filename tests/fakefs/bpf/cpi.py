@@ -23,14 +23,14 @@ class FakeCpiCounters:
         self.windows = 0
         self.closed = False
         self.error: OSError | None = None
-        self._room = room
+        self.room = room
 
-    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> int:
+    def begin(self, cgroups: Sequence[int], cpus: Sequence[int], pause: Callable[[], None]) -> None:
         if self.error is not None:
             raise self.error
-        self.watched, self.cpus = tuple(cgroups[: self._room]), tuple(cpus)
+        assert len(cgroups) <= self.room
+        self.watched, self.cpus = tuple(cgroups), tuple(cpus)
         self.counting = True
-        return len(cgroups) - len(self.watched)
 
     def end(self, pause: Callable[[], None]) -> Mapping[int, Sequence[Count]]:
         assert self.counting

@@ -275,14 +275,19 @@ def _is_anolis(options: Options) -> bool:
 
 
 def _idle_page_stats(group: Cgroup) -> str:
-    """kidled with use_hierarchy: what is cold is idle for 60 scans or more, the rest for one."""
-    states = states_below(group)
+    """kidled with use_hierarchy: what is cold is idle for 60 scans or more, once there were so
+    many, the rest for one."""
+    machine = group.machine
+    period_ns = machine.kidled_period_s * 10**9
+    scans = (machine.now_ns - machine.kidled_since_ns) // period_ns if period_ns else 0
+    states = states_below(group) if scans >= 60 else []
     anon = sum(state.cold_anon_bytes for state in states)
     file = sum(state.cold_file_bytes for state in states)
     cold = {"csei": anon, "cfei": file // PAGE_BYTES // 2 * PAGE_BYTES}
     cold["dfei"] = file - cold["cfei"]
     lines = [
-        "# version: 1.0", "# scans: 1380", "# scan_period_in_seconds: 5", "# use_hierarchy: 1",
+        "# version: 1.0", f"# scans: {scans}",
+        f"# scan_period_in_seconds: {machine.kidled_period_s}", "# use_hierarchy: 1",
         "# buckets: 1,2,5,15,30,60,120,240", "#", "#   _-----=> clean/dirty",
         "#  / _----=> swap/file", "# | / _---=> evict/unevict", "# || / _--=> inactive/active",
         "# ||| /", "# |||| [1,2) [2,5) [5,15) [15,30) [30,60) [60,120) [120,240) [240,+inf)",

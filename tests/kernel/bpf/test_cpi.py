@@ -7,12 +7,12 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from koordlet.kernel.background import no_pause
-from koordlet.kernel.bpf import cpi
-from koordlet.kernel.bpf.cpi import BpfCpiCounters
+from koordlet.kernel.bpf.cpi import BpfCpiCounters, _slots
 from koordlet.kernel.bpf.objects import BpfObject
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.linux import LinuxHost
@@ -46,7 +46,7 @@ def _window(
     """CPU time inside the window, what was counted, and CPU time with both ends of it."""
     ids = {loads.id_of(group): group for group in groups}
     outer = {group: -loads.cpu_ns(group) for group in groups}
-    assert counters.begin(list(ids), CPUS, no_pause) == 0
+    counters.begin(list(ids), CPUS, no_pause)
     inner = {group: -loads.cpu_ns(group) for group in groups}
     time.sleep(seconds)
     for group in groups:
@@ -63,6 +63,12 @@ def _until_still(loads: Loads, group: str) -> None:
     while loads.cpu_ns(group) != before or not before:
         before = loads.cpu_ns(group)
         time.sleep(0.3)
+
+
+@pytest.mark.parametrize(("possible", "slots"), [("0-3\n", 4), ("0,4-5,64\n", 65)])
+def test_counters_are_found_by_the_id_of_a_cpu(tmp_path: Path, possible: str, slots: int) -> None:
+    (tmp_path / "possible").write_text(possible)
+    assert _slots(str(tmp_path / "possible")) == slots
 
 
 def test_what_is_counted_is_what_ran(loads: Loads, counters: BpfCpiCounters) -> None:
@@ -111,13 +117,11 @@ def test_a_window_begins_at_zero(loads: Loads, counters: BpfCpiCounters) -> None
     assert _window(loads, counters, [group], 0.1)[group][1] == Total(0, 0, 0, 0)
 
 
-def test_between_windows_nothing_is_open(
-    loads: Loads, counters: BpfCpiCounters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpi, "MOST_CGROUPS", 1)
+def test_between_windows_nothing_is_open(loads: Loads, counters: BpfCpiCounters) -> None:
+    counters.room = 1
     one, two = loads.id_of(loads.group("one")), loads.id_of(loads.group("two"))
     before = len(os.listdir("/proc/self/fd"))
-    assert counters.begin([one, two], CPUS, no_pause) == 1
+    counters.begin([one, two], CPUS, no_pause)
     pairs_and_link = 2 * len(CPUS) + 1
     assert len(os.listdir("/proc/self/fd")) == before + pairs_and_link
     assert counters.end(no_pause).keys() == {one}
@@ -134,7 +138,7 @@ def test_cpus_that_have_gone_offline_count_nothing(
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
     monkeypatch.setattr(LinuxPerf, "open", gone)
-    assert counters.begin([loads.id_of(group)], CPUS, no_pause) == 0
+    counters.begin([loads.id_of(group)], CPUS, no_pause)
     time.sleep(0.1)
     assert total(counters.end(no_pause)[loads.id_of(group)]) == Total(0, 0, 0, 0)
 

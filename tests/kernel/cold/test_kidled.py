@@ -8,7 +8,7 @@ from koordlet_fakefs import FakeHost
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.cold.cold import Cold, NotAvailable
-from koordlet.kernel.cold.kidled import Kidled, parse
+from koordlet.kernel.cold.kidled import COLD_SCANS, Kidled, parse, scans
 from koordlet.kernel.parse import ParseError
 from tests.kernel.cold.driven import scanned
 
@@ -40,6 +40,7 @@ def machine(*, scanning: bool = True) -> tuple[FakeHost, Kidled]:
     if scanning:
         host.write(f"{SETTINGS}/scan_period_in_seconds", b"5")
         host.write(f"{SETTINGS}/use_hierarchy", b"1")
+        host.advance(COLD_SCANS * 5)
     return host, Kidled(host, Cgroups(host, detect(host)))
 
 
@@ -87,6 +88,29 @@ def test_a_kidled_that_stands_still_names_the_switch() -> None:
         kidled.check()
     host.write(f"{SETTINGS}/use_hierarchy", b"1")
     assert "within 5 s" in kidled.check()
+
+
+def test_nothing_is_known_before_sixty_scans_or_when_it_was_switched_off() -> None:
+    host, kidled = machine()
+    host.make_cgroup("a")
+    assert scanned(kidled, "a").keys() == {"", "a"}
+    host.write(f"{SETTINGS}/scan_period_in_seconds", b"0")
+    with pytest.raises(NotAvailable, match=r"is 0; set strategies.kidled.enable = true"):
+        scanned(kidled, "a")
+    host.write(f"{SETTINGS}/scan_period_in_seconds", b"5")
+    assert scanned(kidled, "a") == {}
+    host.advance(COLD_SCANS * 5 - 1)
+    assert scanned(kidled, "a") == {}
+    host.advance(1)
+    assert scanned(kidled, "a").keys() == {"", "a"}
+
+
+def test_how_often_it_has_scanned() -> None:
+    assert scans(table()) == 1380
+    assert scans(b"# version: 1.0\n\t# page_scans: 24\n\t# slab_scans: 0\n") == 24
+    assert scans(b"# version: 1.0\n# scan_period_in_seconds: 5\n") is None
+    with pytest.raises(ParseError):
+        scans(b"# scans: many\n")
 
 
 def test_the_node_and_each_cgroup_and_none_that_went() -> None:

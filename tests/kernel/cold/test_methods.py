@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+from pathlib import Path
+
 import pytest
 from koordlet_fakefs import FakeHost
 
@@ -10,7 +13,9 @@ from koordlet.kernel.cgroup.layout import detect
 from koordlet.kernel.cold import kdamond
 from koordlet.kernel.cold.methods import AUTO, METHODS, Machine, find
 from koordlet.kernel.cold.refault import refault_pages
+from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
+from tests.kernel.cold.driven import lacks
 
 V1_STAT = b"""\
 workingset_refault_anon 1
@@ -56,9 +61,37 @@ def test_without_any_each_says_why() -> None:
     assert [each.partition(":")[0] for each in reasons if ": /" in each] == list(AUTO)
 
 
+def test_a_guest_that_lacks_what_it_is_there_for_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage of ``make test-vm`` passes with skips."""
+    for guest, name, outcome in (
+        ("v2", "mglru", pytest.fail.Exception),
+        ("core", "page-idle", pytest.fail.Exception),
+        ("v2", "page-idle", pytest.skip.Exception),
+        ("", "mglru", pytest.skip.Exception),
+    ):
+        monkeypatch.setenv("KOORDLET_GUEST", guest)
+        with pytest.raises(outcome):
+            lacks(name, "why")
+
+
 def test_kdamonds_that_are_on() -> None:
-    assert kdamond.running(machine(kdamond=True).host) == ("/sys/kernel/mm/damon/admin/kdamonds/0",)
+    state = "/sys/kernel/mm/damon/admin/kdamonds/0/state"
+    found = machine(kdamond=True)
+    assert kdamond.running(found.host) == (f"{state} is on",)
     assert kdamond.running(machine().host) == ()
+    found.host.faults.add(state, op="read", errno=errno.EIO, times=None)
+    assert kdamond.running(found.host) == (f"{state} cannot be read (EIO)",)
+
+
+@pytest.mark.parametrize("module", ["damon_reclaim", "damon_lru_sort", "damon_stat"])
+def test_kdamonds_of_the_kernel_itself(tmp_path: Path, module: str) -> None:
+    enabled = tmp_path / f"module/{module}/parameters/enabled"
+    enabled.parent.mkdir(parents=True)
+    enabled.write_text("N\n")
+    host = LinuxHost()
+    assert kdamond.running(host, str(tmp_path)) == ()
+    enabled.write_text("Y\n")
+    assert kdamond.running(host, str(tmp_path)) == (f"{enabled} is Y",)
 
 
 @pytest.mark.parametrize(

@@ -143,12 +143,33 @@ def test_an_aging_by_the_kernel_between_two_of_ours_changes_nothing() -> None:
     assert scanned(mglru, "other")["other"] == Cold(anon_bytes=4 * MIB, file_bytes=0)
 
 
-def test_the_probe_orders_what_is_done_already() -> None:
-    host, mglru = machine()
+@pytest.mark.parametrize("feedback", [False, True])
+def test_the_probe_ages_nothing_by_either_rule(feedback: bool) -> None:
+    host, mglru = machine(lru_gen_feedback=feedback)
     before = host.read(PATH)
-    assert mglru.check() == f"wrote an aging to {PATH} that was done already"
-    assert host.written[-1] == (PATH, b"+ 1 0 0 1 1\n")
+    assert mglru.check() == (
+        f"wrote an aging to {PATH} of a generation that does not exist (EINVAL)"
+    )
     assert host.read(PATH) == before
+
+
+def test_the_probe_passes_any_other_refusal_on() -> None:
+    host, mglru = machine()
+    host.faults.add(PATH, op="write", errno=errno.ENOMEM)
+    with pytest.raises(OSError, match="Cannot allocate memory"):
+        mglru.check()
+
+
+def test_what_the_kernel_ages_at_the_same_time_counts_as_aged() -> None:
+    host, mglru = furnished()
+    scanned(mglru, "other")
+    host.advance(120)
+    listed = next(each for each in parse(host.read(PATH)) if each.cgroup == "other")
+    for node in (0, 1):
+        order = b"+ %d %d %d 1 1\n" % (listed.memcg, node, listed.generations[-1].number)
+        host.write(PATH, order)
+    host.faults.add(PATH, op="write", errno=errno.EEXIST, times=None)
+    assert scanned(mglru, "other")["other"] == Cold(anon_bytes=4 * MIB, file_bytes=0)
 
 
 @pytest.mark.parametrize(

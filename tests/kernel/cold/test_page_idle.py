@@ -66,6 +66,17 @@ def furnished(sampled_words: int = 1 << 20) -> tuple[FakeHost, PageIdle]:
     return host, idle
 
 
+@pytest.mark.parametrize(("below", "is_found"), [(64, True), (65, False)])
+def test_of_a_pod_with_very_many_cgroups_nothing_is_said(below: int, is_found: bool) -> None:
+    """Rather than of a part of them."""
+    host, idle = furnished()
+    for number in range(below - 1):
+        host.make_cgroup(f"pods/a/c/{number}")
+    scanned(idle, "pods/a", "other")
+    host.advance(120)
+    assert scanned(idle, "pods/a", "other").keys() == {"", "other", *(["pods/a"] * is_found)}
+
+
 def test_zones_with_pages_are_ranges() -> None:
     assert page_ranges(ZONEINFO) == (range(1, 4096), range(4096, 1048576))
     with pytest.raises(ParseError, match="no zone with pages"):
@@ -155,7 +166,7 @@ def test_the_probe_sets_no_bit() -> None:
 
 def test_a_kdamond_of_others_stands_in_the_way_and_is_left_alone() -> None:
     host, idle = machine(kdamond=True)
-    with pytest.raises(NotAvailable, match=r"kdamonds/0 is on.*never stops a kdamond"):
+    with pytest.raises(NotAvailable, match=r"kdamonds/0/state is on.*never stops a kdamond"):
         idle.check()
     with pytest.raises(NotAvailable):
         scanned(idle)

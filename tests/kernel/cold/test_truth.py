@@ -22,7 +22,7 @@ from koordlet.kernel.cold.page_idle import PageIdle
 from koordlet.kernel.cold.refault import refault_pages
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.reclaim import reclaim
-from tests.kernel.cold.driven import scanned
+from tests.kernel.cold.driven import lacks, scanned
 from tests.kernel.cold.workloads import MIB, TRUTH, running
 
 pytestmark = [pytest.mark.kernel, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -43,7 +43,7 @@ def available(method: Method) -> Method:
     try:
         method.check()
     except (NotAvailable, OSError) as missing:
-        pytest.skip(f"{method.name}: {missing}")
+        lacks(method.name, missing)
     return method
 
 

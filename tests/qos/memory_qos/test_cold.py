@@ -10,7 +10,8 @@ from koordlet.decision.metrics import Metric
 from koordlet.decision.plan import Decision
 from koordlet.decision.snapshot import Application
 from koordlet.protocol.qos import QoSClass
-from koordlet.qos.memory_qos.reclaim import AT_ONCE, FIRST_STEP_BYTES, free_target_bytes
+from koordlet.qos.memory_qos.pace import DOUBT_S, FIRST_STEP_BYTES, SOON_S
+from koordlet.qos.memory_qos.reclaim import AT_ONCE, free_target_bytes
 from tests.qos.build import Kernel, Metrics
 from tests.qos.memory_qos.machine import (
     GIB,
@@ -117,13 +118,83 @@ def test_what_was_asked_for_since_it_was_measured_is_cold_no_more() -> None:
     assert "since 40 MiB of it are cold" in fourth.reclaims[0].why.text
 
 
+class Box:
+    """The three pods, of which c reports cold memory that comes back whenever it is taken."""
+
+    def __init__(self, missing: int, cold: int) -> None:
+        self.missing = missing
+        self.metrics = short_of(missing, *([(CACHE, "c", cold)] if cold else []))
+        self.stolen = dict.fromkeys(UIDS, 0)
+        self.now = 0.0
+        self.before: Decision | None = None
+
+    def tick(self) -> dict[str, int]:
+        """What was asked for, by pod; a and b give it, c gets it back at once."""
+        self.metrics.samples |= free(TARGET - self.missing, NODE.memory_bytes).samples
+        known = memory(USED)
+        for uid, stolen in self.stolen.items():
+            back = stolen if uid == "c" else 0
+            known.values[cgroup(uid), R.MEMORY_STAT] = stat(back // 4096, stolen // 4096)
+        self.before = step(self.metrics, known, self.now, self.before)
+        sizes = {name.removeprefix("kubepods/besteffort/pod"): size
+                 for name, size in asked(self.before).items()}  # fmt: skip
+        for uid, size in sizes.items():
+            self.stolen[uid] += size
+            self.missing -= size if uid != "c" else 0
+        self.now += 1
+        return sizes
+
+
 def test_cold_memory_that_comes_back_is_left_to_its_owner_and_others_give() -> None:
-    metrics = short_of(100 * MIB, (CACHE, "c", 200 * MIB))
+    box = Box(450 * MIB, cold=900 * MIB)
+    assert box.tick() == {"c": STEP}
+    sizes = [box.tick() for _ in range(4)]
+    assert [each["a"] for each in sizes] == [STEP, 2 * STEP, 4 * STEP, 8 * STEP]
+    assert [each["b"] for each in sizes[:3]] == [STEP, 2 * STEP, 4 * STEP]
+    assert box.missing == 0
+    assert box.stolen["c"] < 2 * STEP
+
+
+def test_a_wrong_figure_costs_one_step_in_ten_minutes() -> None:
+    """Also where the node is short again and again by as much as has just come back."""
+    box = Box(STEP, cold=900 * MIB)
+    assert box.tick() == {"c": STEP}
+    box.missing = 0
+    assert box.tick() == {}
+    for second in range(int(DOUBT_S)):
+        box.missing = STEP if second % 20 == 0 else 0
+        assert box.tick().keys() <= {"a"}
+    box.missing = STEP
+    assert box.tick() == {"c": STEP}
+
+
+def test_who_gives_its_cold_memory_slowly_does_not_give_it_alone() -> None:
+    metrics = short_of(200 * MIB, (CACHE, "c", 900 * MIB))
     first = step(metrics, memory(USED))
-    metrics.age_s = 1.2
-    hurt = step(metrics, memory(USED, stolen=STEP, refaults=STEP // 4096), 1.0, first)
-    assert cgroup("c") not in asked(hurt)
-    assert asked(hurt) == {cgroup("a"): STEP, cgroup("b"): STEP}
+    second = step(metrics, memory(USED, stolen=3 * MIB), 1.0, first)
+    assert asked(second) == {cgroup("c"): 3 * MIB, cgroup("a"): STEP, cgroup("b"): STEP}
+
+
+def test_steps_of_those_that_are_passed_over_stay_as_large_as_they_were() -> None:
+    metrics = short_of(450 * MIB)
+    first = step(metrics, memory(USED))
+    metrics.samples[CACHE.kind, ("c",)] = 900 * MIB
+    second = step(metrics, memory(USED, stolen=STEP), 1.0, first)
+    assert asked(second) == {cgroup("c"): 2 * STEP}
+    del metrics.samples[CACHE.kind, ("c",)]
+    third = step(metrics, memory(USED, stolen=3 * STEP), 2.0, second)
+    assert asked(third)[cgroup("a")] == 2 * STEP
+    late = step(metrics, memory(USED, stolen=3 * STEP), 2.0 + SOON_S, third)
+    assert asked(late)[cgroup("a")] == STEP
+
+
+def test_a_floor_is_not_counted_as_cold() -> None:
+    pods = [sized(uid, "BE", "BestEffort", (0, 0), batch=True) for uid in ("a", "b")]
+    pods.append(sized("c", "BE", "BestEffort", (GIB - STEP, 0), batch=True))
+    metrics = short_of(100 * MIB, (CACHE, "c", 900 * MIB))
+    spec = slo(be=on(low_limit_percent=100))
+    snap = taken(NODE, spec=spec, pods=pods, in_force=memory(USED), now=0.0, metrics_=metrics)
+    assert asked(decide(snap)) == {cgroup(uid): STEP for uid in UIDS}
 
 
 def test_anonymous_memory_counts_as_far_as_swap_is_free() -> None:
