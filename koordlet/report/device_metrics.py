@@ -73,6 +73,6 @@ RDMA_RECEIVED = _gauge(
 RDMA_SENT = _gauge("rdma_sent_bytes_per_second", "Data that a port sent, bytes per second", _PORT)
 RDMA_EVENTS = _gauge(
     "rdma_events_per_second",
-    "A counter of a port under the driver's own name, per second",
+    "A counter of a port or its driver, under its own name, per second",
     (*_PORT, "rdma_counter"),
 )
