@@ -20,7 +20,6 @@ from koordlet.qos.resctrl_monitor import (
     SETTLE_S,
     STRATEGY,
     MonitorState,
-    Place,
     ResctrlMonitorOptions,
     budget,
     decide,
@@ -321,7 +320,5 @@ def test_whatever_is_found_no_more_than_the_budget_and_each_pod_once(
         assert set(members(found).values()) <= set(wanted)
         assert sum(gauges(found).values()) == len(pods)
         assert set(run.memory.seen) == {each.uid for each in pods}
-
-
-def test_a_place_says_where_or_why_not() -> None:
-    assert Place().group == "" and OWN.why
+        places = run.memory.places.values()
+        assert all(bool(each.group) != bool(each.why) for each in places)
