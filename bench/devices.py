@@ -124,7 +124,7 @@ def _world(gpus: int, each: int, pids: list[int]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _sleepers(count: int) -> Iterator[list[int]]:
-    """Processes whose cgroups the kernel tells."""
+    """Real processes, so that the kernel has cgroups of them."""
     started = [subprocess.Popen(["sleep", "600"]) for _ in range(count)]
     try:
         yield [each.pid for each in started]

@@ -83,8 +83,8 @@ class MonitorState(msgspec.Struct, frozen=True):
 
 
 def budget(rdt: Rdt, max_pods: int) -> int:
-    """How many pods may be counted apart. The other half of the RMIDs is for groups that somebody
-    makes later, and for those in limbo."""
+    """How many pods may be counted apart. The other half of the RMIDs is for groups that are
+    made later, and for those in limbo."""
     return max(min((rdt.rmids - rdt.rmids_taken) // 2, max_pods), 0)
 
 
@@ -169,8 +169,8 @@ def _places(
 
 
 def _place(in_force: InForce, pod: Pod, before: Place) -> Place:
-    """As the kernel has its threads now. What somebody else counts stays with that one: a thread
-    has one RMID."""
+    """As the kernel has its threads now. What another program counts stays with it: a thread has
+    one RMID."""
     controls: set[str] = set()
     monitors: set[str] = set()
     tops = dict.fromkeys(container.cgroup for container in pod.containers if container.cgroup)
@@ -181,7 +181,7 @@ def _place(in_force: InForce, pod: Pod, before: Place) -> Place:
     name, controls = pod_group(pod.uid), set(map(control_group, controls))
     foreign = sorted(each for each in monitors if each and _name(each) != name)
     if foreign:
-        return Place(why=f"is counted by somebody else, in {shown(foreign[0])}")
+        return Place(why=f"is counted by another program, in {shown(foreign[0])}")
     if name in controls:
         return OWN
     if before.group and (not controls or control_group(before.group) in controls):

@@ -64,7 +64,7 @@ NODE_GPU_INSTANCE_MEMORY_CAPACITY = _gauge(
 )
 DEVICE_HEALTHY = _gauge(
     "device_healthy",
-    "1 where a device works, 0 where it does not; absent where nobody knows",
+    "1 where a device works, 0 where it does not; absent where it is not known",
     ("device_type", "device_minor", "device_id"),
 )
 RDMA_RECEIVED = _gauge(

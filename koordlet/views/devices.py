@@ -61,7 +61,7 @@ def devices(parts: Parts) -> DevicesView:
 
 
 def checks(found: Inventory) -> Iterator[CheckView]:
-    """Devices that do not work, and those whose errors nobody would hear of; where all work, one
+    """Devices that do not work, and those whose errors would go unnoticed; where all work, one
     line."""
     known = [
         *((each.uuid, each.health, _GPU_REMEDY) for each in found.gpus),

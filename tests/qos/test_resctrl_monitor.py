@@ -191,9 +191,9 @@ def test_a_pod_with_a_control_group_of_its_own_is_counted_there() -> None:
 @pytest.mark.parametrize(
     ("control", "monitor", "why"),
     [
-        ("", "mon_groups/theirs", "is counted by somebody else, in mon_groups/theirs"),
-        ("", ",mon_groups/theirs", "is counted by somebody else, in mon_groups/theirs"),
-        ("gold", "gold/mon_groups/koordlet-b", "is counted by somebody else"),
+        ("", "mon_groups/theirs", "is counted by another program, in mon_groups/theirs"),
+        ("", ",mon_groups/theirs", "is counted by another program, in mon_groups/theirs"),
+        ("gold", "gold/mon_groups/koordlet-b", "is counted by another program"),
         (",koordlet-LS", "", "has threads in several control groups"),
         ("gold,silver", "", "has threads in several control groups"),
     ],

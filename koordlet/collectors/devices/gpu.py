@@ -36,7 +36,7 @@ class GpuCollector:
         self._nvml: Nvml | None = None
         self._reader: GpuReader | None = None
         self._reads = False
-        """The call of ``_aside`` is a reading of this collector, whose result nobody has taken."""
+        """The call of ``_aside`` is a reading of this collector, not yet taken."""
         self.capabilities: tuple[Capability, ...] = ()
         self.inventory: Inventory | None = None
 

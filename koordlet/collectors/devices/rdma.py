@@ -34,7 +34,7 @@ class RdmaCollector:
         self._aside: Aside[Reading] = machine.asides.rdma
         self._is_late = False
         self._reads = False
-        """The call of ``_aside`` is a reading of this collector, whose result nobody has taken."""
+        """The call of ``_aside`` is a reading of this collector, not yet taken."""
         self._last: Reading | None = None
         self.capabilities: tuple[Capability, ...] = ()
         self.inventory: Inventory | None = None

@@ -38,7 +38,7 @@ class Aside(Generic[T]):
 
     @property
     def runs(self) -> bool:
-        """A call was begun, and nobody has taken its result."""
+        """A call was begun, and its result has not been taken."""
         return self._thread is not None
 
     @property
@@ -57,7 +57,7 @@ class Aside(Generic[T]):
 
     def finish(self, work: Callable[[], object], now_s: float = 0.0) -> None:
         """Returns at once. ``work`` runs in the thread of the call that goes on, after it; where
-        none does, as a call of its own. Nobody takes its result."""
+        none does, as a call of its own. Its result is dropped."""
         with self._lock:
             if self.runs and not self.has_ended:
                 self._after.append(work)

@@ -36,7 +36,7 @@ class GpuHealth:
 
     def stop(self) -> None:
         """Returns at once; the thread lets go of the driver within ``xid_events.WAIT_MS``. Marks
-        are gone: a card can only be reset when nobody holds it."""
+        are gone: a card can only be reset when no program holds it."""
         if self._watch is not None:
             self._watch.stop()
             self._watch = None

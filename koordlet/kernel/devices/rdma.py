@@ -29,7 +29,7 @@ _ERRORS = (
     "port_xmit_discards",
     "port_xmit_wait",
 )
-"""Counters of the port itself that tell of errors and of a congested link."""
+"""Counters of the port itself: errors, and waits on a congested link."""
 _ACTIVE = "ACTIVE"
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ def number(addresses: Mapping[str, str]) -> dict[str, int]:
 
 
 def read_counters(host: Host, device: RdmaDevice, sys_root: str = "/sys") -> list[PortCounters]:
-    """Of each port. What a driver does not count, or refuses to tell, is left out."""
+    """Of each port. What a driver does not count, or refuses to give, is left out."""
     found = []
     for port in device.ports:
         directory = f"{class_directory(sys_root)}/{device.name}/ports/{port.number}"

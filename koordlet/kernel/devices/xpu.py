@@ -161,7 +161,7 @@ def _links(topology: shape.XpuTopology) -> tuple[Link, ...]:
 
 
 def _health(status: shape.XpuStatus | None) -> Health:
-    """Without a status it counts as working, as in the reference; nobody knows."""
+    """Without a status it is not known, and counts as working, as in the reference."""
     if status is None:
         return Health(why="its file does not say")
     if status.healthy:
