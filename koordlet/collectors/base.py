@@ -18,6 +18,7 @@ from koordlet.decision.snapshot import Application, Capability, Node, Pod
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.devices.aside import Asides
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import Pressure
@@ -168,8 +169,8 @@ class SlowCollectorOptions(CollectorOptions, frozen=True):
 
 @dataclass(frozen=True)
 class Machine:
-    """What a collector is made with. ``gpu_health`` outlives collectors, which are made anew when
-    the configuration changes."""
+    """What a collector is made with. ``gpu_health`` and ``asides`` outlive collectors, which are
+    made anew when the configuration changes."""
 
     host: Host
     cgroups: Cgroups
@@ -178,6 +179,7 @@ class Machine:
     proc_root: str = "/proc"
     sys_root: str = "/sys"
     gpu_health: GpuHealth = field(default_factory=GpuHealth)
+    asides: Asides = field(default_factory=Asides)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,7 +237,9 @@ class Background(Protocol):
     a reading; as soon as it has ended, a further round takes what it found."""
 
     @property
-    def has_ended(self) -> bool: ...
+    def has_ended(self) -> bool:
+        """Whether it wants a further round now; also once when a reading takes too long."""
+        ...
 
 
 @runtime_checkable

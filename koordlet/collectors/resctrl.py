@@ -7,6 +7,7 @@ hook ``resctrl`` (pods with an allocation of their own) have made. Without any t
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,9 +58,9 @@ class _Subject(NamedTuple):
 
 @dataclass
 class Traffic:
-    """Counters of one group that only grow, as they were when they were last read: bytes and
-    monotonic seconds. ``totals``: bytes since the group was made, those of its monitor groups that
-    have gone among them."""
+    """Counters of one group as they were when they were last read: bytes and monotonic seconds.
+    ``totals``: bytes since the group was made, those of its monitor groups that have gone among
+    them; they never fall."""
 
     inode: int
     read_s: float = float("-inf")
@@ -67,17 +68,18 @@ class Traffic:
     totals: dict[Key, int] = field(default_factory=dict)
 
     def take(self, now_s: float, values: Mapping[Key, int]) -> dict[Key, float]:
-        """Bytes a second since the reading before. None of a counter that is lower than then: it
-        has started anew, as at a remount."""
+        """Bytes a second since the reading before. None of a counter that is lower than then: a
+        monitor group has gone with what it counted, or AMD's events were set anew. How much was
+        counted since is not known."""
         self.read_s, rates = now_s, {}
         for key, value in values.items():
             mark = self.marks.get(key)
             self.marks[key] = value, now_s
-            if mark is None or value < mark[0] or now_s <= mark[1]:
+            if mark is None:
                 self.totals[key] = value
-                continue
-            rates[key] = (value - mark[0]) / (now_s - mark[1])
-            self.totals[key] += value - mark[0]
+            elif value >= mark[0] and now_s > mark[1]:
+                rates[key] = (value - mark[0]) / (now_s - mark[1])
+                self.totals[key] += value - mark[0]
         return rates
 
     def leave_out(self, monitor: Traffic) -> None:
@@ -87,6 +89,14 @@ class Traffic:
             if key in self.marks:
                 sum_, at_s = self.marks[key]
                 self.marks[key] = max(sum_ - value, 0), at_s
+
+
+class _Found(NamedTuple):
+    """What a group says: L3 cache id -> bytes occupied; memory traffic in bytes, and per second."""
+
+    occupied: dict[int, int]
+    traffic: dict[Key, int]
+    rates: dict[Key, float]
 
 
 class ResctrlCollector:
@@ -105,32 +115,47 @@ class ResctrlCollector:
         self._store = store
         self._sys_root = sys_root
         self._root = mount_point(sys_root)
+        self._about = ""
         self._known: dict[str, Traffic] = {}
         """By the path of the group below resctrl."""
         self._series: dict[str, dict[tuple[str, ...], int]] = {}
         """Of pods: uid -> kind and further labels -> id."""
 
+    def about(self) -> str:
+        """How much is read, and at what cost; empty where there is nothing."""
+        return self._about
+
     def collect(self, round_: Round) -> None:
         """Raises OSError where resctrl cannot be read."""
+        began_s = time.thread_time()
         what = counting(self._host, self._sys_root)
         groups = our_groups(self._host, self._sys_root) if what.events else {}
         subjects = list(_subjects(groups, {pod.uid for pod in round_.pods}))
         self._forget(groups, {subject.label for subject in subjects if subject.is_pod})
         pods: _Samples = defaultdict(float)
-        first = self._host.monotonic()
+        first, read = self._host.monotonic(), 0
         for subject in subjects:
             self._known.setdefault(subject.group, Traffic(subject.inode))
         for subject in sorted(subjects, key=lambda each: self._known[each.group].read_s):
             if self._host.monotonic() - first > READ_FOR_S:
                 break
+            read += 1
             try:
-                self._read(subject, what, round_, pods)
+                found = self._read(subject, what)
             except (OSError, ValueError) as error:
                 round_.skip(f"{self._root}/{subject.group}/mon_data", error)
+            else:
+                if subject.is_pod:
+                    _add_pod(subject.label, found, pods)
+                else:
+                    self._write_class(subject, found, round_)
         for (metric, labels), value in pods.items():
-            self._add(round_, metric, labels, value)
+            self._write_pod(round_, metric, labels, value)
+        cpu_ms = (time.thread_time() - began_s) * 1000
+        self._about = _summary(read, len(subjects), cpu_ms, what) if subjects else ""
 
     def close(self) -> None:
+        self._about = ""
         self._forget({}, set())
 
     def _forget(self, groups: Mapping[str, int], uids: set[str]) -> None:
@@ -147,37 +172,46 @@ class ResctrlCollector:
             for series in self._series.pop(uid).values():
                 self._store.release(series)
 
-    def _read(self, subject: _Subject, what: Counting, round_: Round, pods: _Samples) -> None:
-        """Of a class into ``round_``; of a pod, which may have two groups while it is moved, into
-        ``pods``."""
-        directory = f"{self._root}/{subject.group}"
-        found = counters(self._host, directory, what)
-        traffic = self._known[subject.group]
-        bytes_ = {key: value for key, value in found.items() if key[1] in TRAFFIC}
-        rates = traffic.take(self._host.monotonic(), bytes_)
-        llc = {cache: value for (cache, event), value in found.items() if event == OCCUPANCY}
-        if subject.is_pod:
-            for cache, value in llc.items():
-                pods[metrics.POD_RESCTRL_LLC, (subject.label, str(cache))] += value
-            for (cache, event), rate in rates.items():
-                pods[metrics.POD_RESCTRL_MB_RATE, (subject.label, str(cache), event)] += rate
-            return
-        for cache, value in llc.items():
-            round_.add(metrics.RESCTRL_LLC, (subject.label, str(cache)), value)
-        for cache, event in bytes_:
-            labels, key = (subject.label, str(cache), event), (cache, event)
-            round_.add(metrics.RESCTRL_MB, labels, traffic.totals[key])
-            if key in rates:
-                round_.add(metrics.RESCTRL_MB_RATE, labels, rates[key])
+    def _read(self, subject: _Subject, what: Counting) -> _Found:
+        found = counters(self._host, f"{self._root}/{subject.group}", what)
+        occupied = {cache: value for (cache, event), value in found.items() if event == OCCUPANCY}
+        traffic = {key: value for key, value in found.items() if key[1] in TRAFFIC}
+        rates = self._known[subject.group].take(self._host.monotonic(), traffic)
+        return _Found(occupied, traffic, rates)
 
-    def _add(self, round_: Round, metric: Metric, labels: tuple[str, ...], value: float) -> None:
-        """Of a pod, whose series are released when it goes."""
+    def _write_class(self, subject: _Subject, found: _Found, round_: Round) -> None:
+        totals = self._known[subject.group].totals
+        for cache, value in found.occupied.items():
+            round_.add(metrics.RESCTRL_LLC, (subject.label, str(cache)), value)
+        for key in found.traffic:
+            labels = (subject.label, str(key[0]), key[1])
+            round_.add(metrics.RESCTRL_MB, labels, totals[key])
+            if key in found.rates:
+                round_.add(metrics.RESCTRL_MB_RATE, labels, found.rates[key])
+
+    def _write_pod(
+        self, round_: Round, metric: Metric, labels: tuple[str, ...], value: float
+    ) -> None:
+        """Its series are released when it goes."""
         series = self._series.setdefault(labels[0], {})
         key = metric.kind, *labels[1:]
         if key not in series:
             series[key] = series_of(self._store, metric, labels)
         round_.ids.append(series[key])
         round_.values.append(value)
+
+
+def _add_pod(uid: str, found: _Found, pods: _Samples) -> None:
+    """A pod may have two groups while it is moved."""
+    for cache, value in found.occupied.items():
+        pods[metrics.POD_RESCTRL_LLC, (uid, str(cache))] += value
+    for (cache, event), rate in found.rates.items():
+        pods[metrics.POD_RESCTRL_MB_RATE, (uid, str(cache), event)] += rate
+
+
+def _summary(read: int, groups: int, cpu_ms: float, what: Counting) -> str:
+    text = f"{read} of {groups} groups in the last round, which took {cpu_ms:.1f} ms of CPU"
+    return f"{text}; not the usual traffic: {', '.join(what.changed)}" if what.changed else text
 
 
 def _subjects(groups: Mapping[str, int], uids: set[str]) -> Iterator[_Subject]:

@@ -55,7 +55,7 @@ class _Conditions:
         }
 
     def of(self, kind: str, identity: str, health: Health) -> tuple[shape.Condition, ...]:
-        """None where nobody watches."""
+        """None where the device is not watched."""
         if health.state is State.UNKNOWN and not health.code:
             return ()
         status = _STATUS[health.state]
@@ -145,7 +145,7 @@ def _json(value: Mapping[str, list[shape.Partition]]) -> str:
 
 
 def _rdma(device: RdmaDevice) -> shape.DeviceInfo:
-    """Its condition is not told: who reads the object goes by ``health``."""
+    """Without a condition: readers of the object go by ``health``."""
     functions = (shape.VirtualFunction(-1, each) for each in sorted(device.virtual_functions))
     vfs = tuple(functions)
     return shape.DeviceInfo(

@@ -41,6 +41,7 @@ from koordlet.inputs.recorder import Recorder
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import Layout, detect
 from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.devices.aside import Asides
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import Knobs
@@ -111,6 +112,7 @@ class Parts:
     events: Events
     traffic: Traffic
     gpu_health: GpuHealth
+    asides: Asides
     predictions: Predictions
     inputs: Recorder | None
     observing: bool
@@ -131,7 +133,13 @@ class Parts:
         if _measuring(old) != _measuring(config):
             self.runner.close()
             self.runner = _runner(
-                self.host, self.cgroups, self.store, config, self.gpu_health, self.worker
+                self.host,
+                self.cgroups,
+                self.store,
+                config,
+                self.gpu_health,
+                self.asides,
+                self.worker,
             )
             if not options_in(config.collectors, GPU).enable:
                 self.gpu_health.stop()
@@ -289,7 +297,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     slo_applications = ApplicationsSource("slo", host, cgroups, paths.cgroup_root)
     reported = _reported(host, layout, config)
     cri = _cri(host, layout, config)
-    gpu_health = GpuHealth(host.time)
+    gpu_health, asides = GpuHealth(host.time), Asides()
     sources = _ranked(kubepods, reported, cri, applications, slo_applications)
     worker = Worker()
     return Parts(
@@ -310,7 +318,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         reported=reported,
         cri=cri,
         worker=worker,
-        runner=_runner(host, cgroups, store, config, gpu_health, worker),
+        runner=_runner(host, cgroups, store, config, gpu_health, asides, worker),
         alarms=_alarms(host, cgroups, config, callbacks),
         actuator=_actuator(knobs, journal, observing, machine.memory_bytes, callbacks.on_outcome),
         journal=journal,
@@ -319,6 +327,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
         gpu_health=gpu_health,
+        asides=asides,
         predictions=Predictions(store, config.prediction, prediction_path(config)),
         inputs=recorder(config, store),
         observing=observing,
@@ -397,6 +406,7 @@ def _runner(
     store: Store,
     config: Config,
     gpu_health: GpuHealth,
+    asides: Asides,
     worker: Worker,
 ) -> Runner:
     """What callers of the local API ask for is not weighed against the budget: a report on an
@@ -404,7 +414,7 @@ def _runner(
     paths, percent = config.paths, config.daemon.cpu_budget_percent
     files = Descriptors(host)
     machine = Machine(
-        host, cgroups, files, store, paths.proc_root, paths.sys_root, gpu_health=gpu_health
+        host, cgroups, files, store, paths.proc_root, paths.sys_root, gpu_health, asides
     )
     found = collectors(enabled_collectors(config), machine)
     budget = BudgetOptions(

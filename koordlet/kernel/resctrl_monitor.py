@@ -46,16 +46,20 @@ INDEX_S = 1.0
 they were: each ``tasks`` file makes the kernel walk all threads."""
 
 _EVENTS = (OCCUPANCY, *TRAFFIC)
+_DEFAULTS = {"mbm_total_bytes": "0x7f", "mbm_local_bytes": "0x15"}
+"""Masks of the kinds of traffic that an event counts, where AMD's can be set."""
 _NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
 """What a counter reads as while there is none for the group."""
 
 
 class Counting(NamedTuple):
     """What every group counts: files ``mon_data/mon_L3_<cache>/<event>``. With sub-NUMA clusters
-    each is the sum of the nodes that share the cache."""
+    each is the sum of the nodes that share the cache. ``changed``: events of memory traffic that
+    do not count what their names say, each with what it was set to."""
 
     caches: tuple[int, ...] = ()
     events: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def counting(host: Host, sys_root: str = "/sys") -> Counting:
@@ -70,7 +74,24 @@ def counting(host: Host, sys_root: str = "/sys") -> Counting:
         raise
     numbers = (domain.removeprefix("mon_L3_") for domain in domains)
     caches = sorted(int(number) for number in numbers if number.isdigit())
-    return Counting(tuple(caches), tuple(each for each in _EVENTS if each in features))
+    events = tuple(each for each in _EVENTS if each in features)
+    configured = (each for each in TRAFFIC if f"{each}_config" in features)
+    changed = (_changed(host, f"{root}/info/L3_MON/{each}_config", each) for each in configured)
+    return Counting(tuple(caches), events, tuple(filter(None, changed)))
+
+
+def _changed(host: Host, path: str, event: str) -> str:
+    """Empty where the event counts what it does after boot. ``path`` holds a mask of kinds of
+    traffic for each cache, such as ``0=0x7f;1=0x7f``."""
+    try:
+        text = host.read(path).decode().strip()
+    except OSError as error:
+        if vanished(error):
+            return ""
+        raise
+    masks = (each.partition("=")[2] for each in text.split(";"))
+    is_usual = all(each == _DEFAULTS[event] for each in masks)
+    return "" if is_usual else f"{event} is set to {text[:80]}"
 
 
 def counters(host: Host, group: str, what: Counting) -> dict[tuple[int, str], int]:
@@ -191,7 +212,7 @@ class ResctrlMonitors:
     """``RESCTRL_MONITOR``: the monitor group that counts the threads of a cgroup; ``""``: none,
     they count with their control group alone. A ``members.Trait``.
 
-    Who enters a monitor group stays in its control group, and must be in that already.
+    A thread that enters a monitor group stays in its control group, and must be in that already.
     """
 
     resource = Resource.RESCTRL_MONITOR
@@ -218,7 +239,7 @@ class ResctrlMonitors:
         return text
 
     def held(self, cgroup: str, ids: Sequence[int]) -> Mapping[int, str]:
-        """Who is where it was is found by the one file of that group."""
+        """Threads that are where they were are found by the one file of that group."""
         missing, found = set(ids), {}
         for group in {group for each in ids if (group := self._index.get(each))}:
             inside = missing & self._inside.threads(group)
@@ -233,15 +254,15 @@ class ResctrlMonitors:
         return dict.fromkeys(missing, "") | found
 
     def back(self, text: str) -> str:
-        """Who was in a group that has been removed counts with its control group."""
+        """Threads of a group that has been removed count with its control group."""
         return text if text and self._host.exists(f"{self._root}/{text}") else ""
 
     def give(self, cgroup: str, ids: Sequence[int], text: str) -> None:
         if text and not self._host.exists(f"{self._root}/{text}"):
             raise Unsupported(self.resource, f"group {self._root}/{text} does not exist")
-        # The way out of a monitor group is into the control group around it. Who has just been
-        # moved to another control group has left it already, and must not be taken back; nor is
-        # anybody taken out of a group of others, where he may just have been put back.
+        # The way out of a monitor group is into the control group around it. A thread that was
+        # just moved to another control group has left it already, and must not be taken back. A
+        # thread in a monitor group of others stays there: another program wants it there.
         self._inside.forget()
         held = {} if text else self.held(cgroup, ids)
         left = {each: monitor for each, monitor in held.items() if is_ours(monitor)}
@@ -268,8 +289,8 @@ class ResctrlMonitors:
         return found
 
     def _explained(self, error: OSError) -> Exception:
-        """A thread that somebody has moved to another control group cannot be counted in this
-        one; whoever chose the group looks again."""
+        """A thread that another program has moved to another control group cannot be counted in
+        this one; whoever chose the group looks again."""
         error = explained(self._host, self._root, error)
         if error.errno == errno.EINVAL:
             return Unsupported(self.resource, f"{error.filename}: {error.strerror}")

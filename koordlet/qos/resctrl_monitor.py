@@ -83,8 +83,8 @@ class MonitorState(msgspec.Struct, frozen=True):
 
 
 def budget(rdt: Rdt, max_pods: int) -> int:
-    """How many pods may be counted apart. The other half of the RMIDs is for groups that somebody
-    makes later, and for those in limbo."""
+    """How many pods may be counted apart. The other half of the RMIDs is for groups that are
+    made later, and for those in limbo."""
     return max(min((rdt.rmids - rdt.rmids_taken) // 2, max_pods), 0)
 
 
@@ -105,7 +105,7 @@ def decide(snapshot: Snapshot, memory: MonitorState, options: ResctrlMonitorOpti
         looked = None  # whoever divides the caches moves pods in this tick
     settled = [pod for pod in pods.values() if snapshot.now - seen[pod.uid] >= SETTLE_S]
     most = budget(snapshot.node.rdt, options.max_pods)
-    places = _places(snapshot, {} if due else memory.places, memory, settled, most)
+    places = _places(snapshot, memory, settled, most, search=due)
     settings = tuple(
         setting
         for uid, place in places.items()
@@ -142,37 +142,35 @@ def _seen(snapshot: Snapshot, memory: MonitorState, pod: Pod) -> float:
 
 
 def _places(
-    snapshot: Snapshot,
-    known: Mapping[str, Place],
-    memory: MonitorState,
-    settled: list[Pod],
-    most: int,
+    snapshot: Snapshot, memory: MonitorState, settled: list[Pod], most: int, *, search: bool
 ) -> dict[str, Place]:
     """Of the first pods, until ``most`` have a monitor group, and of those that may have a control
-    group of their own. ``known``: needs no search."""
+    group of their own. ``search``: also of those whose place is known."""
 
     def order(pod: Pod) -> tuple[int, bool, float, str]:
         is_counted = bool(memory.places.get(pod.uid, EMPTY).group)
         return _FIRST[pod.qos], not is_counted, memory.seen.get(pod.uid, snapshot.now), pod.uid
 
     found: dict[str, Place] = {}
+    counted = 0
     for pod in sorted(settled, key=order):
-        if most <= 0 and keys.RESCTRL.name not in pod.annotations:
+        if counted >= most and keys.RESCTRL.name not in pod.annotations:
             continue
-        place = known.get(pod.uid)
-        if place is None or (place.made and not _exists(snapshot.in_force, place)):
-            place = _place(snapshot.in_force, pod, memory.places.get(pod.uid, EMPTY))
-        if place.group and most <= 0:
+        place = memory.places.get(pod.uid, EMPTY)
+        is_known = pod.uid in memory.places and not search
+        if not is_known or (place.made and not _exists(snapshot.in_force, place)):
+            place = _place(snapshot.in_force, pod, place)
+        if place.group and counted >= most:
             place = TOO_MANY
-        most -= bool(place.group)
+        counted += bool(place.group)
         made = bool(place.group) and _exists(snapshot.in_force, place)
         found[pod.uid] = msgspec.structs.replace(place, made=made)
     return found
 
 
 def _place(in_force: InForce, pod: Pod, before: Place) -> Place:
-    """As the kernel has its threads now. What somebody else counts stays with that one: a thread
-    has one RMID."""
+    """As the kernel has its threads now. What another program counts stays with it: a thread has
+    one RMID."""
     controls: set[str] = set()
     monitors: set[str] = set()
     tops = dict.fromkeys(container.cgroup for container in pod.containers if container.cgroup)
@@ -183,7 +181,7 @@ def _place(in_force: InForce, pod: Pod, before: Place) -> Place:
     name, controls = pod_group(pod.uid), set(map(control_group, controls))
     foreign = sorted(each for each in monitors if each and _name(each) != name)
     if foreign:
-        return Place(why=f"is counted by somebody else, in {shown(foreign[0])}")
+        return Place(why=f"is counted by another program, in {shown(foreign[0])}")
     if name in controls:
         return OWN
     if before.group and (not controls or control_group(before.group) in controls):

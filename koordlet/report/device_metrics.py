@@ -64,7 +64,7 @@ NODE_GPU_INSTANCE_MEMORY_CAPACITY = _gauge(
 )
 DEVICE_HEALTHY = _gauge(
     "device_healthy",
-    "1 where a device works, 0 where it does not; absent where nobody knows",
+    "1 where a device works, 0 where it does not; absent where it is not known",
     ("device_type", "device_minor", "device_id"),
 )
 RDMA_RECEIVED = _gauge(
@@ -73,6 +73,6 @@ RDMA_RECEIVED = _gauge(
 RDMA_SENT = _gauge("rdma_sent_bytes_per_second", "Data that a port sent, bytes per second", _PORT)
 RDMA_EVENTS = _gauge(
     "rdma_events_per_second",
-    "A counter of a port under the driver's own name, per second",
+    "A counter of a port or its driver, under its own name, per second",
     (*_PORT, "rdma_counter"),
 )

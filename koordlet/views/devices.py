@@ -25,6 +25,7 @@ from koordlet.decision.devices import (
 )
 from koordlet.decision.snapshot import Pod
 from koordlet.engine.parts import Parts
+from koordlet.kernel.devices.gpu_health import NOT_HEARD
 from koordlet.protocol.resources import GPU_MEMORY
 
 
@@ -60,29 +61,47 @@ def devices(parts: Parts) -> DevicesView:
 
 
 def checks(found: Inventory) -> Iterator[CheckView]:
-    """Devices that do not work; where all do, one line."""
+    """Devices that do not work, and those whose errors would go unnoticed; where all work, one
+    line."""
     known = [
         *((each.uuid, each.health, _GPU_REMEDY) for each in found.gpus),
         *((each.uuid, each.health, _XPU_REMEDY) for each in found.xpus),
         *((each.name, each.health, _RDMA_REMEDY) for each in found.rdma),
     ]
-    broken = [each for each in known if each[1].is_broken]
-    for name, health, remedy in broken:
-        yield CheckView(
-            name=f"device: {name}",
-            state=CheckState.LIMITED,
-            why=_health(health)["why"] or "it does not say why",
-            cost="work that is given this device fails or waits",
-            remedy=remedy,
+    for name, health, remedy in known:
+        if health.is_broken:
+            yield CheckView(
+                name=f"device: {name}",
+                state=CheckState.LIMITED,
+                why=_health(health)["why"] or "it does not say why",
+                cost="work that is given this device fails or waits",
+                remedy=remedy,
+            )
+        elif health.code == NOT_HEARD:
+            yield CheckView(
+                name=f"device: {name}",
+                state=CheckState.LIMITED,
+                why=_health(health)["why"],
+                cost="koordlet does not notice when this device breaks",
+                remedy=_EVENTS_REMEDY,
+            )
+    if known and not any(health.is_broken for _, health, _ in known):
+        unknown = sum(not health.is_known for _, health, _ in known)
+        why = (
+            f"none of {len(known)} is broken"
+            if not unknown
+            else (
+                f"none of {len(known)} is known to be broken; the health of {unknown} is not known"
+            )
         )
-    if known and not broken:
-        yield CheckView(name="devices", state=CheckState.OK, why=f"none of {len(known)} is broken")
+        yield CheckView(name="devices", state=CheckState.OK, why=why)
 
 
 _GPU_REMEDY = (
     "drain it, then reset or replace it; koordlet counts a GPU as broken until "
     "collectors.gpu.enable was off, or koordlet restarts"
 )
+_EVENTS_REMEDY = "`dmesg` has the driver's words; koordlet tries again every 30 s"
 _XPU_REMEDY = "see the device daemon that writes the file about it"
 _RDMA_REMEDY = "check cable, switch port and subnet manager; `koordlet devices` has the ports"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -111,3 +112,12 @@ def test_the_daemon_bench_in_small() -> None:
     assert figures["pods it saw"].value >= 20
     left = [name for name in os.listdir("/sys/fs/cgroup/") if name.startswith("koordlet-bench")]
     assert not left
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler (apt install gcc)")
+def test_the_devices_bench_in_small() -> None:
+    done = bench("--smoke", "--json", "devices")
+    assert done.returncode == 0, done.stderr
+    figures = {f.name: f for f in msgspec.json.decode(done.stdout, type=list[Figure])}
+    assert figures["of it calls of the library"].value > 0
+    assert figures["GPUs: a reading, in its thread"].unit == "ms CPU"

@@ -184,6 +184,8 @@ def test_gpus_have_columns_where_somebody_uses_one() -> None:
     users = _frame(_pod("web", gpu_core_percent=35.5, gpu_memory_bytes=11 << 30), _pod("batch"))
     header, *rows = _lines(users, Screen(order="name"))[-3:]
     assert " ".join(header.split()).endswith("MEMORY LIMIT GPU GPU MEM KIND CGROUP")
+    only_core = _frame(_pod("web", gpu_core_percent=35.5))  # the driver does not know its memory
+    assert "GPU MEM" in _lines(only_core)[-2]
     shown_rows = [" ".join(row.split()).split(" pod ")[0].split()[-3:] for row in rows]
     assert shown_rows == [["-", "-", "-"], ["35.5%", "11.0", "GiB"]]
 

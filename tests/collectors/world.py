@@ -34,8 +34,8 @@ class World:
         )
         self.pods: tuple[Pod, ...] = ()
         self.applications: tuple[Application, ...] = ()
-        machine = Machine(self.host, self.cgroups, Descriptors(self.host), self.store)
-        self.runner = self.runner_of(*collectors(COLLECTORS.values(), machine))
+        self.machine = Machine(self.host, self.cgroups, Descriptors(self.host), self.store)
+        self.runner = self.runner_of(*collectors(COLLECTORS.values(), self.machine))
 
     def runner_of(self, *chosen: Collector, **options: object) -> Runner:
         return Runner(chosen, self.store, self.host, cpu_seconds=lambda: self.cpu_s, **options)
@@ -69,6 +69,11 @@ class World:
 
     def round(self) -> Round:
         return self.runner.run(self.node, self.pods, self.applications)
+
+    def new_round(self) -> Round:
+        """For one collector alone."""
+        now_ms, now_s = int(self.host.time() * 1000), self.host.monotonic()
+        return Round(self.store, now_ms, now_s, self.node, self.pods, self.applications)
 
     def rounds(self, count: int = 1) -> Round:
         """Each one second after the other."""

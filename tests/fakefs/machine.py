@@ -36,6 +36,8 @@ class Resctrl:
     """False: a processor that only counts."""
     events: tuple[str, ...] = ("llc_occupancy", "mbm_total_bytes", "mbm_local_bytes")
     """What it counts; none: it only allocates."""
+    configurable: bool = False
+    """AMD: what an event of memory traffic counts can be set."""
     rmids: int = 32
     rmids_per_closid: bool = False
     """Arm's MPAM: ``rmids`` are those of each control group."""

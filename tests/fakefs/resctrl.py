@@ -174,7 +174,7 @@ class Root(Group):
         about = add_directory(self, "info")
         about.entries["last_cmd_status"] = Leaf(lambda: self.status or "ok\n")
         if options.events:
-            add_info(about, self.rmids, options)
+            add_info(about, self.rmids, options, self.counters_of)
 
     def groups(self) -> Iterator[Group]:
         """Control groups, the default one first."""

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 UNAVAILABLE = "Unavailable"
 LARGEST_THRESHOLD_BYTES = 1 << 24
+ALL_TRAFFIC = 0x7F
+DEFAULT_MASKS = {"mbm_total_bytes": ALL_TRAFFIC, "mbm_local_bytes": 0x15}
 
 
 class Counters:
@@ -28,6 +30,7 @@ class Counters:
         self.values: dict[tuple[int, str], int | str] = {
             (domain, event): UNAVAILABLE for domain in domains for event in events
         }
+        self._cleared: set[tuple[int, str]] = set()
 
     def see(self, domain: int | None = None, **traffic: int | str) -> None:
         """Traffic of the group, in one domain or in all. ``llc_occupancy`` is what it holds from
@@ -39,6 +42,20 @@ class Counters:
             grows = key[1].startswith("mbm") and isinstance(before, int) and isinstance(now, int)
             self.values[key] = before + now if grows else now  # type: ignore[operator]
 
+    def clear(self, domain: int) -> None:
+        """AMD's events were set anew: bytes are counted from 0, and the first reading of each is
+        none."""
+        for key in self.values:
+            if key[0] == domain and key[1].startswith("mbm"):
+                self.values[key] = 0
+                self._cleared.add(key)
+
+    def read(self, domain: int, event: str) -> int | str:
+        if (domain, event) in self._cleared:
+            self._cleared.discard((domain, event))
+            return UNAVAILABLE
+        return self.values[domain, event]
+
     def occupancy_bytes(self, domain: int) -> int:
         """Who has seen no traffic holds nothing."""
         found = self.values.get((domain, "llc_occupancy"))
@@ -47,7 +64,7 @@ class Counters:
 
 def sum_of(several: Sequence[Counters], domains: Sequence[int], event: str) -> str:
     """Of those that can be read; the word of the first where none can."""
-    found = [each.values[domain, event] for each in several for domain in domains]
+    found = [each.read(domain, event) for each in several for domain in domains]
     numbers = [each for each in found if isinstance(each, int)]
     return f"{sum(numbers) if numbers else found[0]}\n"
 
@@ -65,7 +82,7 @@ class Rmids:
     def __init__(self, machine: Machine, options: Resctrl, domains: Sequence[int]) -> None:
         self._machine = machine
         self._options = options
-        self._domains = domains
+        self.domains = domains
         self._used: Counter[int] = Counter()
         self._limbo: list[_Limbo] = []
         self.closids = 1
@@ -84,7 +101,7 @@ class Rmids:
         if number - self._used[pool] - self.dirty(closid) <= 0:
             raise refuse(errno.ENOSPC)
         self._used[pool] += 1
-        return Counters(self._domains, self._options.events)
+        return Counters(self.domains, self._options.events)
 
     def free(self, closid: int, counters: Counters) -> None:
         """Into limbo, where caches tell what is left in them."""
@@ -112,7 +129,7 @@ class Rmids:
         """The kernel looks each second. Others' lines take the place of those left in a cache."""
         seconds = (self._machine.now_ns - each.since_ns) // NS
         evicted = seconds * self._options.evicted_bytes_per_s
-        most = max(each.counters.occupancy_bytes(domain) for domain in self._domains)
+        most = max(each.counters.occupancy_bytes(domain) for domain in self.domains)
         return seconds < 1 or max(most - evicted, 0) >= self.threshold_bytes
 
 
@@ -152,19 +169,51 @@ def _counter(domains: tuple[int, ...], event: str, counted: Callable[[], list[Co
     return Leaf(lambda: sum_of(counted(), domains, event), open_errno=errno.EACCES)
 
 
-def add_info(info: Directory, rmids: Rmids, options: Resctrl) -> None:
-    """``info/L3_MON``."""
+def add_info(
+    info: Directory, rmids: Rmids, options: Resctrl, every: Callable[[], Iterator[Counters]]
+) -> None:
+    """``info/L3_MON``. ``every``: the counters of all groups."""
 
     def set_threshold(text: str) -> None:
         rmids.threshold_bytes = number_in(strip(text), 0, LARGEST_THRESHOLD_BYTES, errno.EINVAL)
 
     about = add_directory(info, "L3_MON")
-    features = "".join(f"{event}\n" for event in options.events)
+    features = []
+    for event in options.events:
+        features.append(event)
+        if options.configurable and event in DEFAULT_MASKS:
+            features.append(f"{event}_config")
+            about.entries[f"{event}_config"] = _event_config(event, rmids.domains, every)
     about.entries["num_rmids"] = Leaf(lambda: f"{options.rmids}\n", open_errno=errno.EACCES)
-    about.entries["mon_features"] = Leaf(lambda: features, open_errno=errno.EACCES)
+    about.entries["mon_features"] = Leaf(
+        lambda: "".join(f"{each}\n" for each in features), open_errno=errno.EACCES
+    )
     about.entries["max_threshold_occupancy"] = Leaf(
         lambda: f"{rmids.threshold_bytes}\n", set_threshold
     )
+
+
+def _event_config(
+    event: str, domains: Sequence[int], every: Callable[[], Iterator[Counters]]
+) -> Leaf:
+    """AMD's bandwidth monitoring event configuration: which kinds of traffic an event counts."""
+    masks = dict.fromkeys(domains, DEFAULT_MASKS[event])
+
+    def show() -> str:
+        return ";".join(f"{domain}=0x{mask:02x}" for domain, mask in masks.items()) + "\n"
+
+    def set_masks(text: str) -> None:
+        for each in strip(text).split(";"):
+            domain, equals, mask = each.partition("=")
+            if not equals or not domain.isdigit() or int(domain) not in masks:
+                raise refuse(errno.EINVAL)
+            new = number_in(mask, 0, ALL_TRAFFIC, errno.EINVAL)
+            if masks[int(domain)] != new:
+                masks[int(domain)] = new
+                for counters in every():
+                    counters.clear(int(domain))
+
+    return Leaf(show, set_masks)
 
 
 class Monitors(Directory):

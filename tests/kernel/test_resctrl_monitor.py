@@ -135,6 +135,26 @@ def test_limbo_is_no_refusal_while_another_rmid_is_free() -> None:
     assert host.resctrl is not None and host.resctrl.rmids.in_limbo == 1
 
 
+def test_events_of_amd_can_be_set() -> None:
+    """Bytes of both are counted from 0, and each RMID says "Unavailable" once."""
+    host = fake(configurable=True)
+    host.mkdir(f"{MONITORS}/a")
+    see(host, "mon_groups/a", mbm_total_bytes=5, mbm_local_bytes=3, llc_occupancy=9)
+    config = f"{ROOT}/info/L3_MON/mbm_total_bytes_config"
+    assert host.read(config) == b"0=0x7f;1=0x7f\n"
+    assert host.read(config.replace("total", "local")) == b"0=0x15;1=0x15\n"
+    for wrong in (b"0=0x80\n", b"2=0x1\n", b"0\n", b"x=1\n"):
+        assert refusal(lambda wrong=wrong: host.write(config, wrong)) == errno.EINVAL
+    assert counting(host).changed == ()
+    host.write(config, b"0=0x33\n")
+    assert host.read(config) == b"0=0x33;1=0x7f\n"
+    assert counting(host).changed == ("mbm_total_bytes is set to 0=0x33;1=0x7f",)
+    for event in ("mbm_total_bytes", "mbm_local_bytes"):
+        assert [value(host, "mon_groups/a", event) for _ in range(2)] == ["Unavailable", "0"]
+        assert value(host, "mon_groups/a", event, "mon_L3_01") in ("5", "3")
+    assert value(host, "mon_groups/a", "llc_occupancy") == "9"
+
+
 def test_a_control_group_takes_its_monitor_groups_with_it() -> None:
     host = fake(rmids=4)
     process = host.spawn("a")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from koordlet_fakefs.devices import Devices
@@ -11,10 +12,13 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koordlet.admin.devices import DevicesView, DeviceUserView
 from koordlet.admin.model import CheckState, CheckView
+from koordlet.cli.show.devices import lines
 from koordlet.collectors.devices.xpu import DIRECTORY
 from koordlet.decision.devices import State
-from koordlet.decision.family import Page
+from koordlet.decision.family import Family, Page
 from koordlet.kernel.devices import xid_events
+from koordlet.kernel.devices.nvml_abi import Code
+from koordlet.report import device_metrics
 from koordlet.report.page import Format, render
 from koordlet.views.publish import publish
 from tests.collectors.devices.rounds import until
@@ -145,6 +149,7 @@ def test_devices_and_who_uses_them(scene: Scene) -> None:
     assert {each.feature: each.supported for each in found.capabilities} == {
         "nvml": True,
         "rdma": True,
+        "xpu": True,
     }
 
 
@@ -153,7 +158,24 @@ def test_status_and_doctor_say_what_was_found(scene: Scene) -> None:
     assert (supported["nvml"], supported["rdma"]) == (True, True)
     checks = scene.checks()
     assert checks["kernel: nvml"].why.startswith("2 GPUs, driver 550.54.15; a reading takes ")
-    assert checks["devices"].why == "none of 4 is broken"
+    until(lambda: scene.state is State.HEALTHY)
+    scene.read()
+    # Of the accelerator, its file does not say.
+    why = "none of 4 is known to be broken; the health of 1 is not known"
+    assert scene.checks()["devices"].why == why
+
+
+def test_a_card_whose_errors_nobody_would_hear_of_is_told(scene: Scene) -> None:
+    until(lambda: scene.state is State.HEALTHY)
+    scene.fake.add(f"fail nvmlEventSetWait_v2 {Code.UNKNOWN}")
+    until(lambda: scene.state is State.UNKNOWN)
+    scene.read()
+    gpu = scene.view.devices[1]
+    why = "events of errors cannot be waited for: nvmlEventSetWait_v2: Unknown Error (999)"
+    assert (gpu.health, gpu.why) == ("unknown", f"EventsNotHeard: {why}")
+    assert f"  gpu 1: EventsNotHeard: {why}" in lines(scene.view)
+    check = scene.checks()[f"device: {B}"]
+    assert (check.state, check.why) == (CheckState.LIMITED, f"EventsNotHeard: {why}")
 
 
 def test_a_broken_device_is_told(scene: Scene) -> None:
@@ -216,6 +238,13 @@ def test_the_metrics_page(scene: Scene) -> None:
     }
 
 
+def test_the_page_about_devices_names_every_metric() -> None:
+    page = (Path(__file__).parents[2] / "docs/concepts/devices.md").read_text()
+    families = [each for each in vars(device_metrics).values() if isinstance(each, Family)]
+    assert families
+    assert [each.name for each in families if f"`koordlet_{each.name}`" not in page] == []
+
+
 def _sorted(labels: dict[str, str]) -> list[str]:
     return [value for _, value in sorted(labels.items())]
 
@@ -254,5 +283,6 @@ def test_a_machine_without_devices(make_world: MakeWorld) -> None:
     assert {each.feature: each.supported for each in found.capabilities} == {
         "nvml": False,
         "rdma": False,
+        "xpu": False,
     }
     assert not any("device" in each.name for each in world.views.doctor()().checks)

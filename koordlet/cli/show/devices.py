@@ -10,7 +10,7 @@ from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
 
-_UNHEALTHY = "unhealthy"
+_UNHEALTHY, _UNKNOWN = "unhealthy", "unknown"
 
 
 def main(args: argparse.Namespace) -> int:
@@ -32,6 +32,7 @@ def lines(view: DevicesView) -> list[str]:
         found += output.section("Parts", _parts(view))
         found += output.section("Ports", _ports(view))
     found += output.section("What does not work", [output.clean(each) for each in _faults(view)])
+    found += output.section("Health not known", [output.clean(each) for each in _doubts(view)])
     found += output.section("Not here", [output.clean(each) for each in missing])
     return [*found, *output.section("Refused", [output.clean(each) for each in view.refused])]
 
@@ -127,3 +128,9 @@ def _faults(view: DevicesView) -> Iterator[str]:
         if each.health == _UNHEALTHY:
             since = f", since {output.date(each.since)}" if each.since is not None else ""
             yield f"{title(each)}: {each.why or 'it does not say why'}{since}"
+
+
+def _doubts(view: DevicesView) -> Iterator[str]:
+    for each in view.devices:
+        if each.health == _UNKNOWN and each.why:
+            yield f"{title(each)}: {each.why}"

@@ -260,7 +260,7 @@ _PAST = frozenset({"AGE"})
 def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Line]:
     longest = None if width is None else max(_NARROWEST_NAME, width // 3)
     rows = [_row(pod, frame.limits.get(pod.cgroup, NO_LIMIT), longest) for pod in pods]
-    has_gpus = any(pod.gpu_memory_bytes is not None for pod in pods)
+    has_gpus = any(_on_gpus(pod) for pod in pods)
     hidden = _LIVE if isinstance(frame.view, PastView) else _PAST
     hidden |= frozenset() if has_gpus else _ON_GPUS
     shown = [i for i, (name, _) in enumerate(_HEADER) if name not in hidden]
@@ -268,6 +268,11 @@ def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Lin
     table = [[row[i] for i in shown] for row in (header, *rows)]
     widths = [max(len(text) for text, _ in column) for column in zip(*table, strict=True)]
     return [_line(row, widths, [_HEADER[i][1] for i in shown]) for row in table]
+
+
+def _on_gpus(pod: PodView) -> bool:
+    """Of a process on a GPU, the driver may not say one of the two."""
+    return pod.gpu_memory_bytes is not None or pod.gpu_core_percent is not None
 
 
 def _line(row: Sequence[_Cell], widths: Sequence[int], rights: Sequence[bool]) -> Line:

@@ -31,34 +31,39 @@ class GpuCollector:
         self.interval_s = interval_s
         self._machine = machine
         self._series = Series(machine.store)
-        self._aside: Aside[GpuReadings] = Aside("gpu")
+        self._aside: Aside[GpuReadings] = machine.asides.gpu
+        self._is_late = False
         self._nvml: Nvml | None = None
         self._reader: GpuReader | None = None
-        self._begun_s = 0.0
+        self._reads = False
+        """The call of ``_aside`` is a reading of this collector, not yet taken."""
         self.capabilities: tuple[Capability, ...] = ()
         self.inventory: Inventory | None = None
 
     @property
     def has_ended(self) -> bool:
-        return self._aside.has_ended
+        if self._aside.has_ended:
+            return self._reads
+        return not self._is_late and self._aside.is_late(self._machine.host.monotonic())
 
     def collect(self, round_: Round) -> None:
         """Raises TimeoutError while the driver hangs, NvmlError where it refuses. Without a driver
         there is nothing to measure, and nothing to complain about."""
         if self._aside.runs and not self._aside.has_ended:
-            self._look(round_.now_s - self._begun_s)
-        elif self._aside.runs and self._reader is not None:
+            self._look(round_.now_s)
+        elif self._reads:
             self._take(round_)
         else:
             self._begin(round_.now_s)
 
     def close(self) -> None:
-        """Lets go of the driver, in a thread that waits for a reading that runs."""
+        """Lets go of the driver, after a reading that goes on."""
         reader, self._reader = self._reader, None
+        self._reads = self._is_late = False
         self.inventory = None
         self._series.close()
         if reader is not None:
-            Aside[None]("gpu-close").start(reader.close)
+            self._aside.finish(reader.close, self._machine.host.monotonic())
 
     def _begin(self, now_s: float) -> None:
         machine = self._machine
@@ -72,12 +77,13 @@ class GpuCollector:
             from koordlet.kernel.devices.gpus import GpuReader
 
             self._reader = GpuReader(self._nvml, machine.host, machine.proc_root, machine.sys_root)
-        self._begun_s = now_s
-        self._aside.start(self._reader.read)
+        self._reads, self._is_late = True, False
+        self._aside.start(self._reader.read, now_s)
 
-    def _look(self, waited_s: float) -> None:
-        if waited_s > outcomes.ANSWERS_WITHIN_S:
-            found = outcomes.hangs(waited_s)
+    def _look(self, now_s: float) -> None:
+        if self._aside.is_late(now_s):
+            self._is_late = True
+            found = outcomes.hangs(now_s - self._aside.begun_s)
             self.capabilities, self.inventory = (found,), None
             self._series.close()
             raise TimeoutError(found.why)
@@ -87,6 +93,7 @@ class GpuCollector:
         from koordlet.collectors.devices.owners import owners
         from koordlet.kernel.devices.nvml import NvmlError
 
+        self._reads = False
         try:
             found = self._aside.take()
         except NvmlError as error:

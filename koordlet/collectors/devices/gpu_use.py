@@ -35,10 +35,10 @@ def inventory_of(found: GpuReadings, owners: Mapping[str, Owner], health: GpuHea
 
 def _with_health(gpu: Gpu, health: GpuHealth) -> Gpu:
     """What the driver says of a card that it has lost counts more than its events."""
-    told = health.of(gpu.uuid)
-    if told is None or gpu.health.is_broken:
+    by_events = health.of(gpu.uuid)
+    if by_events is None or gpu.health.is_broken:
         return gpu
-    return msgspec.structs.replace(gpu, health=told)
+    return msgspec.structs.replace(gpu, health=by_events)
 
 
 def _users(reading: GpuReading, known: Mapping[str, Owner]) -> Iterator[GpuUser]:

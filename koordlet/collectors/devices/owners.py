@@ -32,7 +32,7 @@ def owners(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[str
 
 def owner_of(cgroups: Iterable[str], known: Mapping[str, Owner]) -> Owner:
     """The innermost: a container may have made cgroups inside its own, and a pod may run inside an
-    application. Nobody known: the system."""
+    application. The system, where none is known."""
     inner = max(filter(None, (_around(path, known) for path in cgroups)), key=len, default="")
     return known[inner] if inner else SYSTEM
 

@@ -31,30 +31,38 @@ class RdmaCollector:
         self._host = machine.host
         self._sys_root = machine.sys_root
         self._series = Series(machine.store)
-        self._aside: Aside[Reading] = Aside("rdma")
-        self._begun_s = 0.0
+        self._aside: Aside[Reading] = machine.asides.rdma
+        self._is_late = False
+        self._reads = False
+        """The call of ``_aside`` is a reading of this collector, not yet taken."""
         self._last: Reading | None = None
         self.capabilities: tuple[Capability, ...] = ()
         self.inventory: Inventory | None = None
 
     @property
     def has_ended(self) -> bool:
-        return self._aside.has_ended
+        if self._aside.has_ended:
+            return self._reads
+        return not self._is_late and self._aside.is_late(self._host.monotonic())
 
     def collect(self, round_: Round) -> None:
         """Raises TimeoutError while firmware hangs, OSError where sysfs refuses."""
-        if self._aside.has_ended:
+        if self._aside.runs and not self._aside.has_ended:
+            self._look(round_.now_s)
+        elif self._reads:
             self._take(round_)
-        elif self._aside.runs:
-            self._look(round_.now_s - self._begun_s)
         elif self._host.exists(class_directory(self._sys_root)):
-            self._begun_s = round_.now_s
-            self._aside.start(self._read)
+            self._reads, self._is_late = True, False
+            self._aside.start(self._read, round_.now_s)
         else:
-            self.close()
+            self._forget()
             self.capabilities = (outcomes.no_rdma(self._sys_root),)
 
     def close(self) -> None:
+        self._reads = self._is_late = False
+        self._forget()
+
+    def _forget(self) -> None:
         self._last, self.inventory = None, None
         self._series.close()
 
@@ -63,16 +71,18 @@ class RdmaCollector:
 
         return read(self._host, self._sys_root)
 
-    def _look(self, waited_s: float) -> None:
-        if waited_s > outcomes.ANSWERS_WITHIN_S:
-            self.close()
-            found = outcomes.rdma_hangs(waited_s)
+    def _look(self, now_s: float) -> None:
+        if self._aside.is_late(now_s):
+            self._is_late = True
+            self._forget()
+            found = outcomes.rdma_hangs(now_s - self._aside.begun_s)
             self.capabilities = (found,)
             raise TimeoutError(found.why)
 
     def _take(self, round_: Round) -> None:
         from koordlet.collectors.devices.rdma_rates import inventory_of, rates, samples
 
+        self._reads = False
         found, last = self._aside.take(), self._last
         self._last = found
         names = [each.name for each in found.devices]

@@ -27,7 +27,7 @@ class Rates(NamedTuple):
 
     received: float | None
     sent: float | None
-    hardware: Mapping[str, float]
+    others: Mapping[str, float]
 
 
 def read(host: Host, sys_root: str) -> Reading:
@@ -54,13 +54,11 @@ def rates(last: Reading, now: Reading) -> dict[tuple[str, int], Rates]:
     for key, after in now.counters.items():
         before = last.counters.get(key)
         if before is not None:
-            hardware = {
-                n: rate(before.hardware.get(n), value) for n, value in after.hardware.items()
-            }
+            others = {n: rate(before.others.get(n), value) for n, value in after.others.items()}
             found[key] = Rates(
                 rate(before.received_bytes, after.received_bytes),
                 rate(before.sent_bytes, after.sent_bytes),
-                {name: value for name, value in hardware.items() if value is not None},
+                {name: value for name, value in others.items() if value is not None},
             )
     return found
 
@@ -93,5 +91,5 @@ def samples(
             yield Sample(metrics.NODE_RDMA_RECEIVED, labels, found.received)
         if found.sent is not None:
             yield Sample(metrics.NODE_RDMA_SENT, labels, found.sent)
-        for counter, value in found.hardware.items():
+        for counter, value in found.others.items():
             yield Sample(metrics.NODE_RDMA_COUNTER, (*labels, counter), value)

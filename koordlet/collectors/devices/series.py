@@ -46,7 +46,7 @@ class Series:
 
 
 def health_sample(kind: str, minor: int, identity: str, health: Health) -> Iterable[Sample]:
-    """None where nobody knows."""
+    """None where it is not known."""
     if health.is_known:
         labels = (kind, str(minor), identity)
         yield Sample(NODE_DEVICE_HEALTHY, labels, float(health.is_good))

@@ -10,6 +10,7 @@ from koordlet.collectors.devices.series import Series, health_sample
 from koordlet.decision import metrics
 from koordlet.decision.options import about, absolute
 from koordlet.decision.snapshot import Capability
+from koordlet.kernel.devices import outcomes
 from koordlet.protocol.errors import Problem
 
 if TYPE_CHECKING:  # loaded where there are such files
@@ -30,7 +31,7 @@ def _check(options: XpuOptions) -> Iterator[Problem]:
 
 
 class XpuCollector:
-    """``inventory``: as of the last round, None where there never were such files."""
+    """``inventory``: as of the last round, None where there are no such files."""
 
     name = "xpu"
     optional = True
@@ -46,15 +47,23 @@ class XpuCollector:
 
     def collect(self, round_: Round) -> None:
         """Raises OSError where the directory cannot be read."""
+        if not self._host.exists(self._directory):
+            self.close()
+            self.capabilities = (outcomes.no_xpu(self._directory),)
+            return
         if self._reader is None:
-            if not self._host.exists(self._directory):
-                return
             from koordlet.kernel.devices.xpu import XpuReader
 
             self._reader = XpuReader(self._host, self._directory)
         from koordlet.decision.devices import Inventory
 
-        found = self._reader.read()
+        try:
+            found = self._reader.read()
+        except OSError as error:
+            self.close()
+            self.capabilities = (outcomes.xpu_unread(error),)
+            raise
+        self.capabilities = (outcomes.xpu_works(len(found.xpus), self._directory),)
         round_.skipped += found.refused
         self.inventory = Inventory(xpus=found.xpus, refused=found.refused)
         samples = (health_sample("xpu", each.minor, each.uuid, each.health) for each in found.xpus)

@@ -11,10 +11,13 @@ if TYPE_CHECKING:  # loaded where there is a GPU
     from koordlet.kernel.devices.nvml import Nvml
     from koordlet.kernel.devices.xid_events import XidWatch
 
+NOT_HEARD = "EventsNotHeard"
+"""Code of the health of a GPU whose events do not reach koordlet."""
+
 
 class GpuHealth:
-    """A part of the daemon and not of a collector: what events have told outlives both a reload
-    and a collector that is shed."""
+    """A part of the daemon and not of a collector: marks outlive both a reload and a collector
+    that is shed."""
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
         self._now = now
@@ -22,7 +25,7 @@ class GpuHealth:
 
     def of(self, uuid: str) -> Health | None:
         """None until events are waited for."""
-        return self._watch.found.get(uuid) if self._watch is not None else None
+        return self._watch.of(uuid) if self._watch is not None else None
 
     def follow(self, nvml: Nvml) -> None:
         """From now on; at once, and harmless when repeated."""
@@ -33,7 +36,7 @@ class GpuHealth:
 
     def stop(self) -> None:
         """Returns at once; the thread lets go of the driver within ``xid_events.WAIT_MS``. Marks
-        are gone: a card can only be reset when nobody holds it."""
+        are gone: a card can only be reset when no program holds it."""
         if self._watch is not None:
             self._watch.stop()
             self._watch = None

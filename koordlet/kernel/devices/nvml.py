@@ -7,8 +7,9 @@ other threads run meanwhile.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from ctypes import byref, c_char_p, c_uint, c_ulonglong, c_void_p
+from itertools import chain
 from typing import NamedTuple, TypeVar
 
 from koordlet.kernel.devices import nvml_abi as abi
@@ -19,6 +20,11 @@ MOST_ENTRIES = 4096
 _ATTEMPTS = 3
 """A list may have grown between the call that asks for its length and the one that fetches it."""
 _ROOM = 8
+LACKING = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND})
+"""What a card or a driver says of a function that it does not have."""
+KINDS = ("Compute", "Graphics", "MPSCompute")
+"""Lists of processes: those that compute, that draw, and that compute by way of MPS. Cards for
+computing alone do not know of drawing, old drivers not of MPS."""
 
 Handle = int
 """Of a card, or of a part of one: valid until ``shutdown``."""
@@ -113,42 +119,36 @@ class Nvml:
         self._call("nvmlDeviceGetUtilizationRates", c_void_p(device), byref(found))
         return int(found.gpu)
 
-    def processes(self, device: Handle) -> tuple[Process, ...]:
-        """Those that compute, that draw, and that compute by way of MPS. One that does several of
-        these things is listed with the same memory for each, and stands here once."""
-        found: dict[tuple[int, Instance], int | None] = {}
-        for kind in ("Compute", "Graphics", "MPSCompute"):
-            function = f"nvmlDeviceGet{kind}RunningProcesses_v3"
-            try:
-                listed = self._list(function, device, abi.ProcessInfo, self._running)
-            except NvmlError as error:
-                # Cards for computing alone do not know of drawing, old drivers not of MPS.
-                if kind == "Compute" or error.code not in _LACKING:
-                    raise
-                continue
-            for each in listed:
-                memory = each.used_gpu_memory
-                key = (each.pid, (each.gpu_instance_id, each.compute_instance_id))
-                known = found.get(key)
-                found[key] = known if memory == abi.NOT_AVAILABLE else max(memory, known or 0)
-        return tuple(
-            Process(pid, memory, None if instance[0] == abi.NO_INSTANCE else instance)
-            for (pid, instance), memory in found.items()
-        )
+    def processes(self, device: Handle, kind: str) -> list[Process]:
+        """One of the lists of ``KINDS``; see ``merged``."""
+        function = f"nvmlDeviceGet{kind}RunningProcesses_v3"
+
+        def fetch(entries: object, count: ctypes.c_uint) -> None:
+            self._call(function, c_void_p(device), byref(count), entries)
+
+        return [
+            Process(
+                each.pid,
+                None if each.used_gpu_memory == abi.NOT_AVAILABLE else each.used_gpu_memory,
+                None
+                if each.gpu_instance_id == abi.NO_INSTANCE
+                else (each.gpu_instance_id, each.compute_instance_id),
+            )
+            for each in self._list(function, abi.ProcessInfo, fetch)
+        ]
 
     def samples(self, device: Handle, since_us: int) -> tuple[Sample, ...]:
         """Of processes that ran after ``since_us``; none where all were idle. With 0 the driver
         averages over a time of its choice."""
 
-        def fetch(
-            function: str, device: Handle, entries: object, count: ctypes.c_uint
-        ) -> None:  # the array comes before its length here
+        function = "nvmlDeviceGetProcessUtilization"
+
+        def fetch(entries: object, count: ctypes.c_uint) -> None:
+            # Here the array comes before its length.
             self._call(function, c_void_p(device), entries, byref(count), c_ulonglong(since_us))
 
         try:
-            found = self._list(
-                "nvmlDeviceGetProcessUtilization", device, abi.UtilizationSample, fetch
-            )
+            found = self._list(function, abi.UtilizationSample, fetch)
         except NvmlError as error:
             if error.code != Code.NOT_FOUND:
                 raise
@@ -162,7 +162,7 @@ class Nvml:
         try:
             self._call("nvmlDeviceGetMigMode", c_void_p(device), byref(current), byref(pending))
         except NvmlError as error:
-            if error.code in _LACKING:
+            if error.code in LACKING:
                 return False
             raise
         return current.value == 1
@@ -245,17 +245,8 @@ class Nvml:
         self._call(function, *arguments, found, c_uint(most_bytes))
         return found.value.decode(errors="replace")
 
-    def _running(
-        self, function: str, device: Handle, entries: object, count: ctypes.c_uint
-    ) -> None:
-        self._call(function, c_void_p(device), byref(count), entries)
-
     def _list(
-        self,
-        function: str,
-        device: Handle,
-        kind: type[S],
-        fetch: Callable[[str, Handle, object, ctypes.c_uint], None],
+        self, function: str, kind: type[S], fetch: Callable[[object, ctypes.c_uint], None]
     ) -> list[S]:
         """Two calls: how long the list is, and the list."""
         room = 0
@@ -263,7 +254,7 @@ class Nvml:
             count = c_uint(room)
             entries = (kind * room)() if room else None
             try:
-                fetch(function, device, entries, count)
+                fetch(entries, count)
             except NvmlError as error:
                 if error.code != Code.INSUFFICIENT_SIZE or count.value > MOST_ENTRIES:
                     raise
@@ -273,4 +264,11 @@ class Nvml:
         raise NvmlError(function, Code.INSUFFICIENT_SIZE, "the list grows while it is read")
 
 
-_LACKING = frozenset({Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND})
+def merged(lists: Iterable[Iterable[Process]]) -> tuple[Process, ...]:
+    """A process that several lists name has the same memory in each, and counts once."""
+    found: dict[tuple[int, Instance | None], int | None] = {}
+    for each in chain.from_iterable(lists):
+        key = each.pid, each.instance
+        known = found.get(key)
+        found[key] = known if each.memory_bytes is None else max(each.memory_bytes, known or 0)
+    return tuple(Process(pid, memory, instance) for (pid, instance), memory in found.items())

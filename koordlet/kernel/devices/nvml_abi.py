@@ -9,7 +9,7 @@ UUID_BYTES = 96
 NAME_BYTES = 96
 VERSION_BYTES = 80
 XID_CRITICAL = 0x8
-"""Type of the events that tell of an Xid error."""
+"""Type of the events about Xid errors."""
 NOT_AVAILABLE = 2**64 - 1
 """Memory of a process, where the driver does not know it."""
 NO_INSTANCE = 2**32 - 1

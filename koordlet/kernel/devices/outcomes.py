@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from koordlet.decision.snapshot import Capability
-from koordlet.kernel.devices.aside import Aside
+from koordlet.kernel.devices.aside import ANSWERS_WITHIN_S, Aside
 from koordlet.kernel.host import Host
 
 if TYPE_CHECKING:
@@ -18,20 +18,13 @@ if TYPE_CHECKING:
 
 NVML = "nvml"
 RDMA = "rdma"
+XPU = "xpu"
 CONTROL = "/dev/nvidiactl"
 """There while the driver is loaded."""
 VERSION = "driver/nvidia/version"
 """Below /proc, the same."""
-ANSWERS_WITHIN_S = 5.0
-"""Without the persistence daemon a driver takes up to two seconds to begin with a card."""
 
 _COST = "GPUs and who uses them are not measured"
-_REMEDIES = {
-    4: "let koordlet open /dev/nvidia* (koordlet.service does)",
-    9: "load the module nvidia; `dmesg` says why it was not",
-    18: "load the modules nvidia* anew, or reboot: module and library are of different versions",
-}
-"""By code of NVML."""
 _LOOK = "`dmesg` has the driver's words (NVRM, Xid); `nvidia-smi` shows whether it answers others"
 
 
@@ -46,7 +39,15 @@ def no_driver(host: Host, error: OSError, proc_root: str = "/proc") -> Capabilit
 
 
 def refused(error: NvmlError) -> Capability:
-    return Capability(NVML, False, str(error), _COST, _REMEDIES.get(error.code, _LOOK))
+    from koordlet.kernel.devices.nvml_abi import Code
+
+    remedies: dict[int, str] = {
+        Code.NO_PERMISSION: "let koordlet open /dev/nvidia* (koordlet.service does)",
+        Code.DRIVER_NOT_LOADED: "load the module nvidia; `dmesg` says why it was not",
+        Code.LIB_RM_VERSION_MISMATCH: "load the modules nvidia* anew, or reboot: module and "
+        "library are of different versions",
+    }
+    return Capability(NVML, False, str(error), _COST, remedies.get(error.code, _LOOK))
 
 
 def hangs(seconds: float) -> Capability:
@@ -79,6 +80,23 @@ def rdma_hangs(seconds: float) -> Capability:
 def rdma_works(names: list[str], cpu_s: float) -> Capability:
     text = f"{', '.join(names)}; a reading takes {cpu_s * 1000:.1f} ms of CPU"
     return Capability(RDMA, True, text)
+
+
+def no_xpu(directory: str) -> Capability:
+    why = f"no accelerator files: {directory} does not exist"
+    remedy = (
+        "where there are accelerators, set collectors.xpu.directory to what their daemon writes"
+    )
+    return Capability(XPU, False, why, "other accelerators are not known", remedy)
+
+
+def xpu_unread(error: OSError) -> Capability:
+    why = f"{error.filename}: {error.strerror}"
+    return Capability(XPU, False, why, "other accelerators are not known", "see its owner and mode")
+
+
+def xpu_works(xpus: int, directory: str) -> Capability:
+    return Capability(XPU, True, f"{xpus} accelerators are described in {directory}")
 
 
 def try_devices(

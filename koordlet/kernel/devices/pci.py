@@ -11,7 +11,7 @@ MOST_FUNCTIONS = 256
 
 
 def place(host: Host, directory: str) -> Place:
-    """Of the device with this directory in sysfs. What the kernel does not tell is left out."""
+    """Of the device with this directory in sysfs. What the kernel does not know is left out."""
     try:
         path = host.real_path(directory)
     except OSError:

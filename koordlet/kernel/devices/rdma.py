@@ -22,6 +22,14 @@ MOST_COUNTERS = 64
 """Of one port; cards have up to 50."""
 _WORD_BYTES = 4
 """The unit of the two counters of data (InfiniBand Architecture Specification, PortCounters)."""
+_ERRORS = (
+    "symbol_error",
+    "link_downed",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "port_xmit_wait",
+)
+"""Counters of the port itself: errors, and waits on a congested link."""
 _ACTIVE = "ACTIVE"
 
 T = TypeVar("T")
@@ -29,13 +37,14 @@ T = TypeVar("T")
 
 class PortCounters(NamedTuple):
     """Since the driver was loaded. ``received_bytes``, ``sent_bytes``: None where the driver does
-    not count them. ``hardware``: counters by the driver's own names."""
+    not count them. ``others``: by their own names, errors of the port and all that the driver
+    counts."""
 
     device: str
     port: int
     received_bytes: int | None
     sent_bytes: int | None
-    hardware: dict[str, int]
+    others: dict[str, int]
 
 
 class _Found(NamedTuple):
@@ -83,7 +92,7 @@ def number(addresses: Mapping[str, str]) -> dict[str, int]:
 
 
 def read_counters(host: Host, device: RdmaDevice, sys_root: str = "/sys") -> list[PortCounters]:
-    """Of each port. What a driver does not count, or refuses to tell, is left out."""
+    """Of each port. What a driver does not count, or refuses to give, is left out."""
     found = []
     for port in device.ports:
         directory = f"{class_directory(sys_root)}/{device.name}/ports/{port.number}"
@@ -95,22 +104,27 @@ def read_counters(host: Host, device: RdmaDevice, sys_root: str = "/sys") -> lis
                 port.number,
                 None if received is None else received * _WORD_BYTES,
                 None if sent is None else sent * _WORD_BYTES,
-                dict(_hardware(host, f"{directory}/hw_counters")),
+                dict(_others(host, directory)),
             )
         )
     return found
 
 
-def _hardware(host: Host, directory: str) -> Iterator[tuple[str, int]]:
-    names = [name for name in _names(host, directory) if name != "lifespan"]  # that is a setting
+def _others(host: Host, port: str) -> Iterator[tuple[str, int]]:
+    hardware = f"{port}/hw_counters"
+    for name in _ERRORS:
+        value = _counter(host, f"{port}/counters/{name}")
+        if value is not None:
+            yield name, value
+    names = [name for name in _listed(host, hardware) if name != "lifespan"]  # that is a setting
     for name in names[:MOST_COUNTERS]:
-        value = _counter(host, f"{directory}/{name}")
+        value = _counter(host, f"{hardware}/{name}")
         if value is not None:
             yield name, value
 
 
 def _device(host: Host, found: _Found, minor: int) -> RdmaDevice:
-    names = sorted(filter(str.isdigit, _names(host, f"{found.directory}/ports")), key=int)
+    names = sorted(filter(str.isdigit, _listed(host, f"{found.directory}/ports")), key=int)
     ports = tuple(_port(host, found.directory, name) for name in names[:MOST_PORTS])
     return RdmaDevice(
         name=found.name,
@@ -118,7 +132,7 @@ def _device(host: Host, found: _Found, minor: int) -> RdmaDevice:
         place=found.place,
         ports=ports,
         virtual_functions=virtual_functions(host, f"{found.directory}/device"),
-        network_devices=tuple(_names(host, f"{found.directory}/device/net")[:MOST_PORTS]),
+        network_devices=tuple(_listed(host, f"{found.directory}/device/net")[:MOST_PORTS]),
         health=_health(ports),
     )
 
@@ -149,7 +163,8 @@ def _counter(host: Host, path: str) -> int | None:
     return _read(lambda: parse_int(host.read(path)), None)
 
 
-def _names(host: Host, directory: str) -> list[str]:
+def _listed(host: Host, directory: str) -> list[str]:
+    """What cannot be listed is left out of a reading (hooks need to know: ``kernel/verbs.py``)."""
     return _read(lambda: host.listdir(directory), [])
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping
 
 import structlog
 
 from koordlet.decision.devices import HEALTHY, Health, State
+from koordlet.kernel.devices.gpu_health import NOT_HEARD
 from koordlet.kernel.devices.nvml import Event, Handle, Nvml, NvmlError
 from koordlet.kernel.devices.nvml_abi import XID_CRITICAL, Code
 
@@ -18,23 +20,43 @@ WAIT_MS = 1000
 """So long it takes to stop at most."""
 AGAIN_S = 30.0
 """After so long a session is begun anew, when one has ended with an error."""
+SILENT_S = 30.0
+"""Without an answer to a wait for so long the driver hangs."""
 
 log = structlog.get_logger()
 
 
 class XidWatch:
-    """In a thread of its own, because of two events that nobody has fetched NVML keeps the number
-    of the later one alone. What is marked stays marked: nothing tells that a card works again.
-
-    ``found``: by uuid, of all cards; replaced whole, so that any thread may read it.
-    """
+    """In a thread that always waits: when two events come between two waits, NVML keeps the number
+    of the later one only. What is marked stays marked, because no event says that a card works
+    again."""
 
     def __init__(self, nvml: Nvml, now: Callable[[], float]) -> None:
-        self.found: Mapping[str, Health] = {}
+        self._found: Mapping[str, Health] = {}
+        """By uuid, of all cards; replaced whole, so that any thread may read it."""
+        self._error = ""
+        """Why the last session has ended; empty while one goes on."""
+        self._heard_s = time.monotonic()
+        """When the driver last answered."""
         self._nvml = nvml
         self._now = now
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="gpu-health", daemon=True).start()
+
+    def of(self, uuid: str) -> Health | None:
+        """None until events are waited for. A card that is not marked is healthy only as long as
+        events of it would be heard."""
+        found = self._found.get(uuid)
+        if found is not None and found.is_broken:
+            return found
+        if self._error:
+            return _not_heard(self._error)
+        silent_s = time.monotonic() - self._heard_s
+        if silent_s > SILENT_S:
+            return _not_heard(f"the driver has not answered for {silent_s:.0f} s")
+        if found is None and self._found:
+            return _not_heard("this GPU did not answer when the others were asked for theirs")
+        return found
 
     def stop(self) -> None:
         """Returns at once."""
@@ -46,9 +68,10 @@ class XidWatch:
             try:
                 self._session()
             except NvmlError as error:
-                if str(error) != said:
-                    log.warning("events of GPUs cannot be waited for", error=str(error))
-                said = str(error)
+                self._error = str(error)
+                if self._error != said:
+                    log.warning("events of GPUs cannot be waited for", error=self._error)
+                said = self._error
             self._stop.wait(AGAIN_S)
 
     def _session(self) -> None:
@@ -58,8 +81,10 @@ class XidWatch:
             events = nvml.event_set()
             try:
                 self._register(events)
+                self._error = ""
                 while not self._stop.is_set():
                     event = nvml.wait(events, WAIT_MS)
+                    self._heard_s = time.monotonic()
                     if event is not None and event.type == XID_CRITICAL:
                         self._mark(event)
             finally:
@@ -76,15 +101,16 @@ class XidWatch:
             with contextlib.suppress(NvmlError):
                 device = self._nvml.handle(index)
                 found[self._nvml.uuid(device)] = self._registered(device, events)
-        marked = {u: each for u, each in self.found.items() if each.is_broken}
-        self.found = {**found, **marked}
+        marked = {u: each for u, each in self._found.items() if each.is_broken}
+        self._found = {**found, **marked}
+        self._heard_s = time.monotonic()
 
     def _registered(self, device: Handle, events: Handle) -> Health:
         try:
             self._nvml.register(device, XID_CRITICAL, events)
         except NvmlError as error:
             if error.code != Code.NOT_SUPPORTED:
-                raise
+                return _not_heard(str(error))
             why = "this GPU sends no events of errors"
             return Health(State.UNKNOWN, "DeviceHealthCheckNotSupported", why)
         return HEALTHY
@@ -95,12 +121,16 @@ class XidWatch:
             return
         why = f"the driver reported Xid {xid}"
         health = Health(State.UNHEALTHY, f"Xid{xid}", why, self._now())
-        self.found = {**self.found, **dict.fromkeys(self._concerned(event), health)}
+        self._found = {**self._found, **dict.fromkeys(self._concerned(event), health)}
 
     def _concerned(self, event: Event) -> tuple[str, ...]:
         """An event of a card that has no name any more may be about each."""
-        every = tuple(self.found)
+        every = tuple(self._found)
         try:
             return (self._nvml.uuid(event.device),) if event.device else every
         except NvmlError:
             return every
+
+
+def _not_heard(why: str) -> Health:
+    return Health(State.UNKNOWN, NOT_HEARD, f"events of errors cannot be waited for: {why}")

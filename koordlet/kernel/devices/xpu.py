@@ -21,7 +21,7 @@ MOST_BYTES = 256 << 10
 MOST_VALUES = 8192
 """Elements and members of its JSON, in all levels."""
 MOST_DEVICES = 64
-MOST_MINOR = 4095
+MOST_NUMBER = 4095
 _OWN_NAMES = {"gpu-core": GPU_CORE, "gpu-memory": GPU_MEMORY}
 """Names that files use without their domain."""
 
@@ -109,7 +109,7 @@ def _xpu(info: shape.XpuInfo) -> tuple[Xpu, list[str]]:
     amounts, faults = _amounts(info.resources)
     xpu = Xpu(
         uuid=info.uuid,
-        minor=_minor(info.minor),
+        minor=_number("minor", info.minor),
         vendor=info.vendor,
         model=info.model,
         resources=amounts,
@@ -121,11 +121,11 @@ def _xpu(info: shape.XpuInfo) -> tuple[Xpu, list[str]]:
     return xpu, faults
 
 
-def _minor(text: str) -> int:
-    number = text.strip()
-    if not (number.isascii() and number.isdigit() and len(number) < 5) or int(number) > MOST_MINOR:
-        raise ProtocolError(f"minor {text!r} is not a number up to {MOST_MINOR}")
-    return int(number)
+def _number(field: str, text: str) -> int:
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 5) or int(digits) > MOST_NUMBER:
+        raise ProtocolError(f"{field} {text!r} is not a number up to {MOST_NUMBER}")
+    return int(digits)
 
 
 def _amounts(resources: Mapping[str, str]) -> tuple[dict[str, Quantity], list[str]]:
@@ -144,20 +144,24 @@ def _amounts(resources: Mapping[str, str]) -> tuple[dict[str, Quantity], list[st
 
 
 def _place(topology: shape.XpuTopology) -> Place:
-    node = _minor(topology.node_id) if topology.node_id not in ("", "-1") else None
+    text = topology.node_id
+    node = None if text in ("", "-1") else _number("topology.nodeID", text)
     return Place(topology.bus_id, topology.pcie_id, node)
 
 
 def _links(topology: shape.XpuTopology) -> tuple[Link, ...]:
+    field = "topology.p2pLinks.peerMinor"
     return tuple(
-        Link(tuple(sorted({_minor(each) for each in link.peer_minor.split(",")})), link.type)
+        Link(
+            tuple(sorted({_number(field, each) for each in link.peer_minor.split(",")})), link.type
+        )
         for link in topology.p2p_links
         if link.peer_minor
     )
 
 
 def _health(status: shape.XpuStatus | None) -> Health:
-    """Who says nothing is well, as in the reference."""
+    """Without a status it is not known, and counts as working, as in the reference."""
     if status is None:
         return Health(why="its file does not say")
     if status.healthy:

@@ -363,6 +363,8 @@ def monitoring(scratch: Scratch) -> str:
     text = f"counts {', '.join(what.events)}, {rmids} groups apart"
     if not set(what.events) & set(resctrl_monitor.TRAFFIC):
         text += " (memory traffic: some Intel CPUs want rdt=mbmtotal,mbmlocal at boot)"
+    if what.changed:
+        text += f" (not the usual traffic: {', '.join(what.changed)})"
     groups = resctrl_monitor.ResctrlMonitorGroups(scratch.host, scratch.sys_root)
     key = monitor_group("", scratch.name), Resource.RESCTRL_MONITOR_GROUP
     path = groups.path(*key)

@@ -36,7 +36,7 @@ def wait(world: World, name: str) -> bool:
     assert isinstance(found, GpuCollector | RdmaCollector)
     if not found._aside.runs:
         return False
-    until(lambda: found.has_ended)
+    until(lambda: found._aside.has_ended)
     return True
 
 

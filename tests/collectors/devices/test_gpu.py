@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
@@ -127,6 +128,15 @@ def test_a_process_that_has_ended_is_the_systems(gpus: Gpus) -> None:
     """Its memory may stay for a while; nobody knows whose it was."""
     gpus.fake.add("proc 0 999999 100 compute")
     assert gpus.samples()["sys_gpu_memory_usage", A, "0"] == 100.0 * MIB
+
+
+def test_a_process_that_has_just_ended_is_its_containers(gpus: Gpus) -> None:
+    pod = gpus.world.pod("burstable", UID, "c1")
+    pid = gpus.process(pod.containers[0].cgroup, 0, 100)
+    key = ("container_gpu_memory_usage", "c1", A, "0")
+    assert gpus.samples()[key] == 100.0 * MIB
+    gpus.world.host.exit(gpus.world.host.machine.process(pid))
+    assert gpus.samples()[key] == 100.0 * MIB
 
 
 def test_who_has_gone_has_no_samples_and_leaves_its_place_in_the_store(gpus: Gpus) -> None:
@@ -266,6 +276,47 @@ def test_a_driver_that_hangs_stops_no_round(gpus: Gpus) -> None:
     found = gpus.world.samples(gpus.world.rounds())
     assert found["node_gpu_memory_usage", A, "0"] == 600.0 * MIB
     assert gpus.collector.capabilities[0].supported
+
+
+@pytest.mark.parametrize("interval_s", [10.0, 3600.0])
+def test_the_collector_fails_five_seconds_into_a_hang(gpus: Gpus, interval_s: float) -> None:
+    """Whatever its interval is; once, and again in its turns."""
+    gpus.collector.interval_s = interval_s
+    gpus.fake.add("hang nvmlDeviceGetCount_v2")
+    begin(gpus.world)
+    for seconds in range(1, 9):
+        gpus.world.host.advance(1)
+        gpus.world.round()
+        health: Any = gpus.world.health("gpu")
+        assert (health.consecutive_failures, bool(health.error)) == (seconds >= 5, seconds >= 5)
+    assert health.error == "TimeoutError: the NVIDIA driver has not answered for 5 s"
+
+
+def test_collectors_made_anew_begin_no_second_call_beside_one_that_hangs(gpus: Gpus) -> None:
+    """As a reload does, time and again; the last one goes on when the driver answers."""
+    gpus.fake.add("hang nvmlDeviceGetCount_v2")
+    begin(gpus.world)
+    machine, collector = gpus.collector._machine, gpus.collector
+
+    def threads() -> int:
+        return sum(each.name == "gpu" for each in threading.enumerate())
+
+    assert threads() == 1
+    for _ in range(3):
+        collector.close()
+        collector = GpuCollector(machine)
+        gpus.world.host.advance(10)
+        with pytest.raises(TimeoutError, match="has not answered for"):
+            collector.collect(gpus.world.new_round())
+        assert threads() == 1
+    gpus.fake.drop("hang")
+    until(lambda: machine.asides.gpu.has_ended)
+    assert gpus.fake.sessions == 0  # what the first one had begun was let go
+    collector.collect(gpus.world.new_round())
+    until(lambda: collector.has_ended)
+    collector.collect(gpus.world.new_round())
+    assert collector.inventory is not None and len(collector.inventory.gpus) == 2
+    collector.close()
 
 
 def test_closed_while_the_driver_hangs_it_returns_at_once(gpus: Gpus) -> None:

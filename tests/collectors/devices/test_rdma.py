@@ -81,6 +81,19 @@ def test_rates_need_two_readings(world: World, devices: Devices) -> None:
     assert capability.supported and capability.why.startswith("mlx5_0; a reading takes ")
 
 
+def test_errors_of_the_port_itself(world: World, devices: Devices) -> None:
+    counters = {"symbol_error": 0, "port_xmit_wait": 0, "port_rcv_packets": 0}
+    devices.add_rdma("mlx4_0", ADDRESS, counters=counters)
+    read(world)
+    for name, value in (("symbol_error", 22), ("port_xmit_wait", 11), ("port_rcv_packets", 99)):
+        devices.count("mlx4_0", f"counters/{name}", value)
+    assert read(world) == {
+        ("node_device_healthy", ADDRESS, "0", "rdma"): 1.0,
+        ("node_rdma_counter", "symbol_error", "mlx4_0", "1"): 2.0,
+        ("node_rdma_counter", "port_xmit_wait", "mlx4_0", "1"): 1.0,
+    }
+
+
 def test_a_device_in_software_has_packets_alone(world: World, devices: Devices) -> None:
     devices.add_rdma("rxe0", hardware={"sent_pkts": 100})
     read(world)
@@ -141,3 +154,33 @@ def test_firmware_that_hangs_stops_no_round(
     wait(world, "rdma")
     found = world.samples(world.rounds())
     assert ("node_device_healthy", ADDRESS, "0", "rdma") in found
+
+
+def test_collectors_made_anew_begin_no_second_reading_beside_one_that_hangs(
+    world: World, devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    devices.add_rdma("mlx5_0", ADDRESS)
+    go_on, calls, real = threading.Event(), [], rdma_rates.read_devices
+
+    def slow(*arguments: Any) -> Any:
+        calls.append(arguments)
+        go_on.wait(60)
+        return real(*arguments)
+
+    monkeypatch.setattr(rdma_rates, "read_devices", slow)
+    begin(world)
+    old, machine = of(world), world.machine
+    old.close()
+    new = RdmaCollector(machine)
+    world.host.advance(5)
+    assert new.has_ended  # it wants to say so
+    with pytest.raises(TimeoutError, match="has taken 5 s and goes on"):
+        new.collect(world.new_round())
+    assert not new.has_ended
+    assert len(calls) == 1
+    go_on.set()
+    wait(world, "rdma")
+    new.collect(world.new_round())
+    assert machine.asides.rdma.wait(60)
+    new.collect(world.new_round())
+    assert new.inventory is not None and len(calls) == 2

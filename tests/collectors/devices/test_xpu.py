@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from typing import Any
 
@@ -17,6 +18,11 @@ def test_their_health_is_a_series_and_bad_files_are_named() -> None:
     begin(world)
     health: Any = world.health("xpu")
     assert health.success and health.samples == 0
+    xpu = collector(world, "xpu")
+    assert isinstance(xpu, XpuCollector)
+    assert [(each.supported, each.why) for each in xpu.capabilities] == [
+        (False, f"no accelerator files: {DIRECTORY} does not exist")
+    ]
     files = Devices(world.host.root).files(DIRECTORY)
     devices = [
         {"uuid": "u-1", "minor": "0", "status": {"healthy": True}},
@@ -33,13 +39,19 @@ def test_their_health_is_a_series_and_bad_files_are_named() -> None:
     health = world.health("xpu")
     assert (health.success, health.skipped) == (True, 1)
     assert f"{DIRECTORY}/other.json" in health.skipped_example
-    xpu = collector(world, "xpu")
-    assert isinstance(xpu, XpuCollector)
+    assert [(each.supported, each.why) for each in xpu.capabilities] == [
+        (True, f"3 accelerators are described in {DIRECTORY}")
+    ]
     assert xpu.inventory is not None
     assert [each.uuid for each in xpu.inventory.xpus] == ["u-1", "u-2", "u-3"]
     assert len(xpu.inventory.refused) == 1
     files.drop("npu.json")
     assert not any(key[-1] == "xpu" for key in world.samples(begin(world)))
+    world.host.faults.add(DIRECTORY, op="listdir", errno=errno.EACCES)
+    begin(world)
+    assert [(each.supported, each.why) for each in xpu.capabilities] == [
+        (False, f"{DIRECTORY}: Permission denied")
+    ]
 
 
 def test_the_directory_must_be_an_absolute_path() -> None:

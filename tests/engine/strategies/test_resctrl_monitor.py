@@ -236,7 +236,7 @@ def test_whom_somebody_else_counts_is_left_alone(make_world: MakeWorld) -> None:
     assert monitors(world) == {"theirs"}
     assert counted_in(world, process) == {"/theirs", ""}
     (note,) = [text for text in world.texts() if "not counted apart" in text]
-    assert f"{uid(1)} is counted by somebody else, in mon_groups/theirs" in note
+    assert f"{uid(1)} is counted by another program, in mon_groups/theirs" in note
     world.host.rmdir(theirs)
     wait_for(world, 15)
     assert counted_in(world, process) == {f"/koordlet-{uid(1)}"}

@@ -44,6 +44,10 @@ static int sessions;
 static char *shown(char *name) { for (char *c = name; *c; c++) if (*c == '_') *c = ' '; return name; }
 
 static void load(void) {
+#ifdef READ_ONCE /* in benches, where the stand-in itself should cost nothing */
+  static _Thread_local int loaded;
+  if (loaded++) return;
+#endif
   memset(&w, 0, sizeof w);
   strcpy(w.driver, "550.54.15");
   char *path = getenv("FAKE_NVML"), l[512];

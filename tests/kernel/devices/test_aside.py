@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from koordlet.kernel.devices.aside import Aside
+from koordlet.kernel.devices.aside import ANSWERS_WITHIN_S, Aside
 
 
 def test_what_it_returns_is_taken_once() -> None:
@@ -45,6 +45,43 @@ def test_while_one_hangs_no_other_begins() -> None:
     go_on.set()
     assert aside.wait(60)
     assert aside.take()
+
+
+def test_what_comes_after_a_call_runs_in_its_thread() -> None:
+    """Also when the call raises; without a call it is one itself."""
+    aside: Aside[None] = Aside("test")
+    go_on, threads = threading.Event(), []
+
+    def call() -> None:
+        threads.append(threading.current_thread())
+        go_on.wait(60)
+        raise ValueError
+
+    def after() -> None:
+        threads.append(threading.current_thread())
+
+    aside.start(call)
+    aside.finish(after)
+    aside.finish(after)
+    assert not aside.has_ended
+    go_on.set()
+    assert aside.wait(60)
+    assert len(threads) == 3 and len(set(threads)) == 1
+    aside.finish(after)
+    assert aside.wait(60)
+    assert len(threads) == 4 and len(set(threads)) == 2
+
+
+def test_a_call_is_late_after_a_while() -> None:
+    aside: Aside[bool] = Aside("test")
+    assert not aside.is_late(1e9)
+    go_on = threading.Event()
+    aside.start(lambda: go_on.wait(60), 100.0)
+    assert not aside.is_late(100.0 + ANSWERS_WITHIN_S - 0.1)
+    assert aside.is_late(100.0 + ANSWERS_WITHIN_S)
+    go_on.set()
+    assert aside.wait(60)
+    assert not aside.is_late(1e9)
 
 
 def test_a_process_ends_although_a_call_hangs() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from koordlet.decision.devices import HEALTHY, Health, State
 from koordlet.kernel.devices import xid_events
-from koordlet.kernel.devices.gpu_health import GpuHealth
+from koordlet.kernel.devices.gpu_health import NOT_HEARD, GpuHealth
 from koordlet.kernel.devices.nvml_abi import Code
 from tests.kernel.devices.fake_nvml import TWO, A, B, FakeNvml
 
@@ -47,7 +47,53 @@ def test_who_reports_nothing_is_healthy(fake_nvml: FakeNvml, health: GpuHealth) 
     health.follow(fake_nvml.load())
     until(lambda: health.of(B) is HEALTHY)
     assert health.of(A) is HEALTHY
-    assert health.of("GPU-other") is None
+
+
+def test_while_nobody_listens_no_card_is_healthy(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    """A card that is marked stays so."""
+    fake_nvml.say(*TWO, "event 1 1 79")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, B) == marked(79))
+    assert health.of(A) is HEALTHY
+    fake_nvml.add(f"fail nvmlEventSetWait_v2 {Code.UNKNOWN}")
+    until(lambda: state(health, A) == (State.UNKNOWN, NOT_HEARD))
+    found = health.of(A)
+    assert found is not None and found.why == (
+        "events of errors cannot be waited for: nvmlEventSetWait_v2: Unknown Error (999)"
+    )
+    assert state(health, B) == marked(79)
+    fake_nvml.drop("fail")
+    until(lambda: health.of(A) is HEALTHY)
+
+
+def test_events_that_were_never_heard_are_no_health(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    fake_nvml.say(*TWO, f"fail nvmlEventSetCreate {Code.UNKNOWN}")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, A) == (State.UNKNOWN, NOT_HEARD))
+
+
+def test_a_wait_that_hangs_hears_nothing(
+    fake_nvml: FakeNvml, health: GpuHealth, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml.say(*TWO)
+    health.follow(fake_nvml.load())
+    until(lambda: health.of(A) is HEALTHY)
+    monkeypatch.setattr(xid_events, "SILENT_S", 0.2)
+    fake_nvml.add("hang nvmlEventSetWait_v2")
+    until(lambda: state(health, A) == (State.UNKNOWN, NOT_HEARD))
+    fake_nvml.drop("hang")
+    until(lambda: health.of(A) is HEALTHY)
+
+
+def test_a_card_that_cannot_be_listened_to(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    """It refused, or did not answer: each says why."""
+    refuses = f"fail nvmlDeviceRegisterEvents {Code.NO_PERMISSION} 0"
+    fake_nvml.say(*TWO, refuses, f"fail nvmlDeviceGetUUID {Code.UNKNOWN} 1")
+    health.follow(fake_nvml.load())
+    until(lambda: state(health, A) == (State.UNKNOWN, NOT_HEARD))
+    for uuid, why in ((A, "Insufficient Permissions"), (B, "did not answer")):
+        found = health.of(uuid)
+        assert found is not None and (found.code, why in found.why) == (NOT_HEARD, True)
 
 
 def test_a_critical_xid_marks_its_card_for_good(fake_nvml: FakeNvml, health: GpuHealth) -> None:

@@ -7,7 +7,7 @@ from koordlet_fakefs import FakeHost
 from koordlet_fakefs.devices import Devices
 
 from koordlet.decision.devices import GpuInstance, Place, State
-from koordlet.kernel.devices import gpus
+from koordlet.kernel.devices import gpus, nvml
 from koordlet.kernel.devices.gpus import GpuReader, GpuReading
 from koordlet.kernel.devices.nvml import NvmlError
 from koordlet.kernel.devices.nvml_abi import Code
@@ -102,6 +102,33 @@ def test_samples_since_the_last_reading(fake_nvml: FakeNvml, reader: GpuReader) 
     assert read(reader).gpu.core_percent == 0.0
 
 
+def test_use_is_seen_after_the_clock_was_set_back(
+    fake_nvml: FakeNvml, host: FakeHost, reader: GpuReader
+) -> None:
+    """By an hour and a half minute: samples from before are of a time to come, and hide none."""
+    fake_nvml.say(*TWO, "proc 0 7 10 compute", f"sample 0 7 {NOW_US - 100} 80")
+    assert read(reader).gpu.core_percent == 80.0
+    for back_s in (3600, 30):
+        host.clock_ahead_s -= back_s
+        now_us = int(host.time() * 1e6)
+        fake_nvml.add(f"sample 0 7 {now_us - 100} {back_s % 97}")
+        assert read(reader).gpu.core_percent == back_s % 97
+
+
+def test_processes_that_take_turns_share_the_card(fake_nvml: FakeNvml, reader: GpuReader) -> None:
+    """A process without a sample in a period was idle in it. One sample for each process is a mean
+    that the driver has made, whatever its time is."""
+    turns = (f"sample 0 {7 + turn % 2} {NOW_US - 1000 + turn} 100" for turn in range(6))
+    fake_nvml.say(*TWO, "proc 0 7 10 compute", "proc 0 8 10 compute", *turns)
+    found = read(reader)
+    assert {each.pid: each.core_percent for each in found.processes} == {7: 50.0, 8: 50.0}
+    assert found.gpu.core_percent == 100.0
+    fake_nvml.drop("sample")
+    fake_nvml.add(f"sample 0 7 {NOW_US} 30", f"sample 0 8 {NOW_US + 10} 40")
+    found = read(reader)
+    assert {each.pid: each.core_percent for each in found.processes} == {7: 30.0, 8: 40.0}
+
+
 def test_each_card_has_samples_of_its_own(fake_nvml: FakeNvml, reader: GpuReader) -> None:
     fake_nvml.say(*TWO, f"sample 0 7 {NOW_US - 100} 20", f"sample 1 7 {NOW_US - 5_000_000} 60")
     assert [each.gpu.core_percent for each in reader.read().gpus] == [20.0, 60.0]
@@ -169,12 +196,107 @@ def test_parts_of_a_divided_card(fake_nvml: FakeNvml, reader: GpuReader) -> None
     assert found.gpu.used_bytes == 905 * MIB
 
 
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        ("nvmlDeviceGetMigMode", Code.NO_PERMISSION),
+        ("nvmlDeviceGetMaxMigDeviceCount", Code.NO_PERMISSION),
+        ("nvmlDeviceGetMigDeviceHandleByIndex", Code.UNKNOWN),
+        ("nvmlDeviceGetGpuInstanceId", Code.NOT_FOUND),
+    ],
+)
+def test_what_it_does_not_say_of_parts_does_not_hide_the_card(
+    fake_nvml: FakeNvml, reader: GpuReader, function: str, code: Code
+) -> None:
+    fake_nvml.say(
+        f"gpu {A} 0 00000000:3B:00.0 40960 500 NVIDIA_A100",
+        "mig 0 MIG-1111 7 0 4864 NVIDIA_A100_MIG_1g.5gb",
+        "proc 0 11 100 compute 7 0",
+        f"fail {function} {code}",
+    )
+    found = reader.read()
+    (reading,) = found.gpus
+    assert (reading.gpu.used_bytes, reading.gpu.instances) == (600 * MIB, ())
+    assert [(each.pid, each.instance) for each in reading.processes] == [(11, "")]
+    assert [text.partition(" (")[0].split(": ")[:2] for text in found.failed] == [
+        ["GPU 0", function]
+    ]
+
+
+def test_a_list_that_grows_costs_itself(
+    fake_nvml: FakeNvml, reader: GpuReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nvml, "MOST_ENTRIES", 10)
+    fake_nvml.say(
+        *TWO, "proc 0 77 5 graphics", *(f"proc 0 {pid} 1 compute" for pid in range(1, 20))
+    )
+    found = reader.read()
+    assert [each.pid for each in found.gpus[0].processes] == [77]
+    assert [text.split(": ")[:2] for text in found.failed] == [
+        ["GPU 0", "nvmlDeviceGetComputeRunningProcesses_v3"]
+    ]
+
+
+def test_a_card_without_a_minor_has_its_index(fake_nvml: FakeNvml, reader: GpuReader) -> None:
+    fake_nvml.say(*TWO, f"fail nvmlDeviceGetMinorNumber {Code.NOT_SUPPORTED}")
+    assert read(reader, 1).gpu.minor == 1
+
+
+@pytest.mark.parametrize("code", [Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND])
+def test_a_card_without_graphics_is_no_error(
+    fake_nvml: FakeNvml, reader: GpuReader, code: Code
+) -> None:
+    fake_nvml.say(
+        *TWO,
+        "proc 0 11 100 compute",
+        f"fail nvmlDeviceGetGraphicsRunningProcesses_v3 {code}",
+        f"fail nvmlDeviceGetMPSComputeRunningProcesses_v3 {code}",
+    )
+    assert [each.pid for each in read(reader).processes] == [11]
+
+
+def test_a_list_that_is_refused_is_named_and_hides_no_other(
+    fake_nvml: FakeNvml, reader: GpuReader
+) -> None:
+    function = "nvmlDeviceGetMPSComputeRunningProcesses_v3"
+    fake_nvml.say(*TWO, "proc 0 11 100 compute", f"fail {function} {Code.NO_PERMISSION} 0")
+    found = reader.read()
+    assert [each.pid for each in found.gpus[0].processes] == [11]
+    assert found.failed == (f"GPU 0: {function}: Insufficient Permissions (4)",)
+
+
 def test_of_very_many_processes_the_largest_count(
     fake_nvml: FakeNvml, reader: GpuReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gpus, "MOST_PROCESSES", 3)
     fake_nvml.say(*TWO, *(f"proc 0 {pid} {pid} compute" for pid in range(1, 11)))
-    assert [each.pid for each in read(reader).processes] == [10, 9, 8]
+    found = reader.read()
+    assert [each.pid for each in found.gpus[0].processes] == [10, 9, 8]
+    assert found.failed == ("GPU 0: 10 processes: only the 3 with most memory count",)
+
+
+def test_of_very_many_cards_the_first_are_read(
+    fake_nvml: FakeNvml, reader: GpuReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpus, "MOST_GPUS", 1)
+    fake_nvml.say(*TWO)
+    found = reader.read()
+    assert [each.gpu.uuid for each in found.gpus] == [A]
+    assert found.failed == ("2 GPUs: only the first 1 are read",)
+
+
+def test_a_process_that_has_ended_keeps_its_cgroups(
+    fake_nvml: FakeNvml, host: FakeHost, reader: GpuReader
+) -> None:
+    """The driver may list it for a while."""
+    host.make_cgroup("kubepods/pod1/c1")
+    process = host.spawn("kubepods/pod1/c1")
+    fake_nvml.say(*TWO, f"proc 0 {process.pid} 1000 compute")
+    wanted = read(reader).processes[0].cgroups
+    assert "kubepods/pod1/c1" in wanted
+    host.exit(process)
+    for _ in range(2):
+        assert read(reader).processes[0].cgroups == wanted
 
 
 def test_a_lost_card_does_not_hide_the_others(fake_nvml: FakeNvml, reader: GpuReader) -> None:
@@ -197,14 +319,9 @@ def test_a_card_that_we_may_not_open_is_left_out(fake_nvml: FakeNvml, reader: Gp
 
 
 def test_what_a_card_does_not_tell_is_not_known(fake_nvml: FakeNvml, reader: GpuReader) -> None:
-    fake_nvml.say(
-        *TWO,
-        f"fail nvmlDeviceGetMemoryInfo {Code.NOT_SUPPORTED}",
-        f"fail nvmlDeviceGetComputeRunningProcesses_v3 {Code.NO_PERMISSION}",
-    )
+    fake_nvml.say(*TWO, f"fail nvmlDeviceGetMemoryInfo {Code.NOT_SUPPORTED}")
     found = read(reader)
     assert (found.gpu.memory_bytes, found.gpu.used_bytes) == (None, None)
-    assert found.processes == ()
 
 
 def test_a_driver_that_is_not_loaded_and_is_then(fake_nvml: FakeNvml, reader: GpuReader) -> None:

@@ -4,16 +4,24 @@ the layouts of ours are those of NVIDIA."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from koordlet.kernel.devices import nvml as ours
-from koordlet.kernel.devices.nvml import Event, Nvml, NvmlError, Process, Sample
+from koordlet.kernel.devices.nvml import (
+    KINDS,
+    Event,
+    Handle,
+    Nvml,
+    NvmlError,
+    Process,
+    Sample,
+    merged,
+)
 from koordlet.kernel.devices.nvml_abi import XID_CRITICAL, Code
 from koordlet.kernel.linux import LinuxHost
-from tests.kernel.devices.fake_nvml import SONAME, TWO, A, B, FakeNvml
+from tests.kernel.devices.fake_nvml import TWO, A, B, FakeNvml
 
 MIB = 1 << 20
 MIG = (
@@ -42,6 +50,11 @@ def theirs(fake_nvml: FakeNvml) -> Iterator[ModuleType]:
     pynvml.nvmlShutdown()
 
 
+def processes(nvml: Nvml, device: Handle) -> tuple[Process, ...]:
+    """Of all kinds."""
+    return merged(nvml.processes(device, kind) for kind in KINDS)
+
+
 def test_what_a_card_is(fake_nvml: FakeNvml, nvml: Nvml) -> None:
     fake_nvml.say(*TWO, "proc 1 4711 1000 compute", "rate 1 34", "driver 580.65.06")
     assert nvml.driver_version() == "580.65.06"
@@ -68,7 +81,7 @@ def test_processes_of_three_kinds_each_once(fake_nvml: FakeNvml, nvml: Nvml) -> 
         *("proc 0 11 100 compute", "proc 0 11 100 graphics", "proc 0 12 50 graphics"),
         *("proc 0 13 -1 compute", "proc 0 14 25 mps", "proc 1 99 1 compute"),
     )
-    found = {each.pid: each for each in nvml.processes(nvml.handle(0))}
+    found = {each.pid: each for each in processes(nvml, nvml.handle(0))}
     assert found == {
         11: Process(11, 100 * MIB, None),
         12: Process(12, 50 * MIB, None),
@@ -79,7 +92,7 @@ def test_processes_of_three_kinds_each_once(fake_nvml: FakeNvml, nvml: Nvml) -> 
 
 def test_a_long_list_needs_two_calls(fake_nvml: FakeNvml, nvml: Nvml) -> None:
     fake_nvml.say(*TWO, *(f"proc 0 {pid} 1 compute" for pid in range(1, 201)))
-    assert {each.pid for each in nvml.processes(nvml.handle(0))} == set(range(1, 201))
+    assert {each.pid for each in processes(nvml, nvml.handle(0))} == set(range(1, 201))
 
 
 def test_a_list_beyond_all_bounds_is_refused(
@@ -88,19 +101,8 @@ def test_a_list_beyond_all_bounds_is_refused(
     monkeypatch.setattr(ours, "MOST_ENTRIES", 10)
     fake_nvml.say(*TWO, *(f"proc 0 {pid} 1 compute" for pid in range(1, 20)))
     with pytest.raises(NvmlError) as caught:
-        nvml.processes(nvml.handle(0))
+        processes(nvml, nvml.handle(0))
     assert caught.value.code == Code.INSUFFICIENT_SIZE
-
-
-@pytest.mark.parametrize("code", [Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND])
-def test_a_card_without_graphics_is_no_error(fake_nvml: FakeNvml, nvml: Nvml, code: Code) -> None:
-    fake_nvml.say(
-        *TWO,
-        "proc 0 11 100 compute",
-        f"fail nvmlDeviceGetGraphicsRunningProcesses_v3 {code}",
-        f"fail nvmlDeviceGetMPSComputeRunningProcesses_v3 {code}",
-    )
-    assert [each.pid for each in nvml.processes(nvml.handle(0))] == [11]
 
 
 def test_samples_are_those_after_a_time(fake_nvml: FakeNvml, nvml: Nvml) -> None:
@@ -132,7 +134,7 @@ def test_parts_of_a_card(fake_nvml: FakeNvml, nvml: Nvml) -> None:
     assert nvml.name(second) == "NVIDIA A100 MIG 3g.20gb"
     assert nvml.instance(first) == (7, 0)
     assert nvml.memory(second) == (20096 * MIB, 300 * MIB)
-    assert {each.pid: each.instance for each in nvml.processes(device)} == {11: (7, 0), 12: (3, 0)}
+    assert {each.pid: each.instance for each in processes(nvml, device)} == {11: (7, 0), 12: (3, 0)}
     with pytest.raises(NvmlError, match="Not Supported"):
         nvml.samples(device, 0)
 
@@ -225,7 +227,7 @@ def test_a_second_reader_reads_the_same(
         *theirs.nvmlDeviceGetGraphicsRunningProcesses(other),
         *theirs.nvmlDeviceGetMPSComputeRunningProcesses(other),
     ]
-    assert {(each.pid, each.memory_bytes) for each in nvml.processes(mine)} == {
+    assert {(each.pid, each.memory_bytes) for each in processes(nvml, mine)} == {
         (each.pid, each.usedGpuMemory) for each in listed
     }
     assert [tuple(each) for each in nvml.samples(mine, 0)] == [
@@ -246,7 +248,7 @@ def test_a_second_reader_sees_the_same_parts_and_events(
     instance = theirs.nvmlDeviceGetGpuInstanceId(part), theirs.nvmlDeviceGetComputeInstanceId(part)
     assert nvml.instance(nvml.parts(mine)[1]) == instance == (3, 0)
     (process,) = theirs.nvmlDeviceGetComputeRunningProcesses(other)
-    assert (process.gpuInstanceId, process.computeInstanceId) == nvml.processes(mine)[0].instance
+    assert (process.gpuInstanceId, process.computeInstanceId) == processes(nvml, mine)[0].instance
     fake_nvml.add("event 1 0 79")
     events = theirs.nvmlEventSetCreate()
     theirs.nvmlDeviceRegisterEvents(other, theirs.nvmlEventTypeXidCriticalError, events)
@@ -259,7 +261,3 @@ def test_the_codes_are_those_of_nvidia(theirs: ModuleType) -> None:
     for code in Code:
         assert getattr(theirs, f"NVML_ERROR_{code.name}") == code
     assert theirs.nvmlEventTypeXidCriticalError == XID_CRITICAL
-
-
-def test_the_name_is_that_of_the_library(nvml_library: Path) -> None:
-    assert nvml_library.name == SONAME

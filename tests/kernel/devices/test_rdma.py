@@ -143,7 +143,7 @@ def test_how_much_is_read_is_bounded(
         devices.add_rdma(f"mlx5_{index}", ports=("4: ACTIVE",) * 5, hardware=many)
     found = read_devices(host)
     assert [len(each.ports) for each in found] == [2, 2, 2]
-    assert [len(each.hardware) for each in read_counters(host, found[0])] == [4, 4]
+    assert [len(each.others) for each in read_counters(host, found[0])] == [4, 4]
 
 
 def test_what_goes_while_it_is_read_is_left_out(host: FakeHost, devices: Devices) -> None:

@@ -89,8 +89,11 @@ def test_as_little_as_a_file_can_say() -> None:
         (of({"uuid": "x", "minor": "1" * 300}), "is not a number"),
         (of({"uuid": "x", "minor": 1}), "$.minor: must be"),
         (of({"uuid": "x" * 400, "minor": "1"}), "$.uuid"),
-        (of(WHOLE | {"topology": {"nodeID": "two"}}), "minor 'two'"),
-        (of(WHOLE | {"topology": {"p2pLinks": [{"peerMinor": "1,x"}]}}), "minor 'x'"),
+        (of(WHOLE | {"topology": {"nodeID": "two"}}), "topology.nodeID 'two' is not a number"),
+        (
+            of(WHOLE | {"topology": {"p2pLinks": [{"peerMinor": "1,x"}]}}),
+            "topology.p2pLinks.peerMinor 'x' is not a number",
+        ),
     ],
 )
 def test_what_cannot_be_read_is_named(data: bytes, fault: str) -> None:
