@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
+from typing import NamedTuple
+
 from koordlet.kernel.background import Pause
 from koordlet.kernel.host import Host
 
-_DEEPEST = 4
-"""Levels below a cgroup that are looked at: systemd in a container makes some."""
+MOST_IDS = 64
+"""Of one cgroup and those below it: systemd in a container makes some 20, a hostile one makes
+thousands."""
+
+
+class Ids(NamedTuple):
+    """``found``: the cgroup itself, then those below it, the nearest first and of one level the
+    oldest. ``cut``: there are more."""
+
+    found: tuple[int, ...]
+    cut: bool = False
+
+
+def ids_within(host: Host, directory: str, pause: Pause, most: int = MOST_IDS) -> Ids:
+    """Of a cgroup and of those below it; none where it is gone. Lists at most ``most``
+    directories."""
+    found: list[int] = []
+    with suppress(OSError):
+        found.append(host.inode(directory))
+    waiting = deque([directory] if found else [])
+    while waiting:
+        path = waiting.popleft()
+        pause()
+        try:
+            inodes = host.subdir_inodes(path)
+        except OSError:
+            continue  # it has gone since
+        below = sorted((inode, name) for name, inode in inodes.items())
+        room = most - len(found)
+        found += [inode for inode, _ in below[:room]]
+        waiting += [f"{path}/{name}" for _, name in below[:room]]
+        if len(below) > room:
+            return Ids(tuple(found), cut=True)
+    return Ids(tuple(found))
 
 
 def ids_below(host: Host, directory: str, pause: Pause) -> list[int]:
-    """Of a cgroup and of those below it; empty where it is gone."""
-    found: list[int] = []
-    try:
-        found.append(host.inode(directory))
-        level = [directory]
-        for _ in range(_DEEPEST):
-            below = [(path, host.subdir_inodes(path)) for path in level]
-            pause()
-            for _, inodes in below:
-                found += inodes.values()
-            level = [f"{path}/{name}" for path, inodes in below for name in inodes]
-    except OSError:
-        pass  # went away meanwhile; what was found is still right
-    return found
+    """For who need not know whether there are more."""
+    return list(ids_within(host, directory, pause).found)
