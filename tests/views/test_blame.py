@@ -98,7 +98,7 @@ def test_a_machine_that_lacks_it_says_what(make_world: MakeWorld) -> None:
     assert view.victims == ()
     missing = view.missing[0]
     assert missing.startswith("bpf-run-queue: /sys/kernel/btf/vmlinux: ENOENT")
-    assert "install libbpf1" in missing
+    assert "use a kernel with CONFIG_DEBUG_INFO_BTF" in missing
     features = {each.feature: each for each in world.views.status().capabilities}
     assert not features["bpf-run-queue"].supported
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.cost import CostMeter
-from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
 from koordlet.kernel.bpf.run_queue import (
     MOST_WATCHED,
     SLOTS,
@@ -49,7 +49,6 @@ _TAIL_BYTES = 16384
 _PIPE_BYTES = 65536
 _TOLD_CHARACTERS = 300
 _ENVIRONMENT = ("PATH", "BCC_KERNEL_SOURCE")
-_NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
 
 
 class LoadError(Exception):
@@ -67,13 +66,19 @@ class BccRunQueue:
     has_matrix = False
 
     def __init__(
-        self, *, by_cpu_controller: bool, pause: Pause = no_pause, limit_s: float = LIMIT_S
+        self,
+        *,
+        by_cpu_controller: bool,
+        pause: Pause = no_pause,
+        limit_s: float = LIMIT_S,
+        lacks: str = objects.NO_BTF,
     ) -> None:
-        """``pause`` may raise: then the child is ended at once."""
+        """``pause`` may raise: then the child is ended at once. ``lacks``: why it is not without
+        BCC."""
         try:
             self._fds = load(by_cpu_controller=by_cpu_controller, pause=pause, limit_s=limit_s)
         except LoadError as error:
-            raise _neither(error) from None
+            raise _neither(error, lacks) from None
         self._watched = Map(self._fds["watched"], 1, 1)
         self._delays = Map(self._fds["delays"], 1, 3 + SLOTS, per_cpu=True)
         self.meter = CostMeter(lambda: {name: run_time(self._fds[name]) for name in PROGRAMS})
@@ -245,7 +250,7 @@ def _told(answer: _Answer) -> str:
     return f" ({told[:_TOLD_CHARACTERS]})"
 
 
-def _neither(error: LoadError) -> NeedError:
-    why = f"the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); instead of it: {error}"
-    remedy = f"install {' and '.join(error.packages)}, or {_NEW_KERNEL}"
-    return NeedError(errno.ENOENT, why, objects.BTF, remedy if error.packages else _NEW_KERNEL)
+def _neither(error: LoadError, lacks: str) -> NeedError:
+    why = f"{lacks}; instead of it: {error}"
+    remedy = f"install {' and '.join(error.packages)}, or {NEW_KERNEL}"
+    return NeedError(errno.ENOENT, why, objects.BTF, remedy if error.packages else NEW_KERNEL)

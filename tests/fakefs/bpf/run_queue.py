@@ -35,6 +35,7 @@ class FakeRunQueue:
         self.waits_ns: dict[int, dict[int, int]] = {}
         self.slots: dict[int, list[int]] = {}
         self.reads = 0
+        self.lost = 0
         self.closed = False
         self.error: OSError | None = None
 
@@ -49,7 +50,7 @@ class FakeRunQueue:
         delays = {
             cgroup: Delays(sum(slots), 0, 0, tuple(slots)) for cgroup, slots in self.slots.items()
         }
-        return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, 0)
+        return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, self.lost)
 
     def others_ns(self) -> int:
         return self.waits_for_others_ns
