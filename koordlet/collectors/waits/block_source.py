@@ -54,13 +54,7 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        return (
-            FEATURE.there(
-                "attached programs to the tracepoints of requests",
-                self.costs,
-                self.cost_unknown,
-            ),
-        )
+        return (self.there(FEATURE, "attached programs to the tracepoints of requests"),)
 
     def watch(self, subjects: Subjects, pause: Pause) -> None:
         self._names.list_victims(subjects, pause)

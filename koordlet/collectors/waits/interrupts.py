@@ -63,6 +63,7 @@ class InterruptSource:
                 "loaded programs for the tracepoints of interrupts",
                 self.costs,
                 self._interrupts.meter.unknown,
+                self._interrupts.memory_bytes,
             ),
         )
 

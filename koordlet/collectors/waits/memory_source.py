@@ -52,7 +52,7 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         why = "attached programs to the tracepoints of reclaim"
-        return FEATURE.there(why, self.costs, self.cost_unknown), self._tcp
+        return self.there(FEATURE, why), self._tcp
 
     def watch(self, subjects: Subjects, pause: Pause) -> None:
         """They count for all."""

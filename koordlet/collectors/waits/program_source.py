@@ -9,8 +9,9 @@ from typing import Generic, Protocol, TypeVar
 
 from koordlet.collectors.waits.figures import Part, parts
 from koordlet.collectors.waits.names import Names
-from koordlet.collectors.waits.readings import Subjects
+from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.suspicion import Recent
+from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost, Meter
 from koordlet.kernel.host import Host
@@ -25,6 +26,9 @@ L = TypeVar("L")
 class Programs(Protocol[R_co]):
     @property
     def meter(self) -> Meter: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
 
     def read(self, pause: Pause) -> R_co: ...
 
@@ -60,10 +64,9 @@ class ProgramSource(ABC, Generic[R, L]):
     def costs(self) -> Mapping[str, Cost]:
         return self._costs
 
-    @property
-    def cost_unknown(self) -> str:
-        """Why ``costs`` is empty, if not because nothing was measured yet."""
-        return self._programs.meter.unknown
+    def there(self, feature: Feature, why: str) -> Capability:
+        programs = self._programs
+        return feature.there(why, self.costs, programs.meter.unknown, programs.memory_bytes)
 
     @property
     def goes_on(self) -> bool:

@@ -83,12 +83,17 @@ class Feature:
     name: str
     without: str
 
-    def there(self, why: str, costs: Mapping[str, Cost], unknown: str = "") -> Capability:
-        """``unknown``: why it is not known what the programs cost."""
+    def there(
+        self, why: str, costs: Mapping[str, Cost], unknown: str = "", memory_bytes: int = 0
+    ) -> Capability:
+        """``unknown``: why it is not known what the programs cost. ``memory_bytes``: of their maps
+        in the kernel."""
         cores = sum(each.cores for each in costs.values())
         used = f"; they use {100 * cores:.2f} % of a core" if costs else ""
         if unknown:
             used = f"; what they use is not known ({unknown})"
+        if memory_bytes:
+            used += f"; their maps take {memory_bytes / (1 << 20):.1f} MiB"
         return Capability(self.name, True, why + used)
 
     def missing(self, error: OSError) -> Capability:

@@ -63,10 +63,10 @@ class RunQueueSource(ProgramSource[Reading, RunQueueLook]):
     def capabilities(self) -> tuple[Capability, ...]:
         attached = "attached programs to the scheduler's tracepoints"
         if self._queue.has_matrix:
-            return (FEATURE.there(attached, self.costs, self.cost_unknown),)
+            return (self.there(FEATURE, attached),)
         return (
             Capability(FEATURE.name, False, _NO_MATRIX, FEATURE.without, NEW_KERNEL),
-            BCC_FEATURE.there(f"compiled with BCC: {attached}", self.costs, self.cost_unknown),
+            self.there(BCC_FEATURE, f"compiled with BCC: {attached}"),
         )
 
     def watch(self, subjects: Subjects, pause: Pause) -> None:

@@ -18,6 +18,7 @@ import time
 from array import array
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +33,15 @@ from koordlet.kernel.bpf.run_queue import (
     Reading,
     sum_delays,
 )
-from koordlet.kernel.bpf.syscalls import Map, delete, entry, run_time, set_entry, update
+from koordlet.kernel.bpf.syscalls import (
+    Map,
+    delete,
+    entry,
+    memory_bytes,
+    run_time,
+    set_entry,
+    update,
+)
 
 PYTHON = "/usr/bin/python3"
 """The distribution's: no other has its module ``bcc``."""
@@ -82,11 +91,12 @@ class BccRunQueue:
         self._watched = Map(self._fds["watched"], 1, 1)
         self._delays = Map(self._fds["delays"], 1, 3 + SLOTS, per_cpu=True)
         self.meter = CostMeter(lambda: {name: run_time(self._fds[name]) for name in PROGRAMS})
+        self.memory_bytes = sum(memory_bytes(self._fds[name]) for name in ("watched", "delays"))
         self._places: dict[int, int] = {}
         self._last: dict[int, Delays] = {}
 
     def watch(self, cgroups: Collection[int]) -> int:
-        wanted = set(sorted(cgroups)[:MOST_WATCHED])
+        wanted = set(islice(cgroups, MOST_WATCHED))
         for cgroup in self._places.keys() - wanted:
             delete(self._watched, (cgroup,))
             set_entry(self._delays, self._places.pop(cgroup), bytes(8 * self._delays.stride))

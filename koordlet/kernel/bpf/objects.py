@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
-from koordlet.kernel.bpf.syscalls import Map, RunTime, run_on, run_time
+from koordlet.kernel.bpf.syscalls import Map, RunTime, memory_bytes, run_on, run_time
 
 BTF = "/sys/kernel/btf/vmlinux"
 NO_BTF = "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
@@ -123,6 +123,16 @@ class BpfObject:
             name: run_time(library().bpf_program__fd(program))
             for name, program in self._programs.items()
         }
+
+    def memory_bytes(self) -> int:
+        """Of all its maps. Those with an entry for each CPU grow with the CPUs that the machine may
+        have."""
+        lib, total = library(), 0
+        found = lib.bpf_object__next_map(self._handle, None)
+        while found:
+            total += memory_bytes(lib.bpf_map__fd(found))
+            found = lib.bpf_object__next_map(self._handle, found)
+        return total
 
     def close(self) -> None:
         if not self._handle:

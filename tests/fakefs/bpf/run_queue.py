@@ -29,6 +29,7 @@ class FakeRunQueue:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.memory_bytes = 3 << 20
         self.has_matrix = True
         self.waits_for_others_ns = 0
         self.watched: set[int] = set()

@@ -15,7 +15,7 @@ from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.block import IDLE, OLDER, SYSTEM, BpfBlockIo
 from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.linux import LinuxHost
-from tests.kernel.bpf.conftest import Loads
+from tests.kernel.bpf.conftest import Loads, loaded
 
 pytestmark = pytest.mark.kernel
 
@@ -66,10 +66,7 @@ def block_io(linux: LinuxHost, everywhere: Loads) -> Iterator[BpfBlockIo]:
     root = everywhere.root_of("blkio")
     if not v1 and not linux.exists(f"{root}/{everywhere.parent}/io.stat"):
         pytest.skip("needs the controller blkio or io")
-    try:
-        block_io = BpfBlockIo()
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    block_io = loaded(BpfBlockIo)
     try:
         yield block_io
     finally:
