@@ -131,7 +131,7 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
             more = 100 * (us[arm] / us["off"] - 1)
             goal = 15.0 if arm == "matrix" else None
             figures.append(Figure(f"pipe, {about}", more, "% more", goal))
-        work = 1_000 if smoke else 40_000
+        work = 1_000 if smoke else 300_000
         spins: dict[str, list[float]] = {"off": [], "matrix": []}
         contending = f"{_TASKS} tasks contending on a CPU"
         for number in range(1 if smoke else 5):

@@ -155,7 +155,8 @@ class Readings(Generic[L]):
     def alarm(self) -> None:
         """Latency-sensitive work suffers now."""
         now_s = self._host.monotonic()
-        self._suspect(now_s)
+        with contextlib.suppress(OSError):  # the next round says so
+            self._suspect(now_s)
         self._look_closely(now_s)
 
     def take(self, round_: Round) -> list[L]:
@@ -165,10 +166,10 @@ class Readings(Generic[L]):
             self._look_closely(round_.now_s)
         if self._job is not None and not self._job.done():
             return []
-        self._follow(round_)
         jobs = [self._job] if self._job is not None else []
         if self._is_trouble and not self._is_fresh and self._session.source is not None:
             jobs.append(self._look_at_once(round_, self._session.source))
+        self._follow(round_)  # after that look, and before one that waits for its time
         self._is_trouble = self._is_fresh = False
         self._job = jobs.pop() if jobs and not jobs[-1].done() else None
         try:
