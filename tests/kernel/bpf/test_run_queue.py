@@ -91,10 +91,11 @@ def test_waiting_for_its_own_tasks_is_its_own_doing(loads: Loads, run_queue: Bpf
 def test_a_victim_out_of_quota_blames_nobody_else(
     loads: Loads, run_queue: BpfRunQueue, tasks: int
 ) -> None:
-    """Its other tasks were waiting already when its quota was used up by one of them."""
-    victim, other = loads.group("ls"), loads.group("be")
+    """Its other tasks were waiting already when its quota was used up by one of them. The other
+    group runs while it is throttled, and hardly at other times."""
+    victim, other = loads.group("ls"), loads.group("be", 2)
     victim_id, other_id = loads.id_of(victim), loads.id_of(other)
-    loads.cgroups.write(victim, Resource.CPU_QUOTA_US, 2_000)
+    loads.cgroups.write(victim, Resource.CPU_QUOTA_US, 20_000)
     run_queue.watch({victim_id})
     for _ in range(tasks):
         loads.run(victim)
@@ -104,8 +105,7 @@ def test_a_victim_out_of_quota_blames_nobody_else(
     while sum(row.values()) < 2 * 10**9 and time.monotonic() < deadline:
         time.sleep(0.1)
         row = dict(run_queue.read(no_pause).waits_ns.get(victim_id, {}))
-    # Of 100 ms it runs for two, and waits for the other about as long with each of its tasks.
-    assert row[THROTTLED] > 0.8 * sum(row.values())
+    assert row[THROTTLED] > 0.6 * sum(row.values())
     assert row.get(other_id, 0) < 0.1 * sum(row.values())
 
 
