@@ -1,8 +1,9 @@
 """What our programs on the scheduler's tracepoints cost: a pipe between two processes of one CPU,
-where every operation is two wake-ups and two switches; a service with 5,000 wake-ups a second; and
-tasks that contend. Arms take turns in one run, beside "off".
+where every operation is two wake-ups and two switches; tasks that contend; and a service with 5,000
+wake-ups a second. Arms take turns in one run, beside "off"; of the service the kernel itself says
+what the programs used.
 
-The pipe is in C, because Python's own share would hide the cost.
+The loads are in C, because Python's own share would hide the cost.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from bench.figures import Figure, NotMeasuredError
 from bench.tree import enter, scratch_root
 from koordlet.demo.process import die_with_parent
+from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.cost import Cost
 from koordlet.kernel.bpf.run_queue import BpfRunQueue
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -57,6 +59,21 @@ int main(int argc, char **argv)
 	return 0;
 }
 """
+_SPIN = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+int main(int argc, char **argv)
+{
+	struct rusage mine;
+	if (getchar() < 0) return 1;
+	for (volatile long i = 0, n = 1000L * atoi(argv[1]); i < n; i++);
+	getrusage(RUSAGE_SELF, &mine);
+#define US(t) (1e6 * (t).tv_sec + (t).tv_usec)
+	printf("%f\\n", US(mine.ru_utime) + US(mine.ru_stime));
+	return 0;
+}
+"""
 _WAKER = f"""
 import time
 while True:
@@ -76,7 +93,7 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
         make(f"{name}/other")
         cgroup = f"{name}/ls"
         victim = host.inode(f"{layout.reference_root}/{cgroup}")
-        pipe = _compile(folder)
+        pipe, spin = _compile(folder, "pipe", _PIPE), _compile(folder, "spin", _SPIN)
 
         @contextmanager
         def watching(watched: bool, with_matrix: bool) -> Iterator[BpfRunQueue]:
@@ -114,19 +131,39 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
             more = 100 * (us[arm] / us["off"] - 1)
             goal = 15.0 if arm == "matrix" else None
             figures.append(Figure(f"pipe, {about}", more, "% more", goal))
-        seconds = 1.0 if smoke else 10.0
-        for arm, program, count in (
-            (f"{WAKEUPS_PER_S} wake-ups a second", _WAKER, 1),
-            (f"{_TASKS} tasks contending on a CPU", "while True: pass", _TASKS),
-        ):
-            say(arm)
-            with watching(True, True) as queue:
-                cost = _cost_of(cgroups, cgroup, program, count, seconds, queue)
-            cores = sum(each.cores for each in cost.values())
-            goal = 0.5 if count == 1 else None
-            figures.append(Figure(f"{arm}: our programs, of a core", 100 * cores, "%", goal))
-            figures.append(Figure(f"{arm}: one run", _mean_ns(cost), "ns"))
+        work = 1_000 if smoke else 300_000
+        spins: dict[str, list[float]] = {"off": [], "matrix": []}
+        contending = f"{_TASKS} tasks contending on a CPU"
+        for number in range(1 if smoke else 5):
+            say(f"{contending}, round {number + 1}")
+            spins["off"].append(_spin_us(cgroups, cgroup, spin, work))
+            with watching(True, True):
+                spins["matrix"].append(_spin_us(cgroups, cgroup, spin, work))
+        off, on = statistics.median(spins["off"]), statistics.median(spins["matrix"])
+        figures.append(Figure(f"{contending}, off: CPU of all", off / 1e6, "s"))
+        figures.append(Figure(f"{contending}, watched", 100 * (on / off - 1), "% more"))
+        say(f"{WAKEUPS_PER_S} wake-ups a second")
+        with watching(True, True) as queue:
+            cost, rate = _cost_of(cgroups, cgroup, victim, 1.0 if smoke else 10.0, queue)
+        cores = sum(each.cores for each in cost.values()) * WAKEUPS_PER_S / rate
+        figures.append(Figure("service: its real rate of wake-ups", rate, "1/s"))
+        figures.append(
+            Figure(
+                f"service, as for {WAKEUPS_PER_S}/s: our programs", 100 * cores, "% of a core", 0.5
+            )
+        )
+        figures.append(Figure("service: one run", _mean_ns(cost), "ns"))
         return figures
+
+
+def _spin_us(cgroups: Cgroups, cgroup: str, spin: str, work: int) -> float:
+    """CPU of all tasks together for so much work."""
+    processes = [_start(cgroups, cgroup, [spin, str(work)]) for _ in range(_TASKS)]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(b"g")
+        process.stdin.flush()
+    return sum(float(process.communicate()[0]) for process in processes)
 
 
 def _mean_ns(cost: Mapping[str, Cost]) -> float:
@@ -134,13 +171,13 @@ def _mean_ns(cost: Mapping[str, Cost]) -> float:
     return sum(each.ns_per_run * each.runs_per_s for each in cost.values()) / max(runs, 1e-9)
 
 
-def _compile(folder: str) -> str:
+def _compile(folder: str, name: str, text: str) -> str:
     compiler = shutil.which("cc") or shutil.which("clang")
     if compiler is None:
         raise NotMeasuredError("no C compiler; install gcc or clang")
-    source = Path(folder) / "pipe.c"
-    source.write_text(_PIPE)
-    program = f"{folder}/pipe"
+    source = Path(folder) / f"{name}.c"
+    source.write_text(text)
+    program = f"{folder}/{name}"
     subprocess.run([compiler, "-O2", "-o", program, source], check=True)
     return program
 
@@ -167,9 +204,13 @@ def _pipe_us(cgroups: Cgroups, cgroup: str, pipe: str, operations: int) -> float
 
 
 def _cost_of(
-    cgroups: Cgroups, cgroup: str, program: str, count: int, seconds: float, queue: BpfRunQueue
-) -> dict[str, Cost]:
-    """Less what the programs cost on the rest of the machine meanwhile."""
+    cgroups: Cgroups, cgroup: str, victim: int, seconds: float, queue: BpfRunQueue
+) -> tuple[dict[str, Cost], float]:
+    """Less what the programs cost on the rest of the machine meanwhile; and how often a second a
+    task of the victim waited."""
+
+    def waits() -> int:
+        return queue.read(no_pause).delays[victim].waits
 
     def measured() -> dict[str, Cost]:
         queue.meter.begin(time.monotonic())
@@ -177,14 +218,15 @@ def _cost_of(
         return dict(queue.meter.end(time.monotonic()))
 
     before = measured()
-    processes = [_start(cgroups, cgroup, [sys.executable, "-c", program]) for _ in range(count)]
+    process = _start(cgroups, cgroup, [sys.executable, "-c", _WAKER])
     try:
         time.sleep(0.5)
+        first, began = waits(), time.monotonic()
         during = measured()
+        rate = (waits() - first) / (time.monotonic() - began)
     finally:
-        for process in processes:
-            process.kill()
-            process.communicate()
+        process.kill()
+        process.communicate()
     if not during:
         raise NotMeasuredError("the kernel does not measure programs; needs 5.8 and CAP_SYS_ADMIN")
     return {
@@ -194,4 +236,4 @@ def _cost_of(
             cost.runs_per_s,
         )
         for name, cost in during.items()
-    }
+    }, rate

@@ -30,7 +30,8 @@ class StallView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyView(msgspec.Struct, frozen=True, kw_only=True):
-    """How long single waits of a container are, microseconds; None: nobody waited."""
+    """How long single waits of a container are, microseconds, in the worst reading of the window;
+    None: no task waited."""
 
     container: str
     name: str

@@ -22,6 +22,7 @@ from koordlet.kernel.devices.aside import Asides
 from koordlet.kernel.devices.gpu_health import GpuHealth
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import Pressure
+from koordlet.tsdb.store import Rounds
 
 if TYPE_CHECKING:  # loaded where there are devices
     from koordlet.decision.devices import Inventory
@@ -42,6 +43,9 @@ class SeriesStore(Protocol):
     def append(self, time_ms: int, ids: list[int], values: list[float]) -> object: ...
 
     def release(self, series: int) -> None: ...
+
+    @property
+    def rounds(self) -> Rounds: ...
 
 
 def series_of(store: SeriesStore, metric: Metric, values: tuple[str, ...]) -> int:

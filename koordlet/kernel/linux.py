@@ -260,11 +260,17 @@ class LinuxHost:
         return ThreadBackground(name)
 
     def run_queue(self, *, by_cpu_controller: bool, pause: Pause = no_pause) -> RunQueue:
+        lacks = objects.NO_BTF
         if os.path.exists(objects.BTF):
-            return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+            try:
+                return BpfRunQueue(by_cpu_controller=by_cpu_controller)
+            except OSError as error:
+                if error.errno != errno.EINVAL or objects.has_task_storage():
+                    raise
+                lacks = "the kernel is older than 5.12"
         from koordlet.kernel.bpf.bcc import BccRunQueue  # loaded on such a kernel alone
 
-        return BccRunQueue(by_cpu_controller=by_cpu_controller, pause=pause)
+        return BccRunQueue(by_cpu_controller=by_cpu_controller, pause=pause, lacks=lacks)
 
     def block_io(self) -> BlockIo:
         return BpfBlockIo()

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from koordlet.admin import blame as b
 from koordlet.admin.daemon import InvalidError, Lookup, NotFoundError
 from koordlet.admin.model import PodKind
+from koordlet.collectors import COLLECTORS
+from koordlet.collectors.runner import Runner
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import WAITS, Metric, WaitMetrics
 from koordlet.decision.names import shown
@@ -53,11 +55,7 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
         if not found:
             raise NotFoundError(f"{target!r} is no pod and no application here; see koordlet pods")
         wanted = found[0].id
-    missing = tuple(
-        f"{each.feature}: {each.why}" + (f"; {each.remedy}" if each.remedy else "")
-        for each in parts.runner.capabilities()
-        if not each.supported and each.feature.startswith("bpf-")
-    )
+    missing = tuple(_missing(parts.runner))
     usage = Usage(engine)
     time_ms = int(parts.host.time() * 1000)
 
@@ -68,6 +66,23 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
         return b.BlameView(time=time_ms / 1000, window_s=window_s, victims=victims, missing=missing)
 
     return look_up
+
+
+def _missing(runner: Runner) -> Iterator[str]:
+    """What is not measured, and why."""
+    health = {each.name: each for each in runner.health()}
+    for waits in WAITS:
+        name = next(part.name for part in COLLECTORS.values() if waits.pod in part.metrics)
+        what = f"waits for {waits.resource}"
+        if name not in health:
+            yield f"{what}: the collector {name} is switched off"
+        elif health[name].shed:
+            yield f"{what}: the collector {name} is shed, because koordlet is over its budget"
+        elif health[name].error:
+            yield f"{what}: the collector {name} fails: {health[name].error}"
+    for each in runner.capabilities():
+        if not each.supported and each.feature.startswith("bpf-"):
+            yield f"{each.feature}: {each.why}" + (f"; {each.remedy}" if each.remedy else "")
 
 
 def _subjects(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterator[Subject]:
@@ -194,9 +209,11 @@ class _Look:
         return tuple(found)
 
     def _latencies(self) -> dict[str, dict[str, float]]:
+        """By container and quantile, the highest reading: a quantile of the whole window is not
+        above it."""
         found: dict[str, dict[str, float]] = {}
         for labels, series in self._series(k.CONTAINER_RUN_QUEUE_LATENCY, {}):
-            found.setdefault(labels["container_id"], {})[labels["quantile"]] = series.values[-1]
+            found.setdefault(labels["container_id"], {})[labels["quantile"]] = max(series.values)
         return found
 
 
@@ -214,8 +231,8 @@ LONGEST_SAMPLE_MS = 10_000
 
 
 def weights_ms(times_ms: Sequence[int], start_ms: int) -> list[int]:
-    """For how long each sample stands: since the one before it. They come each second while an
-    alarm holds, else every ten."""
+    """For how long each sample stands: since the one before it. There is one each second during
+    trouble, else every ten."""
     before = start_ms
     found = []
     for time_ms in times_ms:

@@ -29,7 +29,8 @@ from koordlet.kernel.background import Background, Pause, no_pause
 from koordlet.kernel.bpf.block import BlockIo
 from koordlet.kernel.bpf.cpi import CpiCounters
 from koordlet.kernel.bpf.irq import Interrupts
-from koordlet.kernel.bpf.objects import BTF
+from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
+from koordlet.kernel.bpf.objects import BTF, NO_BTF
 from koordlet.kernel.bpf.run_queue import RunQueue
 from koordlet.kernel.bpf.stalls import Stalls
 from koordlet.kernel.host import temporary
@@ -77,7 +78,7 @@ class FakeFile:
 
 def _loaded(make: Callable[[], T] | None) -> T:
     if make is None:
-        raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+        raise NeedError(errno.ENOENT, NO_BTF, BTF, NEW_KERNEL)
     return make()
 
 
@@ -342,7 +343,7 @@ class FakeHost:
 
     def cpi_counters(self, *, by_cpu_controller: bool) -> CpiCounters:
         if self.make_cpi_counters is None:
-            raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+            raise NeedError(errno.ENOENT, NO_BTF, BTF, NEW_KERNEL)
         return self.make_cpi_counters()
 
     def monotonic(self) -> float:

@@ -98,7 +98,7 @@ def test_a_machine_that_lacks_it_says_what(make_world: MakeWorld) -> None:
     assert view.victims == ()
     missing = view.missing[0]
     assert missing.startswith("bpf-run-queue: /sys/kernel/btf/vmlinux: ENOENT")
-    assert "install libbpf1" in missing
+    assert "use a kernel with CONFIG_DEBUG_INFO_BTF" in missing
     features = {each.feature: each for each in world.views.status().capabilities}
     assert not features["bpf-run-queue"].supported
 
@@ -161,3 +161,39 @@ def test_samples_stand_for_the_time_since_the_one_before() -> None:
     assert mean_of(total, total.times_ms, weights) == pytest.approx(240 / 12)
     late = Series((12_000,), (60.0,))
     assert mean_of(late, total.times_ms, weights) == pytest.approx(5.0)
+
+
+def test_a_collector_that_is_off_or_shed_is_no_calm_node(make_world: MakeWorld) -> None:
+    world = make_world("[collectors.disks]\nenable = false\n")
+    world.host.make_run_queue = FakeRunQueue
+    world.host.make_stalls = FakeStalls
+    world.host.make_interrupts = FakeInterrupts
+    world.start()
+    world.run(2)
+    for slot in world.parts.runner._slots:
+        slot.shed = slot.collector.name == "stalls"
+    view = world.views.blame("", 60.0)()
+    assert view.missing == (
+        "waits for io: the collector disks is switched off",
+        "waits for memory: the collector stalls is shed, because koordlet is over its budget",
+    )
+    assert list(lines(view, ""))[-1] == "No waits are known."
+    assert list(lines(view, "default/web-0"))[-1] == "No waits are known of it."
+
+
+def test_the_longest_waits_of_the_window_are_shown_and_not_those_of_its_end(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world("")
+    queue = FakeRunQueue()
+    world.host.make_run_queue = lambda: queue
+    ls = world.host.make_pod("cgroupfs", "burstable", UID, ["web"])
+    web = world.host.inode(f"{detect(world.host).reference_root}/{ls.containers[0]}")
+    slots = queue.slots[web] = [0] * 27
+    world.start()
+    world.run(2)
+    for slot in (20, 3, 3):
+        slots[slot] += 100
+        world.run(10)
+    (victim,) = world.views.blame("", 60.0)().victims
+    assert victim.run_queue[0].p99_us == pytest.approx(1.024 * 2**19 * 1.99, rel=1e-3)

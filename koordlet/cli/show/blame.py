@@ -59,10 +59,11 @@ def lines(view: BlameView, target: str) -> Iterator[str]:
         for victim in view.victims:
             yield from _victim(victim)
         if not view.victims:
-            yield "No waits are known of it: it is best-effort, or has just come."
+            why = "" if view.missing else ": it is best-effort, or has just come"
+            yield f"No waits are known of it{why}."
         return
     if not view.victims:
-        yield "No latency-sensitive pod or application is watched."
+        yield "No waits are known." if view.missing else "No latency-sensitive pod or application."
         return
     rows = [row for victim in view.victims for row in _rows(victim)]
     header = ("VICTIM", "QOS", "WAITS FOR", ">MS/S", ">P99", "MOSTLY BECAUSE OF")

@@ -22,16 +22,16 @@ class BlockCollector(BackgroundCollector[BlockLook]):
         latencies = QuantileSeries(store, metrics.CONTAINER_IO_LATENCY)
         super().__init__(
             Readings(host, self.name, FEATURE, lambda _: BlockSource(host, layout), read_every_s),
+            store,
             (waits, latencies),
         )
         self._waits = waits
         self._latencies = latencies
 
     def add(self, round_: Round, look: BlockLook) -> None:
-        self._waits.add(round_, look.rows)
+        self.add_parts(round_, self._waits, look.rows)
         self._latencies.add(round_, look.slots)
-        if look.unwatched:
-            round_.skipped.append(f"{look.unwatched} cgroups are beyond the bound of watched ones")
+        round_.skipped += look.skipped
 
 
 COLLECTOR = CollectorPart(

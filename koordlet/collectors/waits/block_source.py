@@ -6,14 +6,14 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from koordlet.collectors.waits.figures import Row, added, growth, rows
-from koordlet.collectors.waits.groups import Group, Kind
-from koordlet.collectors.waits.names import Names
+from koordlet.collectors.waits.figures import Part, PartRows, Rows, added, growth, rows, slots_since
+from koordlet.collectors.waits.groups import Group, Kind, Place
+from koordlet.collectors.waits.names import Names, left_out
 from koordlet.collectors.waits.program_source import ProgramSource
 from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
-from koordlet.kernel.bpf.block import IDLE, OLDER, SLOTS, Counts, Reading
+from koordlet.kernel.bpf.block import IDLE, OLDER, Reading
 from koordlet.kernel.bpf.need import NeedError
 from koordlet.kernel.cgroup.cgroups import enabling
 from koordlet.kernel.cgroup.layout import Layout, passed_on
@@ -24,22 +24,19 @@ FEATURE = Feature(
 )
 STAGES = ("queue", "device")
 _SPECIAL = {IDLE: Group(Kind.IDLE, ""), OLDER: Group(Kind.OLDER, "")}
-_NO_REQUESTS = (0,) * SLOTS
 
 Slots = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class BlockLook:
-    """``rows``: by victim, which are all in it. ``slots``: how many requests of each length, by
-    container and stage."""
+    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
+    now. ``slots``: how many requests of each length, by container and stage. ``skipped``: what is
+    not in it."""
 
-    rows: Mapping[Group, Row]
+    rows: tuple[PartRows, ...]
     slots: Mapping[tuple[str, ...], Slots]
-    unwatched: int
-    """Cgroups that found no room among the watched ones."""
-    lost: int
-    """Requests that found no room in the kernel's maps, since the programs were loaded."""
+    skipped: tuple[str, ...]
 
 
 class BlockSource(ProgramSource[Reading, BlockLook]):
@@ -49,40 +46,46 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
         """Raises OSError where the kernel or the machine lacks something."""
         root, self._is_v1 = _root(host, layout), "blkio" in layout.v1
         self._root = root
-        self._names = Names(host, root, _SPECIAL)
         self._io = host.block_io()
-        super().__init__(host, self._io)
+        super().__init__(host, Names(host, root, _SPECIAL), self._io)
+        self._victims: Mapping[int, Place] = {}
         self._watched: Mapping[int, Group] = {}
         self._unwatched = 0
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
-        return (
-            FEATURE.there(
-                "attached programs to the tracepoints of requests",
-                self.costs,
-                self.cost_unknown,
-            ),
-        )
+        return (self.there(FEATURE, "attached programs to the tracepoints of requests"),)
 
     def watch(self, subjects: Subjects, pause: Pause) -> None:
-        if self._names.list(subjects, pause):
+        self._names.list_victims(subjects, pause)
+        if self._names.victims is not self._victims:
+            self._victims = self._names.victims
             self._watched = {
                 cgroup: place.group
-                for cgroup, place in self._names.victims.items()
+                for cgroup, place in self._victims.items()
                 if self._has_io(place.cgroup)
             }
-            self._unwatched = self._io.watch(self._watched.keys())
+            self._unwatched = self._io.watch(tuple(self._watched))
 
     def since(
-        self, before: Reading, reading: Reading, span_s: float, subjects: Subjects, pause: Pause
+        self,
+        before: Reading,
+        reading: Reading,
+        times: tuple[Part, ...],
+        subjects: Subjects,
+        pause: Pause,
     ) -> BlockLook:
         grown = growth(reading.waits_ns, before.waits_ns)
-        groups = self._names.of({each for row in grown.values() for each in row}, pause)
-        everyone: dict[Group, Row] = {group: {} for group in self._watched.values()}
-        found = rows(grown, self._watched, groups.__getitem__, span_s)
+        culprits = {each for row in grown.values() for each in row}
+        culprit_of = self._names.of(culprits, subjects, pause).__getitem__
+        everyone: Rows = {group: {} for group in self._watched.values()}
         return BlockLook(
-            everyone | found, self._slots(reading, before), self._unwatched, reading.lost
+            tuple(
+                PartRows(p.span_s, {**everyone, **rows(grown, self._watched, culprit_of, p)})
+                for p in times
+            ),
+            self._slots(reading, before),
+            left_out(self._names, self._unwatched, reading.lost - before.lost),
         )
 
     def _has_io(self, cgroup: str) -> bool:
@@ -98,18 +101,10 @@ class BlockSource(ProgramSource[Reading, BlockLook]):
                 continue
             last = before.stages.get(cgroup)
             for number, stage in enumerate(STAGES):
-                slots = _since(stages[number], last[number] if last is not None else None)
+                then = last[number].slots if last is not None else None
+                slots = slots_since(stages[number].slots, then)
                 found.setdefault((place.container_id, stage), []).append(slots)
         return {key: added(parts) for key, parts in found.items()}
-
-
-def _since(now: Counts, before: Counts | None) -> Slots:
-    """A counter below its earlier value began anew."""
-    if now is before:
-        return _NO_REQUESTS
-    if before is None or now.requests < before.requests:
-        return now.slots
-    return tuple(each - last for each, last in zip(now.slots, before.slots, strict=True))
 
 
 def _root(host: Host, layout: Layout) -> str:

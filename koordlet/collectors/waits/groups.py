@@ -67,7 +67,11 @@ def _places(pod: Pod) -> Iterator[Place]:
 
 def prefixes(pods: Iterable[Pod], applications: Iterable[Application]) -> dict[str, Group]:
     """Path of a cgroup -> whose everything in and below it is."""
-    found = {pod.cgroup: Group(Kind.POD, pod.uid) for pod in pods}
+    found: dict[str, Group] = {}
+    for pod in pods:
+        group = Group(Kind.POD, pod.uid)
+        found[pod.cgroup] = group
+        found |= dict.fromkeys((container.cgroup for container in pod.containers), group)
     for application in applications:
         if application.present:
             found[application.cgroup] = Group(Kind.APPLICATION, application.name)

@@ -15,7 +15,7 @@ from koordlet.collectors.base import (
     Round,
     SeriesStore,
 )
-from koordlet.collectors.waits.groups import Kind
+from koordlet.collectors.waits.groups import Kind, Place
 from koordlet.collectors.waits.names import Names
 from koordlet.collectors.waits.readings import BackgroundCollector, Feature, Readings, Subjects
 from koordlet.collectors.waits.series import Labels, ValueSeries
@@ -50,6 +50,7 @@ class InterruptSource:
         self._every_s = every_s
         self._names = Names(host, root)
         self._interrupts = host.interrupts(by_cpu_controller="cpu" in layout.v1)
+        self._watched: Mapping[int, Place] = {}
         self._before: Mapping[int, Interrupted] = {}
         self._began_s = 0.0
         self.goes_on = False
@@ -62,6 +63,7 @@ class InterruptSource:
                 "loaded programs for the tracepoints of interrupts",
                 self.costs,
                 self._interrupts.meter.unknown,
+                self._interrupts.memory_bytes,
             ),
         )
 
@@ -69,11 +71,16 @@ class InterruptSource:
         """Nothing that would be worth a closer look."""
         return 0
 
+    def follow(self, subjects: Subjects, pause: Pause) -> None:
+        """No culprits, so no names."""
+
     def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> Times | None:
         if self.goes_on:
             return None
-        if self._names.list(subjects, pause):
-            self._interrupts.watch(self._names.victims.keys())
+        self._names.list_victims(subjects, pause)
+        if self._names.victims is not self._watched:
+            self._watched = self._names.victims
+            self._interrupts.watch(tuple(self._watched))
         self._before = self._interrupts.read(pause)
         self._interrupts.attach()
         self.goes_on = True
@@ -132,6 +139,7 @@ class InterruptCollector(BackgroundCollector[Times]):
                 lambda _: InterruptSource(host, layout, window_s, every_s),
                 every_s,
             ),
+            store,
             (times,),
         )
         self._times = times

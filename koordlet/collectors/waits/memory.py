@@ -22,14 +22,16 @@ class MemoryCollector(BackgroundCollector[MemoryLook]):
         retransmits = ValueSeries(store, metrics.POD_TCP_RETRANSMITS)
         super().__init__(
             Readings(host, self.name, FEATURE, lambda _: MemorySource(host, layout), read_every_s),
+            store,
             (waits, retransmits),
         )
         self._waits = waits
         self._retransmits = retransmits
 
     def add(self, round_: Round, look: MemoryLook) -> None:
-        self._waits.add(round_, look.rows)
+        self.add_parts(round_, self._waits, look.rows)
         self._retransmits.add(round_, look.retransmits)
+        round_.skipped += look.skipped
 
 
 COLLECTOR = CollectorPart(

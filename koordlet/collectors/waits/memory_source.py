@@ -6,15 +6,16 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from koordlet.collectors.waits.figures import Row, rows
+from koordlet.collectors.waits.figures import Part, PartRows, Rows, rows
 from koordlet.collectors.waits.groups import Group, Kind, victims
-from koordlet.collectors.waits.names import Names
+from koordlet.collectors.waits.names import Names, left_out
 from koordlet.collectors.waits.program_source import ProgramSource
 from koordlet.collectors.waits.readings import Feature, Subjects
-from koordlet.collectors.waits.shares import OLDER, blamed, stalls_since
+from koordlet.collectors.waits.shares import blamed, stalls_since
 from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.run_queue import OLDER
 from koordlet.kernel.bpf.stalls import Reading
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -27,11 +28,13 @@ TCP_FEATURE = Feature("bpf-tcp-retransmits", "for which pods TCP sends segments 
 
 @dataclass(frozen=True)
 class MemoryLook:
-    """``rows``: by victim, which are all in it. ``retransmits``: segments a second, by uid of each
-    pod that has a cgroup in the unified hierarchy."""
+    """``rows``: by victim, which are all in it, for each part of the time; the last part is until
+    now. ``retransmits``: segments a second, by uid of each pod that has a cgroup in the unified
+    hierarchy. ``skipped``: what is not in it."""
 
-    rows: Mapping[Group, Row]
+    rows: tuple[PartRows, ...]
     retransmits: Mapping[tuple[str, ...], float]
+    skipped: tuple[str, ...]
 
 
 class MemorySource(ProgramSource[Reading, MemoryLook]):
@@ -41,31 +44,46 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
         """Raises OSError where the kernel or the machine lacks something."""
         root = layout.v1.get("memory", layout.v2)
         assert root is not None  # a layout without v2 has controllers on v1
-        self._names = Names(host, root, {OLDER: Group(Kind.OLDER, "")})
         self._sockets = Names(host, layout.v2) if layout.v2 is not None else None
-        super().__init__(host, host.stalls(by_memory_controller="memory" in layout.v1))
+        programs = host.stalls(by_memory_controller="memory" in layout.v1)
+        super().__init__(host, Names(host, root, {OLDER: Group(Kind.OLDER, "")}), programs)
         self._tcp = _tcp(layout)
 
     @property
     def capabilities(self) -> tuple[Capability, ...]:
         why = "attached programs to the tracepoints of reclaim"
-        return FEATURE.there(why, self.costs, self.cost_unknown), self._tcp
+        return self.there(FEATURE, why), self._tcp
 
     def watch(self, subjects: Subjects, pause: Pause) -> None:
         """They count for all."""
 
     def since(
-        self, before: Reading, reading: Reading, span_s: float, subjects: Subjects, pause: Pause
+        self,
+        before: Reading,
+        reading: Reading,
+        times: tuple[Part, ...],
+        subjects: Subjects,
+        pause: Pause,
     ) -> MemoryLook:
-        everyone: dict[Group, Row] = {place.group: {} for place in victims(*subjects)}
-        grown = blamed(stalls_since(reading.memory, before.memory))
-        found: dict[Group, Row] = {}
-        if grown:
-            self._names.list(subjects, pause)
-            groups = self._names.of({each for row in grown.values() for each in row}, pause)
-            found = rows(grown, self._names.groups(), groups.__getitem__, span_s)
+        everyone: Rows = {place.group: {} for place in victims(*subjects)}
+        stalls = stalls_since(reading.memory, before.memory)
+        if stalls:
+            self._names.list_victims(subjects, pause)
+        cgroups = {each for row in stalls.values() for each in row} | {OLDER}
+        culprit_of = self._names.of(cgroups, subjects, pause).__getitem__
+        victim_of = self._names.groups()
+        found = []
+        for part in times:
+            grown = blamed(stalls, part)
+            row = rows(grown, victim_of, culprit_of, Part(part.span_s))
+            found.append(PartRows(part.span_s, {**everyone, **row}))
         again = self._again(subjects, reading.retransmits, before.retransmits, pause)
-        return MemoryLook(everyone | found, {(uid,): n / span_s for uid, n in again.items()})
+        span_s = sum(part.span_s for part in times)
+        return MemoryLook(
+            tuple(found),
+            {(uid,): count / span_s for uid, count in again.items()},
+            left_out(self._names, 0, 0),
+        )
 
     def _again(
         self, subjects: Subjects, now: Mapping[int, int], before: Mapping[int, int], pause: Pause
@@ -73,7 +91,7 @@ class MemorySource(ProgramSource[Reading, MemoryLook]):
         """Segments since the look before, by uid of pods."""
         if self._sockets is None:
             return {}
-        self._sockets.list(subjects, pause)
+        self._sockets.list_victims(subjects, pause)
         found: dict[str, int] = {}
         for cgroup, place in self._sockets.victims.items():
             if place.group.kind is Kind.POD:

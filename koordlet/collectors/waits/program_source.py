@@ -7,8 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Generic, Protocol, TypeVar
 
-from koordlet.collectors.waits.readings import Subjects
+from koordlet.collectors.waits.figures import Part, parts
+from koordlet.collectors.waits.names import Names
+from koordlet.collectors.waits.readings import Feature, Subjects
 from koordlet.collectors.waits.suspicion import Recent
+from koordlet.decision.snapshot import Capability
 from koordlet.kernel.background import Pause
 from koordlet.kernel.bpf.cost import Cost, Meter
 from koordlet.kernel.host import Host
@@ -24,6 +27,9 @@ class Programs(Protocol[R_co]):
     @property
     def meter(self) -> Meter: ...
 
+    @property
+    def memory_bytes(self) -> int: ...
+
     def read(self, pause: Pause) -> R_co: ...
 
     def others_ns(self) -> int: ...
@@ -34,8 +40,9 @@ class Programs(Protocol[R_co]):
 class ProgramSource(ABC, Generic[R, L]):
     """A ``readings.Source``: a look takes what the programs have counted since the one before."""
 
-    def __init__(self, host: Host, programs: Programs[R]) -> None:
+    def __init__(self, host: Host, names: Names, programs: Programs[R]) -> None:
         self._host = host
+        self._names = names
         self._programs = programs
         self._costs: Mapping[str, Cost] = {}
         self._measured_s = -math.inf
@@ -49,17 +56,17 @@ class ProgramSource(ABC, Generic[R, L]):
 
     @abstractmethod
     def since(
-        self, before: R, reading: R, span_s: float, subjects: Subjects, pause: Pause
-    ) -> L: ...
+        self, before: R, reading: R, times: tuple[Part, ...], subjects: Subjects, pause: Pause
+    ) -> L:
+        """What came on top, by part of the time."""
 
     @property
     def costs(self) -> Mapping[str, Cost]:
         return self._costs
 
-    @property
-    def cost_unknown(self) -> str:
-        """Why ``costs`` is empty, if not because nothing was measured yet."""
-        return self._programs.meter.unknown
+    def there(self, feature: Feature, why: str) -> Capability:
+        programs = self._programs
+        return feature.there(why, self.costs, programs.meter.unknown, programs.memory_bytes)
 
     @property
     def goes_on(self) -> bool:
@@ -68,19 +75,23 @@ class ProgramSource(ABC, Generic[R, L]):
     def others_ns(self) -> int:
         return self._programs.others_ns()
 
+    def follow(self, subjects: Subjects, pause: Pause) -> None:
+        self._names.follow(subjects, pause)
+
     def look(self, subjects: Subjects, pause: Pause, recent: Recent | None = None) -> L | None:
         now_s = self._host.monotonic()
         self.finish(pause)
         self.watch(subjects, pause)
-        reading = self._programs.read(pause)
+        reading, others_ns = self._programs.read(pause), self._programs.others_ns()
         before, self._last = self._last, reading
-        span_s = self._span_s(now_s, recent)
+        span_s, self._last_s = now_s - self._last_s, now_s
+        new_ns, self._others_ns = others_ns - self._others_ns, others_ns
         if now_s - self._measured_s >= MEASURE_EVERY_S:
             self._measured_s = now_s
             self._programs.meter.begin(now_s)
         if before is None or span_s <= 0:
             return None
-        return self.since(before, reading, span_s, subjects, pause)
+        return self.since(before, reading, parts(span_s, new_ns, recent), subjects, pause)
 
     def finish(self, pause: Pause) -> None:
         if self.goes_on:
@@ -88,13 +99,3 @@ class ProgramSource(ABC, Generic[R, L]):
 
     def close(self) -> None:
         self._programs.close()
-
-    def _span_s(self, now_s: float, recent: Recent | None) -> float:
-        """From the look before to this one."""
-        span_s, self._last_s = now_s - self._last_s, now_s
-        others_ns = self._programs.others_ns()
-        part_ns, self._others_ns = others_ns - self._others_ns, others_ns
-        if recent is not None:
-            # Waits before it are as good as none: all are taken to be in the same proportions.
-            span_s = recent.span_s * max(part_ns / max(recent.ns, 1), 1.0)
-        return span_s

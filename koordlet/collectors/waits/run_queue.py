@@ -7,7 +7,7 @@ from koordlet.collectors.base import CollectorPart, Round, SeriesStore, SlowColl
 from koordlet.collectors.waits.readings import BackgroundCollector, Readings
 from koordlet.collectors.waits.run_queue_source import FEATURE, RunQueueLook, RunQueueSource
 from koordlet.collectors.waits.series import Matrices, QuantileSeries
-from koordlet.collectors.waits.suspicion import LEAST_MS_PER_S
+from koordlet.collectors.waits.suspicion import CPU_MS_PER_S
 from koordlet.decision import metrics
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.host import Host
@@ -28,18 +28,18 @@ class RunQueueCollector(BackgroundCollector[RunQueueLook]):
                 FEATURE,
                 lambda pause: RunQueueSource(host, layout, pause),
                 read_every_s,
-                LEAST_MS_PER_S,
+                CPU_MS_PER_S,
             ),
+            store,
             (waits, latencies),
         )
         self._waits = waits
         self._latencies = latencies
 
     def add(self, round_: Round, look: RunQueueLook) -> None:
-        self._waits.add(round_, look.rows)
+        self.add_parts(round_, self._waits, look.rows)
         self._latencies.add(round_, look.slots)
-        if look.unwatched:
-            round_.skipped.append(f"{look.unwatched} cgroups are beyond the bound of watched ones")
+        round_.skipped += look.skipped
 
 
 COLLECTOR = CollectorPart(

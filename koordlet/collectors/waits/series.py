@@ -1,4 +1,4 @@
-"""Series that exist as long as somebody has something to say in them."""
+"""Series that exist as long as there is something to say in them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from koordlet.collectors.waits.figures import QUANTILES, Row, quantile_us, worst
 from koordlet.collectors.waits.groups import Group, Kind
 from koordlet.decision.metrics import Metric, WaitMetrics
 
-LEAST_MS_PER_S = 0.05
+LEAST_CELL_MS_PER_S = 0.05
 """Smaller cells count in the sum alone."""
 KEEP_S = 60.0
 """A culprit is at 0 for so long before its series ends: whoever asks for a mean of the last minute
@@ -37,7 +37,7 @@ class MatrixSeries:
         wanted: dict[tuple[str, Group], float] = {}
         for victim, row in found.items():
             for culprit, value in worst(row).items():
-                if value >= LEAST_MS_PER_S:
+                if value >= LEAST_CELL_MS_PER_S:
                     wanted[victim, culprit] = value
                     self._seen_s[victim, culprit] = round_.now_s
         for cell, seen_s in tuple(self._seen_s.items()):

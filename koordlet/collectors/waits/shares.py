@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from koordlet.collectors.waits.figures import Part
+from koordlet.kernel.bpf.run_queue import OLDER
 from koordlet.kernel.bpf.stalls import Stall
 
-OLDER = 2**64 - 2
-"""Culprit: not known; what is lacking was taken earlier. No id of a cgroup."""
-
 Scopes = Mapping[int, Mapping[int, Stall]]
+_ALL = Part(1.0)
 _NEVER = Stall(0, 0, 0)
 
 
@@ -34,16 +34,18 @@ def stalls_since(now: Scopes, before: Scopes) -> dict[int, dict[int, Stall]]:
     return found
 
 
-def blamed(stalls: Scopes) -> dict[int, dict[int, int]]:
-    """Nanoseconds by victim and culprit: each cgroup's stalls, divided among all that reclaimed in
-    the same scope, by pages."""
+def blamed(stalls: Scopes, part: Part = _ALL) -> dict[int, dict[int, int]]:
+    """Nanoseconds in this part of the time by victim and culprit: each cgroup's stalls, divided
+    among all that reclaimed in the same scope, by pages; ``OLDER`` where nobody got one. A stall at
+    one's own limit is nobody else's doing."""
     found: dict[int, dict[int, int]] = {}
-    for row in stalls.values():
+    for scope, row in stalls.items():
         pages = sum(stall.pages for stall in row.values())
         weights = {cgroup: stall.pages / pages for cgroup, stall in row.items()} if pages else {}
         for victim, stall in row.items():
             into = found.setdefault(victim, {})
+            ns = stall.ns * (part.rest if victim == scope else part.others)
             for culprit, weight in (weights or {OLDER: 1.0}).items():
                 if weight:
-                    into[culprit] = into.get(culprit, 0) + round(stall.ns * weight)
+                    into[culprit] = into.get(culprit, 0) + round(ns * weight)
     return found

@@ -18,13 +18,14 @@ import time
 from array import array
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from koordlet.kernel.background import Pause, no_pause
 from koordlet.kernel.bpf import objects
 from koordlet.kernel.bpf.cost import CostMeter
-from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
 from koordlet.kernel.bpf.run_queue import (
     MOST_WATCHED,
     SLOTS,
@@ -32,7 +33,15 @@ from koordlet.kernel.bpf.run_queue import (
     Reading,
     sum_delays,
 )
-from koordlet.kernel.bpf.syscalls import Map, delete, entry, run_time, set_entry, update
+from koordlet.kernel.bpf.syscalls import (
+    Map,
+    delete,
+    entry,
+    memory_bytes,
+    run_time,
+    set_entry,
+    update,
+)
 
 PYTHON = "/usr/bin/python3"
 """The distribution's: no other has its module ``bcc``."""
@@ -49,7 +58,6 @@ _TAIL_BYTES = 16384
 _PIPE_BYTES = 65536
 _TOLD_CHARACTERS = 300
 _ENVIRONMENT = ("PATH", "BCC_KERNEL_SOURCE")
-_NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
 
 
 class LoadError(Exception):
@@ -67,21 +75,28 @@ class BccRunQueue:
     has_matrix = False
 
     def __init__(
-        self, *, by_cpu_controller: bool, pause: Pause = no_pause, limit_s: float = LIMIT_S
+        self,
+        *,
+        by_cpu_controller: bool,
+        pause: Pause = no_pause,
+        limit_s: float = LIMIT_S,
+        lacks: str = objects.NO_BTF,
     ) -> None:
-        """``pause`` may raise: then the child is ended at once."""
+        """``pause`` may raise: then the child is ended at once. ``lacks``: why it is not without
+        BCC."""
         try:
             self._fds = load(by_cpu_controller=by_cpu_controller, pause=pause, limit_s=limit_s)
         except LoadError as error:
-            raise _neither(error) from None
+            raise _neither(error, lacks) from None
         self._watched = Map(self._fds["watched"], 1, 1)
         self._delays = Map(self._fds["delays"], 1, 3 + SLOTS, per_cpu=True)
         self.meter = CostMeter(lambda: {name: run_time(self._fds[name]) for name in PROGRAMS})
+        self.memory_bytes = sum(memory_bytes(self._fds[name]) for name in ("watched", "delays"))
         self._places: dict[int, int] = {}
         self._last: dict[int, Delays] = {}
 
     def watch(self, cgroups: Collection[int]) -> int:
-        wanted = set(sorted(cgroups)[:MOST_WATCHED])
+        wanted = set(islice(cgroups, MOST_WATCHED))
         for cgroup in self._places.keys() - wanted:
             delete(self._watched, (cgroup,))
             set_entry(self._delays, self._places.pop(cgroup), bytes(8 * self._delays.stride))
@@ -245,7 +260,7 @@ def _told(answer: _Answer) -> str:
     return f" ({told[:_TOLD_CHARACTERS]})"
 
 
-def _neither(error: LoadError) -> NeedError:
-    why = f"the kernel has no BTF (CONFIG_DEBUG_INFO_BTF); instead of it: {error}"
-    remedy = f"install {' and '.join(error.packages)}, or {_NEW_KERNEL}"
-    return NeedError(errno.ENOENT, why, objects.BTF, remedy if error.packages else _NEW_KERNEL)
+def _neither(error: LoadError, lacks: str) -> NeedError:
+    why = f"{lacks}; instead of it: {error}"
+    remedy = f"install {' and '.join(error.packages)}, or {NEW_KERNEL}"
+    return NeedError(errno.ENOENT, why, objects.BTF, remedy if error.packages else NEW_KERNEL)

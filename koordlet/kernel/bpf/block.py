@@ -20,6 +20,7 @@ PROGRAM = "block"
 SYSTEM = 1
 """Culprit: requests without an owner, such as flushes. The id of a root, too."""
 _COUNTS = 2 + SLOTS
+_DEVICE_WORDS = 2 + 3 * 64
 
 
 class Counts(NamedTuple):
@@ -52,7 +53,8 @@ class BlockIo(Protocol):
     """Blocks: for a worker thread."""
 
     def watch(self, cgroups: Collection[int]) -> int:
-        """From now on watch these ids and no others; how many found no room."""
+        """From now on watch these ids and no others, the first ones where not all have room; how
+        many have none."""
         ...
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
@@ -63,6 +65,11 @@ class BlockIo(Protocol):
 
     @property
     def meter(self) -> Meter: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of its maps in the kernel."""
+        ...
 
     def close(self) -> None: ...
 
@@ -77,7 +84,10 @@ class BpfBlockIo:
         self._groups = Counters(self._object.map("groups", 1, 2 * _COUNTS))
         self._waits = self._object.map("waits", 2, 1)
         self._all = self._object.map("all", 1, 2, per_cpu=True)
+        self._devices = self._object.map("devices", 1, _DEVICE_WORDS)
+        self._lost = 0
         self._stages: dict[int, tuple[tuple[int, ...], Stages]] = {}
+        self.memory_bytes = self._object.memory_bytes()
         try:
             self._object.attach()
         except OSError:
@@ -109,7 +119,19 @@ class BpfBlockIo:
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
                 waits.setdefault(victim, {})[culprit] = ns
-        return Reading(stages, waits, sums(self._all, 0)[0])
+        lost = sums(self._all, 0)[0]
+        if lost > self._lost:
+            self._lost = lost
+            self._forget_devices()
+        return Reading(stages, waits, lost)
+
+    def _forget_devices(self) -> None:
+        """The kernel does not say when a device goes, and a map with a lock in its entries cannot
+        drop the oldest: where there is no room all go. Those that are there come again with their
+        next request, and know no stretch from before."""
+        for found in entries(self._devices):
+            for device in found.keys:
+                delete(self._devices, (device,))
 
     def others_ns(self) -> int:
         return sums(self._all, 0)[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import islice
 
 from koordlet.kernel.bpf.syscalls import Map, delete, entries, update
 
@@ -21,9 +22,9 @@ class Counters:
         """What was read last: the sum of all words, and the words."""
 
     def watch(self, cgroups: Collection[int]) -> int:
-        """From now on count for these ids and no others; how many found no room. A counter of one
-        that was watched before goes on."""
-        wanted = frozenset(sorted(cgroups)[:MOST_WATCHED])
+        """From now on count for these ids and no others, the first ones where not all have room;
+        how many have none. A counter of one that was watched before goes on."""
+        wanted = frozenset(islice(cgroups, MOST_WATCHED))
         for cgroup in self.watched - wanted:
             self._last.pop(cgroup, None)
             delete(self._map, (cgroup,))

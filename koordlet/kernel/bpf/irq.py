@@ -25,7 +25,8 @@ class Interrupts(Protocol):
     """Counts between ``attach`` and ``detach``. Blocks: for a worker thread."""
 
     def watch(self, cgroups: Collection[int]) -> int:
-        """From now on watch these ids and no others; how many found no room."""
+        """From now on watch these ids and no others, the first ones where not all have room; how
+        many have none."""
         ...
 
     def attach(self) -> None: ...
@@ -36,6 +37,11 @@ class Interrupts(Protocol):
 
     @property
     def meter(self) -> Meter: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of its maps in the kernel."""
+        ...
 
     def close(self) -> None: ...
 
@@ -48,6 +54,7 @@ class BpfInterrupts:
         the unified one."""
         self._object: BpfObject = load(PROGRAM, options=struct.pack("=I", by_cpu_controller))
         self.meter = CostMeter(self._object.run_times)
+        self.memory_bytes = self._object.memory_bytes()
         self._begun = self._object.map("begun", 1, 2, per_cpu=True)
         self._groups = Counters(self._object.map("groups", 1, 2, per_cpu=True))
 

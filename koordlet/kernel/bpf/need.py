@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+NEW_KERNEL = "use a kernel with CONFIG_DEBUG_INFO_BTF, 5.12 or later"
+
 
 class NeedError(OSError):
     """``remedy``: what to do about it."""

@@ -9,14 +9,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from koordlet.kernel.bpf.syscalls import Map, RunTime, run_on, run_time
+from koordlet.kernel.bpf.need import NEW_KERNEL, NeedError
+from koordlet.kernel.bpf.syscalls import Map, RunTime, memory_bytes, run_on, run_time
 
 BTF = "/sys/kernel/btf/vmlinux"
+NO_BTF = "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)"
 LIBRARY = "libbpf.so.1"
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -49,13 +52,19 @@ def library() -> ctypes.CDLL:
     try:
         found = ctypes.CDLL(LIBRARY, use_errno=True)
     except OSError as error:
-        raise OSError(errno.ENOENT, str(error), LIBRARY) from error
+        raise NeedError(errno.ENOENT, str(error), LIBRARY, "install libbpf1") from error
     for name, (result, *arguments) in _FUNCTIONS.items():
         function = getattr(found, name)
         function.restype = result
         function.argtypes = arguments
     found.libbpf_set_print(None)  # it would write to our stderr
     return found
+
+
+def has_task_storage() -> bool:
+    """Whether programs of tracepoints may keep something with a task: Linux 5.12."""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return version is None or tuple(map(int, version.groups())) >= (5, 12)
 
 
 def path_of(program: str) -> str:
@@ -75,13 +84,16 @@ class BpfObject:
         self._links: list[int] = []
 
     def attach(self) -> None:
-        """Attach every program where its section says, but those that are run by hand."""
+        """Attach every program where its section says, but those that are run by hand. All of them
+        or (OSError) none."""
         for name, program in self._programs.items():
             if name in self._by_hand:
                 continue
             link = library().bpf_program__attach(program)
             if not link:
-                raise _error(f"{self._name}: attach {name}")
+                error = _error(f"{self._name}: attach {name}")
+                self.detach()
+                raise error
             self._links.append(link)
 
     def detach(self) -> None:
@@ -112,6 +124,16 @@ class BpfObject:
             for name, program in self._programs.items()
         }
 
+    def memory_bytes(self) -> int:
+        """Of all its maps. Those with an entry for each CPU grow with the CPUs that the machine may
+        have."""
+        lib, total = library(), 0
+        found = lib.bpf_object__next_map(self._handle, None)
+        while found:
+            total += memory_bytes(lib.bpf_map__fd(found))
+            found = lib.bpf_object__next_map(self._handle, found)
+        return total
+
     def close(self) -> None:
         if not self._handle:
             return
@@ -136,7 +158,7 @@ def load(
     """
     lib = library()
     if not os.path.exists(BTF):
-        raise OSError(errno.ENOENT, "the kernel has no BTF (CONFIG_DEBUG_INFO_BTF)", BTF)
+        raise NeedError(errno.ENOENT, NO_BTF, BTF, NEW_KERNEL)
     path = path_of(name)
     handle = lib.bpf_object__open_file(path.encode(), None)
     if not handle:

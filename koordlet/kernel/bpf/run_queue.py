@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Collection, Mapping
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from koordlet.kernel.bpf.cost import CostMeter, Meter
@@ -36,8 +37,9 @@ class Delays(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """All counters only grow. ``waits_ns``: by victim, then by culprit, ids of cgroups both.
-    ``lost``: waits that found no room in a map."""
+    """Counters since a cgroup is watched. ``waits_ns``: by victim, then by culprit, ids of cgroups
+    both; a cell that has not grown for long may begin anew. ``lost``: waits that found no room in a
+    map."""
 
     delays: Mapping[int, Delays]
     waits_ns: Mapping[int, Mapping[int, int]]
@@ -53,7 +55,8 @@ class RunQueue(Protocol):
         ...
 
     def watch(self, cgroups: Collection[int]) -> int:
-        """From now on watch these ids and no others; how many found no room."""
+        """From now on watch these ids and no others, the first ones where not all have room; how
+        many have none."""
         ...
 
     def read(self, pause: Callable[[], None]) -> Reading: ...
@@ -64,6 +67,11 @@ class RunQueue(Protocol):
 
     @property
     def meter(self) -> Meter: ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of its maps in the kernel."""
+        ...
 
     def close(self) -> None: ...
 
@@ -79,6 +87,7 @@ class BpfRunQueue:
         self.has_matrix = with_matrix
         self.meter = CostMeter(self._object.run_times)
         self._places: dict[int, int] = {}
+        """Of watched cgroups, in ``delays``."""
         self._before: dict[int, dict[int, int]] = {}
         self._last: dict[int, Delays] = {}
         self._watched = self._object.variables(2 * _BUCKETS * _PER_BUCKET)
@@ -86,6 +95,7 @@ class BpfRunQueue:
         self._delays = self._object.map("delays", 1, 3 + SLOTS, per_cpu=True)
         self._recents = self._object.map("recents", 1, 4 * _RECENT, per_cpu=True)
         self._totals = self._object.map("totals", 1, 2, per_cpu=True)
+        self.memory_bytes = self._object.memory_bytes()
         try:
             self._object.attach()
         except OSError:
@@ -102,11 +112,6 @@ class BpfRunQueue:
         for cgroup in gone:
             self._last.pop(cgroup, None)
             set_entry(self._delays, self._places[cgroup], bytes(8 * self._delays.stride))
-        if gone:
-            for found in entries(self._waits):
-                for number in range(0, len(found.keys), 2):
-                    if found.keys[number] in gone:
-                        delete(self._waits, (found.keys[number], found.keys[number + 1]))
         self._places = wanted
         return left
 
@@ -116,29 +121,44 @@ class BpfRunQueue:
             pause()
             delays[cgroup] = sum_delays(entry(self._delays, place), self._last.get(cgroup))
         self._last = delays
-        # These first: what a program moves from there to the map meanwhile counts twice for once,
-        # and not as a step back.
-        waits = self._recent()
+        recent = self._recent()
+        waits = {victim: dict(row) for victim, row in recent.items()}
         stride, words = self._waits.stride, self._waits.value_words
+        unwatched: list[tuple[int, int]] = []
         for found in entries(self._waits):
             for number in range(len(found.keys) // 2):
                 pause()
                 victim, culprit = found.keys[2 * number], found.keys[2 * number + 1]
+                if victim not in self._places:  # what was still on its way when it was left out
+                    unwatched.append((victim, culprit))
+                    continue
                 row = found.values[number * stride : (number + 1) * stride]
                 into = waits.setdefault(victim, {})
                 into[culprit] = into.get(culprit, 0) + sum(row[::words])
-        self._make_room(waits)
+        for pair in unwatched:
+            delete(self._waits, pair)
+        # What a program moves from one to the other between the two readings counts twice for once:
+        # the next reading must not look like a step back.
+        for victim, before in self._before.items():
+            cells = waits.get(victim, {})
+            for culprit in before.keys() & cells.keys():
+                cells[culprit] = max(cells[culprit], before[culprit])
+        self._make_room(waits, recent)
         self._before = waits
         return Reading(delays, waits, sums(self._totals, 0)[0])
 
-    def _make_room(self, waits: dict[int, dict[int, int]]) -> None:
+    def _make_room(
+        self, waits: dict[int, dict[int, int]], recent: Mapping[int, Mapping[int, int]]
+    ) -> None:
         """Rows of culprits that are long gone would fill the map: those that did not grow go, here
-        and there, so that they count from zero where they come again."""
+        and there, so that they count from zero where they come again. Not those of which a CPU has
+        a part, which would count again."""
         if sum(map(len, waits.values())) < 3 * _MOST_ROWS // 4:
             return
         for victim, row in waits.items():
-            before = self._before.get(victim, {})
-            for culprit in [each for each, ns in row.items() if before.get(each) == ns]:
+            before, kept = self._before.get(victim, {}), recent.get(victim, {})
+            at_rest = [n for n, ns in row.items() if before.get(n) == ns and n not in kept]
+            for culprit in at_rest:
                 delete(self._waits, (victim, culprit))
                 del row[culprit]
 
@@ -164,13 +184,13 @@ def _table(
     before: Mapping[int, int], cgroups: Collection[int]
 ) -> tuple[list[tuple[int, int]], int]:
     """The table of watched cgroups as the programs take it, pairs of id and place, and how many
-    found no room. A cgroup keeps the place that it had ``before``."""
-    wanted = set(sorted(cgroups)[:MOST_WATCHED])
-    kept = {cgroup: place for cgroup, place in before.items() if cgroup in wanted}
+    found no room, the last ones. A cgroup keeps the place that it had ``before``."""
+    wanted = list(islice(cgroups, MOST_WATCHED))
+    kept = {cgroup: before[cgroup] for cgroup in wanted if cgroup in before}
     free = iter(sorted(set(range(MOST_WATCHED)) - set(kept.values())))
     table = [(0, 0)] * (_BUCKETS * _PER_BUCKET)
     left = len(cgroups) - len(wanted)
-    for cgroup in sorted(wanted):
+    for cgroup in wanted:
         first = cgroup % _BUCKETS * _PER_BUCKET
         room = next((n for n in range(first, first + _PER_BUCKET) if not table[n][0]), None)
         if room is None:

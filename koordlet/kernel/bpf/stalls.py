@@ -47,6 +47,11 @@ class Stalls(Protocol):
     @property
     def meter(self) -> Meter: ...
 
+    @property
+    def memory_bytes(self) -> int:
+        """Of its maps in the kernel."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -61,6 +66,7 @@ class BpfStalls:
         self._stalls = self._object.map("stalls", 2, 3)
         self._retransmits = self._object.map("retransmits", 1, 1)
         self._others = self._object.map("others_ns", 1, 1, per_cpu=True)
+        self.memory_bytes = self._object.memory_bytes()
         try:
             self._object.attach()
         except OSError:

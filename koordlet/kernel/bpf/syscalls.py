@@ -131,6 +131,15 @@ def sums(map_: Map, index: int) -> tuple[int, ...]:
     return tuple(sum(values[word :: map_.value_words]) for word in range(map_.value_words))
 
 
+def memory_bytes(fd: int) -> int:
+    """Of a map in the kernel, as far as it says so; 0 where it does not."""
+    with open(f"/proc/self/fdinfo/{fd}", "rb") as file:
+        for line in file:
+            if line.startswith(b"memlock:"):
+                return int(line.split()[1])
+    return 0
+
+
 def _element(
     command: int,
     name: str,

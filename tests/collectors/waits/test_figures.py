@@ -6,30 +6,84 @@ import pytest
 
 from koordlet.collectors.waits.figures import (
     MOST_CULPRITS,
+    Part,
     added,
     bounds_us,
     growth,
+    parts,
     quantile_us,
     rows,
+    slots_since,
     worst,
 )
 from koordlet.collectors.waits.groups import Group, Kind, group_of
+from koordlet.collectors.waits.suspicion import Recent, Suspicion
+from koordlet.kernel.bpf.run_queue import OLDER, THROTTLED
 
 A, B, C = Group(Kind.POD, "a"), Group(Kind.POD, "b"), Group(Kind.APPLICATION, "c")
 SYSTEM = Group(Kind.SYSTEM, "system.slice")
 
 
 def test_only_what_grew_is_there_and_a_new_counter_counts_from_zero() -> None:
-    now = {1: {5: 30, 6: 7, 7: 4}, 2: {5: 1}}
-    before = {1: {5: 10, 6: 7, 7: 9}}
+    now = {1: {5: 30, 6: 7}, 2: {5: 1}}
+    before = {1: {5: 10, 6: 7}}
     assert growth(now, before) == {1: {5: 20}, 2: {5: 1}}
+
+
+def test_a_counter_below_its_earlier_value_began_anew() -> None:
+    assert growth({1: {7: 4}}, {1: {7: 9}}) == {1: {7: 4}}
+    assert slots_since((1, 2), (5, 2)) == (1, 2)
+    assert slots_since((6, 2), (5, 2)) == (1, 0)
+    assert slots_since((6, 2), None) == (6, 2)
+
+
+def test_the_recent_time_has_its_own_part_of_waits_for_others() -> None:
+    """10 s with 450 ms for others, 400 of them in the last second."""
+    calm, now = parts(10.0, 450, Recent(400, 1.0))
+    assert (calm.span_s, now.span_s) == (9.0, 1.0)
+    assert (calm.others, now.others) == pytest.approx((1 / 9, 8 / 9))
+    assert (calm.rest, now.rest) == pytest.approx((0.9, 0.1))
+    assert parts(10.0, 450, None) == (Part(10.0),)
+    assert parts(1.1, 450, Recent(400, 1.0)) == (Part(1.1),)
+    assert parts(10.0, 0, Recent(0, 1.0))[1] == Part(1.0, 0.1, 0.1)
+
+
+def test_waits_for_nobody_else_are_spread_over_all_of_the_time() -> None:
+    victim_of = {1: A, 2: A}
+    culprit_of = {
+        1: A,
+        2: A,
+        5: B,
+        THROTTLED: Group(Kind.THROTTLED, ""),
+        OLDER: Group(Kind.OLDER, ""),
+    }.__getitem__
+    grown = {1: {1: 10_000_000, 5: 10_000_000, THROTTLED: 20_000_000, OLDER: 5_000_000}}
+    row = rows(grown, victim_of, culprit_of, Part(1.0, others=1.0, rest=0.1))[A]
+    assert row == {
+        Group(Kind.SELF, ""): pytest.approx(1.0),
+        B: 10.0,
+        Group(Kind.THROTTLED, ""): pytest.approx(2.0),
+        Group(Kind.OLDER, ""): pytest.approx(0.5),
+    }
+
+
+def test_trouble_is_measured_since_a_while_ago_and_not_since_a_moment() -> None:
+    """An alarm comes between two rounds, at 1.9 s."""
+    suspicion = Suspicion(50.0)
+    assert not suspicion.arises(0.0, 0)
+    assert not suspicion.arises(1.0, 1_000_000)
+    assert suspicion.arises(1.9, 101_000_000)
+    assert suspicion.recent == (100_000_000, pytest.approx(0.9))
+    assert suspicion.arises(2.0, 111_000_000)
+    assert suspicion.recent == (110_000_000, pytest.approx(1.0))
+    assert not suspicion.arises(3.0, 111_000_000)
 
 
 def test_rows_add_up_the_cgroups_of_a_group_and_call_its_own_self() -> None:
     victim_of = {1: A, 2: A, 3: C}
     culprit_of = {1: A, 2: A, 5: B, 6: B, 9: SYSTEM}.__getitem__
     grown = {1: {2: 4_000_000, 5: 10_000_000}, 2: {6: 6_000_000, 9: 2_000_000}, 8: {5: 1}}
-    assert rows(grown, victim_of, culprit_of, span_s=2.0) == {
+    assert rows(grown, victim_of, culprit_of, Part(2.0)) == {
         A: {Group(Kind.SELF, ""): 2.0, B: 8.0, SYSTEM: 1.0}
     }
 

@@ -29,12 +29,14 @@ class FakeRunQueue:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.memory_bytes = 3 << 20
         self.has_matrix = True
         self.waits_for_others_ns = 0
         self.watched: set[int] = set()
         self.waits_ns: dict[int, dict[int, int]] = {}
         self.slots: dict[int, list[int]] = {}
         self.reads = 0
+        self.lost = 0
         self.closed = False
         self.error: OSError | None = None
 
@@ -49,7 +51,7 @@ class FakeRunQueue:
         delays = {
             cgroup: Delays(sum(slots), 0, 0, tuple(slots)) for cgroup, slots in self.slots.items()
         }
-        return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, 0)
+        return Reading(delays, {v: dict(row) for v, row in self.waits_ns.items()}, self.lost)
 
     def others_ns(self) -> int:
         return self.waits_for_others_ns

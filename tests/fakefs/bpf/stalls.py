@@ -19,6 +19,7 @@ class FakeBlockIo:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.memory_bytes = 3 << 20
         self.watched: set[int] = set()
         self.room = 4096
         self.stages: dict[int, block.Stages] = {}
@@ -68,6 +69,7 @@ class FakeStalls:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.memory_bytes = 3 << 20
         self.memory: dict[int, dict[int, Stall]] = {}
         self.retransmits: dict[int, int] = {}
         self.waits_for_others_ns = 0
@@ -97,6 +99,7 @@ class FakeInterrupts:
 
     def __init__(self) -> None:
         self.meter = FakeMeter()
+        self.memory_bytes = 3 << 20
         self.watched: set[int] = set()
         self.counters: dict[int, Interrupted] = {}
         self.attached = False

@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from koordlet.decision.resource import Resource
+from koordlet.kernel.bpf.need import NeedError
+from koordlet.kernel.bpf.objects import has_task_storage
 from koordlet.kernel.bpf.run_queue import BpfRunQueue
 from koordlet.kernel.bpf.stalls import BpfStalls
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -23,6 +26,7 @@ from koordlet.kernel.cgroup.layout import Layout, passed_on
 from koordlet.kernel.linux import LinuxHost
 
 SPIN = "while True: pass"
+T = TypeVar("T")
 
 
 @dataclass
@@ -87,6 +91,19 @@ class Loads:
             process.communicate()
 
 
+def loaded(make: Callable[[], T]) -> T:
+    """Skips where the machine lacks something. A program that the kernel refuses although it has
+    BTF, and we the capabilities, is a defect of ours."""
+    try:
+        return make()
+    except OSError as error:
+        if isinstance(error, NeedError) or error.errno == errno.EPERM:
+            pytest.skip(f"{error.filename}: {error.strerror}")
+        if error.errno == errno.EINVAL and not has_task_storage():
+            pytest.skip(f"{error.filename}: {error.strerror}; Linux before 5.12")
+        raise
+
+
 @contextmanager
 def _running(loads: Loads) -> Iterator[Loads]:
     v2 = loads.layout.v2
@@ -124,12 +141,7 @@ def on_disk() -> Iterator[Path]:
 @pytest.fixture
 def run_queue(linux: LinuxHost, layout: Layout) -> Iterator[BpfRunQueue]:
     by_cpu = "cpu" in layout.v1 or "cpu" in passed_on(linux, layout)
-    try:
-        queue = BpfRunQueue(by_cpu_controller=by_cpu)
-    except OSError as error:
-        if error.errno == errno.E2BIG:  # the verifier gave up: a defect of ours
-            raise
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    queue = loaded(lambda: BpfRunQueue(by_cpu_controller=by_cpu))
     try:
         yield queue
     finally:
@@ -142,10 +154,7 @@ def stalls(linux: LinuxHost, everywhere: Loads) -> Iterator[BpfStalls]:
     root = everywhere.root_of("memory")
     if "memory" not in layout.v1 and not linux.exists(f"{root}/{everywhere.parent}/memory.max"):
         pytest.skip("needs the controller memory")
-    try:
-        stalls = BpfStalls(by_memory_controller="memory" in layout.v1)
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    stalls = loaded(lambda: BpfStalls(by_memory_controller="memory" in layout.v1))
     try:
         yield stalls
     finally:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.block import IDLE, OLDER, SYSTEM, BpfBlockIo
 from koordlet.kernel.bpf.cost import CostMeter
 from koordlet.kernel.linux import LinuxHost
-from tests.kernel.bpf.conftest import Loads
+from tests.kernel.bpf.conftest import Loads, loaded
 
 pytestmark = pytest.mark.kernel
 
@@ -66,10 +67,7 @@ def block_io(linux: LinuxHost, everywhere: Loads) -> Iterator[BpfBlockIo]:
     root = everywhere.root_of("blkio")
     if not v1 and not linux.exists(f"{root}/{everywhere.parent}/io.stat"):
         pytest.skip("needs the controller blkio or io")
-    try:
-        block_io = BpfBlockIo()
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    block_io = loaded(BpfBlockIo)
     try:
         yield block_io
     finally:
@@ -95,6 +93,16 @@ def _go_on(loads: Loads) -> None:
     assert stdin is not None
     stdin.write(b"\n")
     stdin.flush()
+
+
+def test_the_programs_are_attached_and_count_from_zero() -> None:
+    """Also where there is no disk."""
+    with closing(loaded(BpfBlockIo)) as block_io:
+        assert block_io.watch({4711}) == 0
+        reading = block_io.read(no_pause)
+        assert reading.stages[4711].queue.requests == reading.stages[4711].device.requests == 0
+        assert (reading.waits_ns, reading.lost) == ({}, 0)
+        assert block_io.memory_bytes > 0
 
 
 def test_every_request_is_counted_and_every_nanosecond_has_a_culprit(

@@ -18,7 +18,7 @@ from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.perf.counts import Total, total
 from koordlet.kernel.perf.events import CPU_CLOCK, TASK_CLOCK, Event, LinuxPerf
-from tests.kernel.bpf.conftest import Loads
+from tests.kernel.bpf.conftest import Loads, loaded
 
 pytestmark = pytest.mark.kernel
 CPUS = sorted(os.sched_getaffinity(0))
@@ -28,12 +28,11 @@ TICKS_NS = 20e6
 
 @pytest.fixture
 def counters(linux: LinuxHost, layout: Layout) -> Iterator[BpfCpiCounters]:
-    try:
-        counters = BpfCpiCounters(
+    counters = loaded(
+        lambda: BpfCpiCounters(
             linux.perf(), by_cpu_controller="cpu" in layout.v1, events=(CPU_CLOCK, TASK_CLOCK)
         )
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    )
     try:
         yield counters
     finally:

@@ -9,17 +9,14 @@ import pytest
 
 from koordlet.kernel.background import no_pause
 from koordlet.kernel.bpf.irq import BpfInterrupts, Interrupted
-from tests.kernel.bpf.conftest import Loads
+from tests.kernel.bpf.conftest import Loads, loaded
 
 pytestmark = pytest.mark.kernel
 
 
 @pytest.fixture
 def interrupts(loads: Loads) -> Iterator[BpfInterrupts]:
-    try:
-        interrupts = BpfInterrupts(by_cpu_controller="cpu" in loads.layout.v1)
-    except OSError as error:
-        pytest.skip(f"{error.filename}: {error.strerror}")
+    interrupts = loaded(lambda: BpfInterrupts(by_cpu_controller="cpu" in loads.layout.v1))
     try:
         yield interrupts
     finally:

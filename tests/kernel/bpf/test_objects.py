@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from koordlet.kernel.bpf import objects
-from koordlet.kernel.bpf.objects import PROGRAMS, load, path_of
+from koordlet.kernel.bpf.objects import PROGRAMS, BpfObject, load, path_of
+from koordlet.kernel.bpf.run_queue import MOST_WATCHED, _table
 
 ROOT = Path(__file__).resolve().parents[3]
 SOURCES = sorted(PROGRAMS.glob("*.bpf.c"))
@@ -76,3 +77,35 @@ def test_options_of_another_size_are_refused() -> None:
     with pytest.raises(OSError, match="options take 8 bytes, not 3") as raised:
         load("run_queue", options=b"abc")
     assert raised.value.filename == path_of("run_queue")
+
+
+class _Refusing:
+    """As libbpf, where the kernel refuses the second program."""
+
+    def __init__(self) -> None:
+        self.links: list[int] = []
+
+    def bpf_program__attach(self, program: int) -> int:
+        if len(self.links) == 1:
+            return 0
+        self.links.append(program)
+        return program
+
+    def bpf_link__destroy(self, link: int) -> None:
+        self.links.remove(link)
+
+
+def test_an_object_is_attached_as_a_whole_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    lib = _Refusing()
+    monkeypatch.setattr(objects, "library", lambda: lib)
+    with pytest.raises(OSError, match="attach on_second"):
+        BpfObject(1, "some", {"on_first": 11, "on_second": 12}, frozenset()).attach()
+    assert lib.links == []
+
+
+def test_the_first_cgroups_have_room_and_keep_their_places() -> None:
+    table, left = _table({7: 3}, [7, 7 + 1024, 7 + 2048, 7 + 3072, 7 + 4096, 9])
+    places = {cgroup: place for cgroup, place in table if cgroup}
+    assert places == {7: 3, 1031: 0, 2055: 1, 3079: 2, 9: 4}
+    assert left == 1  # five of them end in the same bits
+    assert _table({}, range(10, 5000))[1] == 4990 - MOST_WATCHED

@@ -18,6 +18,10 @@ from tests.kernel.bpf.conftest import Loads
 pytestmark = pytest.mark.kernel
 
 
+WAITED_NS = 2 * 10**9 if os.environ.get("KOORDLET_GUEST") != "arm-icount" else 4 * 10**9
+"""A wait that goes on while both are read is 10 ms at most."""
+
+
 def _wait_for(loads: Loads, pid: int, ns: int) -> None:
     """Until it has waited that long: no assertion depends on how busy the machine is."""
     until = loads.waited_ns(pid) + ns
@@ -49,16 +53,16 @@ def test_rows_are_the_waits_and_cells_are_what_the_culprits_ran(
     with _undisturbed():
         waited, first = loads.waited_ns(pid), run_queue.read(no_pause)
         used = [loads.cpu_ns(group) for group in (big, small)]
-    _wait_for(loads, pid, 2 * 10**9)
+    _wait_for(loads, pid, WAITED_NS)
     with _undisturbed():
         last, waited = run_queue.read(no_pause), loads.waited_ns(pid) - waited
         used = [loads.cpu_ns(group) - then for group, then in zip((big, small), used, strict=True)]
     before, row = first.waits_ns[victim_id], last.waits_ns[victim_id]
     grown = {culprit: ns - before.get(culprit, 0) for culprit, ns in row.items()}
     # The wait that goes on while both are read is in neither, in one or in the other.
-    assert sum(grown.values()) == pytest.approx(waited, rel=0.02, abs=3e7)
-    assert grown[big_id] == pytest.approx(used[0], rel=0.03, abs=3e7)
-    assert grown[small_id] == pytest.approx(used[1], rel=0.03, abs=3e7)
+    assert sum(grown.values()) == pytest.approx(waited, rel=0.02)
+    assert grown[big_id] == pytest.approx(used[0], rel=0.03)
+    assert grown[small_id] == pytest.approx(used[1], rel=0.03)
     assert victim_id not in grown  # one task does not wait for itself
     slots = last.delays[victim_id].slots
     assert sum(slots) == last.delays[victim_id].waits
@@ -76,28 +80,33 @@ def test_waiting_for_its_own_tasks_is_its_own_doing(loads: Loads, run_queue: Bpf
     _wait_for(loads, pid, 10**8)  # started, both of them
     with _undisturbed():
         first, used = run_queue.read(no_pause).waits_ns[victim_id], loads.cpu_ns(victim)
-    _wait_for(loads, pid, 5 * 10**8)
+    _wait_for(loads, pid, WAITED_NS)
     with _undisturbed():
         last, used = run_queue.read(no_pause).waits_ns[victim_id], loads.cpu_ns(victim) - used
     # While one of them runs, the other waits for it.
-    assert last[victim_id] - first[victim_id] == pytest.approx(used, rel=0.03, abs=3e7)
+    assert last[victim_id] - first[victim_id] == pytest.approx(used, rel=0.03)
 
 
-def test_a_victim_out_of_quota_blames_nobody_else(loads: Loads, run_queue: BpfRunQueue) -> None:
-    victim, other = loads.group("ls"), loads.group("be")
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_a_victim_out_of_quota_blames_nobody_else(
+    loads: Loads, run_queue: BpfRunQueue, tasks: int
+) -> None:
+    """Its other tasks were waiting already when its quota was used up by one of them. The other
+    group runs while it is throttled, and hardly at other times."""
+    victim, other = loads.group("ls"), loads.group("be", 2)
     victim_id, other_id = loads.id_of(victim), loads.id_of(other)
-    loads.cgroups.write(victim, Resource.CPU_QUOTA_US, 2_000)
+    loads.cgroups.write(victim, Resource.CPU_QUOTA_US, 20_000)
     run_queue.watch({victim_id})
-    pid = loads.run(victim)
+    for _ in range(tasks):
+        loads.run(victim)
     loads.run(other)
     deadline = time.monotonic() + 60
     row: dict[int, int] = {}
-    while row.get(THROTTLED, 0) < 5 * 10**8 and time.monotonic() < deadline:
+    while sum(row.values()) < 2 * 10**9 and time.monotonic() < deadline:
         time.sleep(0.1)
         row = dict(run_queue.read(no_pause).waits_ns.get(victim_id, {}))
-    assert row[THROTTLED] >= 5 * 10**8
-    assert loads.processes[0].poll() is None and pid
-    assert row.get(other_id, 0) < loads.cpu_ns(other)
+    assert row[THROTTLED] > 0.6 * sum(row.values())
+    assert row.get(other_id, 0) < 0.1 * sum(row.values())
 
 
 def test_what_is_no_longer_watched_leaves_no_row(loads: Loads, run_queue: BpfRunQueue) -> None:

@@ -28,9 +28,28 @@ struct stretch {
 	u64 end_ns;
 	u64 cgroup;
 };
+
+/* When a watched cgroup was throttled on a CPU, the last few times: from when its running task was
+ * put aside for it until the next one of its tasks is picked. Tasks that were waiting by then could
+ * not go on either, though nothing about them changed. Groups whose places end in the same bits take
+ * each other's room. */
+#define HALTS 4
+#define HALTED 16
+struct halt {
+	u64 from_ns;
+	u64 to_ns;
+};
+struct halts {
+	u64 cgroup;
+	u64 since_ns; /* 0: it is not throttled */
+	u64 count;
+	struct halt of[HALTS];
+};
+
 struct cpu {
 	u64 count;
 	struct stretch ring[RING];
+	struct halts halted[HALTED];
 };
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);
@@ -137,9 +156,15 @@ static __always_inline bool could_go_on(struct task_struct *task)
 	return BPF_CORE_READ((struct task_struct___before_5_14 *)task, state) == TASK_RUNNING;
 }
 
+/* Else it is cgroups that are throttled, on one CPU with all their tasks there. */
+static __always_inline bool throttles_tasks(struct task_struct *task)
+{
+	return bpf_core_field_exists(task->throttled);
+}
+
 static __always_inline bool is_throttled(struct task_struct *task)
 {
-	if (bpf_core_field_exists(task->throttled))
+	if (throttles_tasks(task))
 		return task->throttled;
 	if (bpf_core_field_exists(task->se.cfs_rq->throttle_count))
 		return task->se.cfs_rq && task->se.cfs_rq->throttle_count > 0;
@@ -156,14 +181,16 @@ static __always_inline s64 place_of(u64 cgroup)
 	return NOT_WATCHED;
 }
 
-static __always_inline void begin(struct task_struct *task, u64 now)
+/* Whether it is throttled. */
+static __always_inline bool begin(struct task_struct *task, u64 now)
 {
 	struct wait *wait = bpf_task_storage_get(&begun, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!wait)
-		return;
+		return false;
 	wait->since_ns = now;
 	wait->throttled = is_throttled(task);
+	return wait->throttled;
 }
 
 static __always_inline void woken(struct task_struct *task)
@@ -199,6 +226,40 @@ static __always_inline void remember(struct cpu *cpu, u64 cgroup, u64 now)
 	cpu->count++;
 }
 
+static __always_inline void halt(struct cpu *cpu, s64 place, u64 cgroup, u64 now)
+{
+	struct halts *halts = &cpu->halted[place & (HALTED - 1)];
+
+	if (halts->cgroup != cgroup) {
+		halts->cgroup = cgroup;
+		halts->since_ns = 0;
+		halts->count = 0;
+	}
+	if (!halts->since_ns)
+		halts->since_ns = now;
+}
+
+/* One of its tasks is picked. */
+static __always_inline struct halts *go_on(struct cpu *cpu, s64 place, u64 cgroup, u64 now)
+{
+	struct halts *halts = &cpu->halted[place & (HALTED - 1)];
+	struct halt *last = &halts->of[halts->count & (HALTS - 1)];
+
+	if (halts->cgroup == cgroup && halts->since_ns) {
+		last->from_ns = halts->since_ns;
+		last->to_ns = now;
+		halts->count++;
+		halts->since_ns = 0;
+	}
+	return halts;
+}
+
+static __always_inline bool was_halted(struct halts *halts, u64 cgroup, u64 since)
+{
+	return halts->cgroup == cgroup && halts->count &&
+	       halts->of[(halts->count - 1) & (HALTS - 1)].to_ns > since;
+}
+
 static __always_inline void keep(struct recent *recent)
 {
 	struct pair pair = recent->pair;
@@ -229,10 +290,12 @@ static __always_inline void blame(u64 victim, u64 culprit, u64 ns)
 	if (recent->pair.victim != victim || recent->pair.culprit != culprit) {
 		if (recent->sum.count)
 			keep(recent);
+		/* Whoever reads in between finds nothing here, and not the old sum of a new pair. */
+		recent->sum.count = 0;
+		recent->sum.ns = 0;
+		__asm__ volatile("" ::: "memory");
 		recent->pair.victim = victim;
 		recent->pair.culprit = culprit;
-		recent->sum.ns = 0;
-		recent->sum.count = 0;
 	}
 	recent->sum.ns += ns;
 	recent->sum.count++;
@@ -252,10 +315,16 @@ __attribute__((noinline)) int overlap(u64 victim, u64 culprit, u64 from, u64 to,
 	return 0;
 }
 
-static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 now)
+/* The part of a wait from `since` to `until`, among those who ran then. By itself for the same
+ * reason. */
+__attribute__((noinline)) int divide(u64 victim, u64 since, u64 until)
 {
-	u64 to = now;
+	u32 zero = 0;
+	struct cpu *cpu = bpf_map_lookup_elem(&cpus, &zero);
+	u64 to = until;
 
+	if (!cpu || until <= since)
+		return 0;
 #pragma clang loop unroll(disable)
 	for (u32 back = 1; back < RING; back++) {
 		u64 this = (cpu->count - back) & (RING - 1);
@@ -265,9 +334,34 @@ static __always_inline void divide(struct cpu *cpu, u64 victim, u64 since, u64 n
 
 		if (back > cpu->count)
 			break;
+		if (from >= until) /* later */
+			continue;
 		overlap(victim, cpu->ring[this].cgroup, from, to, since);
 		to = from;
 		if (from <= since)
+			return 0;
+	}
+	blame(victim, OLDER, to - since);
+	return 0;
+}
+
+static __always_inline void divide_around(struct halts *halts, u64 victim, u64 since, u64 now)
+{
+	u64 to = now;
+
+#pragma clang loop unroll(full)
+	for (u32 back = 1; back <= HALTS; back++) {
+		struct halt *halt = &halts->of[(halts->count - back) & (HALTS - 1)];
+		u64 from = halt->from_ns < since ? since : halt->from_ns;
+
+		if (back > halts->count || halt->to_ns <= since) {
+			divide(victim, since, to);
+			return;
+		}
+		divide(victim, halt->to_ns, to);
+		blame(victim, THROTTLED, halt->to_ns - from);
+		to = from;
+		if (to <= since)
 			return;
 	}
 	blame(victim, OLDER, to - since);
@@ -285,6 +379,7 @@ SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	u64 now = bpf_ktime_get_ns(), victim, since;
+	struct halts *halts;
 	struct cpu *cpu;
 	struct wait *wait;
 	u32 zero = 0;
@@ -298,8 +393,10 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 
 		if (options.with_matrix)
 			remember(cpu, cgroup, now);
-		if (could_go_on(prev) && place_of(cgroup) != NOT_WATCHED)
-			begin(prev, now);
+		place = place_of(cgroup);
+		if (place != NOT_WATCHED && could_go_on(prev) && begin(prev, now) &&
+		    !throttles_tasks(prev))
+			halt(cpu, place, cgroup, now);
 	} else if (options.with_matrix) {
 		remember(cpu, IDLE, now);
 	}
@@ -309,6 +406,7 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	place = place_of(victim);
 	if (place == NOT_WATCHED)
 		return 0;
+	halts = go_on(cpu, place, victim, now);
 	wait = bpf_task_storage_get(&begun, next, 0, 0);
 	if (!wait || !wait->since_ns)
 		return 0;
@@ -319,9 +417,11 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	note_delay(place, now - since);
 	if (!options.with_matrix)
 		return 0;
-	if (wait->throttled)
+	if (was_halted(halts, victim, since))
+		divide_around(halts, victim, since, now);
+	else if (wait->throttled)
 		blame(victim, THROTTLED, now - since);
 	else if (now - since >= LEAST_NS)
-		divide(cpu, victim, since, now);
+		divide(victim, since, now);
 	return 0;
 }
