@@ -217,6 +217,9 @@ def _figures(
         Figure(f"{arm.resource}: recall", ours.recall, "", 0.95, at_most=False),
         Figure(f"{arm.resource}: precision", ours.precision, "", 0.95, at_most=False),
     ]
+    system = [name for _, name in ours.wrong if name.startswith("system")]
+    if system:  # what else the machine does: it may be right
+        figures.append(Figure(f"{arm.resource}: of the wrong names, system", len(system), ""))
     if ours.delays_s:
         median, p90 = statistics.median(ours.delays_s), quantile(ours.delays_s, 0.9)
         figures += [
@@ -319,7 +322,11 @@ class _Scene:
         for each in self._runner.capabilities():
             if each.feature == self.arm.feature and not each.supported:
                 raise NotMeasuredError(each.why)
-        while self._cpi.windows < cpi2.LEARN or key in self._memory.waits.learning:
+        while (
+            self._cpi.windows < cpi2.LEARN
+            or waits.resource not in self._memory.waits.seen
+            or key in self._memory.waits.learning
+        ):
             self._watch(1.0)
             if time.monotonic() - began > _LONGEST_LEARN_S:
                 raise NotMeasuredError(f"no windows after {_LONGEST_LEARN_S:.0f} s")
@@ -464,7 +471,7 @@ class _Scene:
         self._memory = decision.memory
         labels = (gauge.labels for gauge in decision.gauges)
         named = frozenset(
-            culprit or kind
+            culprit if kind == "application" else f"{kind} {culprit}".strip()
             for resource, _, victim, kind, culprit in labels
             if (resource, victim) == (self.arm.resource, _VICTIM)
         )

@@ -21,6 +21,7 @@ from koordlet.qos.interference.windows import (
     Antagonist,
     Who,
     sampled_at,
+    span_of,
     victims,
     window,
 )
@@ -115,7 +116,7 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
     cells = {cell for cell in pairs if cell[0] == resource}
     remembered = {cell[1] for cell in cells}
     remembered |= {who for of, who in (*suffering, *learning) if of == resource}
-    span_s = min(max(time - known.seen.get(resource, time), 1.0), OLDEST_S)
+    span_s = span_of(snapshot, waits, time, known.seen.get(resource, time - 1))
     rows = {row.victim: row for row in window(snapshot, waits, time, span_s, remembered)}
     for victim in remembered - rows.keys():
         suffering.pop((resource, victim), None)

@@ -9,7 +9,7 @@ from koordlet.decision.metrics import (
     HOST_APPLICATION_CPU_USAGE,
     POD_CPU_USAGE,
     Aggregate,
-    MetricView,
+    Metric,
     Reading,
     WaitMetrics,
 )
@@ -72,6 +72,22 @@ def sampled_at(snapshot: Snapshot, waits: WaitMetrics) -> float | None:
     return None
 
 
+def span_of(snapshot: Snapshot, waits: WaitMetrics, time: float, before: float) -> float:
+    """Seconds that the samples at ``time`` stand for: since those before them. A look at once
+    leaves two samples, one of the calm time and one of the last round. ``before``: of the newest
+    samples at the decision before."""
+    for victim in victims(snapshot):
+        metric = _total_of(waits, victim)
+        window_s = snapshot.time - before - 0.01
+        new = snapshot.metrics.read(
+            metric, (victim.name,), window_s=window_s, aggregate=Aggregate.AVG
+        )
+        if new is not None:
+            span_s = snapshot.collect_interval_s if new.count > 1 else time - before
+            return min(max(span_s, 1.0), OLDEST_S)
+    return 1.0
+
+
 def window(
     snapshot: Snapshot,
     waits: WaitMetrics,
@@ -94,12 +110,11 @@ def window(
         total = _total(snapshot, waits, victim) if victim in here else None
         if total is None or total.age_s > snapshot.time - time + 0.001:
             continue
-        shares: dict[Who, float] = {}
-        demand_ms = 0.0
-        if row:
-            demand_ms = total.value + 1000 * _cores(snapshot.metrics, victim, span_s)
-        if demand_ms > 0:
-            shares = {who: ms / demand_ms for who, ms in sorted(row.items())}
+        cores = _cores(snapshot, victim, time, span_s) if row else 0.0
+        if cores is None:
+            continue
+        demand_ms = total.value + 1000 * cores
+        shares = {who: ms / demand_ms for who, ms in sorted(row.items())} if demand_ms > 0 else {}
         rows.append(Row(victim, shares, demand_ms))
     return tuple(rows)
 
@@ -115,12 +130,19 @@ def victims(snapshot: Snapshot) -> Iterator[Who]:
 
 
 def _total(snapshot: Snapshot, waits: WaitMetrics, victim: Who) -> Reading | None:
-    metric = waits.pod_total if victim.kind == "pod" else waits.app_total
-    return snapshot.metrics.read(metric, (victim.name,), window_s=OLDEST_S)
+    return snapshot.metrics.read(_total_of(waits, victim), (victim.name,), window_s=OLDEST_S)
 
 
-def _cores(view: MetricView, victim: Who, span_s: float) -> float:
-    """Its use in the window; the newest sample where there is none of exactly that time."""
+def _total_of(waits: WaitMetrics, victim: Who) -> Metric:
+    return waits.pod_total if victim.kind == "pod" else waits.app_total
+
+
+def _cores(snapshot: Snapshot, victim: Who, time: float, span_s: float) -> float | None:
+    """Its use in the window, else its newest; a sample stands for the time before it."""
     metric = POD_CPU_USAGE if victim.kind == "pod" else HOST_APPLICATION_CPU_USAGE
-    reading = view.read(metric, (victim.name,), window_s=span_s + 0.5, aggregate=Aggregate.AVG)
-    return reading.value if reading is not None else 0.0
+    window_s = snapshot.time - time + span_s - 0.5
+    for length_s, how in ((window_s, Aggregate.AVG), (OLDEST_S, Aggregate.LAST)):
+        reading = snapshot.metrics.read(metric, (victim.name,), window_s=length_s, aggregate=how)
+        if reading is not None:
+            return reading.value
+    return None
