@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -125,9 +125,13 @@ _SMOKE = Length(3.0, 1.0, 0.5)
 
 
 class Injection(NamedTuple):
+    """``harms_from``: delays count from here; None: the service was never slow, so that there is
+    nothing to be found."""
+
     culprit: str
     start: float
     end: float
+    harms_from: float | None
 
 
 @dataclass
@@ -163,8 +167,8 @@ class Score(NamedTuple):
 
 
 def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]) -> Score:
-    """An injection is found when its culprit is named while it goes on, or just after; a name is
-    right when it is that of the injection that goes on."""
+    """An injection that does harm is found when its culprit is named while it goes on, or just
+    after; a name is right when it is that of the injection that goes on."""
     episodes = list(episodes)
 
     def fits(each: Injection, time_s: float, name: str) -> bool:
@@ -173,8 +177,10 @@ def score(injections: Sequence[Injection], episodes: Iterable[tuple[float, str]]
     delays, missed = [], []
     for each in injections:
         times = [t for t, name in episodes if fits(each, t, name)]
+        if each.harms_from is None:
+            continue
         if times:
-            delays.append(min(times) - each.start)
+            delays.append(max(min(times) - each.harms_from, 0.0))
         else:
             missed.append(each)
     wrong = tuple(e for e in episodes if not any(fits(each, *e) for each in injections))
@@ -213,7 +219,11 @@ def _figures(
         say(f"{arm.resource}: missed {each.culprit} at {each.start - first:.1f} s")
     for time_s, name in ours.wrong:
         say(f"{arm.resource}: named {name} at {time_s - first:.1f} s, wrongly")
+    harmless = [each for each in injections if each.harms_from is None]
+    for each in harmless:
+        say(f"{arm.resource}: {each.culprit} at {each.start - first:.1f} s did no harm")
     figures = [
+        Figure(f"{arm.resource}: injections that did harm", len(injections) - len(harmless), ""),
         Figure(f"{arm.resource}: recall", ours.recall, "", 0.95, at_most=False),
         Figure(f"{arm.resource}: precision", ours.precision, "", 0.95, at_most=False),
     ]
@@ -285,6 +295,7 @@ class _Scene:
         cpus = sorted(os.sched_getaffinity(0))
         self._elsewhere, self._cpu = cpus[0], cpus[-1]
         self._running: frozenset[str] = frozenset()
+        self._slow_s = math.inf
 
     def play(self, length: Length, count: int, draw: random.Random) -> list[Injection]:
         """Raises NotMeasuredError where the kernel does not measure the resource."""
@@ -305,13 +316,36 @@ class _Scene:
             started = [self._start(culprit, culprit) for _ in range(copies)]
             self._watch(length.pause + draw.random(), decoys, draw)
             start = self._release(started)
-            self._watch(length.injection, decoys, draw)
+            harms_from = self._go_on(start, length.injection, service, decoys, draw)
             for each in started:
                 self._end(each)
             self._empty(culprit)
-            injections.append(Injection(culprit, start, time.monotonic()))
+            injections.append(Injection(culprit, start, time.monotonic(), harms_from))
         self._watch(_SLACK_S, decoys, draw)
         return injections
+
+    def _go_on(
+        self,
+        start: float,
+        seconds: float,
+        service: _Process,
+        decoys: Sequence[_Process],
+        draw: random.Random,
+    ) -> float | None:
+        """Lets an antagonist go on for so long from when it does harm. Below a limit of memory
+        that is when the service is slow for the first time: until clean pages have become dirty
+        ones nobody waits."""
+        harms_from = None if self.arm.limited else start
+        self._answered(service)
+        while time.monotonic() - start < 3 * seconds:
+            second = time.monotonic()
+            self._watch(1.0, decoys, draw)
+            latencies = self._answered(service)
+            if harms_from is None and (not latencies or _usual(latencies) > self._slow_s):
+                harms_from = second
+            if harms_from is not None and time.monotonic() - harms_from >= seconds:
+                break
+        return harms_from
 
     def _learn(self) -> None:
         """As many windows as both rules need."""
@@ -336,6 +370,7 @@ class _Scene:
         """Those that do not slow the service down; stopped. Alone and beside each other in turn,
         since the rest of the machine may be busy too."""
         found = []
+        every: list[float] = []
         for group, name in self._decoys.items():
             if group.startswith("decoy-idle-"):
                 try:
@@ -352,34 +387,34 @@ class _Scene:
                 decoy.popen.send_signal(signal.SIGCONT)
                 beside += self._latencies(service, seconds)
                 decoy.popen.send_signal(signal.SIGSTOP)
+            every += alone
             ratio = _usual(beside) / _usual(alone)
             harmless = ratio <= _HARMLESS
-            what = f"{self.arm.resource}: {group}" + ("" if harmless else ", left out")
-            self._say(f"{what}: the service takes {ratio:.2f} of its time")
+            what = group if harmless else f"{group} is left out"
+            self._say(f"{self.arm.resource}: {what}: latency x {ratio:.2f}")
             if harmless:
                 found.append(decoy)
             else:
                 self._end(decoy)
+        self._slow_s = _usual(every) * _HARMLESS
         return found
 
     def _latencies(self, service: _Process, seconds: float) -> list[float]:
         """How long the requests of the service took, in this time."""
+        self._answered(service)
+        time.sleep(seconds)
+        return self._answered(service)
+
+    def _answered(self, service: _Process) -> list[float]:
+        """How long each request took since this was asked last."""
         assert service.popen.stdout is not None
         pipe = service.popen.stdout.fileno()
         os.set_blocking(pipe, False)
-        self._drain(pipe)
-        time.sleep(seconds)
-        data = self._drain(pipe)
-        return [value for (value,) in struct.iter_unpack("<d", data[: len(data) // 8 * 8])]
-
-    def _drain(self, pipe: int) -> bytes:
-        found = b""
-        try:
+        data = b""
+        with suppress(BlockingIOError):
             while part := os.read(pipe, 1 << 16):
-                found += part
-        except BlockingIOError:
-            pass
-        return found
+                data += part
+        return [value for (value,) in struct.iter_unpack("<d", data[: len(data) // 8 * 8])]
 
     def _start(self, load: str, group: str) -> _Process:
         """It waits for its release."""
@@ -429,10 +464,8 @@ class _Scene:
         """Children of an antagonist go with it."""
         root = self.cgroups.layout.reference_root
         for pid in self.host.read(f"{root}/{self.name}/{group}/cgroup.procs").split():
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-            except ProcessLookupError:
-                continue
 
     def _watch(
         self,

@@ -18,8 +18,10 @@ from koordlet.qos.interference.pairs import (
 )
 from koordlet.qos.interference.windows import (
     OLDEST_S,
+    OTHERS,
     Antagonist,
     Who,
+    follows,
     sampled_at,
     span_of,
     victims,
@@ -134,7 +136,9 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
         else:
             suffering[subject] = victim_now
     cells |= {(resource, victim, culprit) for victim, row in rows.items() for culprit in row.shares}
-    for cell in sorted(cells):
+    disturbed = set()
+    # Those that follow come last, when it is known whether another one is bad.
+    for cell in sorted(cells, key=lambda cell: (follows(resource, cell[2]), cell)):
         _, victim, culprit = cell
         if victim not in rows:
             del pairs[cell]
@@ -143,7 +147,12 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
             continue
         share = rows[victim].shares.get(culprit, 0.0)
         learnt = learning.get((resource, victim), LEARN)
-        pair = judge_pair(pairs.get(cell, Pair()), share, snapshot.now, learnt=learnt)
+        excused = victim in disturbed and follows(resource, culprit)
+        pair = judge_pair(
+            pairs.get(cell, Pair()), share, snapshot.now, learnt=learnt, excused=excused
+        )
+        if pair.bad[0] and culprit.kind in OTHERS:
+            disturbed.add(victim)
         if pair.is_quiet:
             pairs.pop(cell, None)
         else:

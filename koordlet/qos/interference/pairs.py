@@ -92,11 +92,14 @@ def judge_victim(
     return Suffering(normal, share, suffers, demand_ms_per_s, span_s)
 
 
-def judge_pair(before: Pair, blame: float, now: float, *, learnt: int = LEARN) -> Pair:
-    """``blame``: waits for this one by demand. ``learnt``: windows of the victim before this
-    one."""
-    is_bad = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
-    normal = before.normal if is_bad else before.normal.learn(blame, learnt)
+def judge_pair(
+    before: Pair, blame: float, now: float, *, learnt: int = LEARN, excused: bool = False
+) -> Pair:
+    """``blame``: waits for this one by demand. ``learnt``: windows of the victim before this one.
+    ``excused``: another one is bad in this window, which may be why."""
+    is_high = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
+    is_bad = is_high and not excused
+    normal = before.normal if is_high else before.normal.learn(blame, learnt)
     bad = (is_bad, *before.bad)[:OF_WINDOWS]
     since = before.since
     if since is None and sum(bad) >= BAD_WINDOWS:

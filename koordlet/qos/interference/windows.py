@@ -37,6 +37,16 @@ JUDGED: Mapping[str, frozenset[str]] = {
 in ``self`` of a disk, and nothing can be done about ``idle``, ``older`` and ``gone``."""
 
 
+_FOLLOW = frozenset({("cpu", "self"), ("memory", "self"), ("io", "system")})
+
+
+def follows(resource: str, culprit: Who) -> bool:
+    """Whether it grows where another one disturbs: tasks of a victim pile up behind each other, it
+    reclaims more itself, and a flush, which has no owner, writes what others have written."""
+    is_root = culprit.kind != "system" or culprit.name == "/"
+    return (resource, culprit.kind) in _FOLLOW and is_root
+
+
 class Antagonist(NamedTuple):
     """``share``: of the victim's demand that it waits for the culprit; where the resource is
     ``cpi``, a correlation. ``harms``: a window that came just now was bad, and the victim

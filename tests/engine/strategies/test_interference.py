@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 
+from koordlet.cli.show.blame import lines
 from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
 from koordlet.engine.runs import NOTE_EVERY_S
@@ -81,6 +82,18 @@ def test_a_latency_sensitive_culprit_is_reported_alone(make_world: MakeWorld) ->
     scene.seconds(12, db=300)
     assert scene.noted() == [DB]
     assert scene.quota(DB) == -1
+
+
+def test_blame_marks_who_is_an_antagonist_now(make_world: MakeWorld) -> None:
+    scene = Scene(make_world)
+    scene.seconds(6, sort=300, db=20)
+    view = scene.world.views.blame(WEB, 30.0)()
+    (culprits,) = (s.culprits for s in view.victims[0].stalls if s.resource == "cpu")
+    assert {each.id: each.antagonist for each in culprits} == {SORT: True, DB: False}
+    assert any(f"{SORT} (antagonist)" in line for line in lines(view, WEB))
+    scene.seconds(12)
+    view = scene.world.views.blame(WEB, 30.0)()
+    assert not any("(antagonist)" in line for line in lines(view, WEB))
 
 
 def test_a_second_antagonist_within_half_a_minute_is_recorded(make_world: MakeWorld) -> None:

@@ -175,14 +175,42 @@ def test_a_turn_without_a_new_window_counts_nothing() -> None:
 def test_the_reason_depends_on_whose_the_culprit_is() -> None:
     scene = Scene()
     for _ in range(3):
-        scene.window(own=100.0, throttled=200.0, system=100.0, db=150.0, rest=90.0)
+        scene.window(throttled=200.0, system=100.0, db=150.0, rest=90.0)
     assert sorted(_texts(scene.decision)) == [
         f"{WAITS} because of many pods together",
         f"{WAITS} because of pod default/db; it is not best-effort, so it is only reported",
         f"{WAITS}: its own CPU limit keeps it waiting: raise it, or let it burst",
-        f"{WAITS}: its own tasks keep each other waiting: it needs more CPUs",
         f"{WAITS}: work outside pods and applications keeps it waiting",
     ]
+    scene = Scene()
+    for _ in range(3):
+        scene.window(own=100.0)
+    assert _texts(scene.decision) == [
+        f"{WAITS}: its own tasks keep each other waiting: it needs more CPUs"
+    ]
+
+
+def test_what_grows_with_a_disturbance_is_not_its_cause() -> None:
+    """Tasks pile up, and flushes write what others have written."""
+    scene = Scene()
+    for _ in range(20):
+        scene.window(sort=300.0, own=200.0)
+    assert len(scene.decision.notes) == 1
+    for _ in range(2):
+        scene.window(own=200.0)
+    assert len(scene.decision.notes) == 1
+    scene.window(own=200.0)
+    assert len(scene.decision.notes) == 2
+    for of_disk, count in ((IO_WAIT, 1), (CPU_WAIT, 2)):
+        scene = Scene(calm=0)
+        for _ in range(LEARN):
+            scene.window(of_disk)
+        for _ in range(5):
+            scene.window(of_disk, sort=300.0)
+            scene.metrics.samples[of_disk.pod.kind, (WEB, "/", "system")] = 300.0
+            scene.now += 1
+            scene.again()
+        assert len(scene.decision.notes) == count
 
 
 def test_nobody_is_blamed_for_what_is_nobody_s_doing() -> None:
