@@ -332,20 +332,25 @@ class _Scene:
         decoys: Sequence[_Process],
         draw: random.Random,
     ) -> float | None:
-        """Lets an antagonist go on for so long from when it does harm. Below a limit of memory
-        that is when the service is slow for the first time: until clean pages have become dirty
-        ones nobody waits."""
+        """Lets an antagonist go on; since when it does harm, None: it does none.
+
+        Below a limit of memory nobody waits until clean pages have become dirty ones. There it
+        goes on for so long from the first second in which the service is slow.
+        """
         harms_from = None if self.arm.limited else start
+        found: list[float] = []
         self._answered(service)
         while time.monotonic() - start < 3 * seconds:
             second = time.monotonic()
             self._watch(1.0, decoys, draw)
             latencies = self._answered(service)
+            found += latencies
             if harms_from is None and (not latencies or _usual(latencies) > self._slow_s):
                 harms_from = second
             if harms_from is not None and time.monotonic() - harms_from >= seconds:
                 break
-        return harms_from
+        is_slow = not found or _usual(found) > self._slow_s
+        return harms_from if self.arm.limited or is_slow else None
 
     def _learn(self) -> None:
         """As many windows as both rules need."""

@@ -11,6 +11,7 @@ from koordlet.decision.metrics import (
 )
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
+from koordlet.inputs.packing import packed, unpacked
 from koordlet.qos.interference.strategy import InterferenceOptions, InterferenceState, decide
 from tests.qos.build import Kernel, Metrics, be_pod, node, pod, snapshot
 
@@ -97,6 +98,7 @@ def test_it_alone_is_held_back_and_gets_its_cpu_again() -> None:
     assert scene.quota("sort") == 50_000
     assert scene.quota("calm") == -1
     assert "it is held back" in found.notes[0].text
+    assert unpacked(packed(scene.memory), InterferenceState) == scene.memory
     (setting,) = found.plan.settings
     assert "because of it pod d/web needs more cycles for each instruction" in setting.why.text
     for _ in range(30):

@@ -23,6 +23,7 @@ from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Snapshot
 from koordlet.inputs.digest import digest
+from koordlet.inputs.packing import packed, unpacked
 from koordlet.qos.interference import notes
 from koordlet.qos.interference.by_waits import LOOK_AGAIN_S, MOST_PAIRS
 from koordlet.qos.interference.hold import LEAST_CORES
@@ -396,6 +397,14 @@ def test_a_hold_says_for_whom_it_is() -> None:
         "used before": 0.8,
         "blame": 0.6,
     }
+
+
+def test_its_memory_can_be_written_down() -> None:
+    scene = Scene(act=True)
+    for _ in range(3):
+        scene.window(sort=300.0)
+    assert scene.memory.held
+    assert unpacked(packed(scene.memory), InterferenceState) == scene.memory
 
 
 def test_it_declares_what_it_uses() -> None:
