@@ -113,13 +113,16 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
     """With the window at ``time``. A victim that is gone takes its pairs with it."""
     resource = waits.resource
     here = tuple(victims(snapshot))
-    learning = _learning(known, resource, here)
+    if here == known.victims:
+        here = known.victims
+    present = frozenset(here)
+    learning = _learning(known, resource, here, present)
     pairs, suffering = dict(known.pairs), dict(known.suffering)
     cells = {cell for cell in pairs if cell[0] == resource}
     remembered = {cell[1] for cell in cells}
     remembered |= {who for of, who in (*suffering, *learning) if of == resource}
     span_s = span_of(snapshot, waits, time, known.seen.get(resource, time - 1))
-    rows = {row.victim: row for row in window(snapshot, waits, time, span_s, remembered)}
+    rows = {row.victim: row for row in window(snapshot, waits, time, span_s, remembered, present)}
     for victim in remembered - rows.keys():
         suffering.pop((resource, victim), None)
     for victim, row in rows.items():
@@ -164,13 +167,14 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
     return Known(known.seen | {resource: time}, known.unmeasured, here, learning, pairs, suffering)
 
 
-def _learning(known: Known, resource: str, here: tuple[Who, ...]) -> dict[Subject, int]:
+def _learning(
+    known: Known, resource: str, here: tuple[Who, ...], present: frozenset[Who]
+) -> dict[Subject, int]:
     """Whoever is new learns, and all do in the first window of a resource."""
-    present, before = frozenset(here), frozenset(known.victims)
     learning = {each: count for each, count in known.learning.items() if each[1] in present}
     if resource not in known.seen:
         learning |= {(resource, victim): 0 for victim in here}
-    for victim in here:
-        if victim not in before:
-            learning |= {(each, victim): 0 for each in (*known.seen, resource)}
+    new = present.difference(known.victims) if here is not known.victims else ()
+    for victim in sorted(new):
+        learning |= {(each, victim): 0 for each in (*known.seen, resource)}
     return learning

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from typing import NamedTuple
 
 from koordlet.decision.metrics import (
@@ -104,9 +104,11 @@ def window(
     time: float,
     span_s: float,
     remembered: Collection[Who],
+    here: Container[Who],
 ) -> tuple[Row, ...]:
-    """Of those who wait, and of those who are ``remembered`` and still measured, sorted; most wait
-    for nobody. ``time``: of its samples (``sampled_at``). ``span_s``: its length."""
+    """Of those who wait, and of those who are ``remembered``, as far as they are among ``here`` and
+    still measured, sorted; most wait for nobody. ``time``: of its samples (``sampled_at``).
+    ``span_s``: its length."""
     judged = JUDGED.get(waits.resource, OTHERS)
     cells: dict[Who, dict[Who, float]] = {who: {} for who in remembered}
     for kind, metric in (("pod", waits.pod), ("application", waits.application)):
@@ -114,7 +116,6 @@ def window(
         for (name, culprit, culprit_kind), ms in found.items():
             if culprit_kind in judged:
                 cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
-    here = frozenset(victims(snapshot))
     rows = []
     for victim, row in sorted(cells.items()):
         total = _total(snapshot, waits, victim) if victim in here else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koordlet.decision.metrics import CPU_WAIT, POD_CPU_USAGE
-from koordlet.qos.interference.windows import span_of, window
+from koordlet.qos.interference.windows import Who, span_of, window
 from koordlet.state.snapshot import TsdbView
 from koordlet.tsdb.store import Store
 from tests.qos.build import node, pod, snapshot
@@ -40,5 +40,5 @@ def test_demand_is_of_the_time_that_the_waits_are_of(
     now = START_MS / 1000 + 10
     found = snapshot(node(4), pods=(pod("web"),), metrics_=_view(waits_at_s), now=now - 1.7e9)
     assert span_of(found, CPU_WAIT, now, now - 10) == span_s
-    (row,) = window(found, CPU_WAIT, now, span_s, ())
+    (row,) = window(found, CPU_WAIT, now, span_s, (), {Who("pod", "web")})
     assert row.demand_ms_per_s == pytest.approx(100 + 1000 * cores, rel=0.01)
