@@ -34,6 +34,7 @@ from bench.tree import enter, scratch_root
 from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.base import Machine
 from koordlet.collectors.runner import Runner
+from koordlet.collectors.waits.suspicion import LEAST_STALL_MS_PER_S
 from koordlet.decision.metrics import HOST_APPLICATION_CPU_USAGE, WAITS
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Snapshot, Wake
@@ -296,6 +297,7 @@ class _Scene:
         self._elsewhere, self._cpu = cpus[0], cpus[-1]
         self._running: frozenset[str] = frozenset()
         self._slow_s = math.inf
+        self._waits_ms_per_s = 0.0
 
     def play(self, length: Length, count: int, draw: random.Random) -> list[Injection]:
         """Raises NotMeasuredError where the kernel does not measure the resource."""
@@ -335,7 +337,7 @@ class _Scene:
         """Lets an antagonist go on; since when it does harm, None: it does none.
 
         Below a limit of memory nobody waits until clean pages have become dirty ones. There it
-        goes on for so long from the first second in which the service is slow.
+        goes on for so long from the first second in which the service stalls.
         """
         harms_from = None if self.arm.limited else start
         found: list[float] = []
@@ -343,9 +345,8 @@ class _Scene:
         while time.monotonic() - start < 3 * seconds:
             second = time.monotonic()
             self._watch(1.0, decoys, draw)
-            latencies = self._answered(service)
-            found += latencies
-            if harms_from is None and (not latencies or _usual(latencies) > self._slow_s):
+            found += self._answered(service)
+            if harms_from is None and self._waits_ms_per_s >= LEAST_STALL_MS_PER_S:
                 harms_from = second
             if harms_from is not None and time.monotonic() - harms_from >= seconds:
                 break
@@ -505,6 +506,9 @@ class _Scene:
             metrics=TsdbView(self._store, int(wall_s * 1000)),
             in_force=KernelView(self._knobs),
         )
+        waits = next(each for each in WAITS if each.resource == self.arm.resource)
+        total = snapshot.metrics.read(waits.app_total, (_VICTIM,), window_s=1.5)
+        self._waits_ms_per_s = total.value if total is not None else 0.0
         decision = decide(snapshot, self._memory, InterferenceOptions())
         self._memory = decision.memory
         labels = (gauge.labels for gauge in decision.gauges)
