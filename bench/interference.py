@@ -34,7 +34,7 @@ from bench.tree import enter, scratch_root
 from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.base import Machine
 from koordlet.collectors.runner import Runner
-from koordlet.collectors.waits.suspicion import LEAST_STALL_MS_PER_S
+from koordlet.collectors.waits.suspicion import STALL_MS_PER_S
 from koordlet.decision.metrics import HOST_APPLICATION_CPU_USAGE, WAITS
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Application, Snapshot, Wake
@@ -346,7 +346,7 @@ class _Scene:
             second = time.monotonic()
             self._watch(1.0, decoys, draw)
             found += self._answered(service)
-            if harms_from is None and self._waits_ms_per_s >= LEAST_STALL_MS_PER_S:
+            if harms_from is None and self._waits_ms_per_s >= STALL_MS_PER_S:
                 harms_from = second
             if harms_from is not None and time.monotonic() - harms_from >= seconds:
                 break
