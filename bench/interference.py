@@ -33,6 +33,7 @@ from bench.interference_load import prepare
 from bench.tree import enter, scratch_root
 from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.base import Machine
+from koordlet.collectors.budget import BudgetOptions
 from koordlet.collectors.runner import Runner
 from koordlet.collectors.waits.suspicion import STALL_MS_PER_S
 from koordlet.decision.metrics import HOST_APPLICATION_CPU_USAGE, WAITS
@@ -285,7 +286,9 @@ class _Scene:
         machine = Machine(self.host, self.cgroups, Descriptors(self.host), self._store)
         wanted = ("applications", "waits", "disks", "stalls")
         parts = [COLLECTORS[name] for name in wanted]
-        self._runner = Runner(collectors(parts, machine), self._store, self.host)
+        # The work of this process is not that of a daemon: no collector is shed for it.
+        budget = BudgetOptions(cores=math.inf)
+        self._runner = Runner(collectors(parts, machine), self._store, self.host, budget)
         stack.callback(self._runner.close)
         self._node = node_of(
             NodeOptions("bench"), read_topology(self.host), memory_bytes(self.host), {}, None
