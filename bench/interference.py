@@ -299,7 +299,6 @@ class _Scene:
         cpus = sorted(os.sched_getaffinity(0))
         self._elsewhere, self._cpu = cpus[0], cpus[-1]
         self._running: frozenset[str] = frozenset()
-        self._slow_s = math.inf
         self._waits_ms_per_s = 0.0
 
     def play(self, length: Length, count: int, draw: random.Random) -> list[Injection]:
@@ -337,24 +336,24 @@ class _Scene:
         decoys: Sequence[_Process],
         draw: random.Random,
     ) -> float | None:
-        """Lets an antagonist go on; since when it does harm, None: it does none.
+        """Lets an antagonist go on; since when it does harm, None: it does none. Elsewhere than
+        below a limit of memory each counts from its start: on a busy machine the service's latency
+        says too little about a single one.
 
         Below a limit of memory nobody waits until clean pages have become dirty ones. There it
         goes on for so long from the first second in which the service stalls.
         """
         harms_from = None if self.arm.limited else start
-        found: list[float] = []
         self._answered(service)
         while time.monotonic() - start < 3 * seconds:
             second = time.monotonic()
             self._watch(1.0, decoys, draw)
-            found += self._answered(service)
+            self._answered(service)
             if harms_from is None and self._waits_ms_per_s >= STALL_MS_PER_S:
                 harms_from = second
             if harms_from is not None and time.monotonic() - harms_from >= seconds:
                 break
-        is_slow = not found or _usual(found) > self._slow_s
-        return harms_from if self.arm.limited or is_slow else None
+        return harms_from
 
     def _learn(self) -> None:
         """As many windows as both rules need."""
@@ -379,7 +378,6 @@ class _Scene:
         """Those that do not slow the service down; stopped. Alone and beside each other in turn,
         since the rest of the machine may be busy too."""
         found = []
-        every: list[float] = []
         for group, name in self._decoys.items():
             if group.startswith("decoy-idle-"):
                 try:
@@ -396,7 +394,6 @@ class _Scene:
                 decoy.popen.send_signal(signal.SIGCONT)
                 beside += self._latencies(service, seconds)
                 decoy.popen.send_signal(signal.SIGSTOP)
-            every += alone
             ratio = _usual(beside) / _usual(alone)
             harmless = ratio <= _HARMLESS
             what = group if harmless else f"{group} is left out"
@@ -405,7 +402,6 @@ class _Scene:
                 found.append(decoy)
             else:
                 self._end(decoy)
-        self._slow_s = _usual(every) * _HARMLESS
         return found
 
     def _latencies(self, service: _Process, seconds: float) -> list[float]:
