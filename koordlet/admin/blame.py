@@ -10,7 +10,8 @@ from koordlet.admin.model import PodKind
 class CulpritView(msgspec.Struct, frozen=True, kw_only=True):
     """``kind``: as ``docs/concepts/blame.md`` lists them. ``id``: uid of a pod, name of an
     application, directory of a part of the system. ``ms_per_s``: mean of the window.
-    ``recent_ms_per_s``: one mean for each twentieth of the window, the oldest first."""
+    ``recent_ms_per_s``: one mean for each twentieth of the window, the oldest first.
+    ``antagonist``: the strategy ``interference`` reports it now."""
 
     kind: str
     id: str
@@ -19,6 +20,7 @@ class CulpritView(msgspec.Struct, frozen=True, kw_only=True):
     ms_per_s: float
     share: float
     recent_ms_per_s: tuple[float, ...] = ()
+    antagonist: bool = False
 
 
 class StallView(msgspec.Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ from koordlet.kernel.background import Pause, no_pause
 from koordlet.nri.status import Status
 from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
-from koordlet.views import blame, plugin_checks, prediction, questions, standings, undo, usage
+from koordlet.views import antagonists, plugin_checks, prediction, questions, standings, undo, usage
 from koordlet.views.armed import arms
 from koordlet.views.nri_view import nri_view
 
@@ -79,7 +79,7 @@ class Views:
         self.top = partial(usage.top, engine)
         self.explain = partial(questions.explain, engine)
         self.query = partial(questions.query, engine.parts)
-        self.blame = partial(blame.blame, engine)
+        self.blame = partial(antagonists.blame, engine)
         self.query_range = partial(questions.query_range, engine.parts, self.worker)
         self.events = partial(questions.events, engine.parts, self.worker)
         self.hooks = partial(questions.hooks_view, engine)

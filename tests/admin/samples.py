@@ -261,6 +261,7 @@ VICTIM = b.VictimView(
                     ms_per_s=330.0,
                     share=0.8,
                     recent_ms_per_s=(0.0, 10.0, 330.0, 640.0),
+                    antagonist=True,
                 ),
                 b.CulpritView(
                     kind="system",

@@ -134,8 +134,10 @@ def _culprit_row(culprit: CulpritView, stall: StallView) -> Sequence[str]:
 def _name(culprit: CulpritView) -> str:
     if culprit.kind == "system":
         where = "the root cgroup" if culprit.id == "/" else output.clean(culprit.title)
-        return f"system: {where}"
-    return _NOBODY.get(culprit.kind) or output.clean(culprit.title)
+        name = f"system: {where}"
+    else:
+        name = _NOBODY.get(culprit.kind) or output.clean(culprit.title)
+    return f"{name} (antagonist)" if culprit.antagonist else name
 
 
 def sparkline(values: Sequence[float], most: float) -> str:
