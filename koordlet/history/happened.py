@@ -10,12 +10,15 @@ from typing import NamedTuple
 from koordlet.admin.model import EventKind, EventView
 from koordlet.decision.names import harmless
 from koordlet.decision.record import Kind, Record, text_of
+from koordlet.qos.interference.strategy import STRATEGY
 
 GROUPS = 2000
 MOMENTS = 400
 BINS = 480
 """Of the timeline: about two columns of a screen each."""
 _TEXT = 400
+INTERFERENCE = STRATEGY.name
+"""Its notes say who disturbed whom."""
 ALARMS, EVICTIONS, CONFLICTS, DAEMON = "alarms", "evictions", "conflicts", "koordlet"
 _LANES = {
     EventKind.ALARM: ALARMS,
@@ -108,7 +111,7 @@ def _add(
     if record is not None:
         owner, rule = record.owner, record.why.rule
         result = record.result or record.kind
-    key = (lane, owner, rule, subject, result, "" if record is not None else text[:40])
+    key = (lane, owner, rule, subject, result, _telling(record, text))
     group = groups.get(key)
     if group is None:
         if len(groups) >= GROUPS:
@@ -123,6 +126,14 @@ def _add(
             wanted = float(record.wanted)
             group.low = wanted if group.low is None else min(group.low, wanted)
             group.high = wanted if group.high is None else max(group.high, wanted)
+
+
+def _telling(record: Record | None, text: str) -> str:
+    """As much of the text as tells events of one kind from each other. A verdict on interference
+    has no figures in it, and says about whom it is nowhere else."""
+    if record is None:
+        return text[:40]
+    return text if record.owner == INTERFERENCE and record.kind is Kind.NOTE else ""
 
 
 def _lane(event: EventView) -> str:
