@@ -9,9 +9,11 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 from koordlet.decision.snapshot import Node, Snapshot, Topology, Wake
-from koordlet.inputs.frame import DamagedError
+from koordlet.drawing.clock import date
+from koordlet.inputs.frame import DamagedError, Frame
 from koordlet.inputs.model import Begin, Configured, Minute, Owned, StoreShape
 from koordlet.inputs.reader import Heard, LogFile, log_files, minutes
 from koordlet.replay.recalled import Recalled
@@ -44,12 +46,25 @@ class Turn:
     is_asked: bool
 
 
+_PAUSE_S = 10.0
+"""Turns may be so far apart on a node that is very busy."""
+_NOT_YET_WRITTEN_S = 120.0
+"""A daemon that runs writes a minute when it is over."""
+
+
+def _longest_s(frame: Frame) -> float:
+    """How far from its last turn the next one may be."""
+    between_s = (frame.last_ms - frame.first_ms) / 1000 / max(frame.turns - 1, 1)
+    return max(_PAUSE_S, 3 * between_s)
+
+
 def _untold(time: float) -> None:
     """Nobody waits."""
 
 
 class Trace:
-    """``gaps``: what is missing of the turns so far, a sentence each."""
+    """``gaps``: what is missing of the turns so far, a sentence each. ``outside``: the same of the
+    time before and after the log, of which it is not known whether there was anything."""
 
     def __init__(
         self,
@@ -69,6 +84,7 @@ class Trace:
         self.version = ""
         """Of the koordlet that made the decisions of the last turn."""
         self.gaps: list[str] = []
+        self.outside: list[str] = []
 
     @property
     def oldest_sample_s(self) -> float | None:
@@ -111,6 +127,7 @@ class Trace:
         ]
         if not wanted:
             return
+        self._note_what_is_missing([each for file in files for each in file.frames], first, last)
         (place, number), end = wanted[0], wanted[-1]
         while not files[place].frames[number].has_memories:
             number -= 1  # the first frame of a file has them
@@ -124,6 +141,25 @@ class Trace:
                 self.gaps.append(f"{files[at].path}: it contradicts itself: {error!r}")
             except FileNotFoundError:
                 self.gaps.append(f"{files[at].path}: it was deleted while it was read")
+
+    def _note_what_is_missing(self, frames: Sequence[Frame], first: float, last: float) -> None:
+        """By the headers. Frames follow each other from minute to minute until koordlet is started
+        anew; where they do not, some are lost."""
+        for before, after in pairwise(frames):
+            since, until = before.last_ms / 1000, after.first_ms / 1000
+            is_lost = until - since > _longest_s(before) and not after.is_start
+            if is_lost and since <= last and until >= first:
+                self.gaps.append(
+                    f"nothing is recorded from {date(since)} to {date(until)}, and koordlet was "
+                    "not started in between: frames were lost, or it stood still"
+                )
+        begins, ends = frames[0].first_ms / 1000, frames[-1].last_ms / 1000
+        if begins > first and not frames[0].is_start:
+            self.gaps.append(f"what was recorded before {date(begins)} is no longer there")
+        elif begins > first:
+            self.outside.append(f"the log begins at {date(begins)}")
+        if ends + _NOT_YET_WRITTEN_S < last:
+            self.outside.append(f"the log ends at {date(ends)}")
 
     def _of_file(
         self, file: LogFile, start: int, stop: int, first: float, last: float
