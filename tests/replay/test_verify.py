@@ -48,7 +48,11 @@ def test_every_decision_is_made_again(soak: Recorded) -> None:
     # The soak is about something.
     assert wakes[WakeKind.PSI] > 10 and wakes[WakeKind.CHANGE] > 2
     names = {name for _, name, decision in soak.made if decision.plan.settings}
-    assert {"cpu-suppress", "cpu-burst", "memory-qos", "cpu-qos"} <= names
+    assert {"cpu-suppress", "cpu-burst", "memory-qos", "cpu-qos", "interference"} <= names
+    notes = [
+        note.text for _, name, each in soak.made if name == "interference" for note in each.notes
+    ]
+    assert any("shop waits for a CPU because of application batch" in text for text in notes)
     assert any(decision.plan.evictions for _, _, decision in soak.made)
 
 
