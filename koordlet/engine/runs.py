@@ -77,6 +77,10 @@ class Runs:
             recorded |= {(note.rule, note.text)}
             self.recorded_s[note.rule] = now
             found.append(note)
+        if found:  # a rule may have the name of a pod in it
+            self.recorded_s = {
+                rule: at for rule, at in self.recorded_s.items() if now - at < NOTE_EVERY_S
+            }
         self.noted = recorded
         return found
 

@@ -13,82 +13,111 @@ from koordlet.decision.metrics import (
     Aggregate,
 )
 from koordlet.decision.snapshot import Pod, Snapshot
-from koordlet.qos.interference.cpi2 import SUSPECT_FROM, Cpi, correlation, judge
-from koordlet.qos.interference.windows import Who
+from koordlet.qos.interference.cpi2 import Cpi, Window, best_suspect, judge
+from koordlet.qos.interference.windows import Antagonist, Who
 
 RESOURCE = "cpi"
-OLDEST_S = 90.0
-"""CPI is measured once a minute."""
 WINDOWS = 10
+_FIRST_LOOK_S = 12.0
+_KEPT_INTERVALS = 3
+"""After so many without a window what is known of a victim is old."""
 _USE_S = 10.0
 
 
-class Window(msgspec.Struct, frozen=True):
-    """``use``: cores of the suspects meanwhile."""
-
-    cpi: float
-    use: Mapping[Who, float]
-
-
 class Victim(msgspec.Struct, frozen=True):
-    """A container. ``sampled``: unix time of its newest window. ``windows``: the oldest first."""
+    """A container. ``sampled``: unix time of its newest window. ``interval_s``: the shortest time
+    between two, 0 while there was one. ``windows``: the oldest first. ``suspect``: whose use goes
+    best with its outliers, and how far; None while it has none."""
 
     pod: Who
     sampled: float = 0.0
+    interval_s: float = 0.0
     cpi: Cpi = Cpi()
     windows: tuple[Window, ...] = ()
-
-    def suspects(self) -> dict[Who, float]:
-        """Whose use goes with its outliers, and how far; nobody while it has none."""
-        if not self.cpi.is_outlier:
-            return {}
-        values = [window.cpi for window in self.windows]
-        found = {}
-        for who in {who for window in self.windows for who in window.use}:
-            use = [window.use.get(who, 0.0) for window in self.windows]
-            found[who] = correlation(values, use, self.cpi.limit)
-        return {who: value for who, value in found.items() if value >= SUSPECT_FROM}
+    suspect: tuple[Who, float] | None = None
 
 
-def look(snapshot: Snapshot, known: Mapping[str, Victim]) -> dict[str, Victim]:
-    """By id of the container; those that are no longer measured are left out."""
-    found: dict[str, Victim] = {}
-    if not snapshot.metrics.newest(CONTAINER_CYCLES_PER_INSTRUCTION, window_s=OLDEST_S):
-        return found  # few machines count cycles, and this is asked at each tick
-    use: dict[Who, float] | None = None
+class Known(msgspec.Struct, frozen=True):
+    """``looked``: when the store was last asked, unix time. ``victims``: by id of the container."""
+
+    looked: float = 0.0
+    victims: dict[str, Victim] = {}
+
+
+def look(snapshot: Snapshot, known: Known) -> Known:
+    """Takes the windows that are new. Containers that are gone, or no longer measured, are left
+    out."""
+    # Each look asks for what came since the one before: intervals may be long, and few machines
+    # count cycles.
+    since_s = min(max(snapshot.time - known.looked, 0.0) + 1.0, _FIRST_LOOK_S)
+    new = snapshot.metrics.newest(CONTAINER_CYCLES_PER_INSTRUCTION, window_s=since_s)
+    if not new and not known.victims:
+        return Known(snapshot.time)
+    use: Mapping[Who, float] | None = None
+    victims: dict[str, Victim] = {}
     for pod in snapshot.pods:
         if pod.is_best_effort or not pod.is_active:
             continue
         for container in pod.containers:
-            reading = snapshot.metrics.read(
-                CONTAINER_CYCLES_PER_INSTRUCTION, (pod.uid, container.id), window_s=OLDEST_S
-            )
-            if reading is None:
-                continue
-            before = known.get(container.id, Victim(Who("pod", pod.uid)))
-            sampled = snapshot.time - reading.age_s
-            if sampled <= before.sampled + 0.001:
-                found[container.id] = before
-                continue
-            use = _use_of_suspects(snapshot) if use is None else use
-            windows = (*before.windows, Window(reading.value, use))[-WINDOWS:]
-            found[container.id] = Victim(
-                before.pod, sampled, judge(before.cpi, reading.value), windows
-            )
-    return found
+            before = known.victims.get(container.id, Victim(Who("pod", pod.uid)))
+            labels = pod.uid, container.id
+            reading = None
+            if labels in new:
+                reading = snapshot.metrics.read(
+                    CONTAINER_CYCLES_PER_INSTRUCTION, labels, window_s=since_s
+                )
+            if reading is not None and snapshot.time - reading.age_s > before.sampled + 0.001:
+                use = _use_of_suspects(snapshot) if use is None else use
+                window = Window(reading.value, use)
+                victims[container.id] = _judged(before, snapshot.time - reading.age_s, window)
+            elif before.sampled and not _is_old(before, snapshot.time):
+                victims[container.id] = before
+    return Known(snapshot.time, victims)
 
 
-def antagonists(victims: Mapping[str, Victim]) -> dict[tuple[Who, Who], float]:
-    """Victim and culprit, with the correlation; the strongest of a pod's containers."""
-    found: dict[tuple[Who, Who], float] = {}
-    for victim in victims.values():
-        for culprit, value in victim.suspects().items():
-            pair = victim.pod, culprit
-            found[pair] = max(found.get(pair, 0.0), value)
-    return found
+def antagonists(known: Known, before: Known) -> tuple[Antagonist, ...]:
+    """One of each victim: of a pod's containers, the worst counts. ``before``: at the last
+    decision."""
+    found: dict[tuple[Who, Who], Antagonist] = {}
+    for container, victim in sorted(known.victims.items()):
+        if victim.suspect is None:
+            continue
+        culprit, share = victim.suspect
+        last = before.victims.get(container)
+        is_new = last is None or last.sampled != victim.sampled
+        pair = victim.pod, culprit
+        other = found.get(pair)
+        harms = is_new and victim.cpi.bad[0]
+        if other is not None:
+            share, harms = max(share, other.share), harms or other.harms
+        found[pair] = Antagonist(RESOURCE, *pair, share, harms)
+    return tuple(found.values())
 
 
-def _use_of_suspects(snapshot: Snapshot) -> dict[Who, float]:
+def victim_of(antagonist: Antagonist, known: Known) -> Victim:
+    """The container whose cycles made it one. Raises KeyError where it is none."""
+    suspect = antagonist.culprit, antagonist.share
+    for _, victim in sorted(known.victims.items()):
+        if victim.pod == antagonist.victim and victim.suspect == suspect:
+            return victim
+    raise KeyError(antagonist)
+
+
+def _judged(before: Victim, sampled: float, window: Window) -> Victim:
+    interval_s = sampled - before.sampled if before.sampled else 0.0
+    if before.interval_s:
+        interval_s = min(interval_s, before.interval_s)
+    cpi = judge(before.cpi, window.cpi)
+    windows = (*before.windows, window)[-WINDOWS:]
+    suspect = best_suspect(windows, cpi.limit) if cpi.is_outlier else None
+    return Victim(before.pod, sampled, interval_s, cpi, windows, suspect)
+
+
+def _is_old(victim: Victim, time: float) -> bool:
+    return 0 < victim.interval_s * _KEPT_INTERVALS < time - victim.sampled
+
+
+def _use_of_suspects(snapshot: Snapshot) -> Mapping[Who, float]:
     """Best-effort pods alone: others are not held back anyway."""
     found = {}
     for pod in filter(_is_suspect, snapshot.pods):

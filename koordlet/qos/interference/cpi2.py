@@ -7,9 +7,11 @@ It needs no matrix of waits, and it guesses: who was busy at the same time is su
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+
+from koordlet.qos.interference.windows import Who
 
 OUTLIER_SIGMAS = 2.0
 LEAST_SIGMA_OF_MEAN = 0.05
@@ -40,6 +42,13 @@ class Cpi(msgspec.Struct, frozen=True):
         return sum(self.bad) >= BAD_WINDOWS
 
 
+class Window(msgspec.Struct, frozen=True):
+    """``use``: cores of the suspects meanwhile."""
+
+    cpi: float
+    use: Mapping[Who, float]
+
+
 def judge(before: Cpi, cpi: float) -> Cpi:
     """Take one window; an outlier is not learnt from."""
     if before.windows == 0:
@@ -63,3 +72,18 @@ def correlation(cpi: Sequence[float], use: Sequence[float], limit: float) -> flo
     for c, u in zip(cpi, use, strict=True):
         found += u / whole * (1 - limit / c if c > limit else c / limit - 1)
     return found
+
+
+def best_suspect(windows: Sequence[Window], limit: float) -> tuple[Who, float] | None:
+    """Whose use goes best with the outliers, and how far; None where nobody's does. The rule holds
+    back one suspect at a time."""
+    cpi = [window.cpi for window in windows]
+    found = []
+    for who in {who for window in windows for who in window.use}:
+        value = correlation(cpi, [window.use.get(who, 0.0) for window in windows], limit)
+        if value >= SUSPECT_FROM:
+            found.append((-value, who))
+    if not found:
+        return None
+    value, who = min(found)
+    return who, -value

@@ -2,8 +2,11 @@
 
 A window is bad where the blame is at least ``FLOOR`` and ``SIGMAS`` standard deviations above what
 is normal. Mean and variance are exponentially weighted and learn from no bad window, so that a
-disturbance does not become normal. Three bad windows of five make an antagonist; it is one until
-five in a row were not.
+disturbance does not become normal. Three bad windows of five make an antagonist. It stops being one
+when the last five windows were all good.
+
+The first windows of a victim only teach: a neighbour that takes much from the start is normal. One
+that comes later starts from zero, so it is noticed.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ WEIGHT = 0.1
 """Of the newest window in mean and variance."""
 OF_WINDOWS = 5
 BAD_WINDOWS = 3
+LEARN = 5
+"""First windows of a victim, in which nothing is bad."""
 SUFFERS_FROM = 0.1
 """Waits of others by demand from which on a victim suffers at all."""
 
@@ -33,9 +38,11 @@ class Normal(msgspec.Struct, frozen=True):
     def limit(self) -> float:
         return self.mean + SIGMAS * max(math.sqrt(self.variance), LEAST_SIGMA)
 
-    def learn(self, share: float) -> Normal:
+    def learn(self, share: float, learnt: int = LEARN) -> Normal:
+        """``learnt``: windows of the victim before this one; the first count alike."""
+        weight = 1 / (learnt + 1) if learnt < LEARN else WEIGHT
         off = share - self.mean
-        return Normal(self.mean + WEIGHT * off, (1 - WEIGHT) * (self.variance + WEIGHT * off * off))
+        return Normal(self.mean + weight * off, (1 - weight) * (self.variance + weight * off * off))
 
 
 class Pair(msgspec.Struct, frozen=True):
@@ -55,11 +62,14 @@ class Pair(msgspec.Struct, frozen=True):
 
 
 class Suffering(msgspec.Struct, frozen=True):
-    """A victim, and what is normal of its waits for others."""
+    """A victim, and what is normal of its waits for others. ``demand_ms_per_s``: what it ran and
+    waited in the newest window, which was ``span_s`` long."""
 
     normal: Normal = Normal()
     share: float = 0.0
     suffers: bool = False
+    demand_ms_per_s: float = 0.0
+    span_s: float = 0.0
 
     @property
     def is_quiet(self) -> bool:
@@ -68,17 +78,25 @@ class Suffering(msgspec.Struct, frozen=True):
         return not self.suffers and most < LEAST_SIGMA
 
 
-def judge_victim(before: Suffering, share: float) -> Suffering:
-    """``share``: waits for others by demand."""
-    suffers = share >= SUFFERS_FROM and share >= before.normal.limit
-    normal = before.normal if suffers else before.normal.learn(share)
-    return Suffering(normal, share, suffers)
+def judge_victim(
+    before: Suffering,
+    share: float,
+    *,
+    demand_ms_per_s: float = 0.0,
+    span_s: float = 0.0,
+    learnt: int = LEARN,
+) -> Suffering:
+    """``share``: waits for others by demand. ``learnt``: its windows before this one."""
+    suffers = learnt >= LEARN and share >= SUFFERS_FROM and share >= before.normal.limit
+    normal = before.normal if suffers else before.normal.learn(share, learnt)
+    return Suffering(normal, share, suffers, demand_ms_per_s, span_s)
 
 
-def judge_pair(before: Pair, blame: float, now: float) -> Pair:
-    """``blame``: waits for this one by demand."""
-    is_bad = blame >= FLOOR and blame >= before.normal.limit
-    normal = before.normal if is_bad else before.normal.learn(blame)
+def judge_pair(before: Pair, blame: float, now: float, *, learnt: int = LEARN) -> Pair:
+    """``blame``: waits for this one by demand. ``learnt``: windows of the victim before this
+    one."""
+    is_bad = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
+    normal = before.normal if is_bad else before.normal.learn(blame, learnt)
     bad = (is_bad, *before.bad)[:OF_WINDOWS]
     since = before.since
     if since is None and sum(bad) >= BAD_WINDOWS:

@@ -28,14 +28,34 @@ class Who(NamedTuple):
 
 OTHERS = frozenset({"pod", "application", "system", "rest"})
 """Kinds of culprits that are not the victim's own doing."""
+JUDGED: Mapping[str, frozenset[str]] = {
+    "cpu": OTHERS | {"self", "throttled"},
+    "io": OTHERS,
+    "memory": OTHERS | {"self"},
+}
+"""Kinds of culprits by resource about which there is something to say. A request's own service is
+in ``self`` of a disk, and nothing can be done about ``idle``, ``older`` and ``gone``."""
+
+
+class Antagonist(NamedTuple):
+    """``share``: of the victim's demand that it waits for the culprit; where the resource is
+    ``cpi``, a correlation. ``harms``: a window that came just now was bad, and the victim
+    suffers."""
+
+    resource: str
+    victim: Who
+    culprit: Who
+    share: float
+    harms: bool
 
 
 class Row(NamedTuple):
-    """One victim in one window. ``shares``: waits by demand, by culprit. The demand is its running
-    and its waiting for the resource."""
+    """One victim in one window. ``shares``: waits by demand, by culprit; the judged ones alone. The
+    demand is its running and its waiting for the resource, milliseconds a second."""
 
     victim: Who
     shares: Mapping[Who, float]
+    demand_ms_per_s: float
 
     @property
     def of_others(self) -> float:
@@ -45,7 +65,7 @@ class Row(NamedTuple):
 def sampled_at(snapshot: Snapshot, waits: WaitMetrics) -> float | None:
     """When waits for this resource were sampled last, unix time; None: not lately. All victims are
     sampled at the same instant, so the first that has a sample tells."""
-    for victim in _victims(snapshot):
+    for victim in victims(snapshot):
         reading = _total(snapshot, waits, victim)
         if reading is not None:
             return snapshot.time - reading.age_s
@@ -59,29 +79,33 @@ def window(
     span_s: float,
     remembered: Collection[Who],
 ) -> tuple[Row, ...]:
-    """Of those who wait, and of those who are ``remembered`` and still measured; most wait for
-    nobody. ``time``: of its samples (``sampled_at``). ``span_s``: since the window before."""
+    """Of those who wait, and of those who are ``remembered`` and still measured, sorted; most wait
+    for nobody. ``time``: of its samples (``sampled_at``). ``span_s``: its length."""
+    judged = JUDGED.get(waits.resource, OTHERS)
     cells: dict[Who, dict[Who, float]] = {who: {} for who in remembered}
     for kind, metric in (("pod", waits.pod), ("application", waits.application)):
         found = snapshot.metrics.newest(metric, window_s=snapshot.time - time + 0.001)
         for (name, culprit, culprit_kind), ms in found.items():
-            cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
-    mean_s = min(max(span_s, 1.0), OLDEST_S)
-    victims = frozenset(_victims(snapshot))
+            if culprit_kind in judged:
+                cells.setdefault(Who(kind, name), {})[Who(culprit_kind, culprit)] = ms
+    here = frozenset(victims(snapshot))
     rows = []
-    for victim, row in cells.items():
-        total = _total(snapshot, waits, victim) if victim in victims else None
+    for victim, row in sorted(cells.items()):
+        total = _total(snapshot, waits, victim) if victim in here else None
         if total is None or total.age_s > snapshot.time - time + 0.001:
             continue
         shares: dict[Who, float] = {}
+        demand_ms = 0.0
         if row:
-            demand_ms = total.value + 1000 * _cores(snapshot.metrics, victim, mean_s)
-            shares = {who: ms / demand_ms for who, ms in row.items()} if demand_ms > 0 else {}
-        rows.append(Row(victim, shares))
+            demand_ms = total.value + 1000 * _cores(snapshot.metrics, victim, span_s)
+        if demand_ms > 0:
+            shares = {who: ms / demand_ms for who, ms in sorted(row.items())}
+        rows.append(Row(victim, shares, demand_ms))
     return tuple(rows)
 
 
-def _victims(snapshot: Snapshot) -> Iterator[Who]:
+def victims(snapshot: Snapshot) -> Iterator[Who]:
+    """Pods and applications that are not best-effort."""
     for pod in snapshot.pods:
         if not pod.is_best_effort and pod.is_active:
             yield Who("pod", pod.uid)
@@ -95,8 +119,8 @@ def _total(snapshot: Snapshot, waits: WaitMetrics, victim: Who) -> Reading | Non
     return snapshot.metrics.read(metric, (victim.name,), window_s=OLDEST_S)
 
 
-def _cores(view: MetricView, victim: Who, mean_s: float) -> float:
+def _cores(view: MetricView, victim: Who, span_s: float) -> float:
     """Its use in the window; the newest sample where there is none of exactly that time."""
     metric = POD_CPU_USAGE if victim.kind == "pod" else HOST_APPLICATION_CPU_USAGE
-    reading = view.read(metric, (victim.name,), window_s=mean_s + 0.5, aggregate=Aggregate.AVG)
+    reading = view.read(metric, (victim.name,), window_s=span_s + 0.5, aggregate=Aggregate.AVG)
     return reading.value if reading is not None else 0.0

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.qos.interference.pairs import (
+    LEARN,
     Normal,
     Pair,
     Suffering,
@@ -29,6 +30,41 @@ def test_normal_learns_a_tenth_of_each_window() -> None:
     assert normal.limit == pytest.approx(0.05 + 3 * 0.15)
 
 
+def _learnt(*blames: float) -> Pair:
+    """First windows of a victim."""
+    pair = Pair()
+    for number, blame in enumerate(blames):
+        pair = judge_pair(pair, blame, float(number), learnt=number)
+    return pair
+
+
+def test_the_first_windows_count_alike_and_none_is_bad() -> None:
+    pair = _learnt(0.1, 0.3, 0.2, 0.0, 0.4)
+    assert len(pair.bad) == LEARN
+    assert not any(pair.bad)
+    assert pair.normal.mean == pytest.approx(0.2)
+    assert pair.normal.variance == pytest.approx(0.02)
+
+
+def test_a_neighbour_that_takes_a_fifth_from_the_start_is_normal() -> None:
+    pair = _learnt(*[0.2] * LEARN)
+    assert _run(pair, *[0.2] * 500).since is None
+    assert _run(pair, 0.5, 0.5, 0.5).since is not None
+
+
+def test_one_that_comes_later_starts_from_zero() -> None:
+    assert _run(Pair(), 0.2, 0.2, 0.2).since is not None
+
+
+def test_a_victim_suffers_in_none_of_its_first_windows() -> None:
+    victim = Suffering()
+    for number in range(LEARN):
+        victim = judge_victim(victim, 0.3, learnt=number)
+        assert not victim.suffers
+    assert not judge_victim(victim, 0.3).suffers
+    assert judge_victim(victim, 0.6).suffers
+
+
 def test_a_steady_share_has_a_limit_of_three_hundredths_above_it() -> None:
     pair = _run(Pair(), *[0.04] * 200)
     assert pair.normal.mean == pytest.approx(0.04, abs=1e-6)
@@ -42,7 +78,7 @@ def test_three_bad_windows_of_five_make_an_antagonist() -> None:
     assert _run(Pair(), 0.2, 0.2, 0.2).since == 2.0
 
 
-def test_it_is_one_until_five_windows_in_a_row_were_not_bad() -> None:
+def test_it_is_none_any_more_after_five_good_windows() -> None:
     antagonist = _run(Pair(), 0.2, 0.2, 0.2)
     assert _run(antagonist, 0.0, 0.0, 0.0, 0.0).since == 2.0
     assert _run(antagonist, 0.0, 0.0, 0.0, 0.0, 0.0).since is None
