@@ -18,7 +18,7 @@ BINS = 480
 """Of the timeline: about two columns of a screen each."""
 _TEXT = 400
 INTERFERENCE = STRATEGY.name
-"""Its notes say who disturbed whom."""
+"""Its notes say who disturbed whom, each pair by a rule of its own."""
 ALARMS, EVICTIONS, CONFLICTS, DAEMON = "alarms", "evictions", "conflicts", "koordlet"
 _LANES = {
     EventKind.ALARM: ALARMS,
@@ -27,7 +27,7 @@ _LANES = {
     EventKind.CONFIG: DAEMON,
 }
 _RARE = frozenset({EVICTIONS, CONFLICTS, DAEMON})
-"""Lanes of which every event is told one by one."""
+"""Lanes of which every event is listed."""
 
 
 class Moment(NamedTuple):
@@ -111,7 +111,7 @@ def _add(
     if record is not None:
         owner, rule = record.owner, record.why.rule
         result = record.result or record.kind
-    key = (lane, owner, rule, subject, result, _telling(record, text))
+    key = (lane, owner, rule, subject, result, "" if record is not None else text[:40])
     group = groups.get(key)
     if group is None:
         if len(groups) >= GROUPS:
@@ -126,14 +126,6 @@ def _add(
             wanted = float(record.wanted)
             group.low = wanted if group.low is None else min(group.low, wanted)
             group.high = wanted if group.high is None else max(group.high, wanted)
-
-
-def _telling(record: Record | None, text: str) -> str:
-    """As much of the text as tells events of one kind from each other. A verdict on interference
-    has no figures in it, and says about whom it is nowhere else."""
-    if record is None:
-        return text[:40]
-    return text if record.owner == INTERFERENCE and record.kind is Kind.NOTE else ""
 
 
 def _lane(event: EventView) -> str:

@@ -1,5 +1,5 @@
 """Everything a post-mortem of a time needs, gathered from one source. Bounded: by steps, by those
-who suffered most, by what is told one by one."""
+who suffered most, by what is listed one by one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SHOWN = 6
 PSI_STEP_S = 10.0
 """Pressure is collected so often by default; in shorter steps its curves would be dots."""
 SHORTEST_GAP_S = 10.0
-"""Shorter ones are a busy machine, and not told."""
+"""Shorter ones are a busy machine, and not listed."""
 _MILLI = 1000.0
 
 
@@ -229,7 +229,7 @@ def _missing(
             "minute by default, so that short peaks are flatter than they were."
         )
     if not names:
-        yield "The store names neither pods nor applications: nobody can be said to have suffered."
+        yield "The store names neither pods nor applications: which of them suffered is not known."
     if not pressure:
         yield "Pressure (PSI) was not measured: this kernel has none, or the collector was off."
     if names and not found.sufferers:
@@ -238,7 +238,7 @@ def _missing(
     if not sum(did.counts.values()):
         yield "The decision log has nothing of this time: it may have been deleted, being too old."
     if did.left_out:
-        yield f"{did.left_out} events are counted, and not told one by one."
+        yield f"{did.left_out} events are counted, and not listed one by one."
 
 
 def _missing_waits(seen: Waits, end: float) -> Iterator[str]:

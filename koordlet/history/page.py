@@ -187,7 +187,7 @@ def _waits(found: Incident) -> Iterator[str]:
     for matrix in found.waits.matrices:
         what = RESOURCES[matrix.resource]
         if not matrix.rows:
-            yield f"<p>Nobody waited for {what}.</p>"
+            yield f"<p>Nothing waited for {what}.</p>"
             continue
         yield f"<h3>For {what}</h3>"
         about = f"seconds that each row waited for {what} because of each column"

@@ -41,7 +41,7 @@ class Matrix(NamedTuple):
 
 
 class Waits(NamedTuple):
-    """``matrices``: one for each resource that was measured; of one for which nobody waited
+    """``matrices``: one for each resource that was measured; of one for which nothing waited
     without a row. ``coarse_until``: waits before this unix time are not in it: coarse history does
     not say for how long its samples stood."""
 
@@ -60,7 +60,7 @@ class Stretch(NamedTuple):
 
 def waits(source: Source, names: Mapping[Key, Who], start: float, end: float) -> Waits:
     """Of all resources. A sample stands for the time since the one before it: the collector takes
-    one every ten seconds, and one each second while somebody suffers."""
+    one every ten seconds, and one each second while latency-sensitive work suffers."""
     matrices, coarse_until = [], None
     for metrics in WAITS:
         rounds, until = _rounds(source, metrics, start, end)

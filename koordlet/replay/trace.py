@@ -59,7 +59,7 @@ def _longest_s(frame: Frame) -> float:
 
 
 def _untold(time: float) -> None:
-    """Nobody waits."""
+    """Without a terminal."""
 
 
 class Trace:

@@ -183,11 +183,11 @@ def records() -> Iterator[Record]:
             wanted=quota, result="written", wake="tick",
         )  # fmt: skip
         before = quota
-    for number, name in enumerate(("batch/job-1", "batch/job-2")):
+    for number, (name, uid) in enumerate((("batch/job-1", JOB), ("batch/job-2", JOB2))):
         text = (
-            f"shop/web-0 waits for a CPU because of {name}; it would be held back with act = true"
+            f"shop/web-0 waits for a CPU because of {name}; with act = true it would be held back"
         )
-        why = Why("interference.cpu", text, (Input("blame", 0.4, "of its demand"),))
+        why = Why(f"interference.cpu.{WEB}.{uid}", text, (Input("blame", 0.4, "of its demand"),))
         yield at(LIMITED_S + 5 + number, Kind.NOTE, "interference", why, wake="tick")
     text = "batch/job-2 is ended: best-effort work uses more CPU than it may for 60 s."
     yield at(

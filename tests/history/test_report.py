@@ -187,7 +187,7 @@ def test_who_made_whom_wait(found: Incident) -> None:
 def test_what_interference_found(found: Incident) -> None:
     """Each verdict is named once, in the summary, and before what koordlet wrote."""
     text = (
-        "shop/web-0 waits for a CPU because of batch/job-{}; it would be held back with act = true"
+        "shop/web-0 waits for a CPU because of batch/job-{}; with act = true it would be held back"
     )
     assert (
         f"Strategy interference found: from 22:33:15 on, {text.format(1)}; from 22:33:16 on, "
