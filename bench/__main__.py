@@ -68,7 +68,9 @@ BENCHES = {
     "inputs": Bench("what the inputs log costs; its decisions made again", inputs.run),
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
     "bpf": Bench("what our programs in the kernel cost", bpf.run),
-    "interference": Bench("who disturbs whom: recall, precision, delay", interference.run),
+    "interference": Bench(
+        "who disturbs whom: recall, precision, delay", interference.run, in_arms=True
+    ),
     "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
     "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
     "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),

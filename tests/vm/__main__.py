@@ -82,7 +82,9 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
     if options.bench:
         command = ("python", "-m", "bench", *arguments)
         names = tuple(options.guest or ("load",))
-        table = (Stage(_AD_HOC, names, limit_s, command=command, services=True),)
+        # The services are programs for amd64; benches that need none run elsewhere too.
+        services = all(each.image.architecture == "amd64" for each in GUESTS if each.name in names)
+        table = (Stage(_AD_HOC, names, limit_s, command=command, services=services),)
     elif arguments:
         names = tuple(options.guest or ("v2", "hybrid"))
         table = (Stage(_AD_HOC, names, limit_s, pytest=arguments),)
