@@ -13,9 +13,9 @@ from itertools import pairwise
 
 from koordlet.decision.snapshot import Node, Snapshot, Topology, Wake
 from koordlet.drawing.clock import date
-from koordlet.inputs.frame import DamagedError, Frame
+from koordlet.inputs.frame import DamagedError
 from koordlet.inputs.model import Begin, Configured, Minute, Owned, StoreShape
-from koordlet.inputs.reader import Heard, LogFile, log_files, minutes
+from koordlet.inputs.reader import Heard, LogFile, frame_of, log_files, minutes
 from koordlet.replay.recalled import Recalled
 from koordlet.state.snapshot import TsdbView
 from koordlet.tsdb.files import Files
@@ -50,12 +50,6 @@ _PAUSE_S = 10.0
 """Turns may be so far apart on a node that is very busy."""
 _NOT_YET_WRITTEN_S = 120.0
 """A daemon that runs writes a minute when it is over."""
-
-
-def _longest_s(frame: Frame) -> float:
-    """How far from its last turn the next one may be."""
-    between_s = (frame.last_ms - frame.first_ms) / 1000 / max(frame.turns - 1, 1)
-    return max(_PAUSE_S, 3 * between_s)
 
 
 def _untold(time: float) -> None:
@@ -127,7 +121,7 @@ class Trace:
         ]
         if not wanted:
             return
-        self._note_what_is_missing([each for file in files for each in file.frames], first, last)
+        self._note_what_is_missing(files, first, last)
         (place, number), end = wanted[0], wanted[-1]
         while not files[place].frames[number].has_memories:
             number -= 1  # the first frame of a file has them
@@ -142,17 +136,17 @@ class Trace:
             except FileNotFoundError:
                 self.gaps.append(f"{files[at].path}: it was deleted while it was read")
 
-    def _note_what_is_missing(self, frames: Sequence[Frame], first: float, last: float) -> None:
-        """By the headers. Frames follow each other from minute to minute until koordlet is started
-        anew; where they do not, some are lost."""
-        for before, after in pairwise(frames):
-            since, until = before.last_ms / 1000, after.first_ms / 1000
-            is_lost = until - since > _longest_s(before) and not after.is_start
-            if is_lost and since <= last and until >= first:
+    def _note_what_is_missing(self, files: Sequence[LogFile], first: float, last: float) -> None:
+        """Turns follow each other until koordlet is started anew, in a file and from one to the
+        next; where they do not, some are lost."""
+        for before, after in pairwise(file for file in files if file.frames):
+            since, until = before.frames[-1].last_ms / 1000, after.frames[0].first_ms / 1000
+            if since <= last and until >= first and self._is_hole(before, after):
                 self.gaps.append(
                     f"nothing is recorded from {date(since)} to {date(until)}, and koordlet was "
                     "not started in between: frames were lost, or it stood still"
                 )
+        frames = [each for file in files for each in file.frames]
         begins, ends = frames[0].first_ms / 1000, frames[-1].last_ms / 1000
         if begins > first and not frames[0].is_start:
             self.gaps.append(f"what was recorded before {date(begins)} is no longer there")
@@ -160,6 +154,20 @@ class Trace:
             self.outside.append(f"the log begins at {date(begins)}")
         if ends + _NOT_YET_WRITTEN_S < last:
             self.outside.append(f"the log ends at {date(ends)}")
+
+    def _is_hole(self, before: LogFile, after: LogFile) -> bool:
+        """By the monotonic clock: the other one may have been set."""
+        if after.frames[0].is_start:
+            return False
+        try:
+            ended, begun = (
+                _floats(frame_of(self._inputs, file, number).now)
+                for file, number in ((before, -1), (after, 0))
+            )
+        except (DamagedError, IndexError, FileNotFoundError):
+            return False  # whoever reads it says so
+        between_s = (ended[-1] - ended[0]) / max(len(ended) - 1, 1)
+        return begun[0] - ended[-1] > max(_PAUSE_S, 3 * between_s)
 
     def _of_file(
         self, file: LogFile, start: int, stop: int, first: float, last: float
