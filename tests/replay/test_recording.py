@@ -246,6 +246,17 @@ def test_a_file_that_is_missing(world: World, monkeypatch: pytest.MonkeyPatch) -
     assert found.gaps[0].startswith("what was recorded before ")
 
 
+def test_a_clock_that_was_set_is_no_hole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "FRAMES_PER_FILE", 1)
+    begin(world)
+    live(world, 60)
+    world.host.clock_ahead_s += 7200
+    live(world, 70)
+    world.stop()
+    assert len(frames(world)) >= 3
+    assert verify(trace_of(world.directory / "state"), *ALWAYS).gaps == ()
+
+
 def test_where_it_is(world: World) -> None:
     world.start()
     where = str(world.directory / "state" / "inputs")
