@@ -6,6 +6,23 @@ import msgspec
 
 from koordlet.admin.model import PodKind
 
+_NOBODY = {
+    "self": "its own tasks",
+    "idle": "nobody: the CPU was slow to wake up",
+    "throttled": "its own CPU quota",
+    "older": "longer ago than is remembered",
+    "gone": "cgroups that are gone",
+    "rest": "other pods",
+}
+
+
+def culprit_title(kind: str, title: str) -> str:
+    """A culprit in words. ``title``: of a pod or application, of a part of the system its directory
+    (``/`` for the root)."""
+    if kind == "system":
+        return f"system: {'the root cgroup' if title == '/' else title}"
+    return _NOBODY.get(kind, title)
+
 
 class CulpritView(msgspec.Struct, frozen=True, kw_only=True):
     """``kind``: as ``docs/concepts/blame.md`` lists them. ``id``: uid of a pod, name of an

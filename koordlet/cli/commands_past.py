@@ -5,7 +5,7 @@ from __future__ import annotations
 from koordlet.cli.arguments import (
     CONFIG_IF_ANY,
     OUTPUT,
-    STATE_DIR,
+    TIME_HELP,
     Command,
     argument,
     number_in,
@@ -14,7 +14,13 @@ from koordlet.cli.arguments import (
 SPAN = argument(
     "span",
     metavar="FROM..TO",
-    help="when, such as -1h..now, 12:00..12:30 or 2026-01-31T12:00..+30m",
+    help=f"when, such as 1h..now or 14:00..+30m; each of the two is now, {TIME_HELP}",
+)
+STATE_DIR = argument(
+    "--state-dir",
+    metavar="DIR",
+    is_path=True,
+    help="the state directory of a daemon, or a copy of one (default: paths.state_dir)",
 )
 
 PAST: tuple[Command, ...] = (

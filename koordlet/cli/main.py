@@ -20,8 +20,6 @@ Attach = Callable[[Argument, argparse.Action], None]
 _VALUE = re.compile(r"-\d")
 """What begins like this is no option but a value, such as the time ``-10m``."""
 
-_DASH_AND_DIGIT = re.compile(r"-\d")
-
 
 class Exit(IntEnum):
     OK = 0
@@ -77,8 +75,6 @@ def _add(
             continue
         sub._negative_number_matcher = _VALUE  # argparse knows whole numbers alone
         sub.set_defaults(function=command.function)
-        # No option begins with a digit, and a time may be so long ago: -1h..now.
-        sub._negative_number_matcher = _DASH_AND_DIGIT
         for argument in command.arguments:
             action = sub.add_argument(*argument.names, **argument.options)
             if attach is not None:

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from koordlet.cli import output
 from koordlet.cli.main import Exit, complain
 from koordlet.cli.restore import usable
-from koordlet.cli.span import parse_span
+from koordlet.cli.times import parse_span
 from koordlet.engine.parts import tsdb_path
 from koordlet.engine.recording import inputs_path
 from koordlet.protocol.errors import ProtocolError
@@ -26,7 +27,8 @@ from koordlet.replay.verify import Verified, verify
 from koordlet.replay.whatif import WhatIf, what_if
 from koordlet.tsdb.files import DiskFiles
 
-_RANGE = re.compile(r"(-?\d+(?:\.\d+)?)\.\.(-?\d+(?:\.\d+)?)(?::(\d+(?:\.\d+)?))?")
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?::({_NUMBER}))?")
 _STEPS = 10
 
 
@@ -48,7 +50,10 @@ def main(args: argparse.Namespace) -> int:
         if not verified.turns:
             return _nothing(trace, args.span)
         return Exit.OK if verified.ok else Exit.BAD
-    found = what_if(trace, change, *span, most=args.limit)
+    try:
+        found = what_if(trace, change, *span, most=args.limit)
+    except ProtocolError as error:
+        return _refused(error)
     output.emit(found, args.output, lambda: what_if_lines(found))
     return Exit.OK if found.turns else _nothing(trace, args.span)
 
@@ -89,11 +94,16 @@ def _trace(args: argparse.Namespace) -> Trace | None:
         tsdb = msgspec.structs.replace(config.tsdb, path="")
         config = msgspec.structs.replace(config, paths=paths, tsdb=tsdb)
     where = inputs_path(config)
-    if not os.path.isdir(where):
+    try:
+        os.scandir(where).close()
+    except FileNotFoundError:
         complain(
             f"{where}: there is no inputs log; the daemon writes one where inputs.enable is true",
             Exit.BAD,
         )
+        return None
+    except OSError as error:
+        complain(f"{where} cannot be read: {error.strerror}", Exit.BAD)
         return None
     progress = _progress if sys.stderr.isatty() else _silent
     return Trace(DiskFiles(where), where, tsdb_path(config), progress)
@@ -121,11 +131,15 @@ def _values(text: str) -> list[Any]:
     match = _RANGE.fullmatch(text)
     if match is None:
         return [value_of(each) for each in text.split(",") if each.strip()]
-    low, high = value_of(match[1]), value_of(match[2])
-    step = value_of(match[3]) if match[3] else max((high - low) // _STEPS, 1)
+    # As they are written: in binary 0.1 + 2 * 0.1 is not 0.3, and 0.7 would be beyond the end.
+    low, high = Decimal(match[1]), Decimal(match[2])
+    number = float if "." in text.replace("..", "") else int
+    step = Decimal(match[3]) if match[3] else (high - low) / _STEPS
+    if number is int and not match[3]:
+        step = max(step // 1, Decimal(1))
     if step <= 0 or high < low or (high - low) / step >= MOST_VALUES:
         raise ValueError(f"{text!r}: write FROM..TO:STEP for at most {MOST_VALUES} values")
-    return [low + number * step for number in range(int((high - low) / step) + 1)]
+    return [number(low + at * step) for at in range(int((high - low) / step) + 1)]
 
 
 # Tables
@@ -137,7 +151,7 @@ def _with_verdict(found: Verified) -> dict[str, Any]:
 
 def verify_lines(found: Verified) -> list[str]:
     if not found.turns:
-        return _gap_lines(found.gaps)
+        return _gap_lines(found)
     unequal = sum(found.unequal.values())
     lines = [_span_line(found.turns, found.first, found.last)]
     if unequal:
@@ -153,12 +167,12 @@ def verify_lines(found: Verified) -> list[str]:
     if found.skipped:
         lines.append(f"{found.skipped:,} could not be made again:")
         lines += [f"  {name}: {why}" for name, why in sorted(found.unplayed.items())]
-    return [*lines, *_gap_lines(found.gaps)]
+    return [*lines, *_gap_lines(found)]
 
 
 def what_if_lines(found: WhatIf) -> list[str]:
     if not found.turns:
-        return _gap_lines(found.gaps)
+        return _gap_lines(found)
     counts = [
         (
             each.part,
@@ -168,13 +182,13 @@ def what_if_lines(found: WhatIf) -> list[str]:
             f"{each.unknown:,}",
         )
         for each in found.parts
-        if each.differ
+        if each.differ or each.unknown
     ]
     lines = [_span_line(found.turns, found.first, found.last)]
     if counts:
         header = ("PART", ">DECISIONS", ">DIFFER", ">SHARE", ">UNSURE")
         lines += ["", *output.columns(header, counts), ""]
-    same = [each for each in found.parts if not each.differ]
+    same = [each for each in found.parts if not each.differ and not each.unknown]
     made = sum(each.decisions for each in same)
     lines.append(
         f"the same: all {made:,} decisions of {'the other ' if counts else ''}"
@@ -186,25 +200,31 @@ def what_if_lines(found: WhatIf) -> list[str]:
             lines.append(f"{output.date(each.time)}  {each.part}  ({each.wake})")
             lines += [f"  - {line}" for line in each.recorded]
             lines += [f"  + {line}" for line in each.instead]
-    lines += ["", *output.wrap(found.note)]
-    if any(each.unknown for each in found.parts):
-        lines += output.wrap("UNSURE: it asked for a file that nobody had looked at then.")
+    is_unsure = any(each.unknown for each in found.parts)
+    return [*lines, "", *_doubts(found, is_unsure=is_unsure), *_gap_lines(found)]
+
+
+def _doubts(found: WhatIf | Tuned, *, is_unsure: bool) -> list[str]:
+    """What keeps the figures from being the truth."""
+    lines = output.wrap(found.note)
+    if is_unsure:
+        text = "UNSURE: it asked for a value that the recorded decisions did not look at just then."
+        lines += output.wrap(text)
     if found.unequal:
         text = (
             f"{found.unequal:,} decisions are not what was recorded, even with the same settings: "
             "`koordlet replay --verify` says why."
         )
         lines += output.wrap(text)
-    lines += [f"{name}: {why}" for name, why in sorted(found.unplayed.items())]
-    return [*lines, *_gap_lines(found.gaps)]
+    return lines + [f"{name}: {why}" for name, why in sorted(found.unplayed.items())]
 
 
 def tune_lines(found: Tuned) -> list[str]:
     if not found.turns:
-        return _gap_lines(found.gaps)
+        return _gap_lines(found)
     resources = list(dict.fromkeys(f.resource for row in found.rows for f in row.figures))
     spread = (*(f">{r} MEAN" for r in resources), *(f">{r} MIN..MAX" for r in resources))
-    header = ("VALUE", ">DECISIONS", ">DIFFER", *_paired(spread, len(resources)))
+    header = ("VALUE", ">DECISIONS", ">DIFFER", ">UNSURE", *_paired(spread, len(resources)))
     rows = (_tune_row(row, resources) for row in found.rows)
     lines = [
         f"{found.part}: {found.key}, recorded with {_text(found.recorded)}",
@@ -212,9 +232,9 @@ def tune_lines(found: Tuned) -> list[str]:
         "",
         *output.columns(header, rows),
         "",
-        *output.wrap(found.note),
+        *_doubts(found, is_unsure=any(row.unknown for row in found.rows)),
     ]
-    return [*lines, *_gap_lines(found.gaps)]
+    return [*lines, *_gap_lines(found)]
 
 
 def _paired(names: tuple[str, ...], size: int) -> Iterable[str]:
@@ -224,7 +244,7 @@ def _paired(names: tuple[str, ...], size: int) -> Iterable[str]:
 def _tune_row(row: Row, resources: list[str]) -> tuple[str, ...]:
     figures = {each.resource: each for each in row.figures}
     cells = [_text(row.value) + (" (recorded)" if row.is_recorded else "")]
-    cells += [f"{row.decisions:,}", f"{row.differ:,}"]
+    cells += [f"{row.decisions:,}", f"{row.differ:,}", f"{row.unknown:,}"]
     for resource in resources:
         figure = figures.get(resource)
         if figure is None:
@@ -240,8 +260,8 @@ def _text(value: Any) -> str:
     return "no value" if value is None else str(value)
 
 
-def _gap_lines(gaps: Iterable[str]) -> list[str]:
-    return output.section("Missing", list(gaps))
+def _gap_lines(found: Verified | WhatIf | Tuned) -> list[str]:
+    return output.section("Missing", [*found.gaps, *found.outside])
 
 
 def _span_line(turns: int, first: float | None, last: float | None) -> str:

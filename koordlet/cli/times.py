@@ -72,7 +72,10 @@ def parse_span(text: str, now: float) -> TimeRange:
     """``FROM..TO``; ``FROM..`` reaches until now. Raises ValueError."""
     start, dots, end = text.partition(SEPARATOR)
     if not dots or not start:
-        raise ValueError(f"{text[:_LONGEST]!r} is not FROM..TO; FROM and TO are each {TIME_HELP}")
+        raise ValueError(
+            f"{text[:_LONGEST]!r} is not FROM..TO, such as 1h..now or 14:00..+30m; each of the two "
+            f"is {TIME_HELP}"
+        )
     return parse_range(start, end or None, now)
 
 

@@ -10,12 +10,15 @@ from typing import NamedTuple
 from koordlet.admin.model import EventKind, EventView
 from koordlet.decision.names import harmless
 from koordlet.decision.record import Kind, Record, text_of
+from koordlet.qos.interference.strategy import STRATEGY
 
 GROUPS = 2000
 MOMENTS = 400
 BINS = 480
 """Of the timeline: about two columns of a screen each."""
 _TEXT = 400
+INTERFERENCE = STRATEGY.name
+"""Its notes say who disturbed whom, each pair by a rule of its own."""
 ALARMS, EVICTIONS, CONFLICTS, DAEMON = "alarms", "evictions", "conflicts", "koordlet"
 _LANES = {
     EventKind.ALARM: ALARMS,
@@ -24,7 +27,7 @@ _LANES = {
     EventKind.CONFIG: DAEMON,
 }
 _RARE = frozenset({EVICTIONS, CONFLICTS, DAEMON})
-"""Lanes of which every event is told one by one."""
+"""Lanes of which every event is listed."""
 
 
 class Moment(NamedTuple):

@@ -1,5 +1,5 @@
 """Everything a post-mortem of a time needs, gathered from one source. Bounded: by steps, by those
-who suffered most, by what is told one by one."""
+who suffered most, by what is listed one by one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from koordlet.history.suffering import (
     scaled,
     suffering,
 )
-from koordlet.history.waits import Waits, waits
+from koordlet.history.waits import RESOURCES, Waits, waits
 from koordlet.history.who import Key, Node, Who, everybody, node
 
 STEPS = 240
@@ -39,7 +39,7 @@ SHOWN = 6
 PSI_STEP_S = 10.0
 """Pressure is collected so often by default; in shorter steps its curves would be dots."""
 SHORTEST_GAP_S = 10.0
-"""Shorter ones are a busy machine, and not told."""
+"""Shorter ones are a busy machine, and not listed."""
 _MILLI = 1000.0
 
 
@@ -82,7 +82,7 @@ class Incident(NamedTuple):
     suffering: Suffering
     close: tuple[Close, ...]
     happened: Happened
-    waits: Waits | None
+    waits: Waits
     missing: tuple[str, ...]
 
 
@@ -208,7 +208,7 @@ def _missing(
     found: Suffering,
     pressure: Mapping[Cause, Curve],
     did: Happened,
-    seen: Waits | None,
+    seen: Waits,
     start: float,
     end: float,
 ) -> Iterator[str]:
@@ -229,17 +229,30 @@ def _missing(
             "minute by default, so that short peaks are flatter than they were."
         )
     if not names:
-        yield "The store names neither pods nor applications: nobody can be said to have suffered."
+        yield "The store names neither pods nor applications: which of them suffered is not known."
     if not pressure:
         yield "Pressure (PSI) was not measured: this kernel has none, or the collector was off."
     if names and not found.sufferers:
         yield "Neither pressure nor throttling of latency-sensitive work was measured."
-    if seen is None:
-        yield "Who made whom wait was not measured."
+    yield from _missing_waits(seen, end)
     if not sum(did.counts.values()):
         yield "The decision log has nothing of this time: it may have been deleted, being too old."
     if did.left_out:
-        yield f"{did.left_out} events are counted, and not told one by one."
+        yield f"{did.left_out} events are counted, and not listed one by one."
+
+
+def _missing_waits(seen: Waits, end: float) -> Iterator[str]:
+    measured = {matrix.resource for matrix in seen.matrices}
+    unknown = [words for resource, words in RESOURCES.items() if resource not in measured]
+    if seen.coarse_until is not None:
+        yield (
+            f"Who made whom wait is not known of the time until {date(min(seen.coarse_until, end))}"
+            ": coarse history does not say how long its samples stood for."
+        )
+    elif len(unknown) == len(RESOURCES):
+        yield "Who made whom wait was not measured."
+    elif unknown:
+        yield f"Who made whom wait for {' and for '.join(unknown)} was not measured."
 
 
 def gaps(values: Sequence[float | None], least: int) -> Iterator[tuple[int, int]]:

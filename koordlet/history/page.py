@@ -16,8 +16,17 @@ from koordlet.drawing.page import document, fill, key, row, stroke, table
 from koordlet.history.happened import ALARMS, BINS, CONFLICTS, DAEMON, EVICTIONS, Group
 from koordlet.history.incident import Incident
 from koordlet.history.panels import close_charts, cpu_chart, pressure_chart
-from koordlet.history.suffering import CAUSES, KINDS, PSI_MATCH, Sufferer
-from koordlet.history.summary import CHANGES, WOULD_BE, length, mean, sentences, title
+from koordlet.history.suffering import CAUSES, CPU, KINDS, PSI_MATCH, THROTTLED, Sufferer
+from koordlet.history.summary import (
+    CHANGES,
+    WOULD_BE,
+    is_verdict,
+    length,
+    mean,
+    sentences,
+    title,
+)
+from koordlet.history.waits import RESOURCES
 
 GROUPS_SHOWN = 80
 MOMENTS_SHOWN = 60
@@ -35,6 +44,7 @@ _STYLE = f"""
 .summary {{ max-width: 60rem; }}
 .figures td:nth-child(2), .figures th:nth-child(2) {{ text-align: left; }}
 .wide svg {{ margin-bottom: .4rem; }}
+h3 {{ font-size: 1rem; margin: .8rem 0 .3rem; }}
 {HEAT_STYLE}
 {LANES_STYLE}
 """.strip()
@@ -76,9 +86,9 @@ def _suffered(found: Incident) -> Iterator[str]:
     hidden = len(found.suffering.sufferers) - len(sufferers)
     more = f" {hidden} more are not listed." if hidden else ""
     yield (
-        f"<p class='muted'>Means of each {escape(step)}. Somebody suffers in one in which he waits "
-        "10 % of the time, or is stopped by his own limit in 25 % of his periods."
-        f"{more}</p>"
+        f"<p class='muted'>Means of each {escape(step)}. A workload suffers in one in which it "
+        f"waited {CPU.limit:g} % of the time for a CPU, memory or a disk, or its own limit stopped "
+        f"it in {THROTTLED.limit:g} % of its periods.{more}</p>"
     )
 
 
@@ -170,12 +180,18 @@ def _command(found: Incident) -> str:
 
 
 def _waits(found: Incident) -> Iterator[str]:
-    if found.waits is None:
+    if not found.waits.matrices:
         return
-    yield "<h2>Who made whom wait for a CPU, in seconds</h2>"
-    yield "<p class='muted'>Rows waited for columns, in all of the time.</p>"
-    about = "seconds that each row waited for each column"
-    yield heat_map(found.waits.rows, found.waits.columns, found.waits.values, about=about)
+    yield "<h2>Who made whom wait, in seconds</h2>"
+    yield "<p class='muted'>How long each row waited because of each column.</p>"
+    for matrix in found.waits.matrices:
+        what = RESOURCES[matrix.resource]
+        if not matrix.rows:
+            yield f"<p>Nothing waited for {what}.</p>"
+            continue
+        yield f"<h3>For {what}</h3>"
+        about = f"seconds that each row waited for {what} because of each column"
+        yield heat_map(matrix.rows, matrix.columns, matrix.values, about=about)
 
 
 def _decisions(found: Incident) -> Iterator[str]:
@@ -195,12 +211,14 @@ def _decisions(found: Incident) -> Iterator[str]:
 
 
 def _rank(group: Group) -> int:
-    """What was done comes before what was not."""
+    """Who disturbed whom, and what was done, come before what was not."""
     if group.lane in _FIRST:
         return _FIRST.index(group.lane)
-    if group.result in CHANGES or group.result in WOULD_BE:
+    if is_verdict(group):
         return len(_FIRST)
-    return len(_FIRST) + (2 if group.result == Kind.NOTE else 1)
+    if group.result in CHANGES or group.result in WOULD_BE:
+        return len(_FIRST) + 1
+    return len(_FIRST) + (3 if group.result == Kind.NOTE else 2)
 
 
 def _group(group: Group) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from time import time as unix_time
+from typing import NamedTuple
 
 import msgspec
 
 from koordlet.admin.client import Fault, RefusedError
-from koordlet.admin.model import PodKind
+from koordlet.admin.cold import cold_of
+from koordlet.admin.model import ColdView, ContainerView, PodKind
 from koordlet.admin.pressure import pressure_of
+from koordlet.collectors.cold import groups as cold
+from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.record import Record
@@ -19,8 +24,8 @@ from koordlet.history.who import Key, Who, everybody, node, unnamed
 
 FRESH_S = 10.0
 SLOW_FRESH_S = 25.0
-"""A sample may be so old: pressure is collected every 10 s, the rest every second, and some rounds
-may be missed."""
+"""A sample may be so old: pressure, waits, GPUs and cold memory are collected every 10 s, the rest
+every second, and some rounds may be missed."""
 OLD_S = 900.0
 """Where nothing was measured for longer before an instant, there is nothing to show of it."""
 DECISIONS_SHOWN = 8
@@ -49,10 +54,11 @@ def past(source: Source, time: float, decisions: tuple[Record, ...] = ()) -> Pas
         cpu_be_cores=cpu[True],
         cpu_system_cores=latest.of(k.SYS_CPU_USAGE).get(()),
         be_limit_cores=limit_milli / 1000 if limit_milli is not None else None,
-        memory_used_bytes=int(memory) if memory is not None else None,
+        memory_used_bytes=_whole(memory),
         pressure=pressure_of(latest.of(k.NODE_PSI), ()),
         pods=tuple(pods),
         decisions=decisions,
+        cold=_cold(latest, cold.OF_NODE, ()),
         age_s=age_s,
     )
     return msgspec.structs.replace(view, notes=tuple(_notes(source, view)))
@@ -61,16 +67,20 @@ def past(source: Source, time: float, decisions: tuple[Record, ...] = ()) -> Pas
 class Decisions:
     """What was decided around a time, kept for as long as questions are about that time."""
 
-    def __init__(self, source: Source, around_s: float = 1800.0) -> None:
-        self._source, self._around_s = source, around_s
+    def __init__(
+        self, source: Source, around_s: float = 1800.0, now: Callable[[], float] = unix_time
+    ) -> None:
+        self._source, self._around_s, self._now = source, around_s, now
         self._start = self._end = 0.0
         self._found: list[Record] = []
 
     def before(self, time: float) -> tuple[Record, ...]:
         """The newest decisions at that time, newest first."""
         if not self._start <= time - DECISIONS_S <= time <= self._end:
-            self._start, self._end = time - DECISIONS_S - self._around_s, time + self._around_s
-            events = self._source.events(self._start, self._end)
+            # Whatever is decided after this moment is not in the answer.
+            self._end = min(time + self._around_s, self._now())
+            self._start = time - DECISIONS_S - self._around_s
+            events = self._source.events(self._start, max(self._end, time))
             self._found = [each.decision for each in events if each.decision is not None]
         known = [each for each in self._found if time - DECISIONS_S <= each.time <= time]
         return tuple(known[: -DECISIONS_SHOWN - 1 : -1])
@@ -111,7 +121,7 @@ class _Latest:
     def of(self, metric: Metric) -> Mapping[_Labels, float]:
         """By the values of its labels."""
         if metric.kind not in self._values:
-            fresh_s = SLOW_FRESH_S if "psi_resource" in metric.labels else FRESH_S
+            fresh_s = FRESH_S if metric in _EACH_SECOND else SLOW_FRESH_S
             window_s = max(fresh_s, self._least_s)
             answer = self._source.query(metric.kind, {}, window_s, "last", self._time)
             self._values[metric.kind] = {
@@ -126,26 +136,62 @@ class _Latest:
 
 
 _SUBJECTS = {"pod_uid": PodKind.POD, "host_app_name": PodKind.APPLICATION}
+
+
+class _Kinds(NamedTuple):
+    """The series of one sort of workload."""
+
+    cpu: Metric
+    memory: Metric
+    throttled: Metric
+    psi: Metric
+    wait: Metric
+    gpu_core: Metric
+    gpu_memory: Metric
+    cold: cold.Kinds
+
+
 _KINDS = {
-    PodKind.POD: (k.POD_CPU_USAGE, k.POD_MEMORY_USAGE, k.POD_CPU_THROTTLED, k.POD_PSI),
-    PodKind.APPLICATION: (
+    PodKind.POD: _Kinds(
+        k.POD_CPU_USAGE,
+        k.POD_MEMORY_USAGE,
+        k.POD_CPU_THROTTLED,
+        k.POD_PSI,
+        k.CPU_WAIT.pod_total,
+        k.POD_GPU_CORE_USAGE,
+        k.POD_GPU_MEMORY_USAGE,
+        cold.OF_PODS,
+    ),
+    PodKind.APPLICATION: _Kinds(
         k.HOST_APPLICATION_CPU_USAGE,
         k.HOST_APPLICATION_MEMORY_USAGE,
         k.HOST_APPLICATION_CPU_THROTTLED,
         k.HOST_APPLICATION_PSI,
+        k.CPU_WAIT.app_total,
+        k.HOST_APPLICATION_GPU_CORE_USAGE,
+        k.HOST_APPLICATION_GPU_MEMORY_USAGE,
+        cold.OF_APPLICATIONS,
     ),
 }
+_CONTAINER = k.CONTAINER_CPU_USAGE, k.CONTAINER_MEMORY_USAGE, k.CONTAINER_CPU_THROTTLED
+_EACH_SECOND = frozenset(
+    {
+        *(k.NODE_CPU_USAGE, k.SYS_CPU_USAGE, k.NODE_MEMORY_USAGE, k.NODE_BE),
+        *(metric for kinds in _KINDS.values() for metric in kinds[:3]),
+        *_CONTAINER,
+    }
+)
 
 
 def _pods(latest: _Latest, names: Mapping[Key, Who]) -> list[PastPodView]:
     """Those of whom there is a sample: who has one was there."""
     found = []
     for kind in (PodKind.APPLICATION, PodKind.POD):
-        cpu, memory, throttled, psi = _KINDS[kind]
-        there = {labels[0] for metric in (cpu, memory) for labels in latest.of(metric)}
+        kinds = _KINDS[kind]
+        there = {labels[0] for metric in (kinds.cpu, kinds.memory) for labels in latest.of(metric)}
+        containers = _containers(latest) if kind is PodKind.POD else {}
         for name in sorted(there):
             label, who = (name,), names.get((kind, name), unnamed((kind, name)))
-            bytes_ = latest.of(memory).get(label)
             found.append(
                 PastPodView(
                     kind=kind,
@@ -155,14 +201,55 @@ def _pods(latest: _Latest, names: Mapping[Key, Who]) -> list[PastPodView]:
                     qos=who.qos,
                     kube_qos="",
                     cgroup=who.cgroup,
-                    cpu_cores=latest.of(cpu).get(label),
-                    memory_bytes=int(bytes_) if bytes_ is not None else None,
-                    throttled_ratio=latest.of(throttled).get(label),
-                    pressure=pressure_of(latest.of(psi), label),
+                    cpu_cores=latest.of(kinds.cpu).get(label),
+                    memory_bytes=_whole(latest.of(kinds.memory).get(label)),
+                    throttled_ratio=latest.of(kinds.throttled).get(label),
+                    cpu_wait_ms_per_s=latest.of(kinds.wait).get(label),
+                    pressure=pressure_of(latest.of(kinds.psi), label),
+                    gpu_core_percent=_on_gpus(latest.of(kinds.gpu_core), name),
+                    gpu_memory_bytes=_whole(_on_gpus(latest.of(kinds.gpu_memory), name)),
+                    containers=tuple(containers.get(name, ())),
+                    cold=_cold(latest, kinds.cold, label),
                     age_s=latest.ages_s[kind, name],
                 )
             )
     return found
+
+
+def _containers(latest: _Latest) -> Mapping[str, list[ContainerView]]:
+    """By uid of the pod. The series of their pressure alone say which pod a container is in; names
+    are not kept."""
+    found: dict[str, list[ContainerView]] = {}
+    for uid, container in sorted(latest.of(k.CONTAINER_PSI_CPU_FULL_SUPPORTED)):
+        cpu, memory, throttled = (latest.of(metric).get((container,)) for metric in _CONTAINER)
+        found.setdefault(uid, []).append(
+            ContainerView(
+                id=container,
+                name="",
+                cgroup="",
+                cpu_cores=cpu,
+                memory_bytes=_whole(memory),
+                throttled_ratio=throttled,
+            )
+        )
+    return found
+
+
+def _on_gpus(found: Mapping[_Labels, float], name: str) -> float | None:
+    """The sum over all GPUs; None where it uses none."""
+    used = [value for (who, *_), value in found.items() if who == name]
+    return sum(used) if used else None
+
+
+def _cold(latest: _Latest, kinds: cold.Kinds, label: _Labels) -> ColdView | None:
+    def method() -> str:
+        return next((name for (name,) in latest.of(NODE_COLD_METHOD)), "")
+
+    return cold_of(lambda metric: latest.of(metric).get(label), kinds, method)
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 def _sum(pods: list[PastPodView], *, is_be: bool) -> float | None:

@@ -23,18 +23,19 @@ Values = list[float | None]
 
 
 class Cause(NamedTuple):
-    """``limit``: from here on somebody suffers, in percent; half of it is worth a look."""
+    """``limit``: a workload suffers in a minute whose mean is at least so many percent. There
+    ``top`` begins to mark a value."""
 
     name: str
     words: str
     limit: float
 
 
-CPU = Cause("cpu", "waited for a CPU", PRESSED_PERCENT)
-MEMORY = Cause("mem", "waited for memory", PRESSED_PERCENT)
-IO = Cause("io", "waited for a disk", PRESSED_PERCENT)
+CPU = Cause("cpu", "waited for a CPU", PRESSED_PERCENT / 2)
+MEMORY = Cause("mem", "waited for memory", PRESSED_PERCENT / 2)
+IO = Cause("io", "waited for a disk", PRESSED_PERCENT / 2)
 THROTTLED = Cause(
-    "throttled", "was stopped by its own CPU limit", _PERCENT_OF_RATIO * THROTTLED_RATIO
+    "throttled", "was stopped by its own CPU limit", _PERCENT_OF_RATIO * THROTTLED_RATIO / 2
 )
 CAUSES = (CPU, MEMORY, IO, THROTTLED)
 KINDS: Mapping[PodKind, tuple[Metric, Metric, Metric]] = {
@@ -56,8 +57,8 @@ class Worst(NamedTuple):
 
 
 class Sufferer(NamedTuple):
-    """``percent``: by cause, mean of each minute. ``suffered``: how many minutes were worth a look;
-    ``score``: all of them weighed, to order by."""
+    """``percent``: by cause, mean of each minute. ``suffered``: in how many minutes it suffered;
+    ``score``: all minutes weighed, to order by."""
 
     who: Who
     percent: Mapping[Cause, Values]
@@ -156,6 +157,6 @@ def _sufferer(
         who=who,
         percent=percent,
         worst=Worst(cause, step, part * cause.limit),
-        suffered=sum(part >= 0.5 for part, _ in worst.values()),
+        suffered=sum(part >= 1.0 for part, _ in worst.values()),
         score=sum(part for part, _ in worst.values()),
     )

@@ -6,11 +6,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from koordlet.decision.plan import Result
+from koordlet.decision.record import Kind
 from koordlet.drawing.clock import clock, span, stretch, zone
 from koordlet.drawing.heat_map import figure
-from koordlet.history.happened import ALARMS, CONFLICTS, DAEMON, EVICTIONS, Group
+from koordlet.history.happened import (
+    ALARMS,
+    CONFLICTS,
+    DAEMON,
+    EVICTIONS,
+    INTERFERENCE,
+    Group,
+)
 from koordlet.history.incident import Incident, NodeCpu
-from koordlet.history.suffering import MINUTE_S, THROTTLED, Suffering, Values, Worst
+from koordlet.history.suffering import CPU, MINUTE_S, THROTTLED, Suffering, Values, Worst
+from koordlet.history.waits import RESOURCES
 
 NAMED = 3
 """Sufferers, and victims of an eviction, that a sentence names."""
@@ -34,6 +43,7 @@ def sentences(found: Incident) -> list[str]:
         *_did(found),
         *_limit(found.cpu),
         *_waits(found),
+        *_verdicts(found),
     ]
 
 
@@ -80,9 +90,9 @@ def _sufferers(found: Suffering) -> Iterator[str]:
     if not suffered:
         if found.sufferers:
             yield (
-                "No latency-sensitive work suffered: in no minute did any of it wait 10 % of the "
-                "time for a CPU, memory or a disk, or was stopped by its own limit in 25 % of its "
-                "periods."
+                f"No latency-sensitive work suffered: in no {_step(found)} did any of it wait "
+                f"{CPU.limit:g} % of the time for a CPU, memory or a disk, or did its own limit "
+                f"stop it in {THROTTLED.limit:g} % of its periods."
             )
         return
     told = [
@@ -97,6 +107,10 @@ def _sufferers(found: Suffering) -> Iterator[str]:
     )
 
 
+def _step(found: Suffering) -> str:
+    return "minute" if found.step_s == MINUTE_S else length(found.step_s)
+
+
 def _words(worst: Worst) -> str:
     whole = "its periods" if worst.cause is THROTTLED else "the time"
     return f"{worst.cause.words} {worst.percent:.0f} % of {whole}"
@@ -107,7 +121,6 @@ def _worst(found: Incident) -> Iterator[str]:
     if suffering.worst_step is None or not any(each.suffered for each in suffering.sufferers):
         return
     start = suffering.at(suffering.worst_step)
-    what = "minute" if suffering.step_s == MINUTE_S else length(suffering.step_s)
     parts = []
     for name, values in (("the node used", cpu.used), ("LS", cpu.ls), ("BE", cpu.be)):
         value = mean(_within(values, cpu, start, start + suffering.step_s))
@@ -116,7 +129,7 @@ def _worst(found: Incident) -> Iterator[str]:
     limit = mean(_within(cpu.limit, cpu, start, start + suffering.step_s))
     of = f" (limit {limit:.2f})" if limit is not None else ""
     figures = f": in cores, {', '.join(parts)}{of}" if parts else ""
-    yield f"The worst {what} for all of them together began at {clock(start)}{figures}."
+    yield f"The worst {_step(suffering)} for all of them together began at {clock(start)}{figures}."
 
 
 def _did(found: Incident) -> Iterator[str]:
@@ -165,20 +178,31 @@ def _limit(cpu: NodeCpu) -> Iterator[str]:
 
 
 def _waits(found: Incident) -> Iterator[str]:
-    if found.waits is None:
-        return
-    row, values = next(zip(found.waits.rows, found.waits.values, strict=True))
-    seconds, culprit = max(
-        (value, name)
-        for name, value in zip(found.waits.columns, values, strict=True)
-        if value is not None
-    )
-    total = sum(value for value in values if value is not None)
-    if total > 0:
+    for matrix in found.waits.matrices:
+        if not matrix.rows:
+            continue
+        values = [value or 0.0 for value in matrix.values[0]]
+        most = max(values)
+        culprit = matrix.columns[values.index(most)]
         yield (
-            f"{row} waited longest for a CPU, {figure(total)} s in all, {figure(seconds)} s of it "
-            f"for {culprit}."
+            f"{matrix.rows[0]} waited longest for {RESOURCES[matrix.resource]}: "
+            f"{figure(sum(values))} s in all, {figure(most)} s of it because of {culprit}."
         )
+
+
+def is_verdict(group: Group) -> bool:
+    """Whether it says who disturbed whom."""
+    return group.owner == INTERFERENCE and group.result == Kind.NOTE
+
+
+def _verdicts(found: Incident) -> Iterator[str]:
+    groups = [group for group in found.happened.groups if is_verdict(group)]
+    if not groups:
+        return
+    groups.sort(key=lambda group: group.first)
+    said = [f"from {clock(group.first)} on, {group.text}" for group in groups[:NAMED]]
+    more = f"; and {len(groups) - NAMED} more" if len(groups) > NAMED else ""
+    yield f"Strategy {INTERFERENCE} found: {'; '.join(said)}{more}."
 
 
 def _highest(values: Values, cpu: NodeCpu) -> tuple[float, float]:

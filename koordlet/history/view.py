@@ -6,8 +6,8 @@ from koordlet.admin.model import PodView, TopView
 
 
 class PastPodView(PodView, frozen=True, kw_only=True):
-    """``age_s``: of the oldest sample shown of it, at the instant. Containers, and why there is no
-    throttling, are not kept."""
+    """``age_s``: of the oldest sample shown of it, at the instant. Names and cgroups of containers,
+    and why there is no throttling, are not kept."""
 
     age_s: float | None = None
 

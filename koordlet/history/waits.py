@@ -1,69 +1,165 @@
-"""Who made whom wait for a CPU, as rows, columns and seconds for a heat map."""
+"""Who made whom wait for what: seconds by victim and culprit, for heat maps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
-from koordlet.admin.client import RefusedError
+from koordlet.admin.blame import culprit_title
 from koordlet.admin.model import PodKind
-from koordlet.collectors import CATALOGUE
+from koordlet.decision.metrics import WAITS, WaitMetrics
 from koordlet.decision.names import harmless
-from koordlet.drawing.clock import nice_step
 from koordlet.history.source import Source
 from koordlet.history.who import Key, Who, unnamed
 
-KIND = "pod_cpu_wait"
-"""Series with the labels pod_uid, culprit and culprit_kind, time waited per second."""
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
-"""Of the unit's first word: ``ns/s``, ``ms per second``."""
-_STEPS = 120
+_AT_ONCE_S = 3600.0
+"""Rounds are asked for in pieces of so much time: one step a second."""
+_ROUND_S = 1.0
+_LIKE_S = 1.0
+"""Rounds whose distances differ by no more are summed up together."""
+_INTERVAL_S = 10.0
+"""Of the collector, by default."""
+_SLACK = 1.5
+_FEW = 10
 MOST_ROWS, MOST_COLUMNS = 12, 12
+RESOURCES = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
+"""What is waited for, in words."""
 OTHERS = "others"
 
 
-class Waits(NamedTuple):
+class Matrix(NamedTuple):
     """``values[row][column]``: seconds that the row waited for the column, in all of the time;
-    None where nothing was measured. What there is no room for is in the last row and column."""
+    None where that pair was never measured. What there is no room for is in the last row and
+    column."""
 
+    resource: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
 
 
-def waits(source: Source, names: Mapping[Key, Who], start: float, end: float) -> Waits | None:
-    """None where the store has no such series. A step without a sample counts as no wait."""
-    step_s = nice_step(end - start, _STEPS)
-    try:
-        found = source.query_range(KIND, {}, start, end, step_s, "avg")
-    except RefusedError:
-        if KIND in CATALOGUE:
-            raise
-        return None  # no collector of this koordlet knows it
-    if not found.series:
-        return None
-    factor = _SECONDS.get(found.unit.replace("/", " ").split(" ")[0], 1e-9)
+class Waits(NamedTuple):
+    """``matrices``: one for each resource that was measured; of one for which nothing waited
+    without a row. ``coarse_until``: waits before this unix time are not in it: coarse history does
+    not say for how long its samples stood."""
+
+    matrices: tuple[Matrix, ...]
+    coarse_until: float | None = None
+
+
+class Stretch(NamedTuple):
+    """Rounds in the steps from ``first`` to ``last`` (unix seconds), each of which stands for
+    ``seconds``."""
+
+    first: float
+    last: float
+    seconds: float
+
+
+def waits(source: Source, names: Mapping[Key, Who], start: float, end: float) -> Waits:
+    """Of all resources. A sample stands for the time since the one before it: the collector takes
+    one every ten seconds, and one each second while latency-sensitive work suffers."""
+    matrices, coarse_until = [], None
+    for metrics in WAITS:
+        rounds, until = _rounds(source, metrics, start, end)
+        if until is not None and until > start:
+            coarse_until = max(until, coarse_until or 0.0)
+        if rounds:
+            found = _seconds(source, metrics, names, stretches(rounds, start, end))
+            matrices.append(_bounded(metrics.resource, found))
+    return Waits(tuple(matrices), coarse_until)
+
+
+def _rounds(
+    source: Source, metrics: WaitMetrics, start: float, end: float
+) -> tuple[dict[float, int], float | None]:
+    """Unix second -> how many rounds were in it, also somewhat before and after the time; and until
+    when there is only coarse history. Every victim is in each round, so the largest count of any
+    victim is that of the rounds."""
+    rounds: dict[float, int] = {}
+    coarse_until: float | None = None
+    margin_s = _SLACK * _INTERVAL_S
+    oldest, until = start - margin_s, end + margin_s
+    while oldest < until and coarse_until is None:
+        begin = max(oldest, until - _AT_ONCE_S)
+        for metric in (metrics.pod_total, metrics.app_total):
+            found = source.query_range(metric.kind, {}, begin, until, _ROUND_S, "count")
+            if found.coarse_until is not None:
+                coarse_until = max(found.coarse_until, coarse_until or 0.0)
+            for each in found.series:
+                for step, count in enumerate(each.values):
+                    if count:
+                        time = found.start + step * found.step_s
+                        rounds[time] = max(rounds.get(time, 0), int(count))
+        until = begin
+    if coarse_until is not None:
+        rounds = {time: count for time, count in rounds.items() if time >= coarse_until}
+    return rounds, coarse_until
+
+
+def stretches(rounds: Mapping[float, int], start: float, end: float) -> Iterator[Stretch]:
+    """Rounds that follow each other at about the same distance, together. None stands for more
+    than one interval of the collector with some slack: before a longer gap nothing was measured.
+    """
+    times = sorted(rounds)
+    apart = [after - before for before, after in pairwise(times)]
+    slow = [gap for gap in apart if gap > 2 * _ROUND_S]
+    usual_s = statistics.median(slow) if len(slow) >= _FEW else _INTERVAL_S
+    longest_s = _SLACK * max(usual_s, _INTERVAL_S)
+    groups: list[list[tuple[float, float]]] = []
+    for time, since in zip(times, (longest_s, *apart), strict=True):
+        stands_s = min(time, end) - max(time - min(since, longest_s), start)
+        if stands_s <= 0:
+            continue
+        if groups and abs(stands_s - groups[-1][0][1]) <= _LIKE_S:
+            groups[-1].append((time, stands_s))
+        else:
+            groups.append([(time, stands_s)])
+    for group in groups:
+        seconds = sum(stands_s for _, stands_s in group)
+        yield Stretch(group[0][0], group[-1][0], seconds / sum(rounds[time] for time, _ in group))
+
+
+def _seconds(
+    source: Source,
+    metrics: WaitMetrics,
+    names: Mapping[Key, Who],
+    of: Iterator[Stretch],
+) -> dict[str, dict[str, float]]:
+    """By titles of victim and culprit."""
     cells: dict[str, dict[str, float]] = {}
-    for each in found.series:
-        victim = names.get((PodKind.POD, each.labels["pod_uid"]))
-        row = (victim or unnamed((PodKind.POD, each.labels["pod_uid"]))).title
-        column = _culprit(each.labels, names)
-        waited_s = sum(value for value in each.values if value is not None) * factor * step_s
-        cells.setdefault(row, {})
-        cells[row][column] = cells[row].get(column, 0.0) + waited_s
-    return _bounded(cells)
+    for stretch in of:
+        # All of the last step and nothing of the next one, however the milliseconds are rounded.
+        until = stretch.last + _ROUND_S - 0.003
+        window_s = until - stretch.first + 0.0015
+        for kind, metric in (
+            (PodKind.POD, metrics.pod),
+            (PodKind.APPLICATION, metrics.application),
+        ):
+            for each in source.query(metric.kind, {}, window_s, "avg", until).series:
+                key = kind, each.labels[metric.labels[0]]
+                row = cells.setdefault(names.get(key, unnamed(key)).title, {})
+                column = _culprit(each.labels, names)
+                ms_per_s = each.value * each.count
+                row[column] = row.get(column, 0.0) + ms_per_s / 1000 * stretch.seconds
+    return {row: found for row, found in cells.items() if any(found.values())}
 
 
 def _culprit(labels: Mapping[str, str], names: Mapping[Key, Who]) -> str:
-    """A pod or application by its name, anything else by what it is."""
-    culprit, kind = labels.get("culprit", ""), labels.get("culprit_kind", "")
-    for each in PodKind:
-        if (each, culprit) in names:
-            return names[each, culprit].title
-    return harmless(culprit or kind or OTHERS)
+    """A pod or application by its name, anything else in words."""
+    kind, culprit = labels["culprit_kind"], labels["culprit"]
+    if kind in _NAMED:
+        key = PodKind(kind), culprit
+        return names.get(key, unnamed(key)).title
+    return culprit_title(kind, harmless(culprit))
 
 
-def _bounded(cells: Mapping[str, Mapping[str, float]]) -> Waits:
+_NAMED = frozenset(PodKind)
+
+
+def _bounded(resource: str, cells: Mapping[str, Mapping[str, float]]) -> Matrix:
     """Rows and columns by what is in them, the most first."""
     of_row = {row: sum(each.values()) for row, each in cells.items()}
     of_column: dict[str, float] = {}
@@ -77,12 +173,12 @@ def _bounded(cells: Mapping[str, Mapping[str, float]]) -> Waits:
         for column, seconds in each.items():
             y, x = row_of[row], column_of[column]
             values[y][x] = (values[y][x] or 0.0) + seconds
-    return Waits(rows, columns, tuple(map(tuple, values)))
+    return Matrix(resource, rows, columns, tuple(map(tuple, values)))
 
 
 def _places(totals: Mapping[str, float], most: int) -> tuple[tuple[str, ...], dict[str, int]]:
     """The names that are shown, and where each name's numbers go."""
-    ordered = sorted(totals, key=lambda name: (-totals[name], name))
+    ordered: Sequence[str] = sorted(totals, key=lambda name: (-totals[name], name))
     if len(ordered) <= most:
         return tuple(ordered), {name: at for at, name in enumerate(ordered)}
     shown = ordered[: most - 1]

@@ -60,9 +60,9 @@ class Node(NamedTuple):
 
 
 def everybody(source: Source, start: float, end: float) -> Mapping[Key, Who]:
-    """Who was there in the time, and some who had just gone. Of one whose class changed, what he
-    was last. A daemon that has just started measures before it tells whom: who was told of only
-    after the time is in it as well."""
+    """Who was there in the time, and some who had just gone; of one whose class changed, the last
+    one. A daemon that has just started measures before it names anything, so names that came just
+    after the time are in it as well."""
     soon = _told(source, AFTER_S, end + AFTER_S)
     return {**soon, **_told(source, end - start + LOOK_BACK_S, end)}
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from koordlet.inputs.model import Minute
-from koordlet.inputs.packing import packed, unpacked
+from koordlet.inputs.packing import readable, unpacked
 from koordlet.tsdb.files import Read
 
 MAX_CONTENT_BYTES = 64 << 20
@@ -60,8 +60,11 @@ class Frame(NamedTuple):
 
 
 def pack(minute: Minute, first_ms: int, last_ms: int) -> bytes:
-    """Raises ValueError for more than ``MAX_CONTENT_BYTES``."""
-    raw = packed(minute)
+    """Raises ValueError for more than ``MAX_CONTENT_BYTES``, and for a number beyond 64 bits."""
+    try:
+        raw = readable(minute)
+    except OverflowError:
+        raise ValueError("a number in this minute of inputs is beyond 64 bits") from None
     if len(raw) > MAX_CONTENT_BYTES:
         raise ValueError(f"a minute of inputs takes {len(raw)} bytes, more than a frame may")
     content = zlib.compress(raw, _LEVEL)

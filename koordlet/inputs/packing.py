@@ -22,11 +22,17 @@ def packed(value: object) -> bytes:
     """What msgpack does not know is its ``repr``; so is all of a value that holds a number beyond
     64 bits."""
     try:
+        return readable(value)
+    except OverflowError:
+        return _encode(ascii(value))
+
+
+def readable(value: object) -> bytes:
+    """For what must be read back. Raises OverflowError for a number beyond 64 bits."""
+    try:
         return _encode(value)
     except UnicodeEncodeError:
         return _ESCAPED + _encode(_each_text(value, shown))
-    except OverflowError:
-        return _encode(ascii(value))
 
 
 def unpacked(data: bytes, kind: type[T]) -> T:

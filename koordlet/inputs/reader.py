@@ -60,6 +60,12 @@ def minutes(files: Files, file: LogFile) -> Iterator[tuple[Frame, Minute]]:
         raise file.damage
 
 
+def frame_of(files: Files, file: LogFile, number: int) -> Minute:
+    """The content of one frame alone. Raises DamagedError, OSError."""
+    with files.reader(file.name) as read:
+        return unpack(read, file.frames[number], file.path)
+
+
 class Heard:
     """What the log has told so far of one file: the parts of a snapshot, and who decides.
 

@@ -32,7 +32,8 @@ from koordlet.tsdb.store import Rounds
 
 FRAME_S = 60
 FRAMES_PER_FILE = 60
-"""A file begins by telling everything, which is most of what the log takes."""
+"""A file begins by telling everything: some 80 KiB at 300 pods. Each ten minutes it would be 11 MiB
+a day, more than all of the log may take."""
 FRAMES_PER_MEMORY = 10
 """Decisions can be made again from here on, ten minutes at most before those that are asked for."""
 MOST_TURNS = 4096

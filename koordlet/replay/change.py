@@ -13,7 +13,6 @@ from koordlet.protocol.decode import decode_partly, nearest
 from koordlet.protocol.errors import Problem, ProtocolError
 from koordlet.protocol.merge import overlay
 from koordlet.protocol.slo import NodeSLOSpec
-from koordlet.protocol.slo_defaults import DEFAULTS
 from koordlet.protocol.validate import validate
 from koordlet.replay.parts import OURS, Table
 
@@ -29,7 +28,13 @@ class Change(msgspec.Struct, frozen=True):
     options: dict[str, dict[str, Any]] = {}
 
     def of_slo(self, slo: NodeSLOSpec | None) -> NodeSLOSpec | None:
-        return slo if slo is None or self.slo is None else overlay(slo, self.slo)
+        """Where there was no NodeSLO, this is all of it. Raises ProtocolError where a value does
+        not go with one that was in force."""
+        changed = overlay(slo, self.slo)
+        problems = tuple(validate(changed, SLO)) if self.slo is not None else ()
+        if problems:
+            raise ProtocolError(problems)
+        return changed
 
     def of_parts(self, table: Table, parts: tuple[Configured, ...]) -> tuple[Configured, ...]:
         """With the options of this change; parts that it switches on come at their place."""
@@ -70,7 +75,8 @@ def value_of(text: str) -> Any:
 
 
 def change_of(settings: Iterable[tuple[str, Any]]) -> Change:
-    """Raises ProtocolError with every fault: keys that are not there, values out of range."""
+    """Raises ProtocolError with every fault: keys that are not there, values out of range. What a
+    value has to do with those in force is only known over a trace (``Change.of_slo``)."""
     tree: dict[str, Any] = {}
     options: dict[str, dict[str, Any]] = {}
     problems: list[Problem] = []
@@ -89,7 +95,7 @@ def change_of(settings: Iterable[tuple[str, Any]]) -> Change:
         slo, wrong = decode_partly(NodeSLOSpec, tree, strict=True, path=SLO)
         problems += wrong
         if not wrong:
-            problems += validate(overlay(DEFAULTS, slo), SLO)
+            problems += validate(slo, SLO)
     for path, values in options.items():
         problems += _option_problems(path, values)
     if problems:

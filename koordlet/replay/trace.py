@@ -9,11 +9,13 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 from koordlet.decision.snapshot import Node, Snapshot, Topology, Wake
+from koordlet.drawing.clock import date
 from koordlet.inputs.frame import DamagedError
 from koordlet.inputs.model import Begin, Configured, Minute, Owned, StoreShape
-from koordlet.inputs.reader import Heard, LogFile, log_files, minutes
+from koordlet.inputs.reader import Heard, LogFile, frame_of, log_files, minutes
 from koordlet.replay.recalled import Recalled
 from koordlet.state.snapshot import TsdbView
 from koordlet.tsdb.files import Files
@@ -44,12 +46,19 @@ class Turn:
     is_asked: bool
 
 
+_PAUSE_S = 10.0
+"""Turns may be so far apart on a node that is very busy."""
+_NOT_YET_WRITTEN_S = 120.0
+"""A daemon that runs writes a minute when it is over."""
+
+
 def _untold(time: float) -> None:
-    """Nobody waits."""
+    """Without a terminal."""
 
 
 class Trace:
-    """``gaps``: what is missing of the turns so far, a sentence each."""
+    """``gaps``: what is missing of the turns so far, a sentence each. ``outside``: the same of the
+    time before and after the log, of which it is not known whether there was anything."""
 
     def __init__(
         self,
@@ -69,6 +78,7 @@ class Trace:
         self.version = ""
         """Of the koordlet that made the decisions of the last turn."""
         self.gaps: list[str] = []
+        self.outside: list[str] = []
 
     @property
     def oldest_sample_s(self) -> float | None:
@@ -111,6 +121,7 @@ class Trace:
         ]
         if not wanted:
             return
+        self._note_what_is_missing(files, first, last)
         (place, number), end = wanted[0], wanted[-1]
         while not files[place].frames[number].has_memories:
             number -= 1  # the first frame of a file has them
@@ -124,6 +135,39 @@ class Trace:
                 self.gaps.append(f"{files[at].path}: it contradicts itself: {error!r}")
             except FileNotFoundError:
                 self.gaps.append(f"{files[at].path}: it was deleted while it was read")
+
+    def _note_what_is_missing(self, files: Sequence[LogFile], first: float, last: float) -> None:
+        """Turns follow each other until koordlet is started anew, in a file and from one to the
+        next; where they do not, some are lost."""
+        for before, after in pairwise(file for file in files if file.frames):
+            since, until = before.frames[-1].last_ms / 1000, after.frames[0].first_ms / 1000
+            if since <= last and until >= first and self._is_hole(before, after):
+                self.gaps.append(
+                    f"nothing is recorded from {date(since)} to {date(until)}, and koordlet was "
+                    "not started in between: frames were lost, or it stood still"
+                )
+        frames = [each for file in files for each in file.frames]
+        begins, ends = frames[0].first_ms / 1000, frames[-1].last_ms / 1000
+        if begins > first and not frames[0].is_start:
+            self.gaps.append(f"what was recorded before {date(begins)} is no longer there")
+        elif begins > first:
+            self.outside.append(f"the log begins at {date(begins)}")
+        if ends + _NOT_YET_WRITTEN_S < last:
+            self.outside.append(f"the log ends at {date(ends)}")
+
+    def _is_hole(self, before: LogFile, after: LogFile) -> bool:
+        """By the monotonic clock: the other one may have been set."""
+        if after.frames[0].is_start:
+            return False
+        try:
+            ended, begun = (
+                _floats(frame_of(self._inputs, file, number).now)
+                for file, number in ((before, -1), (after, 0))
+            )
+        except (DamagedError, IndexError, FileNotFoundError):
+            return False  # whoever reads it says so
+        between_s = (ended[-1] - ended[0]) / max(len(ended) - 1, 1)
+        return begun[0] - ended[-1] > max(_PAUSE_S, 3 * between_s)
 
     def _of_file(
         self, file: LogFile, start: int, stop: int, first: float, last: float

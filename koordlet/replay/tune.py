@@ -10,12 +10,13 @@ import msgspec
 from koordlet.inputs.reader import Heard
 from koordlet.protocol.cpuset import parse_cpulist
 from koordlet.protocol.errors import Problem, ProtocolError
+from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.replay.change import Change, change_of
 from koordlet.replay.parameters import parameter
 from koordlet.replay.parts import Resolve, resolve
 from koordlet.replay.player import Made, Player
 from koordlet.replay.trace import Trace
-from koordlet.replay.whatif import OPEN_LOOP, acts_of, player_of
+from koordlet.replay.whatif import OPEN_LOOP, acts_of, player_of, unequal_in
 
 MOST_VALUES = 20
 
@@ -32,7 +33,8 @@ class Figure(msgspec.Struct, frozen=True):
 
 class Row(msgspec.Struct, frozen=True):
     """One value. ``differ``: decisions of the part that would have been others than those that were
-    made; ``unknown``: decisions that asked something which the log does not tell."""
+    made; ``unknown``: decisions that asked something which the recorded ones of that turn did not
+    ask."""
 
     value: Any
     is_recorded: bool
@@ -44,7 +46,8 @@ class Row(msgspec.Struct, frozen=True):
 
 class Tuned(msgspec.Struct, frozen=True):
     """``key``: the parameter as in the configuration; ``recorded``: its value at the last turn,
-    None where it had none."""
+    None where it had none. ``unplayed``, ``unequal``: as in ``WhatIf``; ``gaps``, ``outside``: as
+    in ``Verified``."""
 
     key: str
     part: str
@@ -53,7 +56,10 @@ class Tuned(msgspec.Struct, frozen=True):
     last: float | None
     turns: int
     rows: tuple[Row, ...]
+    unplayed: dict[str, str]
+    unequal: int
     gaps: tuple[str, ...]
+    outside: tuple[str, ...] = ()
     note: str = OPEN_LOOP
 
 
@@ -100,20 +106,24 @@ def tune(
     in force at ``last``. Raises ProtocolError with what is wrong with a name or a value, OSError.
     """
     key, part = parameter(name)
-    recorded = _value(trace.heard(last), key)
-    tried = list(values) or around(key, recorded)
+    heard = trace.heard(last)
+    recorded = _value(heard, key)
+    tried = list(values) or around(key, recorded, heard.slo)
     if len(tried) > MOST_VALUES:
         raise ProtocolError(f"{len(tried)} values; at most {MOST_VALUES} at once")
     arms = [_Arm(value, change_of([(key, value)]), resolve_part) for value in tried]
     baseline = Player(resolve_part=resolve_part)
     times: list[float] = []
+    unequal = 0
     for turn in trace.turns(first, last):
         before = baseline.decide(turn)
-        others = {name: made for name, made in before.items() if name != part.name}
+        turn.recalled.only_what_was_asked()
+        others = {of: made for of, made in before.items() if of != part.name}
         after = [arm.player.decide(turn, others).get(part.name) for arm in arms]
         if not turn.is_asked:
             continue
         times.append(turn.snapshot.time)
+        unequal += unequal_in(turn, before)
         for arm, made in zip(arms, after, strict=True):
             arm.count(before.get(part.name), made)
     return Tuned(
@@ -124,7 +134,10 @@ def tune(
         max(times, default=None),
         len(times),
         tuple(arm.row(recorded) for arm in arms),
-        tuple(dict.fromkeys(trace.gaps)),
+        baseline.missing | {of: why for arm in arms for of, why in arm.player.missing.items()},
+        unequal,
+        tuple(trace.gaps),
+        tuple(trace.outside),
     )
 
 
@@ -147,9 +160,9 @@ def _field(value: Any, keys: Sequence[str]) -> Any:
     return value
 
 
-def around(key: str, value: Any) -> list[Any]:
-    """Some values near ``value`` that the key may have. Raises ProtocolError where nobody knows
-    which these are."""
+def around(key: str, value: Any, slo: NodeSLOSpec | None = None) -> list[Any]:
+    """Some values near ``value`` that the key may have, beside the others of ``slo``. Raises
+    ProtocolError where it is not known which these are."""
     if isinstance(value, bool):
         return [False, True]
     if not isinstance(value, int | float):
@@ -160,7 +173,7 @@ def around(key: str, value: Any) -> list[Any]:
         near = value * percent / 100
         candidate = round(near) if isinstance(value, int) else near
         try:
-            change_of([(key, candidate)])
+            change_of([(key, candidate)]).of_slo(slo)
         except ProtocolError:
             continue
         found.append(candidate)

@@ -45,7 +45,8 @@ class Verified(msgspec.Struct, frozen=True):
     again; ``unequal``: how many of these differ, by part; ``differences``: the first of them;
     ``unexplained``: how many of them lack nothing.
     ``unplayed``: part -> why its decisions could not be made again, and ``skipped`` how many these
-    were. ``gaps``: what is missing of the log."""
+    were. ``gaps``: what is missing of the log. ``outside``: where the log begins or ends within the
+    time that was asked for; what was decided before and after, if anything, is not known."""
 
     first: float | None
     last: float | None
@@ -57,6 +58,7 @@ class Verified(msgspec.Struct, frozen=True):
     unplayed: dict[str, str]
     skipped: int
     gaps: tuple[str, ...]
+    outside: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -112,6 +114,7 @@ def verify(trace: Trace, first: float, last: float, *, resolve_part: Resolve = r
         unplayed,
         skipped,
         tuple(trace.gaps),
+        tuple(trace.outside),
     )
 
 

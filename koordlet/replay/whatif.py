@@ -18,7 +18,7 @@ from koordlet.decision.resource import Value
 from koordlet.replay.change import Change
 from koordlet.replay.parts import Resolve, resolve
 from koordlet.replay.player import Made, Player
-from koordlet.replay.trace import Trace
+from koordlet.replay.trace import Trace, Turn
 
 OPEN_LOOP = (
     "The trace does not react: each decision is made of what the recorded decisions had led to. "
@@ -41,8 +41,8 @@ class Differs(msgspec.Struct, frozen=True):
 
 
 class PartCount(msgspec.Struct, frozen=True):
-    """Of one part: its decisions, and how many would have been others. ``unknown``: how many of
-    these asked something that the log does not tell."""
+    """Of one part: its decisions, and how many would have been others. ``unknown``: how many asked
+    something that the recorded decisions of that turn did not ask."""
 
     part: str
     decisions: int
@@ -54,7 +54,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     """``first``, ``last``: unix time of the turns, None without any. ``parts``: those that decided;
     ``differences``: the first ones. ``unplayed``: part -> why it could not decide. ``unequal``:
     decisions that are not what was recorded even with the recorded policy (``koordlet replay
-    --verify`` says why)."""
+    --verify`` says why). ``gaps``, ``outside``: as in ``Verified``."""
 
     first: float | None
     last: float | None
@@ -64,6 +64,7 @@ class WhatIf(msgspec.Struct, frozen=True):
     unplayed: dict[str, str]
     unequal: int
     gaps: tuple[str, ...]
+    outside: tuple[str, ...] = ()
     note: str = OPEN_LOOP
 
 
@@ -84,7 +85,7 @@ def what_if(
     resolve_part: Resolve = resolve,
 ) -> WhatIf:
     """Of the turns from ``first`` to ``last``, unix seconds. ``most``: differences that are kept.
-    Raises OSError."""
+    Raises OSError, and ProtocolError for values that do not go with those in force then."""
     recorded, changed = Player(resolve_part=resolve_part), player_of(change, resolve_part)
     times: list[float] = []
     counts: dict[str, list[int]] = {}
@@ -92,20 +93,19 @@ def what_if(
     unequal = 0
     for turn in trace.turns(first, last):
         before = recorded.decide(turn)
+        turn.recalled.only_what_was_asked()
         after = changed.decide(turn)
         if not turn.is_asked:
             continue
         times.append(turn.snapshot.time)
-        unequal += sum(before[n].digest != d for n, d in turn.digests.items() if n in before)
+        unequal += unequal_in(turn, before)
         for name in before | after:
             count = counts.setdefault(name, [0, 0, 0])
             old, new = acts_of(before.get(name)), acts_of(after.get(name))
             count[0] += 1
-            if old == new:
-                continue
-            count[1] += 1
-            count[2] += bool(after.get(name) and after[name].unknown)
-            if len(differences) < most:
+            count[1] += old != new
+            count[2] += bool(name in after and after[name].unknown)
+            if old != new and len(differences) < most:
                 wake = turn.snapshot.wake.title
                 lines = _lines(old, new), _lines(new, old)
                 differences.append(Differs(turn.snapshot.time, wake, name, *lines))
@@ -118,7 +118,13 @@ def what_if(
         recorded.missing | changed.missing,
         unequal,
         tuple(trace.gaps),
+        tuple(trace.outside),
     )
+
+
+def unequal_in(turn: Turn, made: Mapping[str, Made]) -> int:
+    """How many decisions are not what was recorded."""
+    return sum(made[name].digest != found for name, found in turn.digests.items() if name in made)
 
 
 def acts_of(made: Made | None) -> Acts:

@@ -7,6 +7,7 @@ import contextlib
 from typing import TypedDict
 
 from koordlet.admin import model as m
+from koordlet.admin.cold import cold_of
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.pressure import pressure_of
 from koordlet.collectors.cold import groups as cold
@@ -217,22 +218,8 @@ class Usage:
 
     def _cold(self, kinds: cold.Kinds, labels: tuple[str, ...]) -> m.ColdView | None:
         """None where nothing is known of it."""
-
-        def newest(metric: Metric | None) -> float | None:
-            return None if metric is None else self.latest(metric, slow=True).get(labels)
-
-        file, anon, mapped = map(newest, (kinds.cold_file, kinds.cold_anon, kinds.cold_mapped))
-        confirmed, refault = newest(kinds.confirmed), newest(kinds.refault)
-        if file is anon is mapped is confirmed is refault is None:
-            return None
-        is_found = not (file is anon is mapped is None)
-        return m.ColdView(
-            method=self.cold_method() if is_found else "",
-            file_bytes=_whole(file),
-            anon_bytes=_whole(anon),
-            mapped_bytes=_whole(mapped),
-            confirmed_bytes=_whole(confirmed),
-            refault_bytes_per_s=refault,
+        return cold_of(
+            lambda metric: self.latest(metric, slow=True).get(labels), kinds, self.cold_method
         )
 
     def cold_method(self) -> str:

@@ -63,7 +63,7 @@ def test_output(name: str, state: Path, capsys: pytest.CaptureFixture[str]) -> N
 def live(served: Served) -> Iterator[Served]:
     """A daemon that has measured the same half hour."""
     served.daemon.store = Store(None, hot_window_s=3600)
-    fill(served.daemon.store, {})
+    fill(served.daemon.store)
     yield served
 
 

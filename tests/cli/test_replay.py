@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import yaml
 
 from koordlet.cli.main import Exit, main
+from koordlet.cli.replay import _values
 from tests.daemon.world import APPLICATIONS, NO_ALARMS, World, suppress
 
 GOLDEN = Path(__file__).parent / "golden"
 SPAN = "2023-11-14T22:13:00+00:00..+5m"
 PERCENT = "slo.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent"
+CACHE = "slo.resourceQOSStrategy.beClass.resctrlQOS.catRangeStartPercent"
 COMMANDS = {
     "replay": ["replay", "--verify", SPAN],
     "replay-set": ["replay", "--set", f"{PERCENT}=80", "--limit", "2", SPAN],
@@ -95,7 +99,7 @@ def test_a_damaged_log(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        (["replay", "yesterday"], Exit.USAGE, "'yesterday' is not FROM..TO, such as -1h..now"),
+        (["replay", "yesterday"], Exit.USAGE, "'yesterday' is not FROM..TO, such as 1h..now"),
         (["replay", "--verify", "--set", "a=1", SPAN], Exit.USAGE, "leave --set out"),
         (["replay", "--set", "slo.x", SPAN], Exit.USAGE, "'slo.x' is not KEY=VALUE"),
         (["replay", "--set", f"{PERCENT}=101", SPAN], Exit.USAGE, f"{PERCENT}: must be"),
@@ -107,6 +111,7 @@ def test_a_damaged_log(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
             Exit.USAGE,
             "write FROM..TO:STEP for at most 20 values",
         ),
+        (["replay", "--set", f"{CACHE}=100", SPAN], Exit.USAGE, "slo.resourceQOSStrategy.beClass"),
         (["replay", "-1h..now"], Exit.BAD, "nothing is recorded in -1h..now; the log goes from"),
         (
             ["tune", "cpu-suppress.cpuSuppressThresholdPercent", "--values", "50", "-1h..now"],
@@ -126,6 +131,43 @@ def test_what_to_do_instead(
     printed = capsys.readouterr()
     assert printed.out == ""
     assert text in printed.err
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("0.1..0.7:0.1", [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]),
+        ("50..80:15", [50, 65, 80]),
+        ("50..90", [50, 54, 58, 62, 66, 70, 74, 78, 82, 86, 90]),
+        ("0..0.1", [0.0, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1]),
+        ("1..3", [1, 2, 3]),
+        ("-1..1:0.5", [-1.0, -0.5, 0.0, 0.5, 1.0]),
+        ("cpuset,cfsQuota", ["cpuset", "cfsQuota"]),
+    ],
+)
+def test_values_of_a_sweep(text: str, values: list[object]) -> None:
+    assert _values(text) == values
+    assert {type(each) for each in _values(text)} == {type(each) for each in values}
+
+
+@pytest.mark.parametrize("text", ["3..1", "1..3:0", "1..2:0.01", "0.5..0.5"])
+def test_what_is_no_sweep(text: str) -> None:
+    with pytest.raises(ValueError, match=r"write FROM\.\.TO:STEP for at most 20 values"):
+        _values(text)
+
+
+def test_a_log_that_may_not_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The state directory is not for everybody; that is not the same as no log."""
+
+    def refuse(path: str) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert run(tmp_path, "replay", SPAN) == Exit.BAD
+    error = capsys.readouterr().err
+    assert f"{tmp_path}/inputs cannot be read: Permission denied" in error
 
 
 def test_no_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,7 +297,9 @@ class History:
         self.watch.count("decided again", found.decisions)
         check(not found.unexplained, f"decided otherwise in replay: {found.differences[:5]}")
         check(not found.unplayed, f"not decided in replay: {found.unplayed}")
-        check(not found.gaps, f"missing in the inputs log: {found.gaps}")
+        # Minutes that a full disk did not take are lost, and said.
+        gaps = [gap for gap in found.gaps if not gap.startswith("nothing is recorded from ")]
+        check(not gaps, f"missing in the inputs log: {gaps}")
 
     def close(self) -> None:
         if self.daemon.alive:

@@ -3,14 +3,16 @@
 From minute 12 on two best-effort pods take the CPU: shop/web-0 waits for a CPU 45, 60 and 30 % of
 minutes 12 to 14, and is throttled in half of its periods in minute 13. koordlet lowers the limit of
 best-effort work from 3 to 0.8 cores at 13:10 and evicts batch/job-2 at 14:30. In minutes 20 and 21
-koordlet does not run. shop/db-0 waits for a disk 15 % of minute 24.
+koordlet does not run. shop/db-0 waits for a disk 15 % of minute 24. Who made whom wait is sampled
+each ten seconds, and each second from 12:00 to 13:20; waits for memory are not measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
+from koordlet.collectors.cold.collector import NODE_COLD_METHOD
 from koordlet.collectors.identity import (
     HOST_APPLICATION_INFO,
     NODE_CPU_CAPACITY,
@@ -18,6 +20,7 @@ from koordlet.collectors.identity import (
     POD_INFO,
     REPEAT_S,
 )
+from koordlet.decision import memory_figures as m
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.record import Kind, Record
@@ -39,27 +42,29 @@ PODS = {
 EVICTED_S = 14 * 60 + 30
 LIMITED_S = 13 * 60 + 10
 AWAY = range(20 * 60, 22 * 60)
+CLOSE = range(12 * 60, LIMITED_S + 10)
+"""When waits are sampled each second."""
+CONTAINER = "4f0c" * 16
 WAITED = {12: 45.0, 13: 60.0, 14: 30.0}
 Sample = tuple[Metric, tuple[str, ...], float]
 
 
-def make(directory: Path, *, more: Mapping[tuple[str, ...], float] | None = None) -> Path:
-    """``directory`` as the state directory of a daemon that was killed at the end. ``more``:
-    series of ``pod_cpu_wait``, by the values of their labels."""
-    fill(Store(str(directory / "tsdb")), more or {})
+def make(directory: Path) -> Path:
+    """``directory`` as the state directory of a daemon that was killed at the end."""
+    fill(Store(str(directory / "tsdb")))
     log = DecisionLog(str(directory / "decisions"))
     log.append(records())
     log.close()
     return directory
 
 
-def fill(store: Store, more: Mapping[tuple[str, ...], float]) -> None:
+def fill(store: Store) -> None:
     ids: dict[tuple[str, tuple[str, ...]], int] = {}
     for second in range(SECONDS):
         if second in AWAY:
             continue
         columns, values = [], []
-        for metric, labels, value in samples(second, more):
+        for metric, labels, value in samples(second):
             key = metric.kind, labels
             if key not in ids:
                 pairs = tuple(zip(metric.labels, labels, strict=True))
@@ -73,10 +78,7 @@ def fill(store: Store, more: Mapping[tuple[str, ...], float]) -> None:
     store.close()
 
 
-WAIT = Metric("pod_cpu_wait", ("pod_uid", "culprit", "culprit_kind"), "ns/s", "who made it wait")
-
-
-def samples(second: int, more: Mapping[tuple[str, ...], float]) -> Iterator[Sample]:
+def samples(second: int) -> Iterator[Sample]:
     minute = second // 60
     there = [uid for uid in PODS if uid != JOB2 or second < EVICTED_S]
     if second % REPEAT_S == 0 or second == AWAY.stop:
@@ -101,8 +103,45 @@ def samples(second: int, more: Mapping[tuple[str, ...], float]) -> Iterator[Samp
     yield k.POD_CPU_THROTTLED, (WEB,), 0.5 if minute == 13 else 0.0
     if second % 10 == 0:
         yield from _pressure(minute)
-        for labels, value in more.items():
-            yield WAIT, labels, value
+        yield from _kept(second)
+    if second % 10 == 0 or second in CLOSE:
+        yield from _waits(second)
+
+
+def _kept(second: int) -> Iterator[Sample]:
+    """What only ``top --at`` shows."""
+    yield k.CONTAINER_PSI_CPU_FULL_SUPPORTED, (WEB, CONTAINER), 1.0
+    yield k.CONTAINER_CPU_USAGE, (CONTAINER,), 0.5
+    yield k.CONTAINER_MEMORY_USAGE, (CONTAINER,), float(200 << 20)
+    yield k.POD_GPU_CORE_USAGE, (JOB, "0", "GPU-0"), 25.0
+    yield k.POD_GPU_CORE_USAGE, (JOB, "1", "GPU-1"), 50.0
+    yield k.POD_GPU_MEMORY_USAGE, (JOB, "0", "GPU-0"), float(1 << 30)
+    yield NODE_COLD_METHOD, ("mglru",), 1.0
+    yield m.NODE_MEMORY_COLD_PAGE_SIZE, (), float(1 << 30)
+    yield m.POD_MEMORY_COLD_PAGE_SIZE, (JOB,), float(64 << 20)
+
+
+def _waits(second: int) -> Iterator[Sample]:
+    """From 12:00 to 13:10, 70 s: shop/web-0 waits 300 ms a second because of batch/job-1, 150 of
+    batch/job-2, 20 of its own tasks and 10 of the system; else 10 because of its own tasks. In
+    minute 24, shop/db-0 waits 100 ms a second for the disk of batch/job-1 and 50 for its own."""
+    is_bad = second in range(12 * 60 + 1, LIMITED_S + 1)
+    cpu = {("", "self"): 20.0 if is_bad else 10.0}
+    if second in range(12 * 60 + 1, LIMITED_S + 60):
+        cpu |= {
+            (JOB, "pod"): 300.0 * is_bad,
+            (JOB2, "pod"): 150.0 * is_bad,
+            ("/", "system"): 10.0 * is_bad,
+        }
+    disk = {}
+    if second in range(24 * 60 + 1, 26 * 60):
+        is_slow = second <= 25 * 60
+        disk = {(JOB, "pod"): 100.0 * is_slow, ("", "self"): 50.0 * is_slow}
+    for metrics, victim, cells in ((k.CPU_WAIT, WEB, cpu), (k.IO_WAIT, DB, disk)):
+        for culprit, value in cells.items():
+            yield metrics.pod, (victim, *culprit), value
+        yield metrics.pod_total, (victim,), sum(cells.values())
+    yield k.CPU_WAIT.app_total, ("backup",), 0.0
 
 
 def _pressure(minute: int) -> Iterator[Sample]:
@@ -144,6 +183,12 @@ def records() -> Iterator[Record]:
             wanted=quota, result="written", wake="tick",
         )  # fmt: skip
         before = quota
+    for number, (name, uid) in enumerate((("batch/job-1", JOB), ("batch/job-2", JOB2))):
+        text = (
+            f"shop/web-0 waits for a CPU because of {name}; with act = true it would be held back"
+        )
+        why = Why(f"interference.cpu.{WEB}.{uid}", text, (Input("blame", 0.4, "of its demand"),))
+        yield at(LIMITED_S + 5 + number, Kind.NOTE, "interference", why, wake="tick")
     text = "batch/job-2 is ended: best-effort work uses more CPU than it may for 60 s."
     yield at(
         EVICTED_S, Kind.EVICTION, "cpu-evict", told("cpu-evict.satisfaction", text),

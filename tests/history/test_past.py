@@ -9,9 +9,11 @@ from typing import cast
 import pytest
 
 from koordlet.admin.client import Client, Fault, RefusedError
-from koordlet.admin.model import EventView, PodKind, QueryView, SeriesView
+from koordlet.admin.model import ColdView, EventKind, EventView, PodKind, QueryView, SeriesView
 from koordlet.collectors.identity import HOST_APPLICATION_INFO, POD_INFO
 from koordlet.decision import metrics as k
+from koordlet.decision.record import Kind, Record
+from koordlet.decision.why import Why
 from koordlet.history.disk import DiskSource, NothingThereError
 from koordlet.history.incident import incident
 from koordlet.history.past import Decisions, past
@@ -21,7 +23,18 @@ from koordlet.history.who import everybody, node
 from koordlet.report.decisions import DecisionLog, extent_of
 from koordlet.tsdb.store import Store
 from tests.admin.harness import Served
-from tests.history.scene import AWAY, END, EVICTED_S, JOB2, START, WEB, fill, make
+from tests.history.scene import (
+    AWAY,
+    CONTAINER,
+    END,
+    EVICTED_S,
+    JOB,
+    JOB2,
+    START,
+    WEB,
+    fill,
+    make,
+)
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -53,6 +66,22 @@ def test_the_numbers_of_an_instant(source: Source) -> None:
     assert web.pressure is not None
     assert web.pressure.cpu_some == 45.0
     assert web.age_s == 5.0
+
+
+def test_what_is_kept_of_a_workload(source: Source) -> None:
+    """13:05, where waits are sampled each second, GPUs and cold memory each ten."""
+    view = past(source, START + 13 * 60 + 5)
+    pods = {pod.uid: pod for pod in view.pods}
+    assert pods[WEB].cpu_wait_ms_per_s == pytest.approx(480.0, rel=1e-3)
+    assert pods[JOB].cpu_wait_ms_per_s is None  # nobody asks for whom best-effort work waits
+    assert [(c.id, c.cpu_cores, c.memory_bytes) for c in pods[WEB].containers] == [
+        (CONTAINER, 0.5, 200 << 20)
+    ]
+    assert (pods[JOB].gpu_core_percent, pods[JOB].gpu_memory_bytes) == (75.0, 1 << 30)
+    assert pods[WEB].gpu_core_percent is None
+    assert view.cold == ColdView(method="mglru", file_bytes=1 << 30)
+    assert pods[JOB].cold == ColdView(method="mglru", file_bytes=64 << 20)
+    assert pods[WEB].cold is None
 
 
 def test_who_was_there(source: Source) -> None:
@@ -155,7 +184,7 @@ def test_a_pod_is_named_as_it_was_then(tmp_path: Path) -> None:
 
 def test_a_daemon_and_its_disk_say_the_same(served: Served, source: DiskSource) -> None:
     served.daemon.store = Store(None, hot_window_s=3600)
-    fill(served.daemon.store, {})
+    fill(served.daemon.store)
     with Client(served.path) as client:
         daemon = DaemonSource(client)
         for asked in (
@@ -192,7 +221,7 @@ def test_decisions_are_asked_for_once_for_times_near_each_other(source: DiskSour
         assert all(START + second - 600 <= each.time <= START + second for each in found)
         assert [each.time for each in found] == sorted((e.time for e in found), reverse=True)
     assert len(counting.asked) == 1
-    assert len(decisions.before(START + 800)) == 4
+    assert len(decisions.before(START + 800)) == 6
     assert decisions.before(START + 100_000) == ()
     assert len(counting.asked) == 2
 
@@ -208,6 +237,29 @@ def test_a_log_that_nobody_writes(tmp_path: Path) -> None:
         (f"{tmp_path}/decisions/decisions-00000002.jsonl", 3),
     )
     log.close()
+
+
+def test_a_decision_made_after_others_were_asked_for() -> None:
+    """What lay in the future then is asked for anew: a screen that shows the present goes on."""
+
+    class Growing:
+        events_: list[EventView] = []  # noqa: RUF012
+
+        def events(self, start: float, end: float) -> Iterator[EventView]:
+            return iter([each for each in self.events_ if start <= each.time <= end])
+
+    def decided(time: float) -> EventView:
+        record = Record(time, Kind.WRITE, "cpu-suppress", Why("rule", "text"), resource="r")
+        return EventView(
+            sequence=1, time=time, kind=EventKind.DECISION, subject="s", text="t", decision=record
+        )
+
+    growing, now = Growing(), START + 10
+    decisions = Decisions(growing, now=lambda: now)  # type: ignore[arg-type]
+    assert decisions.before(START) == ()
+    growing.events_.append(decided(START + 15))
+    now = START + 20
+    assert [each.time for each in decisions.before(START + 20)] == [START + 15]
 
 
 def test_no_store_there(tmp_path: Path) -> None:

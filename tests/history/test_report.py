@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from koordlet import collectors
 from koordlet.admin.model import EventKind, EventView
 from koordlet.cli.main import Exit, main
 from koordlet.decision.record import Kind, Record
@@ -24,10 +23,9 @@ from koordlet.history.page import render_incident
 from koordlet.history.source import Range, Source
 from koordlet.history.suffering import CPU, IO, THROTTLED, minute_step
 from koordlet.history.summary import length, sentences, title
-from koordlet.history.waits import MOST_COLUMNS, waits
 from koordlet.history.who import everybody
 from tests.drawing.html import Page
-from tests.history.scene import DB, END, JOB, JOB2, LIMITED_S, PODS, START, WAIT, WEB, make
+from tests.history.scene import DB, END, LIMITED_S, PODS, START, WEB, make
 
 GOLDEN = Path(__file__).parent / "golden" / "incident.html"
 MADE = END + 600
@@ -67,14 +65,16 @@ def test_it_is_whole_and_loads_nothing() -> None:
     assert set(re.findall(r"#[0-9a-f]{6}\b", text)) == {*LIGHT.values(), *DARK.values()}
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
-    # The node, the timeline, the node's pressure and two sufferers; eight entries of two keys.
-    assert page.tags.count("svg") == 5 + 8
+    # The node, the timeline, the node's pressure, two sufferers and two heat maps; eight entries of
+    # two keys.
+    assert page.tags.count("svg") == 7 + 8
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == [
         "What latency-sensitive work suffered",
         "Timeline",
         "CPU of the node, in cores",
         "Waiting and throttling, % of the time",
+        "Who made whom wait, in seconds",
         "What koordlet did, and why",
         "What is missing",
     ]
@@ -95,12 +95,12 @@ def test_the_summary_says_who_when_and_what(found: Incident) -> None:
     assert "between 0.80 and 3.00 cores, lowest from 22:33:10 on" in text
     assert found.missing == (
         "Nothing was measured from 2023-11-14 22:40:00 to 22:42:00.",
-        "Who made whom wait was not measured.",
+        "Who made whom wait for memory was not measured.",
     )
 
 
 def test_who_suffered_from_what(found: Incident) -> None:
-    """By hand: 45, 60, 30 % of a CPU against a limit of 20 %, and half of the periods of one
+    """By hand: 45, 60, 30 % of a CPU against a limit of 10 %, and half of the periods of one
     minute; best-effort work waits as long as it likes."""
     web, db = found.suffering.sufferers
     assert (web.who.uid, db.who.uid) == (WEB, DB)
@@ -114,8 +114,8 @@ def test_who_suffered_from_what(found: Incident) -> None:
     throttled = web.percent[THROTTLED]
     assert [step for step, value in enumerate(throttled) if value] == [13]
     assert throttled[13] == 50.0
-    # 25 calm minutes at a tenth of the limit, three bad ones.
-    assert web.score == pytest.approx(25 * 0.1 + 45 / 20 + 60 / 20 + 30 / 20)
+    # 25 calm minutes at a fifth of the limit, three bad ones.
+    assert web.score == pytest.approx(25 * 0.2 + 45 / 10 + 60 / 10 + 30 / 10)
 
 
 def test_classes_of_the_node_add_up(found: Incident) -> None:
@@ -166,49 +166,37 @@ def test_a_hostile_name_stays_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "&lt;script&gt;alert(1)" in page
 
 
-def test_who_made_whom_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Series as the collector of waits writes them; two minutes of thirty are not measured."""
-    monkeypatch.setitem(collectors.CATALOGUE, WAIT.kind, WAIT)
-    more = {
-        (WEB, JOB, "pod"): 50e6,
-        (WEB, JOB2, "pod"): 25e6,
-        (WEB, "system", "root"): 1e6,
-        (DB, JOB, "pod"): 10e6,
-    }
-    found = incident(_source(make(tmp_path, more=more)), START, END)
-    assert found.waits is not None
-    assert found.waits.rows == ("shop/web-0", "shop/db-0")
-    assert found.waits.columns == ("batch/job-1", "batch/job-2", "system")
-    (web, db) = found.waits.values
-    # 28 minutes of 50, 25 and 1 ms a second; nobody measured what db-0 waited for the others.
-    assert web == (
-        pytest.approx(84.0, rel=1e-3),
-        pytest.approx(42, rel=1e-3),
-        pytest.approx(1.68, rel=1e-3),
-    )
-    assert db == (pytest.approx(16.8, rel=1e-3), None, None)
+def test_who_made_whom_wait(found: Incident) -> None:
+    """By hand: 70 s of 300, 150, 20 and 10 ms a second; its own tasks 10 ms in all of the rest, of
+    which 110 s are not known (one sample after two minutes stands for 15 s)."""
+    cpu, disk = found.waits.matrices
+    assert (cpu.resource, cpu.rows) == ("cpu", ("shop/web-0",))
+    assert cpu.columns == (
+        "batch/job-1", "its own tasks", "batch/job-2", "system: the root cgroup",
+    )  # fmt: skip
+    own_s = 70 * 0.02 + (1790 - 70 - 130 + 15) * 0.01
+    assert cpu.values[0] == pytest.approx((21.0, own_s, 10.5, 0.7), rel=1e-2)
+    assert (disk.resource, disk.rows) == ("io", ("shop/db-0",))
+    assert disk.columns == ("batch/job-1", "its own tasks")
+    assert disk.values[0] == pytest.approx((6.0, 3.0), rel=1e-3)
     page = render_incident(found, MADE)
-    assert "Who made whom wait for a CPU, in seconds" in page
-    assert page.count('class="heat"') == 4
-    assert (
-        "shop/web-0 waited longest for a CPU, 128 s in all, 84 s of it for batch/job-1."
-        in "\n".join(sentences(found))
+    assert page.count('class="heat"') == 6
+    assert "Who made whom wait for memory was not measured." in found.missing
+
+
+def test_what_interference_found(found: Incident) -> None:
+    """Each verdict is named once, in the summary, and before what koordlet wrote."""
+    text = (
+        "shop/web-0 waits for a CPU because of batch/job-{}; with act = true it would be held back"
     )
-    assert "Who made whom wait was not measured." not in found.missing
-
-
-def test_a_heat_map_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(collectors.CATALOGUE, WAIT.kind, WAIT)
-    more = {(f"victim-{row}", f"culprit-{column}", "pod"): 1e9 * (row + 1) * (column + 1)
-            for row in range(20) for column in range(30)}  # fmt: skip
-    source = _source(make(tmp_path, more=more))
-    found = waits(source, everybody(source, START, END), START, END)
-    assert found is not None
-    assert len(found.rows) == len(found.columns) == MOST_COLUMNS
-    assert (found.rows[0], found.rows[-1]) == ("victim-19", "9 others")
-    assert (found.columns[0], found.columns[-1]) == ("culprit-29", "19 others")
-    total = sum(value for row in found.values for value in row if value is not None)
-    assert total == pytest.approx(210 * 465 * 28 * 60, rel=1e-3)
+    assert (
+        f"Strategy interference found: from 22:33:15 on, {text.format(1)}; from 22:33:16 on, "
+        f"{text.format(2)}."
+    ) in sentences(found)
+    decisions = Page(GOLDEN.read_text()).texts
+    places = [decisions.index(text.format(number)) for number in (1, 2)]
+    places.append(next(at for at, each in enumerate(decisions) if each.startswith("BE may use")))
+    assert places == sorted(places)
 
 
 class _Nothing:

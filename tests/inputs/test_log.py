@@ -7,7 +7,7 @@ import pytest
 
 from koordlet.inputs.frame import pack
 from koordlet.inputs.log import LONGEST_PAUSE, MOST_WAITING, Log
-from koordlet.inputs.model import Begin, Minute, StoreShape
+from koordlet.inputs.model import Answers, Begin, Changes, Minute, StoreShape
 from koordlet.inputs.reader import log_files, minutes
 from koordlet.tsdb.files import MemoryFiles
 
@@ -98,6 +98,24 @@ def test_a_full_disk(files: FailingFiles) -> None:
     assert found.problem == ""
     # What stood in the first file before is still there, also with a torn end.
     assert numbers(files) == [[0, 1], [4]]
+
+
+def test_a_minute_that_cannot_be_read_back_is_not_written(files: FailingFiles) -> None:
+    """Else all that follows in its file would be lost with it, and nothing would say so."""
+    found = log(files)
+    take(found, 0, whole=True)
+    found.write(0)
+    changes = Changes(answers=Answers(found=(2**70,)))
+    found.take(Minute(bytes(8), bytes(8), (1,), (0,), {}, {0: changes}, {}), 0, 0)
+    found.write(0)
+    assert found.problem.endswith("a number in this minute of inputs is beyond 64 bits")
+    assert found.wants_new_file()
+    take(found, 2)
+    take(found, 3, whole=True)
+    found.write(0)
+    assert found.problem == ""
+    assert numbers(files) == [[0], [3]]
+    assert found.lost == 2
 
 
 def test_it_waits_longer_each_time(files: FailingFiles) -> None:

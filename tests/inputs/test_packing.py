@@ -6,7 +6,7 @@ import pytest
 from koordlet.decision.plan import Victim, VictimKind
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Evicting, Terminating
-from koordlet.inputs.packing import packed, unpacked
+from koordlet.inputs.packing import packed, readable, unpacked
 
 CAFE = "kubepods/caf\udce9\\x41"
 
@@ -51,3 +51,5 @@ def test_a_number_beyond_64_bits() -> None:
     assert packed({"memory": 2**70}) != packed({"memory": 2**71})
     with pytest.raises(msgspec.ValidationError):
         unpacked(packed({"memory": 2**70}), Memory)
+    with pytest.raises(OverflowError):
+        readable({"memory": 2**70})

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.metrics import CPU_WAIT
 from koordlet.decision.plan import Decision
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Resources
@@ -38,6 +39,10 @@ wmarkRatio = 95
 enable = true
 groupIdentity = -1
 """
+ACT = """
+[strategies.interference]
+act = true
+"""
 EVICT = "memoryEvictThresholdPercent = 30\ncpuEvictTimeWindowSeconds = 5\n"
 MEMORY_FEATURES = (
     *("memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.reclaim"),
@@ -63,18 +68,34 @@ def trace_of(state: Path) -> Trace:
     return Trace(DiskFiles(inputs), inputs, str(state / "tsdb"))
 
 
-def live(world: World, seconds: int) -> None:
+def live(world: World, seconds: int, waits_ms_per_s: float | None = None) -> None:
     """As ``World.run``, with some time between the answer to an alarm and the tick that follows, as
-    it always takes."""
+    it always takes. ``waits_ms_per_s``: what latency-sensitive work waits for best-effort work."""
     for _ in range(seconds):
         for step_s in (*(0.05,) * 19, 0.046):
             world.host.advance(step_s)
             if world.parts.alarms.sampling:
                 world.parts.alarms.sample()
             world.answer()
-        world.host.advance(0.004)
+        world.host.advance(0.002)  # a round of its own
+        if waits_ms_per_s is not None:
+            wait(world, waits_ms_per_s)
+        world.host.advance(0.002)
         world.engine.tick()
         world.parts.maintain(int(world.host.time() * 1000))
+
+
+def wait(world: World, ms_per_s: float) -> None:
+    """What the collector of waits leaves, as if there were one: shop waits for batch and for a pod
+    at once, so that their order has to be the same as well."""
+    store, ids = world.parts.store, []
+    for metric, labels in (
+        (CPU_WAIT.application, ("shop", "batch", "application")),
+        (CPU_WAIT.application, ("shop", "c" * 8, "pod")),
+        (CPU_WAIT.app_total, ("shop",)),
+    ):
+        ids.append(store.series(metric.kind, tuple(zip(metric.labels, labels, strict=True))))
+    store.append(int(world.host.time() * 1000), ids, [ms_per_s] * len(ids))
 
 
 def describe(world: World) -> None:
@@ -139,8 +160,9 @@ def play(world: World) -> None:
     world.start((*FEATURES, *MEMORY_FEATURES))
     describe(world)
     live(world, 40)
-    world.reload(suppress("cfsQuota") + EVICT + APPLICATIONS + BURST)
-    live(world, 30)
+    world.reload(suppress("cfsQuota") + EVICT + APPLICATIONS + BURST + ACT)
+    live(world, 30, waits_ms_per_s=1.0)
+    live(world, 15, waits_ms_per_s=900.0)
     world.stop()
 
 

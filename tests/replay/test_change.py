@@ -77,7 +77,24 @@ def test_it_is_laid_over_what_was_in_force() -> None:
     assert found.resource_used_threshold_with_be == ResourceThresholdStrategy(
         enable=True, cpu_suppress_threshold_percent=80
     )
-    assert change.of_slo(None) is None
+    # Where there was none, it is all of it: a key that is set is never without effect.
+    assert change.of_slo(None) == change.slo
+
+
+def test_a_value_has_to_go_with_those_in_force() -> None:
+    """Not with the defaults, of which the lower bound is 65."""
+    change = change_of([(f"{THRESHOLDS}.memoryEvictThresholdPercent", 60)])
+
+    def recorded(lower: int) -> NodeSLOSpec:
+        thresholds = ResourceThresholdStrategy(
+            memory_evict_threshold_percent=70, memory_evict_lower_percent=lower
+        )
+        return NodeSLOSpec(resource_used_threshold_with_be=thresholds)
+
+    assert change.of_slo(recorded(55)) is not None
+    with pytest.raises(ProtocolError, match="memoryEvict"):
+        change.of_slo(recorded(65))
+    assert change_of([]).of_slo(recorded(80)) == recorded(80)
 
 
 def test_parts_keep_their_order() -> None:

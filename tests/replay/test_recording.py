@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from pathlib import Path
 from typing import Any
@@ -97,8 +98,15 @@ def test_a_disk_that_fails(world: World, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "inputs" not in world.parts.problems
     world.stop()
     found = verify(trace_of(world.directory / "state"), *ALWAYS)
-    assert found.ok, found
     assert found.turns < 290  # those while it failed are not there
+    assert found.unequal == {}
+    assert not found.ok
+    (gap,) = found.gaps
+    assert re.fullmatch(
+        r"nothing is recorded from \S+ \S+ to \S+ \S+, and koordlet was not started in between: "
+        "frames were lost, or it stood still",
+        gap,
+    )
 
 
 def test_a_turn_that_was_broken_off(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -208,7 +216,45 @@ def test_a_restart_begins_a_file(world: World) -> None:
     live(world, 5)
     world.stop()
     assert [len(each) for each in frames(world)] == [1, 1]
-    assert verify(trace_of(world.directory / "state"), *ALWAYS).ok
+    found = verify(trace_of(world.directory / "state"), *ALWAYS)
+    assert found.ok
+    assert [each[:15] for each in found.outside] == ["the log begins ", "the log ends at"]
+    assert found.first is not None and found.last is not None
+    assert verify(trace_of(world.directory / "state"), found.first, found.last).outside == ()
+
+
+def test_a_file_that_is_missing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle, and at the beginning: that there was one before is known, since koordlet did
+    not begin to run there."""
+    monkeypatch.setattr(recorder, "FRAMES_PER_FILE", 1)
+    begin(world)
+    live(world, 200)
+    world.stop()
+    state = world.directory / "state"
+    files = sorted((state / "inputs").iterdir())
+    assert len(files) == 4
+    assert verify(trace_of(state), *ALWAYS).ok
+    ends = log_files(DiskFiles(str(state / "inputs")), "log")[0].frames[0].last_ms / 1000
+    files[1].unlink()
+    found = verify(trace_of(state), *ALWAYS)
+    assert (found.unequal, found.ok) == ({}, False)
+    assert found.gaps[0].startswith("nothing is recorded from ")
+    assert verify(trace_of(state), 0.0, ends - 1).ok  # it does not reach there
+    files[0].unlink()
+    found = verify(trace_of(state), *ALWAYS)
+    assert not found.ok
+    assert found.gaps[0].startswith("what was recorded before ")
+
+
+def test_a_clock_that_was_set_is_no_hole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorder, "FRAMES_PER_FILE", 1)
+    begin(world)
+    live(world, 60)
+    world.host.clock_ahead_s += 7200
+    live(world, 70)
+    world.stop()
+    assert len(frames(world)) >= 3
+    assert verify(trace_of(world.directory / "state"), *ALWAYS).gaps == ()
 
 
 def test_where_it_is(world: World) -> None:

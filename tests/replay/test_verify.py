@@ -48,7 +48,11 @@ def test_every_decision_is_made_again(soak: Recorded) -> None:
     # The soak is about something.
     assert wakes[WakeKind.PSI] > 10 and wakes[WakeKind.CHANGE] > 2
     names = {name for _, name, decision in soak.made if decision.plan.settings}
-    assert {"cpu-suppress", "cpu-burst", "memory-qos", "cpu-qos"} <= names
+    assert {"cpu-suppress", "cpu-burst", "memory-qos", "cpu-qos", "interference"} <= names
+    notes = [
+        note.text for _, name, each in soak.made if name == "interference" for note in each.notes
+    ]
+    assert any("shop waits for a CPU because of application batch" in text for text in notes)
     assert any(decision.plan.evictions for _, _, decision in soak.made)
 
 
@@ -84,7 +88,7 @@ def test_it_begins_anywhere(soak: Recorded, share: float) -> None:
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_another_process_decides_the_same(soak: Recorded, seed: str) -> None:
     """Whose sets of texts have another order."""
-    command = [sys.executable, "-m", "koordlet", "replay", "--verify", "1600000000..1800000000"]
+    command = [sys.executable, "-m", "koordlet", "replay", "--verify", "@1600000000.."]
     run = subprocess.run(
         [*command, "--state-dir", str(soak.state)],
         env={**os.environ, "PYTHONHASHSEED": seed},

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from koordlet.cli.replay import tune_lines
+from koordlet.decision.names import shown
 from koordlet.protocol.errors import ProtocolError
 from koordlet.qos.cpu_suppress.quota import BAND
 from koordlet.replay.change import Change, change_of
@@ -105,6 +109,37 @@ def test_what_nobody_had_looked_at(trace: Trace, settled: tuple[float, float]) -
     assert each.unknown == each.differ == 20
 
 
+def test_an_answer_of_an_earlier_turn(trace: Trace, settled: tuple[float, float]) -> None:
+    """It is told when it changes, not when it was asked for: only what the recorded decisions of
+    the same turn asked is known."""
+    asked, again = islice((turn for turn in trace.turns(*settled) if turn.is_asked), 2)
+    recalled = asked.recalled
+    (cgroup, resource), value = next(iter(recalled._reads.values.items()))
+    assert recalled.value(cgroup, resource) == value
+    recalled.only_what_was_asked()
+    assert recalled.value(cgroup, resource) == value
+    assert recalled.unknown == []
+    recalled = again.recalled
+    recalled.only_what_was_asked()
+    assert recalled.value(cgroup, resource) == value
+    assert recalled.unknown == [f"value of {resource} of {shown(cgroup)}"]
+    recalled.reaches(cgroup, resource, 1)
+    recalled.is_ours(cgroup, resource)
+    recalled.original(cgroup, resource)
+    recalled.without("another", cgroup, resource)
+    recalled.children(cgroup)
+    assert len(recalled.unknown) == 6
+
+
+def test_values_have_to_go_with_those_in_force(trace: Trace) -> None:
+    """The cache of best effort ends at 100 %, and begins below that."""
+    key = "slo.resourceQOSStrategy.beClass.resctrlQOS.catRangeStartPercent"
+    with pytest.raises(ProtocolError, match=r"beClass\.resctrlQOS"):
+        what_if(trace, change_of([(key, 100)]), *ALWAYS)
+    with pytest.raises(ProtocolError, match=r"beClass\.resctrlQOS"):
+        tune(trace, "resctrl.beClass.resctrlQOS.catRangeStartPercent", [100], *ALWAYS)
+
+
 def test_a_part_that_did_not_run(trace: Trace, tmp_path: Path) -> None:
     world = World(tmp_path, suppress("cfsQuota") + APPLICATIONS + NO_ALARMS)
     world.file.write_text(world.file.read_text() + "\n[strategies.cpu-suppress]\nenable = false\n")
@@ -151,6 +186,22 @@ def test_a_sweep_counts_as_what_if_does(trace: Trace) -> None:
     other = what_if(trace, change_of([(PERCENT, 80)]), *ALWAYS)
     (row,) = found.rows
     assert (row.decisions, row.differ) == count(other, "cpu-suppress")
+
+
+def test_a_sweep_says_what_it_does_not_know(
+    trace: Trace, settled: tuple[float, float], steady: tuple[Path, float], tmp_path: Path
+) -> None:
+    found = tune(trace, "cpu-suppress.cpuSuppressPolicy", ["cpuset", "cfsQuota"], *settled)
+    assert [row.unknown for row in found.rows] == [20, 0]
+    assert (found.unequal, found.unplayed) == (0, {})
+    text = "\n".join(tune_lines(found))
+    assert "UNSURE" in text.splitlines()[3]
+    assert "UNSURE: it asked for a value that the recorded decisions did not look at" in text
+    state = Path(shutil.copytree(steady[0], tmp_path / "state"))
+    shutil.rmtree(state / "tsdb")
+    found = tune(trace_of(state), "cpu-suppress.cpuSuppressThresholdPercent", [65], *settled)
+    assert found.unequal >= 20
+    assert "decisions are not what was recorded" in "\n".join(tune_lines(found))
 
 
 def test_values_around_the_recorded_one(trace: Trace, settled: tuple[float, float]) -> None:

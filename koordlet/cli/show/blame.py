@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from koordlet.admin.blame import BlameView, CulpritView, StallView, VictimView
+from koordlet.admin.blame import BlameView, CulpritView, StallView, VictimView, culprit_title
 from koordlet.admin.client import Client
 from koordlet.cli import output
 from koordlet.cli.connect import connect
@@ -15,14 +15,6 @@ from koordlet.cli.main import Exit
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _BAR_CELLS = 20
-_NOBODY = {
-    "self": "its own tasks",
-    "idle": "nobody: the CPU was slow to wake up",
-    "throttled": "its own CPU quota",
-    "older": "longer ago than is remembered",
-    "gone": "cgroups that are gone",
-    "rest": "other pods",
-}
 _WHAT = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 
@@ -132,11 +124,7 @@ def _culprit_row(culprit: CulpritView, stall: StallView) -> Sequence[str]:
 
 
 def _name(culprit: CulpritView) -> str:
-    if culprit.kind == "system":
-        where = "the root cgroup" if culprit.id == "/" else output.clean(culprit.title)
-        name = f"system: {where}"
-    else:
-        name = _NOBODY.get(culprit.kind) or output.clean(culprit.title)
+    name = culprit_title(culprit.kind, output.clean(culprit.title))
     return f"{name} (antagonist)" if culprit.antagonist else name
 
 

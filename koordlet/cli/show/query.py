@@ -21,7 +21,7 @@ from koordlet.protocol.errors import ProtocolError
 DEFAULT_WINDOW = "5m"
 _OVER_TIME = frozenset({"csv", "plot"})
 _STEPS = 60
-"""About how many steps there are where nobody says how long one is; a plot has one a column."""
+"""About how many steps there are where --step is not given; a plot has one a column."""
 
 
 def main(args: argparse.Namespace) -> int:
