@@ -339,7 +339,7 @@ class Views:
         for collector, health in zip(runner.collectors, runner.health(), strict=True):
             error = health.error
             if not error and health.skipped:
-                error = f"{health.skipped} files left out, such as {health.skipped_example}"
+                error = f"{health.skipped} left out, such as {health.skipped_example}"
             yield m.CollectorView(
                 name=health.name,
                 interval_s=collector.interval_s,
