@@ -115,15 +115,17 @@ ARMS = (
 
 
 class Length(NamedTuple):
-    """Seconds. An antagonist ends after five good windows: pauses are longer."""
+    """Seconds. An antagonist ends after five good windows: pauses are longer. ``closely``: it
+    learns from windows of a second, as if there were an alarm, and not from calm ones of ten."""
 
     injection: float
     pause: float
     check: float
+    closely: bool = False
 
 
 _LENGTH = Length(6.0, 8.0, 3.0)
-_SMOKE = Length(3.0, 1.0, 0.5)
+_SMOKE = Length(3.0, 1.0, 0.5, closely=True)
 
 
 class Injection(NamedTuple):
@@ -312,7 +314,7 @@ class _Scene:
         service = self._start(self.arm.service, _VICTIM)
         self._release([service])
         decoys = self._harmless_decoys(service, length.check)
-        self._learn()
+        self._learn(closely=length.closely)
         injections: list[Injection] = []
         for number in range(count):
             culprit = self.arm.antagonists[number % len(self.arm.antagonists)]
@@ -355,7 +357,7 @@ class _Scene:
                 break
         return harms_from
 
-    def _learn(self) -> None:
+    def _learn(self, *, closely: bool) -> None:
         """As many windows as both rules need."""
         waits = next(each for each in WAITS if each.resource == self.arm.resource)
         key = waits.resource, Who("application", _VICTIM)
@@ -369,6 +371,8 @@ class _Scene:
             or waits.resource not in self._memory.waits.seen
             or key in self._memory.waits.learning
         ):
+            if closely:
+                self._runner.alarm()
             self._watch(1.0)
             if time.monotonic() - began > _LONGEST_LEARN_S:
                 raise NotMeasuredError(f"no windows after {_LONGEST_LEARN_S:.0f} s")
