@@ -48,6 +48,7 @@ from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.topology import read_topology
 from koordlet.protocol.qos import QoSClass
 from koordlet.qos.interference import cpi2
+from koordlet.qos.interference.pairs import FLOOR
 from koordlet.qos.interference.strategy import (
     InterferenceOptions,
     InterferenceState,
@@ -65,8 +66,8 @@ _SLACK_S = 2.0
 _HISTORY = 10
 _LIMIT_BYTES = 384 << 20
 _LONGEST_LEARN_S = 150.0
-_HARMLESS = 1.15
-"""The service may take so much of its time alone beside a decoy."""
+_HARMLESS = 1 + FLOOR
+"""The service may take so much of its time alone beside a decoy: what takes more is to be named."""
 _TOGGLES = 0.15
 """How likely a decoy begins or ends in a second."""
 
@@ -219,6 +220,8 @@ def _figures(
     ours = score(injections, scene.matrix.episodes)
     theirs = score(injections, scene.cpi2.episodes)
     first = injections[0].start
+    if ours.delays_s:
+        say(f"{arm.resource}: found after {', '.join(f'{each:.1f}' for each in ours.delays_s)} s")
     for each in ours.missed:
         say(f"{arm.resource}: missed {each.culprit} at {each.start - first:.1f} s")
     for time_s, name in ours.wrong:
@@ -300,6 +303,9 @@ class _Scene:
         self._windows: list[cpi2.Window] = []
         cpus = sorted(os.sched_getaffinity(0))
         self._elsewhere, self._cpu = cpus[0], cpus[-1]
+        # What the detectors themselves run would be a disturbance, where CPUs are slow a large one.
+        os.sched_setaffinity(0, {self._elsewhere})
+        stack.callback(os.sched_setaffinity, 0, cpus)
         self._running: frozenset[str] = frozenset()
         self._waits_ms_per_s = 0.0
 
@@ -398,7 +404,7 @@ class _Scene:
                 decoy.popen.send_signal(signal.SIGCONT)
                 beside += self._latencies(service, seconds)
                 decoy.popen.send_signal(signal.SIGSTOP)
-            ratio = _usual(beside) / _usual(alone)
+            ratio = _mean(beside) / _mean(alone)
             harmless = ratio <= _HARMLESS
             what = group if harmless else f"{group} is left out"
             self._say(f"{self.arm.resource}: {what}: latency x {ratio:.2f}")
@@ -549,8 +555,8 @@ class _Scene:
         )
 
 
-def _usual(latencies: Sequence[float]) -> float:
-    """Mean without the slowest tenth. Raises NotMeasuredError where the service did nothing."""
+def _mean(latencies: Sequence[float]) -> float:
+    """Raises NotMeasuredError where the service did nothing."""
     if not latencies:
         raise NotMeasuredError("the service answered nothing")
-    return statistics.fmean(sorted(latencies)[: max(len(latencies) * 9 // 10, 1)])
+    return statistics.fmean(latencies)

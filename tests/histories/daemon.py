@@ -30,6 +30,7 @@ from koordlet.decision.strategy import Strategy
 from koordlet.engine import options
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import Callbacks, build, journal_path
+from koordlet.engine.prediction.keeper import UnsavedError
 from koordlet.engine.traffic import devices_path, restore_devices
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.layout import detect
@@ -187,7 +188,7 @@ class Daemon(World):
         self.answer()
         if round(self.host.monotonic()) % 10 == 0:
             self.engine.rescan()
-            with suppress(OSError):  # a full disk is a problem in `status`
+            with suppress(OSError, UnsavedError):  # a full disk is a problem in `status`
                 self.parts.predictions.upkeep(self.host.monotonic())()
         self.engine.tick()
         if self.is_replayed:
