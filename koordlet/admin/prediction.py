@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 import msgspec
+
+if TYPE_CHECKING:  # loaded where models are
+    from koordlet.prediction.backtest import Model, Score
 
 
 class PeakKind(StrEnum):
@@ -68,6 +73,19 @@ class ScoreView(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     miss_ratio: float
     over_ratio: float
+
+
+def score_views(scores: Mapping[tuple[Model, str, str], Score]) -> Iterator[ScoreView]:
+    """Of the models that were tested. ``scores``: by model, resource and subject."""
+    for (model, resource, subject), score in scores.items():
+        if score.miss_ratio is not None:
+            yield ScoreView(
+                model=model,
+                resource=resource,
+                subject=subject,
+                miss_ratio=score.miss_ratio,
+                over_ratio=score.over_ratio or 0.0,
+            )
 
 
 class PredictView(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,13 +15,13 @@ from koordlet.admin.prediction import (
     PeakView,
     PredictorView,
     PredictView,
-    ScoreView,
+    score_views,
 )
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Pod
 from koordlet.engine.engine import Engine
-from koordlet.engine.prediction.figures import NO_ROUND, Figures, Held
+from koordlet.engine.prediction.figures import NO_ROUND, Held
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.prediction.targets import (
     ITEM_TARGETS,
@@ -127,21 +127,9 @@ def _head(predictions: Predictions, now_s: float) -> PredictView:
         ),
         mid_cpu_cores=found.mid.cpu_milli / 1000,
         mid_memory_bytes=found.mid.memory_bytes,
-        scores=tuple(_scores(found)),
+        scores=tuple(score_views(found.scores)),
         round_s=predictions.round_s,
     )
-
-
-def _scores(found: Figures) -> Iterator[ScoreView]:
-    for (model, resource, subject), score in found.scores.items():
-        if score.miss_ratio is not None:
-            yield ScoreView(
-                model=model,
-                resource=resource,
-                subject=subject,
-                miss_ratio=score.miss_ratio,
-                over_ratio=score.over_ratio or 0.0,
-            )
 
 
 def _rows(engine: Engine) -> list[_Row]:

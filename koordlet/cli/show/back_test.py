@@ -12,7 +12,7 @@ import msgspec
 
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.model import PodKind
-from koordlet.admin.prediction import ScoreView
+from koordlet.admin.prediction import ScoreView, score_views
 from koordlet.cli import output
 from koordlet.cli.main import Exit
 from koordlet.cli.past import newest, opened
@@ -88,7 +88,7 @@ def main(args: argparse.Namespace) -> int:
         sample_s=options.training_interval_s,
         workloads=len(models.keys() - {NODE}),
         left_out=left_out,
-        scores=tuple(_scores(models)),
+        scores=tuple(sorted(score_views(scored(models)), key=_by_subject)),
     )
     output.emit(answer, args.output, lambda: lines(answer))
     return Exit.OK
@@ -161,18 +161,8 @@ def _samples(
         begin = until
 
 
-def _scores(models: Models) -> Iterator[ScoreView]:
-    for (model, resource, whom), score in sorted(
-        scored(models).items(), key=lambda each: each[0][1:]
-    ):
-        if score.miss_ratio is not None:
-            yield ScoreView(
-                model=model,
-                resource=resource,
-                subject=whom,
-                miss_ratio=score.miss_ratio,
-                over_ratio=score.over_ratio or 0.0,
-            )
+def _by_subject(score: ScoreView) -> tuple[str, str]:
+    return score.resource, score.subject
 
 
 def lines(answer: BackTestView) -> list[str]:
