@@ -16,6 +16,7 @@ from koordlet.history.who import Key, Who, unnamed
 
 _AT_ONCE_S = 3600.0
 """Rounds are asked for in pieces of so much time: one step a second."""
+_NAMED = frozenset(PodKind)
 _ROUND_S = 1.0
 _LIKE_S = 1.0
 """Rounds whose distances differ by no more are summed up together."""
@@ -154,9 +155,6 @@ def _culprit(labels: Mapping[str, str], names: Mapping[Key, Who]) -> str:
         key = PodKind(kind), culprit
         return names.get(key, unnamed(key)).title
     return culprit_title(kind, harmless(culprit))
-
-
-_NAMED = frozenset(PodKind)
 
 
 def _bounded(resource: str, cells: Mapping[str, Mapping[str, float]]) -> Matrix:

@@ -43,8 +43,3 @@ def ids_within(host: Host, directory: str, pause: Pause, most: int = MOST_IDS) -
         if len(below) > room:
             return Ids(tuple(found), cut=True)
     return Ids(tuple(found))
-
-
-def ids_below(host: Host, directory: str, pause: Pause) -> list[int]:
-    """For who need not know whether there are more."""
-    return list(ids_within(host, directory, pause).found)

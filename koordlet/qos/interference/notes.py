@@ -35,8 +35,7 @@ def notes(
     *,
     act: bool,
 ) -> Iterator[Why]:
-    """``antagonists``: the worst first. ``held``: cgroups with a limit of
-    ours."""
+    """``antagonists``: the worst first. ``held``: cgroups with a limit of ours."""
     for each in antagonists[:MOST]:
         inputs = _of_cpi(each, cpi) if each.resource == by_cpi.RESOURCE else _of_waits(each, waits)
         # A rule of its own: one rule is recorded every half minute at most.
