@@ -114,7 +114,12 @@ def test_clear_refs(linux: LinuxHost, cgroups: Cgroups, request: pytest.FixtureR
         found[names[cgroup]] = cold.mapped_bytes
         took_s = time.thread_time() - began
         print(f"\nclear-refs: {took_s:.3f} s of CPU, {names[cgroup]} {cold.mapped_bytes / MIB:.1f}")
-    mapped_is_right(found)
+    # It counts files too. How much of Python's each interpreter still touches is up to its moment,
+    # so nothing is subtracted: Python may be cold as a whole or not at all.
+    for name, truth in TRUTH.items():
+        low = (1 - WITHIN) * truth.cold * MIB
+        high = ((1 + WITHIN) * truth.cold + INTERPRETER_MIB) * MIB
+        assert low <= found[name] <= high
 
 
 def test_what_is_cold_does_not_come_back(
