@@ -330,6 +330,7 @@ class Daemon:
             ("traffic", parts.traffic.close),
             ("sources", parts.state.stop),
             ("collectors", parts.runner.close),
+            ("quotas", parts.knobs.close_files),
             ("GPU health", parts.gpu_health.stop),
             ("decisions", parts.decisions.close),
             ("models on disk", parts.predictions.close),

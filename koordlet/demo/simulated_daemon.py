@@ -75,6 +75,7 @@ class SimulatedDaemon:
         parts.alarms.close()
         parts.state.stop()
         parts.runner.close()
+        parts.knobs.close_files()
         parts.decisions.close()
         parts.close_stores()
         if isinstance(parts.journal, Journal):

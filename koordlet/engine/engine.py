@@ -194,6 +194,7 @@ class Engine:
     def rescan(self) -> None:
         """The slow safety net: list everything again, follow hotplug and late triggers."""
         parts = self.parts
+        parts.knobs.close_files()
         parts.state.rescan()
         parts.inspect()
         self._set_slo_applications()
@@ -206,6 +207,7 @@ class Engine:
     def changed(self) -> None:
         """Pods or applications came, went or changed."""
         self._hooks_due = -math.inf
+        self.parts.knobs.close_files()
         self._follow()
 
     def tick(self, wake: Wake | None = None, *, early: bool = False) -> None:

@@ -35,7 +35,11 @@ def temporary(path: str) -> str:
 def read_lines(host: Host, path: str) -> bytes:
     """A file of the kernel that is read to act on it. Raises OSError as ``Host.read``, and EIO
     where the last line has no end: cut off, a number is another one, of a value or a process."""
-    data = host.read(path)
+    return whole_lines(host.read(path), path)
+
+
+def whole_lines(data: bytes, path: str) -> bytes:
+    """``data``, which was read from ``path``. Raises as ``read_lines``."""
     if data and not data.endswith(b"\n"):
         raise OSError(errno.EIO, f"{os.strerror(errno.EIO)}: the text is cut off", path)
     return data

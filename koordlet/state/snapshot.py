@@ -170,7 +170,7 @@ class KernelView:
         key = cgroup, resource
         if key not in self._values:
             try:
-                self._values[key] = self._knobs.read(cgroup, resource)
+                self._values[key] = self._knobs.read_often(cgroup, resource)
             except (OSError, ValueError, Unsupported):
                 # Gone, not there, or not what the file should hold: nothing a decision can use.
                 self._values[key] = None

@@ -11,6 +11,7 @@ from koordlet.decision.metrics import Aggregate
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Wake, WakeKind
 from koordlet.kernel.cgroup.kubepods import Kubepods
+from koordlet.kernel.knobs import Knobs
 from koordlet.kernel.topology import read_topology
 from koordlet.state.node import NodeOptions, memory_bytes, node_of
 from koordlet.state.snapshot import KernelView, TsdbView, take
@@ -83,11 +84,12 @@ def test_a_view_is_frozen() -> None:
 def test_the_kernel_is_read_once(world: World) -> None:
     world.host.make_cgroup("web")
     world.cgroups.write("web", Resource.CPU_QUOTA_US, 50_000)
-    view = KernelView(world.cgroups)
+    view = KernelView(Knobs(world.host, world.cgroups))
     assert view.value("web", Resource.CPU_QUOTA_US) == 50_000
     world.cgroups.write("web", Resource.CPU_QUOTA_US, 70_000)
     assert view.value("web", Resource.CPU_QUOTA_US) == 50_000
-    assert KernelView(world.cgroups).value("web", Resource.CPU_QUOTA_US) == 70_000
+    view_after = KernelView(Knobs(world.host, world.cgroups))
+    assert view_after.value("web", Resource.CPU_QUOTA_US) == 70_000
     assert view.value("gone", Resource.CPU_QUOTA_US) is None
     assert view.value("web", Resource.CPU_BVT_WARP_NS) is None
     world.host.make_cgroup("web/inner")
@@ -101,7 +103,7 @@ def test_an_io_error_is_an_unknown_value() -> None:
     world = make_world()
     world.host.make_cgroup("web")
     world.host.faults.add("*web/cpu.cfs_quota_us", op="read", errno=errno.EIO)
-    view = KernelView(world.cgroups)
+    view = KernelView(Knobs(world.host, world.cgroups))
     assert view.value("web", Resource.CPU_QUOTA_US) is None
 
 
@@ -112,7 +114,7 @@ def test_take() -> None:
     store.append(int(world.host.time() * 1000), [series], [1.5])
     snapshot = take(
         world.host,
-        world.cgroups,
+        Knobs(world.host, world.cgroups),
         store,
         wake=Wake(WakeKind.PSI, "web"),
         node=node_in(world),

@@ -79,7 +79,23 @@ class Cgroups:
 
     def path(self, cgroup: str, resource: Resource) -> str:
         """The file. Raises Unsupported when its controller is mounted nowhere."""
-        return self._locate(cgroup, resource)[0]
+        return self.locate(cgroup, resource)[0]
+
+    def locate(self, cgroup: str, resource: Resource) -> tuple[str, Form]:
+        """Path and form; of two hierarchies that could have the file, the one that has it. Raises
+        like ``path``."""
+        check_path(cgroup)
+        first = self._first(resource)
+        places = self._places[resource]
+        middle = f"/{cgroup}/" if cgroup else "/"
+        if len(places) > 1:
+            ours = self.file_of_ours(cgroup, resource)
+            for root, knob in sorted(places, key=lambda p: p[0] + middle + p[1].file != ours):
+                path = root + middle + knob.file
+                stays = path == ours and not self._is_removed(root, path.rpartition("/")[0])
+                if stays or self._host.exists(path):
+                    return path, knob.form
+        return places[0][0] + middle + first.file, first.form
 
     def directory(self, cgroup: str, resource: Resource) -> str:
         """The directory that holds the file. Raises like ``path``."""
@@ -125,7 +141,7 @@ class Cgroups:
 
     def read(self, cgroup: str, resource: Resource) -> Value:
         """The canonical value. Raises ParseError when the file holds something else."""
-        path, form = self._locate(cgroup, resource)
+        path, form = self.locate(cgroup, resource)
         data = self._read(cgroup, path, resource)
         with _naming(path):
             return form.parse(data)
@@ -143,7 +159,7 @@ class Cgroups:
     def write(self, cgroup: str, resource: Resource, value: Value) -> None:
         """Bring the file to ``value``. A file of several lines takes several writes; devices
         that the value does not list are cleared."""
-        path, form = self._locate(cgroup, resource)
+        path, form = self.locate(cgroup, resource)
         self._encode(form, resource, value)
         with _naming(path):
             writes = form.writes(value, lambda: self._read(cgroup, path, resource))
@@ -152,7 +168,7 @@ class Cgroups:
     def write_raw(self, cgroup: str, resource: Resource, data: bytes) -> None:
         """Put back what ``read_raw`` gave: verbatim, or, where the file holds more than this
         resource (cpu.max, io.max), this resource's part of it."""
-        path, form = self._locate(cgroup, resource)
+        path, form = self.locate(cgroup, resource)
         with _naming(path):
             writes = form.raw_writes(data, lambda: self._read(cgroup, path, resource))
         self._write(cgroup, path, resource, writes)
@@ -260,21 +276,6 @@ class Cgroups:
             row = TABLE[resource]
             raise Unsupported(resource, _nowhere(row, self.layout))
         return places[0][1]
-
-    def _locate(self, cgroup: str, resource: Resource) -> tuple[str, Form]:
-        """Path and form; of two hierarchies that could have the file, the one that has it."""
-        check_path(cgroup)
-        first = self._first(resource)
-        places = self._places[resource]
-        middle = f"/{cgroup}/" if cgroup else "/"
-        if len(places) > 1:
-            ours = self.file_of_ours(cgroup, resource)
-            for root, knob in sorted(places, key=lambda p: p[0] + middle + p[1].file != ours):
-                path = root + middle + knob.file
-                stays = path == ours and not self._is_removed(root, path.rpartition("/")[0])
-                if stays or self._host.exists(path):
-                    return path, knob.form
-        return places[0][0] + middle + first.file, first.form
 
     def _encode(self, form: Form, resource: Resource, value: Value) -> bytes:
         if TABLE[resource].read_only:

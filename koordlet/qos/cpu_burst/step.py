@@ -3,6 +3,8 @@ above its limit (spec/qos.md 3.5)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from koordlet.decision.metrics import Aggregate, Metric, Reading
@@ -51,11 +53,12 @@ def step(
     snapshot: Snapshot,
     group: Group,
     base: Base,
-    pool: SharedPool,
+    shared: Callable[[], SharedPool],
     held: RaisedQuota | None,
     bucket: Bucket | None,
 ) -> Result:
-    """What ``group`` gets now."""
+    """What ``group`` gets now. ``shared``: the shared CPUs, which are only looked at where it
+    depends on them."""
     bucket = _account(snapshot, group, base, bucket)
     settings = []
     burst_us = min(wanted_burst_us(base.base_us, group.config.burst_percent), base.base_us)
@@ -77,6 +80,10 @@ def step(
         allowed=bucket is None or allows(bucket),
         throttled_ratio=throttled.value if throttled is not None else None,
     )
+    if asked is not Operation.UP and held is None and base.current_us <= base.base_us:
+        base_us = base.base_us
+        return Result(group.cgroup, base_us, base_us, burst_us, tuple(settings), None, bucket)
+    pool = shared()
     operation = on_node(asked, pool.state)
     waits = held is not None and snapshot.now - held.stepped_at < _STEP_GAP_S
     if waits and operation in _STEPS:

@@ -6,7 +6,8 @@ that still throttles is raised by what was missing, while the shared CPUs are no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 
 import msgspec
 
@@ -74,10 +75,10 @@ def decide(snapshot: Snapshot, memory: BurstState, _: Options = DEFAULTS) -> Dec
         return _keep(memory, "cpu-burst.not-synced", text)
     lonely, pods = _members(snapshot, strategy)
     everyone = [*lonely, *(group for _, groups in pods for group in groups)]
-    pool = SharedPool()
-    if any(group.config.quota_percent is not None for group in everyone):
-        threshold = strategy.share_pool_threshold_percent
-        pool = shared_pool(snapshot, _DEFAULT_THRESHOLD_PERCENT if threshold is None else threshold)
+    threshold = strategy.share_pool_threshold_percent
+    if threshold is None:
+        threshold = _DEFAULT_THRESHOLD_PERCENT
+    pool = cache(partial(shared_pool, snapshot, threshold))
     results = [_step(snapshot, group, pool, memory) for group in lonely]
     for pod, groups in pods:
         found = [_step(snapshot, group, pool, memory) for group in groups]
@@ -123,7 +124,9 @@ def _containers(snapshot: Snapshot, pod: Pod, config: BurstLimits) -> Iterator[G
             yield of_container(pod, container, config, snapshot.in_force)
 
 
-def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: BurstState) -> Result:
+def _step(
+    snapshot: Snapshot, group: Group, pool: Callable[[], SharedPool], memory: BurstState
+) -> Result:
     held = memory.held.get(group.cgroup)
     base = find_base(snapshot.in_force, group.cgroup, group.told_us, held, first=not memory.started)
     if base is None:
@@ -135,6 +138,8 @@ def _step(snapshot: Snapshot, group: Group, pool: SharedPool, memory: BurstState
 def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: BurstState) -> Result:
     """The pod's values: its quota grows by as much as those of its containers."""
     held = memory.held.get(pod.cgroup)
+    if held is None and not any(part.unread or part.base_us for part in parts):
+        return Result(pod.cgroup)  # none of its containers has a quota
     base = find_base(snapshot.in_force, pod.cgroup, None, held, first=not memory.started)
     if base is None:
         unread = snapshot.in_force.value(pod.cgroup, _QUOTA) is None
