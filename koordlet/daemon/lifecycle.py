@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -44,6 +45,11 @@ RUNTIME_LOOK_S = 2.0
 """Between two looks for the socket of a runtime, until there is one."""
 STORE_MAINTAIN_S = 5.0
 MODELS_AFTER_S = 5.0
+GARBAGE_AFTER_S = 15.0
+"""From the start; by then the pods are known and the parts have what they keep."""
+GARBAGE_OBJECTS = 10_000
+"""New objects after which cycles among them are looked for. Python's default of 700 is reached
+several times a tick."""
 """The first limit must not wait for some hundred files."""
 STALE_TICKS = 10
 """Alive means that the last tick ended at most this many intervals ago."""
@@ -193,6 +199,7 @@ class Daemon:
             self._every("runtime", lambda: RUNTIME_LOOK_S, parts.find_runtime),
             self._maintain_store(),
             self._keep_models(),
+            _collect_seldom(),
         ]
         watchdog_s = self._notifier.watchdog_s
         if watchdog_s is not None:
@@ -340,3 +347,12 @@ class Daemon:
         if isinstance(parts.journal, Journal):
             self._guard.run("journal", parts.journal.close)
         self._notifier.close()
+
+
+async def _collect_seldom() -> None:
+    """What is there by now stays for good, and hardly anything that a tick leaves behind is a
+    cycle. Walking through all of it took 0.5 % of a core at 300 pods."""
+    await asyncio.sleep(GARBAGE_AFTER_S)
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS)
