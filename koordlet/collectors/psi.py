@@ -63,6 +63,10 @@ def _subjects(
             )
 
 
+_IN_PODS = (metrics.POD_PSI, metrics.CONTAINER_PSI)
+"""The first of their labels is the uid of the pod."""
+
+
 class _Group:
     """``series``: one id per resource and degree, then that of the cpu-full flag if any.
     ``texts``: the files as read last, in the order of ``_RESOURCES``; empty before that.
@@ -167,8 +171,9 @@ class PsiCollector:
         a reader compares the three resources."""
         if not group.paths:
             return False
-        is_pod = group.subject.metric is metrics.POD_PSI
-        cpu_ns = round_.pods_cpu_ns.get(group.subject.labels[0], -1) if is_pod else -1
+        # Of a container that of its pod: where nothing in the pod has run, nothing in it has.
+        in_pod = group.subject.metric in _IN_PODS
+        cpu_ns = round_.pods_cpu_ns.get(group.subject.labels[0], -1) if in_pod else -1
         # Who waits for memory or a disk has run before; who waits for a CPU need not have.
         calm = 0 <= cpu_ns == group.calm_ns
         before, group.texts, group.calm_ns = group.texts, (), -1

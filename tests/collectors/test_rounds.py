@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from koordlet_fakefs import FakeCpu, FakeTopology, shape
 
+from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.psi import PsiCollector
 from koordlet.collectors.self_usage import SelfUsageCollector
 from koordlet.collectors.throttled import TURN_ROUNDS
@@ -184,6 +185,23 @@ def test_pressure_of_containers_on_request() -> None:
     world.runner = world.runner_of(PsiCollector(world.cgroups, files, world.store, containers=True))
     found = world.samples(world.rounds(1))
     assert found["container_psi", "c1", UID, "some", "10", "cpu"] == 0
+
+
+def test_pressure_of_memory_and_disks_is_not_read_where_nothing_has_run() -> None:
+    """Of pods and containers. A file that cannot be read tells when it is."""
+    world = World()
+    pod = world.pod("burstable", UID, "c1")
+    files = Descriptors(world.host)
+    collector = PsiCollector(world.cgroups, files, world.store, interval_s=1.0, containers=True)
+    usage = [each for each in collectors(COLLECTORS.values(), world.machine) if each.name == "pods"]
+    world.runner = world.runner_of(*usage, collector)
+    world.rounds(2)
+    world.host.faults.add(f"*{pod.cgroup}*/memory.pressure", op="read", times=None)
+    world.rounds(1)
+    assert world.health("psi").skipped == 0
+    world.host.spawn(pod.containers[0].cgroup, demand_cores=1)
+    world.rounds(1)
+    assert world.health("psi").skipped == 2
 
 
 def test_pressure_is_missing_on_plain_v1_and_said_once() -> None:
