@@ -115,22 +115,19 @@ def _try_nvml(host: Host, proc_root: str, sys_root: str) -> Capability:
     from koordlet.kernel.devices.nvml import NvmlError
 
     reader = GpuReader(library, host, proc_root, sys_root)
-
-    def read() -> GpuReadings:
-        try:
-            return reader.read()
-        finally:
-            reader.close()
-
     aside: Aside[GpuReadings] = Aside("nvml")
-    aside.start(read)
+    aside.start(reader.read)
     if not aside.wait(ANSWERS_WITHIN_S):
+        aside.finish(reader.close)
         return hangs(ANSWERS_WITHIN_S)
     try:
         found = aside.take()
     except NvmlError as error:
         return refused(error)
-    return works(len(found.gpus), found.driver_version, aside.cpu_s)
+    outcome = works(len(found.gpus), found.driver_version, aside.cpu_s)
+    aside.finish(reader.close)
+    aside.wait(ANSWERS_WITHIN_S)
+    return outcome
 
 
 def _try_rdma(host: Host, sys_root: str) -> Capability:
