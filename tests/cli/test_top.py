@@ -19,10 +19,11 @@ from koordlet.cli.show import processes as processes_module
 from koordlet.cli.show.keys import FILTER_LENGTH, HELP, ORDERS, Screen, keys, press
 from koordlet.cli.show.limits import Limit, Limits
 from koordlet.cli.show.processes import Process, SystemProcesses
-from koordlet.cli.show.screen import Frame, draw, plain, worth_a_line
+from koordlet.cli.show.screen import Frame, draw, worth_a_line
 from koordlet.decision.names import shown
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
+from koordlet.drawing.spans import plain
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc.cgroup import cgroup_paths
 from tests.admin.fake_daemon import FakeDaemon

@@ -12,8 +12,8 @@ from koordlet.admin.client import Client
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
+from koordlet.drawing.terminal import blocks, sparkline
 
-_BARS = " ▁▂▃▄▅▆▇█"
 _BAR_CELLS = 20
 _WHAT = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
@@ -119,19 +119,10 @@ def _culprit_row(culprit: CulpritView, stall: StallView) -> Sequence[str]:
         f"{culprit.ms_per_s:.1f}",
         f"{culprit.share * 100:.0f}%",
         ("#" * round(_BAR_CELLS * culprit.share)).ljust(_BAR_CELLS),
-        sparkline(culprit.recent_ms_per_s, most),
+        sparkline(culprit.recent_ms_per_s, most, blocks()),
     )
 
 
 def _name(culprit: CulpritView) -> str:
     name = culprit_title(culprit.kind, output.clean(culprit.title))
     return f"{name} (antagonist)" if culprit.antagonist else name
-
-
-def sparkline(values: Sequence[float], most: float) -> str:
-    """One character for each value, eight heights; a blank for 0."""
-    steps = len(_BARS) - 1
-    return "".join(
-        _BARS[min(max(round(value / most * steps), 1), steps)] if value > 0 and most > 0 else " "
-        for value in values
-    )

@@ -15,6 +15,7 @@ from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Record
+from koordlet.drawing.spans import Line, Span
 from koordlet.history.view import PastPodView, PastView
 from koordlet.protocol.qos import QoSClass
 
@@ -28,14 +29,6 @@ _QOS = frozenset(each.value.lower() for each in QoSClass)
 _WRONG = frozenset({Result.UNSUPPORTED, Result.REFUSED, Result.CONFLICT, Result.DOUBTFUL})
 
 
-class Span(NamedTuple):
-    """``style``: LS, BE, system, head, dim, warn, bad, or nothing."""
-
-    text: str
-    style: str = ""
-
-
-Line = tuple[Span, ...]
 _Cell = tuple[str, str]  # text and style
 
 
@@ -46,10 +39,6 @@ class Frame(NamedTuple):
     decisions: Sequence[Record] = ()
     processes: Sequence[Process] = ()
     limits: Mapping[str, Limit] = {}
-
-
-def plain(line: Line) -> str:
-    return "".join(span.text for span in line).rstrip()
 
 
 def draw(
