@@ -87,6 +87,8 @@ POD = m.PodView(
     pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
     gpu_core_percent=35.5,
     gpu_memory_bytes=11 << 30,
+    cycles_per_instruction=1.75,
+    llc_bytes=6 << 20,
     containers=(
         m.ContainerView(
             id="containerd://4f0c",

@@ -79,6 +79,9 @@ def test_what_is_kept_of_a_workload(source: Source) -> None:
     ]
     assert (pods[JOB].gpu_core_percent, pods[JOB].gpu_memory_bytes) == (75.0, 1 << 30)
     assert pods[WEB].gpu_core_percent is None
+    assert pods[WEB].cycles_per_instruction == pytest.approx(1.25, rel=1e-3)
+    assert pods[WEB].llc_bytes == 6 << 20
+    assert (pods[JOB].cycles_per_instruction, pods[JOB].llc_bytes) == (None, None)
     assert view.cold == ColdView(method="mglru", file_bytes=1 << 30)
     assert pods[JOB].cold == ColdView(method="mglru", file_bytes=64 << 20)
     assert pods[WEB].cold is None
