@@ -281,6 +281,18 @@ VICTIM = b.VictimView(
     run_queue=(
         b.LatencyView(container="containerd://4f0c", name="server", p50_us=12.5, p95_us=8000.0),
     ),
+    slowed_by=(
+        b.SlowedByView(
+            kind="pod",
+            id="11111111-2222-3333-4444-555555555555",
+            title="batch/sort-7",
+            qos="BE",
+            correlation=0.82,
+            cpi=2.31,
+            normal=1.2,
+            limit=1.55,
+        ),
+    ),
 )
 DEVICES = DevicesView(
     gpu_driver="550.54.15",
