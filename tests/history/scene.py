@@ -194,6 +194,12 @@ def records() -> Iterator[Record]:
         )
         why = Why(f"interference.cpu.{WEB}.{uid}", text, (Input("blame", 0.4, "of its demand"),))
         yield at(LIMITED_S + 5 + number, Kind.NOTE, "interference", why, wake="tick")
+    text = (
+        "shop/db-0 needs more cycles for each instruction while batch/job-1 is busy; with act = "
+        "true it would be held back"
+    )
+    why = Why(f"interference.cpi.{DB}.{JOB}", text, (Input("correlation", 0.82),))
+    yield at(LIMITED_S + 7, Kind.NOTE, "interference", why, wake="tick")
     text = "batch/job-2 is ended: best-effort work uses more CPU than it may for 60 s."
     yield at(
         EVICTED_S, Kind.EVICTION, "cpu-evict", told("cpu-evict.satisfaction", text),

@@ -224,7 +224,7 @@ def test_decisions_are_asked_for_once_for_times_near_each_other(source: DiskSour
         assert all(START + second - 600 <= each.time <= START + second for each in found)
         assert [each.time for each in found] == sorted((e.time for e in found), reverse=True)
     assert len(counting.asked) == 1
-    assert len(decisions.before(START + 800)) == 6
+    assert len(decisions.before(START + 800)) == 7
     assert decisions.before(START + 100_000) == ()
     assert len(counting.asked) == 2
 
