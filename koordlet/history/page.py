@@ -101,7 +101,7 @@ def _sufferer(found: Incident, each: Sufferer) -> str:
         (
             each.who.title,
             each.who.qos,
-            length(each.suffered * suffering.step_s) if each.suffered else "no",
+            length(each.suffered_s) if each.suffered else "no",
             f"{_SAYS[each.worst.cause.name]} {each.worst.percent:.1f} %",
             clock(suffering.at(each.worst.step)),
             *("-" if value is None else f"{value:.1f}" for value in means),

@@ -120,6 +120,13 @@ def test_who_suffered_from_what(found: Incident) -> None:
     assert web.score == pytest.approx(25 * 0.2 + 45 / 10 + 60 / 10 + 30 / 10)
 
 
+def test_nobody_suffers_for_longer_than_the_report_is_about(source: Source) -> None:
+    """Of minutes 12 to 14 only 70 s are asked for, from the middle of one on."""
+    start = START + 12 * 60 + 30
+    web = incident(source, start, start + 70).suffering.sufferers[0]
+    assert (web.who.uid, web.suffered, web.suffered_s) == (WEB, 2, 70.0)
+
+
 def test_classes_of_the_node_add_up(found: Incident) -> None:
     cpu = found.cpu
     for used, ls, be, system in zip(cpu.used, cpu.ls, cpu.be, cpu.system, strict=True):
