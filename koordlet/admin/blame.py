@@ -59,6 +59,22 @@ class LatencyView(msgspec.Struct, frozen=True, kw_only=True):
     p99_us: float | None = None
 
 
+class SlowedByView(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who uses up caches and memory bandwidth, as the strategy ``interference`` reports it
+    now: a container of the victim needs more cycles for each instruction (``cpi``, of the newest
+    window) than ``limit`` while the culprit is busy. ``correlation``: how well the two go
+    together, 1 at most. ``normal``: the mean of quiet windows."""
+
+    kind: str
+    id: str
+    title: str
+    qos: str
+    correlation: float
+    cpi: float
+    normal: float
+    limit: float
+
+
 class VictimView(msgspec.Struct, frozen=True, kw_only=True):
     kind: PodKind
     id: str
@@ -67,6 +83,7 @@ class VictimView(msgspec.Struct, frozen=True, kw_only=True):
     cpu_cores: float | None = None
     stalls: tuple[StallView, ...] = ()
     run_queue: tuple[LatencyView, ...] = ()
+    slowed_by: tuple[SlowedByView, ...] = ()
 
 
 class BlameView(msgspec.Struct, frozen=True, kw_only=True):

@@ -259,7 +259,9 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     """A pod, or a host application in the same shape (``uid`` and ``kube_qos`` empty then).
     ``origins``: field name -> source that knew it. ``present``: its cgroup exists.
     ``throttled_why``: as in ContainerView. ``cpu_wait_ms_per_s``: of all its tasks, where it is
-    measured. ``gpu_...``: of all GPUs together, 100 % for each; None for who uses none."""
+    measured. ``gpu_...``: of all GPUs together, 100 % for each; None for who uses none.
+    ``cycles_per_instruction``: of its containers together, in the last window. ``llc_bytes``: what
+    it occupies of the L3 caches, where the hardware counts it apart."""
 
     kind: PodKind
     uid: str
@@ -278,6 +280,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     pressure: PressureView | None = None
     gpu_core_percent: float | None = None
     gpu_memory_bytes: int | None = None
+    cycles_per_instruction: float | None = None
+    llc_bytes: int | None = None
     containers: tuple[ContainerView, ...] = ()
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
     faults: tuple[Fault, ...] = ()

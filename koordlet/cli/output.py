@@ -128,6 +128,16 @@ def size(value: float | None) -> str:
     return f"{value:.0f} B" if unit == 0 else f"{value:.1f} {_UNITS[unit]}"
 
 
+def short_unit(unit: str, most: float) -> tuple[str, float]:
+    """A unit in which numbers up to ``most`` are short, and how many of the old one it is."""
+    if unit != "bytes":
+        return unit, 1.0
+    power = 0
+    while most >= 1024 ** (power + 1) and power < len(_UNITS) - 1:
+        power += 1
+    return (_UNITS[power], 1024.0**power) if power else (unit, 1.0)
+
+
 def ratio(value: float | None) -> str:
     return percent(None if value is None else value * 100)
 

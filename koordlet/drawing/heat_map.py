@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from html import escape
 
 HEAT_STYLE = """
 .heat { fill: var(--heat); }
+.marked { stroke: var(--fg); stroke-width: 2; }
 svg .cell { fill: var(--fg); text-anchor: middle; }
 svg .name { fill: var(--fg); }
 """.strip()
@@ -23,10 +24,11 @@ def heat_map(
     values: Sequence[Sequence[float | None]],
     *,
     about: str = "",
+    marked: Container[tuple[int, int]] = (),
 ) -> str:
     """``values[row][column]``, not negative; None is a cell of which nothing is known. The darkest
-    cell is the highest. ``about`` is read out. The names may be anybody's: they are escaped, and
-    cut after 32 characters."""
+    cell is the highest; those in ``marked`` (row, column) have a frame. ``about`` is read out. The
+    names may be anybody's: they are escaped, and cut after 32 characters."""
     most = max((each for row in values for each in row if each is not None), default=0.0)
     across, down = [_cut(name) for name in columns], [_cut(name) for name in rows]
     left = 10 + _LETTER * max(map(len, down), default=0)
@@ -42,7 +44,8 @@ def heat_map(
         )
         for x, value in enumerate(row):
             if value is not None:
-                parts.append(_cell(value, most, left + _CELL_X * x, top + _CELL_Y * y))
+                style = "heat marked" if (y, x) in marked else "heat"
+                parts.append(_cell(value, most, left + _CELL_X * x, top + _CELL_Y * y, style))
     return (
         f'<svg viewBox="0 0 {width:.0f} {height:.0f}" style="max-width:{width:.0f}px" role="img" '
         f'aria-label="{escape(about)}">{"".join(parts)}</svg>'
@@ -63,10 +66,10 @@ def _column(name: str, x: float, y: float) -> str:
     )
 
 
-def _cell(value: float, most: float, x: float, y: float) -> str:
+def _cell(value: float, most: float, x: float, y: float, style: str) -> str:
     part = value / most if most > 0 else 0.0
     return (
-        f'<rect class="heat" x="{x + 1:.1f}" y="{y + 1:.1f}" width="{_CELL_X - 2}" '
+        f'<rect class="{style}" x="{x + 1:.1f}" y="{y + 1:.1f}" width="{_CELL_X - 2}" '
         f'height="{_CELL_Y - 2}" fill-opacity="{part:.2f}"/>'
         f'<text class="cell" x="{x + _CELL_X / 2:.1f}" y="{y + _CELL_Y / 2 + 4:.1f}">'
         f"{escape(figure(value))}</text>"

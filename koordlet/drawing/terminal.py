@@ -1,21 +1,31 @@
-"""Plots as lines of text: for a terminal of any width, a pipe or a file."""
+"""Plots as lines of styled text: for a terminal of any width, a pipe or a file."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from koordlet.drawing.charts import ticks
 from koordlet.drawing.clock import time_ticks
+from koordlet.drawing.spans import Line, Span, joined
 
 BLOCKS = " ▁▂▃▄▅▆▇█"
 ASCII = " .:-=+*%#"
 """The same eight levels of a cell where the output takes no other characters."""
+LIMIT, ABOVE = "-", "!"
+"""A limit, and what is above it."""
 Y_LABEL = 8
 """Columns left of the plot, with the axis."""
 _LABEL_CELLS = 12
 """Columns between two labels of the x axis, at least."""
 _TICKS = 3
+_AREA = "LS"
+
+
+class Column(NamedTuple):
+    value: float | None
+    limit: float | None = None
 
 
 def blocks() -> str:
@@ -41,31 +51,35 @@ def plot(
     height: int,
     most: float | None = None,
     cells: str = BLOCKS,
-) -> list[str]:
-    """An area over time, its y axis from 0 to ``most`` (None: the highest value), its x axis in
-    local time. A gap is empty and interrupts the axis, a zero is empty above it.
+    limits: Sequence[float | None] = (),
+) -> list[Line]:
+    """An area over time, its y axis from 0 to ``most`` (None: the highest value or limit), its x
+    axis in local time. A gap is empty and interrupts the axis, a zero is empty above it.
 
     ``values`` are those of steps that follow each other. Where they are more than the columns,
     each column shows the highest of several (``merged`` says of how many); where they are fewer,
-    each takes several columns.
+    each takes several columns. ``limits``, one for each value, are drawn as a line; of a value
+    that is above its limit, the part from the limit's line on is marked.
     """
     room = columns_for(width)
     group = merged(len(values), width)
-    found = [_highest(values[i : i + group]) for i in range(0, len(values), group)]
+    found = [
+        Column(highest(values[i : i + group]), highest(limits[i : i + group]))
+        for i in range(0, len(values), group)
+    ]
     wide = max(room // len(found), 1) if found else 1
-    shown = [value for value in found for _ in range(wide)]
-    top = max((value for value in found if value is not None), default=0.0)
-    top = (most or top) or 1.0
+    shown = [column for column in found for _ in range(wide)]
+    top = most or highest([each for column in found for each in column]) or 1.0
     marks = {round(tick / top * (height - 1)): tick for tick in ticks(top, _TICKS)}
     marks.pop(0, None)
     lines = []
     for row in reversed(range(height)):
         label = f"{marks[row]:g}" if row in marks else ""
-        line = "".join(_cell(value, row, top / height, cells) for value in shown)
-        lines.append(f"{label:>{Y_LABEL - 2}} |{line}".rstrip())
-    axis = "".join(" " if value is None else "-" for value in shown)
-    lines.append(f"{'0':>{Y_LABEL - 2}} +{axis}".rstrip())
-    lines.append(_times(start, group * step_s * len(found), len(shown)))
+        area = (_cell(column, row, height, top, cells) for column in shown)
+        lines.append(joined((_axis(label, "|"), *area)))
+    axis = "".join(" " if column.value is None else "-" for column in shown)
+    lines.append((_axis("0", f"+{axis}"),))
+    lines.append((Span(_times(start, group * step_s * len(found), len(shown)), "dim"),))
     return lines
 
 
@@ -74,16 +88,42 @@ def merged(values: int, width: int) -> int:
     return -(-values // columns_for(width)) or 1
 
 
-def _highest(values: Sequence[float | None]) -> float | None:
+def highest(values: Sequence[float | None]) -> float | None:
+    """Of those that are known."""
     return max((value for value in values if value is not None), default=None)
 
 
-def _cell(value: float | None, row: int, cell: float, cells: str) -> str:
-    """``cell``: what one row stands for. What is above zero is always seen."""
-    if value is None or value <= 0:
+def sparkline(values: Sequence[float], most: float, cells: str = BLOCKS) -> str:
+    """One character for each value; a blank for 0."""
+    return "".join(_level(_part(value, most), 0, cells) for value in values)
+
+
+def _axis(label: str, line: str) -> Span:
+    return Span(f"{label:>{Y_LABEL - 2}} {line}", "dim")
+
+
+def _cell(column: Column, row: int, height: int, top: float, cells: str) -> Span:
+    value, limit = column
+    at = min(int(_part(limit, top) * height), height - 1) if limit is not None else height
+    text = cells[0] if value is None else _level(_part(value, top) * height, row, cells)
+    if limit is not None and value is not None and value > limit and row >= at:
+        return Span(ABOVE if text != cells[0] or row == at else text, "bad")
+    if row == at:
+        return Span(LIMIT, "warn")
+    return Span(text, _AREA if text != cells[0] else "")
+
+
+def _part(value: float, most: float) -> float:
+    """From 0 to 1."""
+    return min(max(value / most, 0.0), 1.0) if most > 0 else 0.0
+
+
+def _level(rows: float, row: int, cells: str) -> str:
+    """``rows``: so many are filled, from the bottom. What is above zero is always seen."""
+    if rows <= 0:
         return cells[0]
     levels = len(cells) - 1
-    level = round((value / cell - row) * levels)
+    level = round((rows - row) * levels)
     return cells[min(max(level, 1 if row == 0 else 0), levels)]
 
 

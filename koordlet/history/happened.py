@@ -10,6 +10,7 @@ from typing import NamedTuple
 from koordlet.admin.model import EventKind, EventView
 from koordlet.decision.names import harmless
 from koordlet.decision.record import Kind, Record, text_of
+from koordlet.history.verdicts import is_verdict, share_of
 from koordlet.qos.interference.strategy import STRATEGY
 
 GROUPS = 2000
@@ -62,13 +63,15 @@ class Group:
 @dataclass
 class Happened:
     """``bins``: events by lane and part of the time, ``BINS`` of them. ``left_out``: events for
-    which there was no room in ``groups`` or ``moments``; they are in ``bins`` all the same."""
+    which there was no room in ``groups`` or ``moments``; they are in ``bins`` all the same.
+    ``verdicts``: by rule of the strategy ``interference``, the highest share that it told of."""
 
     groups: list[Group] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
     bins: dict[str, Counter[int]] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     left_out: int = 0
+    verdicts: dict[str, float] = field(default_factory=dict)
 
 
 def happened(
@@ -94,6 +97,10 @@ def happened(
             else:
                 found.left_out += 1
         _add(groups, found, event, lane, subject, text)
+        if record is not None and is_verdict(record):
+            rule = record.why.rule
+            if rule in found.verdicts or len(found.verdicts) < GROUPS:
+                found.verdicts[rule] = max(found.verdicts.get(rule, 0.0), share_of(record))
     found.groups = sorted(groups.values(), key=lambda each: (-each.count, each.first))
     return found
 

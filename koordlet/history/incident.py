@@ -27,6 +27,7 @@ from koordlet.history.suffering import (
     scaled,
     suffering,
 )
+from koordlet.history.verdicts import verdicts
 from koordlet.history.waits import RESOURCES, Waits, waits
 from koordlet.history.who import Key, Node, Who, everybody, node
 
@@ -99,8 +100,8 @@ def incident(source: Source, start: float, end: float) -> Incident:
         source.query_range(k.NODE_PSI.kind, PSI_MATCH, start, end, psi_step_s, "avg")
     )
     close = tuple(_close(source, each, start, end, psi_step_s) for each in found.sufferers[:SHOWN])
-    seen = waits(source, names, start, end)
     did = happened(source.events(start, end), start, end, namer(names))
+    seen = waits(source, names, start, end, tuple(verdicts(did.verdicts, names)))
     return Incident(
         start=start,
         end=end,

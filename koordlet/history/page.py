@@ -40,6 +40,7 @@ _CAUSE_WORDS = {
     "throttled": "stopped by its own CPU limit, of its periods",
 }
 _SAYS = {"cpu": "CPU", "mem": "memory", "io": "disk", "throttled": "throttled"}
+_FRAMED = "Framed: the strategy interference reported the column as an antagonist."
 _STYLE = f"""
 .summary {{ max-width: 60rem; }}
 .figures td:nth-child(2), .figures th:nth-child(2) {{ text-align: left; }}
@@ -63,6 +64,7 @@ def render_incident(found: Incident, made: float) -> str:
             *_cpu(found),
             *_pressure(found),
             *_waits(found),
+            *_slowed(found),
             *_decisions(found),
             *_missing(found),
             f"<p class='muted'>Made by <code>koordlet report</code> at {escape(date(made))}.</p>",
@@ -99,7 +101,7 @@ def _sufferer(found: Incident, each: Sufferer) -> str:
         (
             each.who.title,
             each.who.qos,
-            length(each.suffered * suffering.step_s) if each.suffered else "no",
+            length(each.suffered_s) if each.suffered else "no",
             f"{_SAYS[each.worst.cause.name]} {each.worst.percent:.1f} %",
             clock(suffering.at(each.worst.step)),
             *("-" if value is None else f"{value:.1f}" for value in means),
@@ -183,7 +185,8 @@ def _waits(found: Incident) -> Iterator[str]:
     if not found.waits.matrices:
         return
     yield "<h2>Who made whom wait, in seconds</h2>"
-    yield "<p class='muted'>How long each row waited because of each column.</p>"
+    framed = f" {_FRAMED}" if any(matrix.marked for matrix in found.waits.matrices) else ""
+    yield f"<p class='muted'>How long each row waited because of each column.{framed}</p>"
     for matrix in found.waits.matrices:
         what = RESOURCES[matrix.resource]
         if not matrix.rows:
@@ -191,7 +194,22 @@ def _waits(found: Incident) -> Iterator[str]:
             continue
         yield f"<h3>For {what}</h3>"
         about = f"seconds that each row waited for {what} because of each column"
-        yield heat_map(matrix.rows, matrix.columns, matrix.values, about=about)
+        yield heat_map(
+            matrix.rows, matrix.columns, matrix.values, about=about, marked=matrix.marked
+        )
+
+
+def _slowed(found: Incident) -> Iterator[str]:
+    matrix = found.waits.slowed
+    if matrix is None:
+        return
+    yield "<h2>Who slowed whom down by caches and memory bandwidth</h2>"
+    yield (
+        "<p class='muted'>Each row needed more cycles for an instruction while the column was busy:"
+        f" how well the two went together, 1 at most, when it was reported. {_FRAMED}</p>"
+    )
+    about = "correlation of each column's CPU use and the slow windows of each row"
+    yield heat_map(matrix.rows, matrix.columns, matrix.values, about=about, marked=matrix.marked)
 
 
 def _decisions(found: Incident) -> Iterator[str]:

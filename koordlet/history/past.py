@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from koordlet.admin.caches import cycles_per_instruction, llc_bytes
 from koordlet.admin.client import Fault, RefusedError
 from koordlet.admin.cold import cold_of
 from koordlet.admin.model import ColdView, ContainerView, PodKind
@@ -24,8 +25,9 @@ from koordlet.history.who import Key, Who, everybody, node, unnamed
 
 FRESH_S = 10.0
 SLOW_FRESH_S = 25.0
-"""A sample may be so old: pressure, waits, GPUs and cold memory are collected every 10 s, the rest
-every second, and some rounds may be missed."""
+WINDOW_FRESH_S = 75.0
+"""A sample may be so old: pressure, waits, GPUs, caches and cold memory are collected every 10 s,
+cycles and instructions every minute, the rest every second, and some rounds may be missed."""
 OLD_S = 900.0
 """Where nothing was measured for longer before an instant, there is nothing to show of it."""
 DECISIONS_SHOWN = 8
@@ -116,12 +118,15 @@ class _Latest:
         self._source, self._time, self._least_s = source, time, least_s
         self._values: dict[str, dict[_Labels, float]] = {}
         self.ages_s: dict[Key, float] = {}
-        """Of the oldest one that was asked for, by pod and application."""
+        """Of the oldest one that was asked for, by pod and application. Windows of the hardware's
+        counters are left out: they are a minute apart, so no other age would be seen."""
 
     def of(self, metric: Metric) -> Mapping[_Labels, float]:
         """By the values of its labels."""
         if metric.kind not in self._values:
+            in_windows = metric is k.CONTAINER_CPI
             fresh_s = FRESH_S if metric in _EACH_SECOND else SLOW_FRESH_S
+            fresh_s = WINDOW_FRESH_S if in_windows else fresh_s
             window_s = max(fresh_s, self._least_s)
             answer = self._source.query(metric.kind, {}, window_s, "last", self._time)
             self._values[metric.kind] = {
@@ -129,7 +134,7 @@ class _Latest:
                 for each in answer.series
             }
             label = metric.labels[0] if metric.labels else ""
-            for each in answer.series if label in _SUBJECTS else ():
+            for each in answer.series if label in _SUBJECTS and not in_windows else ():
                 key = _SUBJECTS[label], each.labels[label]
                 self.ages_s[key] = max(self.ages_s.get(key, 0.0), each.age_s)
         return self._values[metric.kind]
@@ -189,7 +194,13 @@ def _pods(latest: _Latest, names: Mapping[Key, Who]) -> list[PastPodView]:
     for kind in (PodKind.APPLICATION, PodKind.POD):
         kinds = _KINDS[kind]
         there = {labels[0] for metric in (kinds.cpu, kinds.memory) for labels in latest.of(metric)}
-        containers = _containers(latest) if kind is PodKind.POD else {}
+        containers: Mapping[str, list[ContainerView]] = {}
+        cpi: Mapping[str, float] = {}
+        occupied: Mapping[str, float] = {}
+        if kind is PodKind.POD:
+            containers = _containers(latest)
+            cpi = cycles_per_instruction(latest.of(k.CONTAINER_CPI))
+            occupied = llc_bytes(latest.of(k.POD_RESCTRL_LLC))
         for name in sorted(there):
             label, who = (name,), names.get((kind, name), unnamed((kind, name)))
             found.append(
@@ -208,6 +219,8 @@ def _pods(latest: _Latest, names: Mapping[Key, Who]) -> list[PastPodView]:
                     pressure=pressure_of(latest.of(kinds.psi), label),
                     gpu_core_percent=_on_gpus(latest.of(kinds.gpu_core), name),
                     gpu_memory_bytes=_whole(_on_gpus(latest.of(kinds.gpu_memory), name)),
+                    cycles_per_instruction=cpi.get(name),
+                    llc_bytes=_whole(occupied.get(name)),
                     containers=tuple(containers.get(name, ())),
                     cold=_cold(latest, kinds.cold, label),
                     age_s=latest.ages_s[kind, name],

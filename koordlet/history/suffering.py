@@ -57,13 +57,15 @@ class Worst(NamedTuple):
 
 
 class Sufferer(NamedTuple):
-    """``percent``: by cause, mean of each minute. ``suffered``: in how many minutes it suffered;
-    ``score``: all minutes weighed, to order by."""
+    """``percent``: by cause, mean of each minute. ``suffered``: in how many minutes it suffered,
+    ``suffered_s`` how much of the time they are: the first and the last minute may begin before it
+    and end after it. ``score``: all minutes weighed, to order by."""
 
     who: Who
     percent: Mapping[Cause, Values]
     worst: Worst
     suffered: int
+    suffered_s: float
     score: float
 
 
@@ -112,7 +114,11 @@ def suffering(source: Source, names: Mapping[Key, Who], start: float, end: float
         worst = _worst_of_each_step(each)
         for step, (part, _) in worst.items():
             total[step] += part
-        found.append(_sufferer(names[key], each, worst))
+        within = [
+            max(min(at + whole.step_s, end) - max(at, start), 0.0)
+            for at in (whole.start + step * whole.step_s for step in range(whole.steps))
+        ]
+        found.append(_sufferer(names[key], each, worst, within))
     found.sort(key=lambda each: (-each.suffered, -each.score, each.who.title))
     most = max(total, default=0.0)
     return Suffering(
@@ -149,8 +155,12 @@ def _worst_of_each_step(percent: Mapping[Cause, Values]) -> dict[int, tuple[floa
 
 
 def _sufferer(
-    who: Who, percent: Mapping[Cause, Values], worst: Mapping[int, tuple[float, Cause]]
+    who: Who,
+    percent: Mapping[Cause, Values],
+    worst: Mapping[int, tuple[float, Cause]],
+    within: Sequence[float],
 ) -> Sufferer:
+    """``within``: how many seconds of each step are in the time."""
     step = max(worst, key=lambda step: (worst[step][0], -step), default=0)
     part, cause = worst.get(step, (0.0, CPU))
     return Sufferer(
@@ -158,5 +168,6 @@ def _sufferer(
         percent=percent,
         worst=Worst(cause, step, part * cause.limit),
         suffered=sum(part >= 1.0 for part, _ in worst.values()),
+        suffered_s=sum(within[step] for step, (part, _) in worst.items() if part >= 1.0),
         score=sum(part for part, _ in worst.values()),
     )

@@ -96,7 +96,7 @@ def _sufferers(found: Suffering) -> Iterator[str]:
             )
         return
     told = [
-        f"{each.who.title} for {length(each.suffered * found.step_s)} (at worst, from "
+        f"{each.who.title} for {length(each.suffered_s)} (at worst, from "
         f"{clock(found.at(each.worst.step))} on, it {_words(each.worst)})"
         for each in suffered[:NAMED]
     ]

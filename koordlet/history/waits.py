@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from koordlet.admin.model import PodKind
 from koordlet.decision.metrics import WAITS, WaitMetrics
 from koordlet.decision.names import harmless
 from koordlet.history.source import Source
+from koordlet.history.verdicts import CPI, Verdict
 from koordlet.history.who import Key, Who, unnamed
 
 _AT_ONCE_S = 3600.0
@@ -33,21 +35,24 @@ OTHERS = "others"
 class Matrix(NamedTuple):
     """``values[row][column]``: seconds that the row waited for the column, in all of the time;
     None where that pair was never measured. What there is no room for is in the last row and
-    column."""
+    column. ``marked``: pairs that the strategy ``interference`` reported, by row and column."""
 
     resource: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     values: tuple[tuple[float | None, ...], ...]
+    marked: frozenset[tuple[int, int]] = frozenset()
 
 
 class Waits(NamedTuple):
     """``matrices``: one for each resource that was measured; of one for which nothing waited
     without a row. ``coarse_until``: waits before this unix time are not in it: coarse history does
-    not say for how long its samples stood."""
+    not say for how long its samples stood. ``slowed``: correlations of those that are busy while a
+    victim needs more cycles for each instruction, as the strategy reported them."""
 
     matrices: tuple[Matrix, ...]
     coarse_until: float | None = None
+    slowed: Matrix | None = None
 
 
 class Stretch(NamedTuple):
@@ -59,7 +64,13 @@ class Stretch(NamedTuple):
     seconds: float
 
 
-def waits(source: Source, names: Mapping[Key, Who], start: float, end: float) -> Waits:
+def waits(
+    source: Source,
+    names: Mapping[Key, Who],
+    start: float,
+    end: float,
+    verdicts: Sequence[Verdict] = (),
+) -> Waits:
     """Of all resources. A sample stands for the time since the one before it: the collector takes
     one every ten seconds, and one each second while latency-sensitive work suffers."""
     matrices, coarse_until = [], None
@@ -69,8 +80,17 @@ def waits(source: Source, names: Mapping[Key, Who], start: float, end: float) ->
             coarse_until = max(until, coarse_until or 0.0)
         if rounds:
             found = _seconds(source, metrics, names, stretches(rounds, start, end))
-            matrices.append(_bounded(metrics.resource, found))
-    return Waits(tuple(matrices), coarse_until)
+            matrices.append(_bounded(metrics.resource, found, verdicts))
+    return Waits(tuple(matrices), coarse_until, _slowed(verdicts))
+
+
+def _slowed(verdicts: Sequence[Verdict]) -> Matrix | None:
+    cells: dict[str, dict[str, float]] = {}
+    for each in verdicts:
+        if each.resource == CPI:
+            row = cells.setdefault(each.victim, {})
+            row[each.culprit] = max(row.get(each.culprit, 0.0), each.share)
+    return _bounded(CPI, cells, verdicts, max) if cells else None
 
 
 def _rounds(
@@ -157,8 +177,14 @@ def _culprit(labels: Mapping[str, str], names: Mapping[Key, Who]) -> str:
     return culprit_title(kind, harmless(culprit))
 
 
-def _bounded(resource: str, cells: Mapping[str, Mapping[str, float]]) -> Matrix:
-    """Rows and columns by what is in them, the most first."""
+def _bounded(
+    resource: str,
+    cells: Mapping[str, Mapping[str, float]],
+    verdicts: Sequence[Verdict],
+    together: Callable[[float, float], float] = operator.add,
+) -> Matrix:
+    """Rows and columns by what is in them, the most first. ``together``: what becomes of two values
+    in one cell."""
     of_row = {row: sum(each.values()) for row, each in cells.items()}
     of_column: dict[str, float] = {}
     for each in cells.values():
@@ -170,8 +196,13 @@ def _bounded(resource: str, cells: Mapping[str, Mapping[str, float]]) -> Matrix:
     for row, each in cells.items():
         for column, seconds in each.items():
             y, x = row_of[row], column_of[column]
-            values[y][x] = (values[y][x] or 0.0) + seconds
-    return Matrix(resource, rows, columns, tuple(map(tuple, values)))
+            values[y][x] = together(values[y][x] or 0.0, seconds)
+    marked = frozenset(
+        (row_of[each.victim], column_of[each.culprit])
+        for each in verdicts
+        if each.resource == resource and each.culprit in cells.get(each.victim, {})
+    )
+    return Matrix(resource, rows, columns, tuple(map(tuple, values)), marked)
 
 
 def _places(totals: Mapping[str, float], most: int) -> tuple[tuple[str, ...], dict[str, int]]:

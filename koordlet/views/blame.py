@@ -48,7 +48,9 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
     if not 1 <= window_s <= LONGEST_S:
         raise InvalidError(f"a window of {window_s:g} s: give 1 to {LONGEST_S:g}")
     parts = engine.parts
-    subjects = {each.id: each for each in _subjects(parts.state.pods(), parts.state.applications())}
+    subjects = {
+        each.id: each for each in subjects_of(parts.state.pods(), parts.state.applications())
+    }
     wanted = None
     if target:
         found = [each for each in subjects.values() if target in (each.id, each.title)]
@@ -85,7 +87,7 @@ def _missing(runner: Runner) -> Iterator[str]:
             yield f"{each.feature}: {each.why}" + (f"; {each.remedy}" if each.remedy else "")
 
 
-def _subjects(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterator[Subject]:
+def subjects_of(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterator[Subject]:
     for pod in pods:
         title = f"{pod.namespace}/{pod.name}" if pod.name else pod.uid
         containers = tuple((each.id, each.name) for each in pod.containers)

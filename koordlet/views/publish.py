@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
-from koordlet.collectors import COLLECTORS
-from koordlet.config.part_tables import options_in
 from koordlet.decision import metrics as k
 from koordlet.decision.family import Family, Labels
 from koordlet.decision.resource import Resource
@@ -27,7 +25,6 @@ from koordlet.views.views import Views
 
 READINGS_AT_ONCE = 20
 """Readings, of one group each, between two pauses: some 2 ms."""
-_WINDOWS_VARY_S = 3.0
 _PRECISIONS = ("avg10", "avg60", "avg300")
 
 
@@ -141,15 +138,12 @@ def _pressure(
 
 
 def _cpi(engine: Engine, usage: Usage, containers: Mapping[str, Labels]) -> None:
-    """Of the last window: its figures come once an interval, some rounds early or late."""
-    options = options_in(engine.loaded.config.collectors, COLLECTORS["cpi"])
-    within_s = options.interval_seconds + _WINDOWS_VARY_S
-    found = usage.latest(k.CONTAINER_CPI, slow=True, within_s=within_s).items()
+    """Of the last window."""
     engine.parts.metrics.replace(
         r.CONTAINER_CPI,
         {
             (*containers[container], f"{resource}s"): value
-            for (_, container, resource), value in found
+            for (_, container, resource), value in usage.counted().items()
             if container in containers
         },
     )

@@ -4,14 +4,19 @@ and the metrics page."""
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from functools import cached_property
 from typing import TypedDict
 
 from koordlet.admin import model as m
+from koordlet.admin.caches import cycles_per_instruction, llc_bytes
 from koordlet.admin.cold import cold_of
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.pressure import pressure_of
+from koordlet.collectors import COLLECTORS
 from koordlet.collectors.cold import groups as cold
 from koordlet.collectors.cold.collector import NODE_COLD_METHOD
+from koordlet.config.part_tables import options_in
 from koordlet.decision import metrics as k
 from koordlet.decision.metrics import Aggregate, Metric
 from koordlet.decision.names import shown
@@ -30,6 +35,7 @@ _AT_ONCE = 50
 _MISSED = 2.5
 _SLOW_S = 25.0
 """Pressure is collected every 10 s by default; two missed rounds still show the last one."""
+_WINDOWS_VARY_S = 3.0
 
 
 class _Throttled(TypedDict):
@@ -165,6 +171,8 @@ class Usage:
             pressure=pressure_of(self.latest(k.POD_PSI, slow=True), (pod.uid,)),
             gpu_core_percent=self._on_gpus(k.POD_GPU_CORE_USAGE, pod.uid),
             gpu_memory_bytes=_whole(self._on_gpus(k.POD_GPU_MEMORY_USAGE, pod.uid)),
+            cycles_per_instruction=self._cycles_per_instruction.get(pod.uid),
+            llc_bytes=_whole(self._llc_bytes.get(pod.uid)),
             containers=tuple(
                 m.ContainerView(
                     id=container.id,
@@ -209,6 +217,21 @@ class Usage:
             origins={"name": application.origin},
             cold=self._cold(cold.OF_APPLICATIONS, name),
         )
+
+    def counted(self) -> Mapping[tuple[str, ...], float]:
+        """Cycles and instructions of the last window: they come once an interval, some rounds early
+        or late."""
+        options = options_in(self._engine.loaded.config.collectors, COLLECTORS["cpi"])
+        within_s = options.interval_seconds + _WINDOWS_VARY_S
+        return self.latest(k.CONTAINER_CPI, slow=True, within_s=within_s)
+
+    @cached_property
+    def _cycles_per_instruction(self) -> Mapping[str, float]:
+        return cycles_per_instruction(self.counted())
+
+    @cached_property
+    def _llc_bytes(self) -> Mapping[str, float]:
+        return llc_bytes(self.latest(k.POD_RESCTRL_LLC, slow=True))
 
     def _on_gpus(self, metric: Metric, subject: str) -> float | None:
         """The sum over all cards; None where it uses none."""

@@ -87,6 +87,8 @@ POD = m.PodView(
     pressure=m.PressureView(cpu_some=12.5, cpu_full=1.0, memory_some=0.0, io_some=0.25),
     gpu_core_percent=35.5,
     gpu_memory_bytes=11 << 30,
+    cycles_per_instruction=1.75,
+    llc_bytes=6 << 20,
     containers=(
         m.ContainerView(
             id="containerd://4f0c",
@@ -278,6 +280,18 @@ VICTIM = b.VictimView(
     ),
     run_queue=(
         b.LatencyView(container="containerd://4f0c", name="server", p50_us=12.5, p95_us=8000.0),
+    ),
+    slowed_by=(
+        b.SlowedByView(
+            kind="pod",
+            id="11111111-2222-3333-4444-555555555555",
+            title="batch/sort-7",
+            qos="BE",
+            correlation=0.82,
+            cpi=2.31,
+            normal=1.2,
+            limit=1.55,
+        ),
     ),
 )
 DEVICES = DevicesView(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from koordlet.admin.model import ColdView, PodKind, PodView, TopView
 from koordlet.cli.show.keys import Screen
 from koordlet.cli.show.pods import lines
-from koordlet.cli.show.screen import Frame, draw, plain
+from koordlet.cli.show.screen import Frame, draw
+from koordlet.drawing.spans import plain
 
 MIB = 1 << 20
 

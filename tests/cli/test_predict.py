@@ -8,14 +8,11 @@ import sys
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from koordlet.admin.prediction import CurveView, PointView, PredictView
 from koordlet.cli.main import Exit, main
-from koordlet.cli.show.plot import plot
 from koordlet.cli.show.predict import lines
-from koordlet.cli.show.screen import plain
+from koordlet.drawing.spans import plain
 from tests.admin.harness import Served
 from tests.admin.samples import PREDICTED
 
@@ -24,63 +21,6 @@ KOORDLET = [sys.executable, "-m", "koordlet"]
 
 def points(*pairs: tuple[float | None, float | None]) -> tuple[PointView, ...]:
     return tuple(PointView(time=60.0 * n, used=u, peak=p) for n, (u, p) in enumerate(pairs))
-
-
-def drawn(of: tuple[PointView, ...], height: int = 4, width: int = 100) -> list[str]:
-    found = plot(of, height, width, lambda amount: f"{amount:.1f}", lambda time: f"{time:.0f}")
-    return list(map(plain, found))
-
-
-def test_a_plot_by_hand() -> None:
-    """The top is 4 x 1.05, a line 1.05. 2 cores fill 0.9 of the second line. The peak of 3 is in
-    the third, from which on what is used above it is marked."""
-    assert drawn(points((1, 3), (2, 3), (4, 3), (None, 3), (2, None))) == [
-        "4.2 |  !",
-        "    |--!-",
-        "2.1 | ## #",
-        "    |### #",
-        "0.0 +-----",
-        "     0 240",
-    ]
-
-
-def test_how_much_of_a_cell_is_filled() -> None:
-    rows = drawn(points((0.0, None), (0.3, None), (0.6, None), (0.9, None), (1.0, None)), 1)
-    assert rows[0] == "1.1 | .:##"
-
-
-def test_points_share_a_column_where_the_screen_is_narrow() -> None:
-    """Of several the highest is drawn; all points have their place."""
-    many = points(*((float(number % 10 == 7), 2.0) for number in range(120)))
-    assert len(drawn(many, width=200)[0]) <= 5 + 120
-    narrow = drawn(many, width=50)
-    assert max(map(len, narrow)) <= 50
-    assert [row.count("#") for row in narrow[:4]] == [0, 0, 12, 12]
-
-
-def test_nothing_to_draw() -> None:
-    assert drawn(points((None, None), (None, None))) == ["  nothing to draw yet"]
-    assert drawn(points((0.0, 0.0))) == ["  nothing to draw yet"]
-    assert drawn(()) == ["  nothing to draw yet"]
-
-
-@given(
-    st.lists(
-        st.tuples(*[st.none() | st.floats(0, 1e15, allow_subnormal=False)] * 2),
-        min_size=1,
-        max_size=130,
-    ),
-    st.integers(1, 20),
-    st.integers(1, 300),
-)
-def test_any_points_make_a_plot_of_the_asked_size(
-    pairs: list[tuple[float | None, float | None]], height: int, width: int
-) -> None:
-    rows = drawn(points(*pairs), height, width)
-    assert len(rows) in (1, height + 2)
-    if len(rows) > 1:
-        columns = len(rows[height].partition("+")[2])
-        assert 1 <= columns <= 120
 
 
 def screen(view: PredictView, height: int | None = None, width: int = 100) -> list[str]:
@@ -93,6 +33,33 @@ def test_what_does_not_fit_a_screen_is_counted() -> None:
     assert screen(many, 24)[-1] == "... 73 more lines; `koordlet predict --once` has all"
     assert len(screen(many)) > 90
     assert len(screen(PREDICTED, 24)) < 24
+
+
+def curves(**each: tuple[PointView, ...]) -> list[str]:
+    found = tuple(CurveView(resource=name, points=those) for name, those in each.items())
+    return screen(msgspec.structs.replace(PREDICTED, peaks=PREDICTED.peaks[1:2], curves=found))
+
+
+@pytest.mark.usefixtures("utc")
+def test_use_and_peak_are_in_one_plot() -> None:
+    """A peak that nothing exceeds is a line of its own; units suit the highest amount."""
+    shown = curves(
+        cpu=points((1.0, 2.0), (2.5, 2.0), (None, 2.0)),
+        memory=points((1 << 30, 3 << 30), (2 << 30, None)),
+    )
+    title = shown.index("cpu in cores: █ used, - predicted peak, ! used above it")
+    rows = [row[8:] for row in shown[title + 1 : title + 15]]
+    line = next(number for number, row in enumerate(rows) if "-" in row)
+    assert set(rows[line]) == {"-", "!"} and rows[line].startswith("-" * 30 + "!" * 30)
+    assert all(row.strip(" █▁▂▃▄▅▆▇") == "" for row in rows[line + 1 :])
+    assert shown[title + 15].rstrip("-").endswith("0 +")
+    assert shown[title + 16].strip().startswith("01 Jan         00:00:30")
+    assert "memory in GiB: █ used, - predicted peak, ! used above it" in shown
+
+
+def test_nothing_to_draw() -> None:
+    for each in (points((None, None), (None, None)), points((0.0, 0.0)), ()):
+        assert curves(cpu=each)[-1] == "cpu: nothing to draw yet"
 
 
 @pytest.mark.parametrize("height", [24, 30, 50])

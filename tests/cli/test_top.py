@@ -19,10 +19,11 @@ from koordlet.cli.show import processes as processes_module
 from koordlet.cli.show.keys import FILTER_LENGTH, HELP, ORDERS, Screen, keys, press
 from koordlet.cli.show.limits import Limit, Limits
 from koordlet.cli.show.processes import Process, SystemProcesses
-from koordlet.cli.show.screen import Frame, draw, plain, worth_a_line
+from koordlet.cli.show.screen import Frame, draw, worth_a_line
 from koordlet.decision.names import shown
 from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
+from koordlet.drawing.spans import plain
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.proc.cgroup import cgroup_paths
 from tests.admin.fake_daemon import FakeDaemon
@@ -188,6 +189,27 @@ def test_gpus_have_columns_where_somebody_uses_one() -> None:
     assert "GPU MEM" in _lines(only_core)[-2]
     shown_rows = [" ".join(row.split()).split(" pod ")[0].split()[-3:] for row in rows]
     assert shown_rows == [["-", "-", "-"], ["35.5%", "11.0", "GiB"]]
+
+
+def test_caches_have_columns_where_somebody_counts_them() -> None:
+    """A pod that is not counted has a dash, and is the last by either order."""
+    plain_header = _lines(_frame(_pod("web")))[-2].split()
+    assert not {"CPI", "LLC"} & set(plain_header)
+    counted = _frame(
+        _pod("web", cycles_per_instruction=1.754, llc_bytes=6 << 20),
+        _pod("batch", cpu_cores=3.0),
+        _pod("db", cycles_per_instruction=0.4),
+    )
+    header, *rows = _lines(counted, Screen(order="cpi"))[-4:]
+    assert " ".join(header.split()) == (
+        "NAME QOS CPU LIMIT THROTTLED WAIT CPI PSI CPU MEM IO MEMORY LIMIT LLC KIND CGROUP"
+    )
+    assert [row.split()[6] for row in rows] == ["1.75", "0.40", "-"]
+    assert _names(_lines(counted, Screen(order="cpi"))) == ["web", "db", "batch"]
+    assert _names(_lines(counted, Screen(order="llc")))[0] == "web"
+    assert rows[0].split(" pod ")[0].split()[-2:] == ["6.0", "MiB"]
+    only_cpi = _lines(_frame(_pod("db", cycles_per_instruction=0.4)))[-2].split()
+    assert "CPI" in only_cpi and "LLC" not in only_cpi
 
 
 def test_styles_say_what_is_bad() -> None:

@@ -31,6 +31,14 @@ def test_a_figure_in_every_cell_the_highest_is_the_darkest() -> None:
     assert svg.count(f'y="{top}"') == 1
 
 
+def test_marked_cells_have_a_frame() -> None:
+    svg = heat_map(("web", "db"), ("job",), ((1.0,), (2.0,)), marked={(1, 0)})
+    assert [each.get("class") for each in ElementTree.fromstring(svg).iter("rect")] == [
+        "heat",
+        "heat marked",
+    ]
+
+
 def test_names_are_escaped_and_cut() -> None:
     svg = heat_map(("<script>x</script>",), ("&" * 100,), ((1.0,),), about='"><b>')
     assert "<script" not in svg

@@ -113,6 +113,11 @@ def _kept(second: int) -> Iterator[Sample]:
     yield k.CONTAINER_PSI_CPU_FULL_SUPPORTED, (WEB, CONTAINER), 1.0
     yield k.CONTAINER_CPU_USAGE, (CONTAINER,), 0.5
     yield k.CONTAINER_MEMORY_USAGE, (CONTAINER,), float(200 << 20)
+    yield k.POD_RESCTRL_LLC, (WEB, "0"), float(4 << 20)
+    yield k.POD_RESCTRL_LLC, (WEB, "1"), float(2 << 20)
+    if second % 60 == 10:
+        yield k.CONTAINER_CPI, (WEB, CONTAINER, "cycle"), 5e9
+        yield k.CONTAINER_CPI, (WEB, CONTAINER, "instruction"), 4e9
     yield k.POD_GPU_CORE_USAGE, (JOB, "0", "GPU-0"), 25.0
     yield k.POD_GPU_CORE_USAGE, (JOB, "1", "GPU-1"), 50.0
     yield k.POD_GPU_MEMORY_USAGE, (JOB, "0", "GPU-0"), float(1 << 30)
@@ -189,6 +194,12 @@ def records() -> Iterator[Record]:
         )
         why = Why(f"interference.cpu.{WEB}.{uid}", text, (Input("blame", 0.4, "of its demand"),))
         yield at(LIMITED_S + 5 + number, Kind.NOTE, "interference", why, wake="tick")
+    text = (
+        "shop/db-0 needs more cycles for each instruction while batch/job-1 is busy; with act = "
+        "true it would be held back"
+    )
+    why = Why(f"interference.cpi.{DB}.{JOB}", text, (Input("correlation", 0.82),))
+    yield at(LIMITED_S + 7, Kind.NOTE, "interference", why, wake="tick")
     text = "batch/job-2 is ended: best-effort work uses more CPU than it may for 60 s."
     yield at(
         EVICTED_S, Kind.EVICTION, "cpu-evict", told("cpu-evict.satisfaction", text),

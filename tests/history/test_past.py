@@ -79,6 +79,9 @@ def test_what_is_kept_of_a_workload(source: Source) -> None:
     ]
     assert (pods[JOB].gpu_core_percent, pods[JOB].gpu_memory_bytes) == (75.0, 1 << 30)
     assert pods[WEB].gpu_core_percent is None
+    assert pods[WEB].cycles_per_instruction == pytest.approx(1.25, rel=1e-3)
+    assert pods[WEB].llc_bytes == 6 << 20
+    assert (pods[JOB].cycles_per_instruction, pods[JOB].llc_bytes) == (None, None)
     assert view.cold == ColdView(method="mglru", file_bytes=1 << 30)
     assert pods[JOB].cold == ColdView(method="mglru", file_bytes=64 << 20)
     assert pods[WEB].cold is None
@@ -221,7 +224,7 @@ def test_decisions_are_asked_for_once_for_times_near_each_other(source: DiskSour
         assert all(START + second - 600 <= each.time <= START + second for each in found)
         assert [each.time for each in found] == sorted((e.time for e in found), reverse=True)
     assert len(counting.asked) == 1
-    assert len(decisions.before(START + 800)) == 6
+    assert len(decisions.before(START + 800)) == 7
     assert decisions.before(START + 100_000) == ()
     assert len(counting.asked) == 2
 

@@ -23,6 +23,7 @@ from koordlet.history.page import render_incident
 from koordlet.history.source import Range, Source
 from koordlet.history.suffering import CPU, IO, THROTTLED, minute_step
 from koordlet.history.summary import length, sentences, title
+from koordlet.history.waits import Matrix
 from koordlet.history.who import everybody
 from tests.drawing.html import Page
 from tests.history.scene import DB, END, LIMITED_S, PODS, START, WEB, make
@@ -65,9 +66,9 @@ def test_it_is_whole_and_loads_nothing() -> None:
     assert set(re.findall(r"#[0-9a-f]{6}\b", text)) == {*LIGHT.values(), *DARK.values()}
     assert "prefers-color-scheme: dark" in text
     assert "@media print" in text
-    # The node, the timeline, the node's pressure, two sufferers and two heat maps; eight entries of
-    # two keys.
-    assert page.tags.count("svg") == 7 + 8
+    # The node, the timeline, the node's pressure, two sufferers and three heat maps; eight entries
+    # of two keys.
+    assert page.tags.count("svg") == 8 + 8
     headings = re.findall(r"<h2>(.*?)</h2>", text)
     assert headings == [
         "What latency-sensitive work suffered",
@@ -75,6 +76,7 @@ def test_it_is_whole_and_loads_nothing() -> None:
         "CPU of the node, in cores",
         "Waiting and throttling, % of the time",
         "Who made whom wait, in seconds",
+        "Who slowed whom down by caches and memory bandwidth",
         "What koordlet did, and why",
         "What is missing",
     ]
@@ -116,6 +118,13 @@ def test_who_suffered_from_what(found: Incident) -> None:
     assert throttled[13] == 50.0
     # 25 calm minutes at a fifth of the limit, three bad ones.
     assert web.score == pytest.approx(25 * 0.2 + 45 / 10 + 60 / 10 + 30 / 10)
+
+
+def test_nobody_suffers_for_longer_than_the_report_is_about(source: Source) -> None:
+    """Of minutes 12 to 14 only 70 s are asked for, from the middle of one on."""
+    start = START + 12 * 60 + 30
+    web = incident(source, start, start + 70).suffering.sufferers[0]
+    assert (web.who.uid, web.suffered, web.suffered_s) == (WEB, 2, 70.0)
 
 
 def test_classes_of_the_node_add_up(found: Incident) -> None:
@@ -179,8 +188,13 @@ def test_who_made_whom_wait(found: Incident) -> None:
     assert (disk.resource, disk.rows) == ("io", ("shop/db-0",))
     assert disk.columns == ("batch/job-1", "its own tasks")
     assert disk.values[0] == pytest.approx((6.0, 3.0), rel=1e-3)
+    # Whom the strategy reported is framed, and who was reported by cycles has a map of its own.
+    assert (cpu.marked, disk.marked) == ({(0, 0), (0, 2)}, frozenset())
+    slowed = Matrix("cpi", ("shop/db-0",), ("batch/job-1",), ((0.82,),), frozenset({(0, 0)}))
+    assert found.waits.slowed == slowed
     page = render_incident(found, MADE)
-    assert page.count('class="heat"') == 6
+    assert page.count('class="heat"') == 4
+    assert page.count('class="heat marked"') == 3
     assert "Who made whom wait for memory was not measured." in found.missing
 
 
@@ -191,7 +205,8 @@ def test_what_interference_found(found: Incident) -> None:
     )
     assert (
         f"Strategy interference found: from 22:33:15 on, {text.format(1)}; from 22:33:16 on, "
-        f"{text.format(2)}."
+        f"{text.format(2)}; from 22:33:17 on, shop/db-0 needs more cycles for each instruction "
+        "while batch/job-1 is busy; with act = true it would be held back."
     ) in sentences(found)
     decisions = Page(GOLDEN.read_text()).texts
     places = [decisions.index(text.format(number)) for number in (1, 2)]

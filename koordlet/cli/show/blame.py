@@ -7,14 +7,23 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from koordlet.admin.blame import BlameView, CulpritView, StallView, VictimView, culprit_title
+from koordlet.admin.blame import (
+    BlameView,
+    CulpritView,
+    SlowedByView,
+    StallView,
+    VictimView,
+    culprit_title,
+)
 from koordlet.admin.client import Client
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit
+from koordlet.drawing.terminal import blocks, sparkline
 
-_BARS = " ▁▂▃▄▅▆▇█"
 _BAR_CELLS = 20
+_NAMED = 3
+"""Culprits in one line of the table."""
 _WHAT = {"cpu": "a CPU", "io": "a disk", "memory": "memory"}
 
 
@@ -70,10 +79,20 @@ def _rows(victim: VictimView) -> Iterator[Sequence[str]]:
         yield output.clean(victim.title), victim.qos, "cpu", output.NOTHING, p99, output.NOTHING
     for stall in victim.stalls:
         yield _row(victim, stall, p99 if stall.resource == "cpu" else output.NOTHING)
+    if victim.slowed_by:
+        names = ", ".join(_marked(each) for each in victim.slowed_by[:_NAMED])
+        yield (
+            output.clean(victim.title),
+            victim.qos,
+            "caches",
+            output.NOTHING,
+            output.NOTHING,
+            names,
+        )
 
 
 def _row(victim: VictimView, stall: StallView, p99: str) -> Sequence[str]:
-    worst = [each for each in stall.culprits if each.share >= 0.1][:3]
+    worst = [each for each in stall.culprits if each.share >= 0.1][:_NAMED]
     return (
         output.clean(victim.title),
         victim.qos,
@@ -96,6 +115,13 @@ def _victim(victim: VictimView) -> Iterator[str]:
             yield from output.columns(
                 ("CULPRIT", "QOS", ">MS/S", ">SHARE", "", f"{'OLDEST':10}{'NEWEST':>10}"), rows
             )
+    if victim.slowed_by:
+        yield ""
+        yield "Waits for caches or memory bandwidth: cycles per instruction above their limit"
+        yield from output.columns(
+            ("CULPRIT", "QOS", ">CORRELATION", ">CPI", ">NORMAL", ">LIMIT"),
+            map(_slowed_row, victim.slowed_by),
+        )
     if victim.run_queue:
         yield ""
         rows = [
@@ -119,19 +145,20 @@ def _culprit_row(culprit: CulpritView, stall: StallView) -> Sequence[str]:
         f"{culprit.ms_per_s:.1f}",
         f"{culprit.share * 100:.0f}%",
         ("#" * round(_BAR_CELLS * culprit.share)).ljust(_BAR_CELLS),
-        sparkline(culprit.recent_ms_per_s, most),
+        sparkline(culprit.recent_ms_per_s, most, blocks()),
     )
+
+
+def _slowed_row(each: SlowedByView) -> Sequence[str]:
+    figures = (each.correlation, each.cpi, each.normal, each.limit)
+    return _marked(each), each.qos or output.NOTHING, *(f"{value:.2f}" for value in figures)
+
+
+def _marked(each: SlowedByView) -> str:
+    """Only antagonists are told of."""
+    return f"{culprit_title(each.kind, output.clean(each.title))} (antagonist)"
 
 
 def _name(culprit: CulpritView) -> str:
     name = culprit_title(culprit.kind, output.clean(culprit.title))
     return f"{name} (antagonist)" if culprit.antagonist else name
-
-
-def sparkline(values: Sequence[float], most: float) -> str:
-    """One character for each value, eight heights; a blank for 0."""
-    steps = len(_BARS) - 1
-    return "".join(
-        _BARS[min(max(round(value / most * steps), 1), steps)] if value > 0 and most > 0 else " "
-        for value in values
-    )

@@ -10,6 +10,8 @@ ORDERS = (
     "memory",
     "throttled",
     "wait",
+    "cpi",
+    "llc",
     "cpu pressure",
     "memory pressure",
     "io pressure",

@@ -14,10 +14,10 @@ from koordlet.admin.prediction import CurveView, PeakKind, PeakView, PredictorVi
 from koordlet.cli import output
 from koordlet.cli.connect import connect
 from koordlet.cli.main import Exit, complain
-from koordlet.cli.show.plot import plot
 from koordlet.cli.show.scores import score_table
-from koordlet.cli.show.screen import Line, Span, plain
 from koordlet.cli.show.terminal import KEY_BYTES, keyboard_of_terminal, text
+from koordlet.drawing.spans import Line, Span, plain
+from koordlet.drawing.terminal import ABOVE, LIMIT, blocks, highest, plot
 from koordlet.prediction.reclaimable import MIN_PREDICTOR
 
 WINDOW_S = 6 * 3600.0
@@ -25,6 +25,8 @@ _WIDTH = 100
 """Where nothing limits a line."""
 _LOW, _HIGH = 6, 14
 """Lines of a plot."""
+_HEADROOM = 1.05
+"""So that a peak that is the highest of all is seen as a line."""
 _TEXT_LINES = 16
 """Other lines of a screen with two plots."""
 
@@ -130,9 +132,29 @@ def _style(peak: PeakView) -> str:
 
 def _plot(curve: CurveView, width: int, height: int | None) -> list[Line]:
     rows = _HIGH if height is None else min(max((height - _TEXT_LINES) // 2, _LOW), _HIGH)
-    title = f"{curve.resource}: # used, - predicted peak, ! used above it"
-    amount = _amount(curve.resource)
-    return [(Span(title, "head"),), *plot(curve.points, rows, width, amount, output.clock)]
+    used = [point.used for point in curve.points]
+    peaks = [point.peak for point in curve.points]
+    most = highest([*used, *peaks])
+    if not most:
+        return [(Span(f"{curve.resource}: nothing to draw yet", "dim"),)]
+    unit, factor = output.short_unit("cores" if curve.resource == "cpu" else "bytes", most)
+    cells = blocks()
+    title = (
+        f"{curve.resource} in {unit}: {cells[-1]} used, {LIMIT} predicted peak, {ABOVE} used above "
+        "it"
+    )
+    first, last = curve.points[0].time, curve.points[-1].time
+    drawn = plot(
+        [None if value is None else value / factor for value in used],
+        first,
+        (last - first) / max(len(used) - 1, 1),
+        width=width,
+        height=rows,
+        most=most * _HEADROOM / factor,
+        cells=cells,
+        limits=[None if value is None else value / factor for value in peaks],
+    )
+    return [(Span(title, "head"),), *drawn]
 
 
 def _live(client: Client, args: argparse.Namespace) -> None:

@@ -10,7 +10,8 @@ from datetime import datetime
 from koordlet.admin.model import PodKind
 from koordlet.cli import output
 from koordlet.drawing.clock import clock, date, stretch
-from koordlet.drawing.terminal import Y_LABEL, blocks, columns_for, merged, plot
+from koordlet.drawing.spans import plain
+from koordlet.drawing.terminal import Y_LABEL, blocks, columns_for, highest, merged, plot
 from koordlet.history.source import Range, Series, in_order
 from koordlet.history.who import Key, Who
 
@@ -25,7 +26,6 @@ _WIDEST_COLUMN = 24
 _UID = "pod_uid"
 Names = Mapping[Key, Who]
 NO_NAMES: Names = {}
-_BINARY = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 
 def table(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
@@ -73,7 +73,7 @@ def plots(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
     ordered = sorted(in_order(answer), key=lambda each: -_most(each))
     shown = ordered[:MOST_PLOTS]
     most = _most(shown[0])
-    unit, factor = _scale(answer.unit, most)
+    unit, factor = output.short_unit(answer.unit, most)
     group = merged(answer.steps, width)
     if group > 1:
         yield f"A column shows the highest of {group} steps."
@@ -82,7 +82,7 @@ def plots(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
         yield ""
         summary = f"{name}: {_summary(answer, each, unit, factor)}"
         yield _cut(" " * Y_LABEL + summary, width)
-        yield from plot(
+        drawn = plot(
             [None if value is None else value / factor for value in each.values],
             answer.start,
             answer.step_s,
@@ -91,6 +91,7 @@ def plots(answer: Range, width: int, names: Names = NO_NAMES) -> Iterator[str]:
             most=most / factor,
             cells=cells,
         )
+        yield from map(plain, drawn)
     if len(ordered) > len(shown):
         yield ""
         yield f"{_more(len(ordered) - len(shown))}, all lower; name labels, or -o csv has all."
@@ -163,15 +164,8 @@ def _summary(answer: Range, series: Series, unit: str, factor: float) -> str:
     return f"{figures}{f', {gaps} steps without a sample' if gaps else ''}"
 
 
-def _scale(unit: str, most: float) -> tuple[str, float]:
-    """A unit in which the numbers are short, and how many of the old one it is."""
-    if unit == "bytes":
-        return next(((name, size) for name, size in _BINARY if most >= size), (unit, 1.0))
-    return unit, 1.0
-
-
 def _most(series: Series) -> float:
-    return max((value for value in series.values if value is not None), default=0.0)
+    return highest(series.values) or 0.0
 
 
 def _times(answer: Range) -> list[str]:

@@ -15,6 +15,7 @@ from koordlet.cli.show.pods import title
 from koordlet.cli.show.processes import Process
 from koordlet.decision.plan import Result
 from koordlet.decision.record import Record
+from koordlet.drawing.spans import Line, Span
 from koordlet.history.view import PastPodView, PastView
 from koordlet.protocol.qos import QoSClass
 
@@ -28,14 +29,6 @@ _QOS = frozenset(each.value.lower() for each in QoSClass)
 _WRONG = frozenset({Result.UNSUPPORTED, Result.REFUSED, Result.CONFLICT, Result.DOUBTFUL})
 
 
-class Span(NamedTuple):
-    """``style``: LS, BE, system, head, dim, warn, bad, or nothing."""
-
-    text: str
-    style: str = ""
-
-
-Line = tuple[Span, ...]
 _Cell = tuple[str, str]  # text and style
 
 
@@ -46,10 +39,6 @@ class Frame(NamedTuple):
     decisions: Sequence[Record] = ()
     processes: Sequence[Process] = ()
     limits: Mapping[str, Limit] = {}
-
-
-def plain(line: Line) -> str:
-    return "".join(span.text for span in line).rstrip()
 
 
 def draw(
@@ -239,19 +228,28 @@ _HEADER = (
     ("LIMIT", True),
     ("THROTTLED", True),
     ("WAIT", True),
+    ("CPI", True),
     ("PSI CPU", True),
     ("MEM", True),
     ("IO", True),
     ("MEMORY", True),
     ("LIMIT", True),
+    ("LLC", True),
     ("GPU", True),
     ("GPU MEM", True),
     ("AGE", True),
     ("KIND", False),
     ("CGROUP", False),
 )
-_ON_GPUS = frozenset({"GPU", "GPU MEM"})
-"""Columns that stand there where somebody uses a GPU."""
+_OPTIONAL: Mapping[frozenset[str], Callable[[PodView], bool]] = {
+    # Of a process on a GPU, the driver may not say one of the two.
+    frozenset({"GPU", "GPU MEM"}): lambda pod: (
+        pod.gpu_memory_bytes is not None or pod.gpu_core_percent is not None
+    ),
+    frozenset({"CPI"}): lambda pod: pod.cycles_per_instruction is not None,
+    frozenset({"LLC"}): lambda pod: pod.llc_bytes is not None,
+}
+"""Columns that stand there where they say something of somebody."""
 _LIVE = frozenset({"LIMIT"})
 _PAST = frozenset({"AGE"})
 """What the kernel has in force is not kept; how old samples were matters there alone."""
@@ -260,19 +258,14 @@ _PAST = frozenset({"AGE"})
 def _table(frame: Frame, pods: Sequence[PodView], width: int | None) -> list[Line]:
     longest = None if width is None else max(_NARROWEST_NAME, width // 3)
     rows = [_row(pod, frame.limits.get(pod.cgroup, NO_LIMIT), longest) for pod in pods]
-    has_gpus = any(_on_gpus(pod) for pod in pods)
     hidden = _LIVE if isinstance(frame.view, PastView) else _PAST
-    hidden |= frozenset() if has_gpus else _ON_GPUS
+    for names, has in _OPTIONAL.items():
+        hidden |= frozenset() if any(map(has, pods)) else names
     shown = [i for i, (name, _) in enumerate(_HEADER) if name not in hidden]
     header: list[_Cell] = [(name, "dim") for name, _ in _HEADER]
     table = [[row[i] for i in shown] for row in (header, *rows)]
     widths = [max(len(text) for text, _ in column) for column in zip(*table, strict=True)]
     return [_line(row, widths, [_HEADER[i][1] for i in shown]) for row in table]
-
-
-def _on_gpus(pod: PodView) -> bool:
-    """Of a process on a GPU, the driver may not say one of the two."""
-    return pod.gpu_memory_bytes is not None or pod.gpu_core_percent is not None
 
 
 def _line(row: Sequence[_Cell], widths: Sequence[int], rights: Sequence[bool]) -> Line:
@@ -299,12 +292,14 @@ def _row(pod: PodView, limit: Limit, longest: int | None) -> list[_Cell]:
         # A best-effort pod at its limit is how it should be.
         (_percent(pod.throttled_ratio, 100), "" if is_be else _grade(throttled)),
         (_wait(pod.cpu_wait_ms_per_s), ""),
+        (_cpi(pod.cycles_per_instruction), ""),
         *(
             (_percent(value), "" if is_be else _pressed(value))
             for value in (pressure.cpu_some, pressure.memory_some, pressure.io_some)
         ),
         (output.size(pod.memory_bytes), "warn" if memory >= 0.9 else ""),
         (output.size(limit.memory_bytes), "dim"),
+        (output.size(pod.llc_bytes), ""),
         (_percent(pod.gpu_core_percent), ""),
         (output.size(pod.gpu_memory_bytes), ""),
         (output.span(pod.age_s if isinstance(pod, PastPodView) else None), "dim"),
@@ -319,6 +314,10 @@ def _percent(value: float | None, scale: float = 1.0) -> str:
 
 def _wait(ms_per_s: float | None) -> str:
     return output.NOTHING if ms_per_s is None else f"{ms_per_s:.0f}ms/s"
+
+
+def _cpi(ratio: float | None) -> str:
+    return output.NOTHING if ratio is None else f"{ratio:.2f}"
 
 
 def _cut(name: str, longest: int | None) -> str:
@@ -338,8 +337,9 @@ def _help() -> list[Line]:
         (),
         (Span("THROTTLED: periods in which the CPU limit stopped it. PSI: the last 10 s."),),
         (Span("WAIT: of its tasks for a CPU, each second; koordlet blame POD says for whom."),),
+        (Span("CPI: cycles per instruction in the last window. LLC: what it has of L3 caches."),),
         (Span("LIMIT: what the kernel has in force; - where there is none."),),
-        (Span("In the past: AGE is that of the oldest sample in the line. Limits are not kept."),),
+        (Span("In the past: AGE is that of the oldest sample but CPI. Limits are not kept."),),
     ]
 
 
@@ -356,6 +356,8 @@ _KEYS: Mapping[str, Callable[[PodView], tuple[float, str]]] = {
     "memory": lambda pod: (_down(pod.memory_bytes), pod.cgroup),
     "throttled": lambda pod: (_down(pod.throttled_ratio), pod.cgroup),
     "wait": lambda pod: (_down(pod.cpu_wait_ms_per_s), pod.cgroup),
+    "cpi": lambda pod: (_down(pod.cycles_per_instruction), pod.cgroup),
+    "llc": lambda pod: (_down(pod.llc_bytes), pod.cgroup),
     "cpu pressure": _psi("cpu_some"),
     "memory pressure": _psi("memory_some"),
     "io pressure": _psi("io_some"),

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from koordlet.cli.show.screen import Line
+from koordlet.drawing.spans import Line
 
 if TYPE_CHECKING:
     from rich.text import Text

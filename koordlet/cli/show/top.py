@@ -22,8 +22,9 @@ from koordlet.cli.show.frames import Inbox, Past, follow_present
 from koordlet.cli.show.keys import Screen, keys, press
 from koordlet.cli.show.limits import Limits
 from koordlet.cli.show.processes import SystemProcesses
-from koordlet.cli.show.screen import Frame, chosen, draw, plain, worth_a_line
+from koordlet.cli.show.screen import Frame, chosen, draw, worth_a_line
 from koordlet.cli.show.terminal import KEY_BYTES, keyboard_of_terminal, text
+from koordlet.drawing.spans import plain
 from koordlet.history.past import Decisions, past
 from koordlet.history.source import DaemonSource, Source
 

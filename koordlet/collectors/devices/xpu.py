@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
@@ -57,13 +58,15 @@ class XpuCollector:
             self._reader = XpuReader(self._host, self._directory)
         from koordlet.decision.devices import Inventory
 
+        began_s = time.thread_time()
         try:
             found = self._reader.read()
         except OSError as error:
             self.close()
             self.capabilities = (outcomes.xpu_unread(error),)
             raise
-        self.capabilities = (outcomes.xpu_works(len(found.xpus), self._directory),)
+        cpu_s = time.thread_time() - began_s
+        self.capabilities = (outcomes.xpu_works(len(found.xpus), self._directory, cpu_s),)
         round_.skipped += found.refused
         self.inventory = Inventory(xpus=found.xpus, refused=found.refused)
         samples = (health_sample("xpu", each.minor, each.uuid, each.health) for each in found.xpus)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+import structlog
+
 T = TypeVar("T")
 
+log = structlog.get_logger()
 
 ANSWERS_WITHIN_S = 5.0
 """Later than that it hangs. Without the persistence daemon NVIDIA's driver takes up to two seconds
@@ -57,12 +59,12 @@ class Aside(Generic[T]):
 
     def finish(self, work: Callable[[], object], now_s: float = 0.0) -> None:
         """Returns at once. ``work`` runs in the thread of the call that goes on, after it; where
-        none does, as a call of its own. Its result is dropped."""
+        none does, as a call of its own. Its result is dropped; what it raises is logged."""
         with self._lock:
             if self.runs and not self.has_ended:
                 self._after.append(work)
                 return
-        self._begin(work, now_s)
+        self._begin(lambda: self._end(work), now_s)
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended by then."""
@@ -99,8 +101,16 @@ class Aside(Generic[T]):
                     self._ended.set()
                     return
                 work = self._after.pop(0)
-            with contextlib.suppress(Exception):
-                work()
+            self._end(work)
+
+    def _end(self, work: Callable[[], object]) -> None:
+        """There is nobody to take what it raises."""
+        try:
+            work()
+        except Exception as error:
+            log.warning(
+                "could not be ended", call=self._name, error=f"{type(error).__name__}: {error}"
+            )
 
 
 @dataclass(frozen=True)

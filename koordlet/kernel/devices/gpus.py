@@ -121,15 +121,16 @@ class GpuReader:
         try:
             return self._read()
         except NvmlError:
-            self.close()
+            with contextlib.suppress(NvmlError):  # the first error says more
+                self.close()
             raise
 
     def close(self) -> None:
-        """Lets go of the driver, which cannot be unloaded, nor a card be reset, before that."""
+        """Lets go of the driver, which cannot be unloaded, nor a card be reset, before that. Raises
+        NvmlError where it is kept all the same."""
         if self._is_open:
             self._is_open = False
-            with contextlib.suppress(NvmlError):
-                self._nvml.shutdown()
+            self._nvml.shutdown()
 
     def _read(self) -> GpuReadings:
         version, count = self._nvml.driver_version(), self._nvml.count()

@@ -38,6 +38,8 @@ class XidWatch:
         """Why the last session has ended; empty while one goes on."""
         self._heard_s = time.monotonic()
         """When the driver last answered."""
+        self._kept: set[str] = set()
+        """Errors at the end of sessions."""
         self._nvml = nvml
         self._now = now
         self._stop = threading.Event()
@@ -88,11 +90,18 @@ class XidWatch:
                     if event is not None and event.type == XID_CRITICAL:
                         self._mark(event)
             finally:
-                with contextlib.suppress(NvmlError):
-                    nvml.free_events(events)
+                self._let_go(lambda: nvml.free_events(events))
         finally:
-            with contextlib.suppress(NvmlError):
-                nvml.shutdown()
+            self._let_go(nvml.shutdown)
+
+    def _let_go(self, end: Callable[[], None]) -> None:
+        """Sessions may end time and again while the driver is in trouble: an error is told once."""
+        try:
+            end()
+        except NvmlError as error:
+            if str(error) not in self._kept:
+                self._kept.add(str(error))
+                log.warning("the driver keeps what events were heard by", error=str(error))
 
     def _register(self, events: Handle) -> None:
         """All cards that answer."""

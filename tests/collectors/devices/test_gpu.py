@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.collectors.base import Round
 from koordlet.collectors.devices.gpu import GpuCollector
@@ -330,6 +331,20 @@ def test_closed_while_the_driver_hangs_it_returns_at_once(gpus: Gpus) -> None:
     gpus.fake.drop("hang")
     until(lambda: begun.has_ended)
     until(lambda: gpus.fake.sessions == 0)
+
+
+def test_a_driver_that_does_not_let_go_is_told(gpus: Gpus) -> None:
+    """When the collector ends; before that the reading that failed says enough."""
+    gpus.samples()
+    gpus.fake.add(f"fail nvmlShutdown {Code.UNKNOWN}")
+    with capture_logs() as logs:
+        gpus.collector.close()
+        until(lambda: gpus.collector._aside.has_ended)
+    gpus.fake.drop("fail")
+    gpus.fake.load().shutdown()
+    (line,) = logs
+    assert (line["event"], line["call"]) == ("could not be ended", "gpu")
+    assert "nvmlShutdown" in line["error"]
 
 
 def test_what_one_card_refuses_is_named(gpus: Gpus) -> None:

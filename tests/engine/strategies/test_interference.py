@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from koordlet_fakefs.bpf.run_queue import FakeRunQueue
 
@@ -12,6 +13,9 @@ from koordlet.decision.record import Kind
 from koordlet.decision.resource import Resource
 from koordlet.engine.runs import NOTE_EVERY_S
 from koordlet.kernel.cgroup.layout import detect
+from koordlet.qos.interference.by_cpi import Known, Victim
+from koordlet.qos.interference.cpi2 import Cpi, Window
+from koordlet.qos.interference.windows import Who
 from tests.daemon.world import NO_ALARMS, World
 
 MakeWorld = Callable[..., World]
@@ -94,6 +98,36 @@ def test_blame_marks_who_is_an_antagonist_now(make_world: MakeWorld) -> None:
     scene.seconds(12)
     view = scene.world.views.blame(WEB, 30.0)()
     assert not any("(antagonist)" in line for line in lines(view, WEB))
+
+
+def test_blame_marks_who_slows_others_down(make_world: MakeWorld) -> None:
+    """By cycles for each instruction: among the victims that wait, and where nobody else does."""
+    scene = Scene(make_world)
+    scene.seconds(6, db=1)
+    runs = scene.world.engine.runs["interference"]
+    suspect = Who("pod", SORT), 0.8
+    cpi = Cpi(mean=1.2, variance=0.01, windows=20, bad=(True, True, True))
+    window = Window(2.5, {suspect[0]: 1.0})
+    known = {
+        each[0]: Victim(Who("pod", each), 1.0, 0.0, cpi, (window,), suspect) for each in (WEB, DB)
+    }
+    gone = {"9": Victim(Who("pod", "gone"), 1.0, 0.0, cpi, (window,), suspect)}
+    runs.memory = msgspec.structs.replace(runs.memory, cpi=Known(1.0, known | gone))
+    view = scene.world.views.blame("", 30.0)()
+    assert {each.id for each in view.victims} == {WEB, DB}
+    for victim in view.victims:
+        (by,) = victim.slowed_by
+        assert (by.kind, by.id, by.qos) == ("pod", SORT, "BE")
+        assert (by.correlation, by.cpi, by.normal) == (0.8, 2.5, 1.2)
+        assert by.limit == pytest.approx(cpi.limit)
+    rows = [line.split() for line in lines(view, "") if " caches " in line]
+    assert [row[2:] for row in rows] == [["caches", "-", "-", SORT, "(antagonist)"]] * 2
+    (of_db,) = scene.world.views.blame(DB, 30.0)().victims
+    shown = list(lines(scene.world.views.blame(DB, 30.0)(), DB))
+    assert of_db.id == DB
+    assert " ".join(shown[-1].split()) == (f"{SORT} (antagonist) BE 0.80 2.50 1.20 {cpi.limit:.2f}")
+    runs.memory = msgspec.structs.replace(runs.memory, cpi=Known(1.0))
+    assert all(not each.slowed_by for each in scene.world.views.blame("", 30.0)().victims)
 
 
 def test_a_second_antagonist_within_half_a_minute_is_recorded(make_world: MakeWorld) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.kernel.devices.aside import ANSWERS_WITHIN_S, Aside
 
@@ -70,6 +71,37 @@ def test_what_comes_after_a_call_runs_in_its_thread() -> None:
     aside.finish(after)
     assert aside.wait(60)
     assert len(threads) == 4 and len(set(threads)) == 2
+
+
+@pytest.mark.parametrize("after_a_call", [True, False])
+def test_what_the_end_raises_is_told(*, after_a_call: bool) -> None:
+    """Nobody takes it, so it is logged, and keeps no other end from running."""
+    aside: Aside[bool] = Aside("test")
+    go_on, ended = threading.Event(), threading.Event()
+
+    def fail() -> None:
+        raise OSError("the driver is gone")
+
+    with capture_logs() as logs:
+        if after_a_call:
+            aside.start(lambda: go_on.wait(60))
+        aside.finish(fail)
+        if not after_a_call:
+            assert aside.wait(60)
+        aside.finish(ended.set)
+        go_on.set()
+        assert ended.wait(60)
+        assert aside.wait(60)
+    assert logs == [
+        {
+            "event": "could not be ended",
+            "call": "test",
+            "error": "OSError: the driver is gone",
+            "log_level": "warning",
+        }
+    ]
+    if after_a_call:
+        assert aside.take()
 
 
 def test_a_call_is_late_after_a_while() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.decision.devices import HEALTHY, Health, State
 from koordlet.kernel.devices import xid_events
@@ -173,3 +174,19 @@ def test_a_driver_that_hangs_keeps_nobody_waiting(fake_nvml: FakeNvml, health: G
     health.stop()
     assert health.of(A) is None
     fake_nvml.drop("hang")
+
+
+def test_what_the_driver_keeps_is_told_once(fake_nvml: FakeNvml, health: GpuHealth) -> None:
+    """Whatever ends a session, and however often one begins anew."""
+    fake_nvml.say(*TWO, f"fail nvmlEventSetFree {Code.UNKNOWN}")
+    with capture_logs() as logs:
+        health.follow(fake_nvml.load())
+        until(lambda: health.of(A) is HEALTHY)
+        for _ in range(2):
+            fake_nvml.add(f"fail nvmlEventSetWait_v2 {Code.UNKNOWN}")
+            until(lambda: state(health, A) == (State.UNKNOWN, NOT_HEARD))
+            fake_nvml.drop("fail nvmlEventSetWait_v2")
+            until(lambda: health.of(A) is HEALTHY)
+    kept = [line for line in logs if line["event"] == "the driver keeps what events were heard by"]
+    assert len(kept) == 1
+    assert "nvmlEventSetFree" in kept[0]["error"]
