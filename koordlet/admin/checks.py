@@ -7,7 +7,13 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from koordlet.admin.model import CheckState, CheckView, StatusView, VerdictState
+from koordlet.admin.model import (
+    CheckState,
+    CheckView,
+    CollectorView,
+    StatusView,
+    VerdictState,
+)
 from koordlet.admin.nri_check import nri_check
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Capability
@@ -206,7 +212,7 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
             "shed to keep koordlet within its budget" if collector.shed else collector.error,
             "what it measures is missing",
             "raise the budget in the configuration" if collector.shed else "see the error",
-            well=collector.about,
+            well="; ".join(filter(None, (collector.about, _of_rounds(collector)))),
         )
     for source in status.sources:
         yield _check(
@@ -216,6 +222,14 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
             "pods or applications it knows may be missing",
             "see the error" if source.error else "wait",
         )
+
+
+def _of_rounds(collector: CollectorView) -> str:
+    """What it costs koordlet's own process; empty before its first round."""
+    if collector.last_duration_s is None:
+        return ""
+    took_ms = 1000 * collector.last_duration_s
+    return f"each {collector.interval_s:g} s it takes {took_ms:.1f} ms"
 
 
 def _of_findings(status: StatusView) -> Iterator[CheckView]:

@@ -98,7 +98,8 @@ def _trace(args: argparse.Namespace) -> Trace | None:
         os.scandir(where).close()
     except FileNotFoundError:
         complain(
-            f"{where}: there is no inputs log; the daemon writes one where inputs.enable is true",
+            f"{where}: there is no inputs log; the daemon writes one where inputs.enable is true. "
+            "Name the state directory of another one with --state-dir, or its --config",
             Exit.BAD,
         )
         return None
