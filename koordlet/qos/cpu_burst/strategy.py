@@ -119,9 +119,12 @@ def _members(
 
 
 def _containers(snapshot: Snapshot, pod: Pod, config: BurstLimits) -> Iterator[Group]:
+    """Without those that have no quota, most of a node: nothing of them is worked out."""
     for container in pod.containers:
         if container.is_sandbox is not True:
-            yield of_container(pod, container, config, snapshot.in_force)
+            quota_us = snapshot.in_force.value(container.cgroup, _QUOTA)
+            if not isinstance(quota_us, int) or quota_us > 0:
+                yield of_container(pod, container, config, snapshot.in_force)
 
 
 def _step(
