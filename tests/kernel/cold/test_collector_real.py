@@ -11,7 +11,7 @@ import pytest
 
 from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
-from koordlet.collectors.cold import collector
+from koordlet.collectors.cold import collector, worker
 from koordlet.collectors.runner import Runner
 from koordlet.decision.snapshot import Application, Node, Topology
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -27,6 +27,9 @@ from tests.kernel.cold.workloads import MIB, TRUTH, running
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SCAN_S = 4.0
+WORKER_SHARE = 0.2
+"""Of a core. What it keeps to is tested in tests/collectors/cold/test_worker.py; with a hundredth
+of a core, emulated or not, this test would only wait."""
 UNBOUNDED = BudgetOptions(cores=math.inf)
 """An emulated CPU is slow: nothing may be shed here."""
 
@@ -50,6 +53,7 @@ def test_every_workload_is_found(
 ) -> None:
     monkeypatch.setattr(methods, "CLEAR_REFS_LEAST_S", SCAN_S)
     monkeypatch.setattr(collector, "SAMPLE_S", 0.5)
+    monkeypatch.setattr(worker, "SHARE", WORKER_SHARE)
     store = Store(None)
     machine = Machine(linux, cgroups, Descriptors(linux), store)
     options = collector.ColdOptions(method=method, interval_seconds=SCAN_S)
