@@ -250,7 +250,7 @@ class _Lane:
         for name in names:
             command = [sys.executable, "-m", "bench", name, "--json", *self._sizes]
             if self._polite and BENCHES[name].light:
-                command = ["nice", "-n", "15", *command]
+                command = ["nice", "-n", "10", *command]
             with self._lock:
                 if self._stopped:
                     return

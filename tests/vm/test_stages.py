@@ -44,3 +44,9 @@ def test_a_form_for_a_guest_that_the_stage_has_not() -> None:
             {"name": "s", "guests": ["v2"], "limit_s": 1, "pytest": ["x"], "long": {"core": ["y"]}},
             Stage,
         )
+
+
+def test_no_file_with_a_marked_test_is_passed_over(request: pytest.FixtureRequest) -> None:
+    """With `-m kernel` a file that does not name the mark is not imported (tests/conftest.py)."""
+    marked = {i.path for i in request.session.items if i.get_closest_marker("kernel")}
+    assert [path for path in marked if b"mark.kernel" not in path.read_bytes()] == []
