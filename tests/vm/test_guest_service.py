@@ -48,7 +48,7 @@ COMMAND = Path("/usr/local/bin/koordlet")
 CONFIG_FILE = Path("/etc/koordlet/koordlet.toml")
 # "0" for "no isolation" is how pip reads an option that switches something off. To compile modules
 # takes an emulated CPU half a minute, and the host has done it.
-OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_COMPILE": "1"}
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_COMPILE": "0"}
 SERVICE = "koordlet.service"
 TIMEOUT_S = 120.0
 KNOB = Path("/proc/sys/vm/watermark_scale_factor")

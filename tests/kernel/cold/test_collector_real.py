@@ -27,7 +27,7 @@ from tests.kernel.cold.workloads import MIB, TRUTH, running
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SCAN_S = 4.0
-WORKER_SHARE = 0.2
+WORKER_SHARE = 0.05
 """Of a core. What it keeps to is tested in tests/collectors/cold/test_worker.py; with a hundredth
 of a core, emulated or not, this test would only wait."""
 UNBOUNDED = BudgetOptions(cores=math.inf)
