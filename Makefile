@@ -19,7 +19,7 @@ help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
-	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--guest v2')"
+	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--long --guest v2')"
 	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
 	@echo "make lint     ruff, mypy strict, import floors"
 	@echo "make format   let ruff rewrite the code"

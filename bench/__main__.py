@@ -12,7 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, NoReturn
 
@@ -54,33 +56,50 @@ Run = Callable[..., list[Figure]]
 
 class Bench(NamedTuple):
     """``run(smoke, say)``: progress goes to ``say``. ``in_arms``: it also takes ``repeat=``, how
-    often each of its arms runs; figures are then of medians."""
+    often each of its arms runs; figures are then of medians. ``light``: it takes a core at most and
+    works on a busy machine too, so that with ``--smoke`` it runs beside one that is not."""
 
     proves: str
     run: Run
     needs_root: bool = True
     in_arms: bool = False
+    light: bool = False
 
 
 BENCHES = {
-    "collect": Bench("a round of collection against open() and read()", scripts.collect),
-    "tsdb": Bench("append, queries, bytes and memory of the store", scripts.tsdb, needs_root=False),
-    "daemon": Bench("CPU and memory of the whole daemon on 300 pods", daemon.run),
-    "inputs": Bench("what the inputs log costs; its decisions made again", inputs.run),
+    "collect": Bench(
+        "a round of collection against open() and read()", scripts.collect, light=True
+    ),
+    "tsdb": Bench(
+        "append, queries, bytes and memory of the store", scripts.tsdb, needs_root=False, light=True
+    ),
+    "daemon": Bench("CPU and memory of the whole daemon on 300 pods", daemon.run, light=True),
+    "inputs": Bench("what the inputs log costs; its decisions made again", inputs.run, light=True),
     "alarm": Bench("alarm to write; load step to limit, against a 1 s poll", alarm.run),
     "bpf": Bench("what our programs in the kernel cost", bpf.run),
     "interference": Bench(
         "who disturbs whom: recall, precision, delay", interference.run, in_arms=True
     ),
-    "devices": Bench("readings of GPUs, RDMA devices, accelerators", devices.run, needs_root=False),
-    "explain": Bench("what callers of the API cost the event loop", explain.run, needs_root=False),
-    "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False),
-    "page": Bench("what a scrape of the metrics page costs", page.run, needs_root=False),
-    "prediction": Bench(
-        "predictors of peaks beside each other; their cost", prediction.run, needs_root=False
+    "devices": Bench(
+        "readings of GPUs, RDMA devices, accelerators", devices.run, needs_root=False, light=True
     ),
-    "nri": Bench("what a container's creation pays for asking us", nri.run, needs_root=False),
-    "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False),
+    "explain": Bench(
+        "what callers of the API cost the event loop", explain.run, needs_root=False, light=True
+    ),
+    "hooks": Bench("what hooks cost the event loop", hooks.run, needs_root=False, light=True),
+    "page": Bench(
+        "what a scrape of the metrics page costs", page.run, needs_root=False, light=True
+    ),
+    "prediction": Bench(
+        "predictors of peaks beside each other; their cost",
+        prediction.run,
+        needs_root=False,
+        light=True,
+    ),
+    "nri": Bench(
+        "what a container's creation pays for asking us", nri.run, needs_root=False, light=True
+    ),
+    "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False, light=True),
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",
         partial(whole.run, whole.NGINX_FFMPEG),
@@ -103,7 +122,9 @@ BENCHES = {
     "memory-pages": Bench("the same, each page counted; cgroup v2", memory.run, in_arms=True),
     "memory-evict": Bench("a leak, from the threshold to freed", memory_evict.run, in_arms=True),
     "cpu-evict": Bench("who goes when BE starves", satisfaction.run, in_arms=True),
-    "day": Bench("memory and descriptors over a simulated day", day.run, needs_root=False),
+    "day": Bench(
+        "memory and descriptors over a simulated day", day.run, needs_root=False, light=True
+    ),
 }
 _PROGRESS = 78
 
@@ -189,25 +210,64 @@ def _sizes(smoke: bool, repeat: int | None) -> list[str]:
 def _run_each(names: list[str], smoke: bool, repeat: int | None, as_json: bool) -> int:
     sizes = _sizes(smoke, repeat)
     before = machine_line()
-    rows: list[tuple[str, Figure]] = []
-    broken = []
-    for name in names:
-        command = [sys.executable, "-m", "bench", name, "--json", *sizes]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            try:
-                output, _ = child.communicate()
-            except KeyboardInterrupt:
-                child.terminate()  # a second signal for one that Ctrl-C has reached too
-                child.wait()
-                return 130
-        if child.returncode:
-            broken.append(name)
-            continue
-        rows += [(name, figure) for figure in msgspec.json.decode(output, type=list[Figure])]
-    _print(rows, before, as_json)
-    if broken:
+    lanes = [names]
+    if smoke:
+        lanes = [
+            [name for name in names if BENCHES[name].light is light] for light in (False, True)
+        ]
+    found: dict[str, list[Figure] | None] = {}
+    lane = _Lane(sizes, found, polite=smoke)
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        running = [pool.submit(lane.run, each) for each in lanes]
+        try:
+            for each in running:
+                each.result()
+        except KeyboardInterrupt:
+            lane.stop()
+            return 130
+    _print([(name, each) for name in names for each in found[name] or ()], before, as_json)
+    if broken := [name for name in names if found[name] is None]:
         print(f"broken: {', '.join(broken)}", file=sys.stderr)
     return 1 if broken else 0
+
+
+class _Lane:
+    """Benches one after the other, each in a process. ``found``: name -> figures, None: broken.
+    ``polite``: a light one lets the other lane go first."""
+
+    def __init__(
+        self, sizes: list[str], found: dict[str, list[Figure] | None], *, polite: bool
+    ) -> None:
+        self._sizes = sizes
+        self._polite = polite
+        self._found = found
+        self._lock = threading.Lock()
+        self._children: set[subprocess.Popen[bytes]] = set()
+        self._stopped = False
+
+    def run(self, names: list[str]) -> None:
+        """In a thread for each lane."""
+        for name in names:
+            command = [sys.executable, "-m", "bench", name, "--json", *self._sizes]
+            if self._polite and BENCHES[name].light:
+                command = ["nice", "-n", "10", *command]
+            with self._lock:
+                if self._stopped:
+                    return
+                child = subprocess.Popen(command, stdout=subprocess.PIPE)
+                self._children.add(child)
+            output, _ = child.communicate()
+            with self._lock:
+                self._children.remove(child)
+            decode = msgspec.json.decode
+            self._found[name] = None if child.returncode else decode(output, type=list[Figure])
+
+    def stop(self) -> None:
+        """A second signal for those that Ctrl-C has reached too."""
+        with self._lock:
+            self._stopped = True
+            for child in self._children:
+                child.terminate()
 
 
 def _print(rows: list[tuple[str, Figure]], before: str, as_json: bool) -> None:

@@ -126,7 +126,7 @@ class Length(NamedTuple):
 
 
 _LENGTH = Length(6.0, 8.0, 3.0)
-_SMOKE = Length(3.0, 1.0, 0.5, closely=True)
+_SMOKE = Length(3.0, 0.5, 0.3, closely=True)
 
 
 class Injection(NamedTuple):

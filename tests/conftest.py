@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -25,6 +26,14 @@ def pytest_configure() -> None:
     for each in (signal.SIGHUP, signal.SIGQUIT):
         signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where `-m kernel` alone is asked for, files without such a test are not even imported: a
+    guest takes a minute to import them all (``tests/vm/stages.toml``)."""
+    if config.option.markexpr != "kernel" or not collection_path.match("test_*.py"):
+        return None
+    return True if b"mark.kernel" not in collection_path.read_bytes() else None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -64,7 +64,7 @@ class Effect:
 
 
 def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
-    usual, seconds = (1, 3.0) if smoke else (5, 10.0)
+    usual, seconds = (1, 1.0) if smoke else (5, 10.0)
     return _figures(measure(repeat or usual, seconds, say))
 
 

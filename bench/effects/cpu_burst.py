@@ -47,7 +47,7 @@ class Seen:
 def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
     """Raises PermissionError without root, NotMeasuredError without the programs or on a
     busy machine."""
-    seconds, usual = (3.0, 1) if smoke else (20.0, 5)
+    seconds, usual = (2.0, 1) if smoke else (20.0, 5)
     say("how long nginx works for a page")
     burst = _requests_a_burst(smoke)
     arms = {

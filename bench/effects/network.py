@@ -105,7 +105,7 @@ class Arm(msgspec.Struct):
 
 def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> list[Figure]:
     """Raises NotMeasuredError where the kernel has no classes."""
-    usual, seconds = (1, 2.0) if smoke else (4, 6.0)
+    usual, seconds = (1, 1.0) if smoke else (4, 6.0)
     with _net() as (net, features):
         total_mbit = link_mbit(net)
         say(f"three classes contend for {total_mbit} Mbit/s, in both directions")

@@ -44,7 +44,7 @@ class Delays(NamedTuple):
 def run(smoke: bool, say: Callable[[str], None], repeat: int = 1) -> list[Figure]:
     """Raises PermissionError without root, and Unsupported or OSError where the kernel lacks one of
     the limits."""
-    seconds = 1.0 if smoke else 8.0
+    seconds = 0.5 if smoke else 8.0
     cpus = sorted(os.sched_getaffinity(0))
     quota: tuple[Resource, Value] = (
         Resource.CPU_QUOTA_US,

@@ -126,7 +126,7 @@ def run(smoke: bool, say: Callable[[str], None], repeat: int | None = None) -> l
     for turn in range(turns):
         for case in CASES:
             say(f"{case.text}, {turn + 1} of {turns}")
-            seen.append((case, measure(case)))
+            seen.append((case, measure(case, rounds_after=1 if smoke else 3)))
     right = sum(found.victims == case.expected() for case, found in seen)
     more = sum(max(0, len(found.victims) - len(case.expected())) for case, found in seen)
     return [

@@ -11,7 +11,7 @@ import pytest
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from tests.actuator import killing
 
-KILLS = 40 if "KOORDLET_GUEST" in os.environ else 100
+KILLS = 20 if "KOORDLET_GUEST" in os.environ else 100
 """An emulated machine takes twenty times as long for each; `make attack` plays thousands."""
 
 

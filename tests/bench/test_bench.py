@@ -80,6 +80,15 @@ def test_an_unknown_bench_is_refused_by_name() -> None:
     assert "no bench 'dragon'" in done.stderr
 
 
+def test_figures_of_several_come_in_the_order_of_their_names() -> None:
+    """Each ran in a process of its own, in small beside others."""
+    done = bench("--smoke", "nri", "tsdb")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split()[0] for line in done.stdout.splitlines()]
+    names = [name for name in rows if name in ("nri", "tsdb")]
+    assert names == sorted(names) and set(names) == {"nri", "tsdb"}
+
+
 @pytest.mark.kernel
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups, which needs root")
 def test_only_who_is_told_finds_the_tree_of_a_bench() -> None:

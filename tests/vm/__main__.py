@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import os
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.vm.disks import REPOSITORY, cache
-from tests.vm.guests import GUESTS, Guest, Image
+from tests.vm.guests import GUESTS, MEMORY_MIB, Guest, Image
 from tests.vm.machine import Report, run
 from tests.vm.stages import Stage, read_stages
 
@@ -55,6 +56,9 @@ def _arguments() -> argparse.ArgumentParser:
     parser.add_argument("--guest", action="append", choices=names, help="only this one")
     parser.add_argument("--stage", action="append", help="only this one of tests/vm/stages.toml")
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds for a guest (1200)")
+    parser.add_argument(
+        "--long", action="store_true", help="also what CI leaves out of a guest (stages.toml)"
+    )
     parser.add_argument(
         "--bench", action="store_true", help="instead of stages: python -m bench (guest load)"
     )
@@ -97,7 +101,7 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
         )
         if not stages or (options.guest and guest.name not in options.guest):
             continue
-        chosen[guest] = stages
+        chosen[guest] = stages if options.long else tuple(s.short(guest.name) for s in stages)
     return chosen
 
 
@@ -117,7 +121,7 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
     kept = cache() / "last"
     _remove_left_behind()
     with tempfile.TemporaryDirectory(prefix=f"{_WORK}{os.getpid()}-") as work:
-        at_once = asyncio.Semaphore(max(1, min(2, os.cpu_count() or 1)))
+        at_once = asyncio.Semaphore(_at_once())
 
         async def one(guest: Guest, stages: tuple[Stage, ...]) -> Report:
             directory = Path(work) / guest.name
@@ -136,6 +140,15 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(guest, stages)) for guest, stages in chosen.items()]
     return _tell([task.result() for task in tasks], kept)
+
+
+def _at_once() -> int:
+    """How many guests: one more than there are CPUs, because a guest sleeps a third of its time,
+    and as many as have their memory twice in what is free."""
+    cpus = len(os.sched_getaffinity(0))
+    free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
+    assert free is not None
+    return max(1, min(cpus + 1, int(free[1]) // 1024 // (2 * MEMORY_MIB)))
 
 
 def _remove_left_behind() -> None:

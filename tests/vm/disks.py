@@ -37,6 +37,9 @@ _MAIN = """\
 #!/bin/sh
 mkdir -p /opt/koordlet /tmp/results
 mount -t ext4 /dev/vdc /opt/koordlet
+# As systemd does, where there is one.
+mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
+[ "$(uname -m)" = aarch64 ] || ip link set lo up # those of arm64 are without a network
 export KOORDLET_GUEST={guest} HYPOTHESIS_STORAGE_DIRECTORY=/tmp/hypothesis COLUMNS=120
 # /tmp is no disk: what is written there is no page cache.
 export TMPDIR=/var/tmp

@@ -22,10 +22,19 @@ class Stage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether BCC and the kernel's headers are brought along."""
     on_request: bool = False
     """Runs only where it is asked for by name (``--stage``)."""
+    long: dict[str, tuple[str, ...]] = {}
+    """Guest -> node ids of tests that run there with ``--long`` alone: CI has them elsewhere."""
 
     def __post_init__(self) -> None:
         if bool(self.pytest) == bool(self.command):
             raise ValueError(f"stage {self.name}: either pytest or command")
+        if strangers := self.long.keys() - set(self.guests):
+            raise ValueError(f"stage {self.name}: long: no guest of it: {', '.join(strangers)}")
+
+    def short(self, guest: str) -> Stage:
+        """The form that CI runs in this guest."""
+        left_out = (word for test in self.long.get(guest, ()) for word in ("--deselect", test))
+        return msgspec.structs.replace(self, pytest=(*self.pytest, *left_out))
 
 
 def read_stages() -> tuple[Stage, ...]:

@@ -9,7 +9,7 @@ import pytest
 
 from koordlet.kernel.cold.cold import Cold, Method
 
-_THERE_FOR = {"v2": "mglru", "core": "page-idle"}
+_THERE_FOR = {"cold": "mglru", "core": "page-idle"}
 """Guest -> the method that stage ``cold-memory`` is there to measure."""
 
 

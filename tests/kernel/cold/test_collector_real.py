@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ import pytest
 
 from koordlet.collectors.base import Machine
 from koordlet.collectors.budget import BudgetOptions
-from koordlet.collectors.cold import collector
+from koordlet.collectors.cold import collector, worker
 from koordlet.collectors.runner import Runner
 from koordlet.decision.snapshot import Application, Node, Topology
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -27,6 +28,9 @@ from tests.kernel.cold.workloads import MIB, TRUTH, running
 pytestmark = [pytest.mark.kernel, pytest.mark.slow]
 
 SCAN_S = 4.0
+WORKER_SHARE = worker.SHARE if "KOORDLET_GUEST" in os.environ else 0.05
+"""Of a core, since with a hundredth of one this test would only wait; that it keeps to its share is
+tested in tests/collectors/cold/test_worker.py. A guest has too slow a CPU to scan faster."""
 UNBOUNDED = BudgetOptions(cores=math.inf)
 """An emulated CPU is slow: nothing may be shed here."""
 
@@ -50,6 +54,7 @@ def test_every_workload_is_found(
 ) -> None:
     monkeypatch.setattr(methods, "CLEAR_REFS_LEAST_S", SCAN_S)
     monkeypatch.setattr(collector, "SAMPLE_S", 0.5)
+    monkeypatch.setattr(worker, "SHARE", WORKER_SHARE)
     store = Store(None)
     machine = Machine(linux, cgroups, Descriptors(linux), store)
     options = collector.ColdOptions(method=method, interval_seconds=SCAN_S)

@@ -64,9 +64,9 @@ def test_without_any_each_says_why() -> None:
 def test_a_guest_that_lacks_what_it_is_there_for_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stage of ``make test-vm`` passes with skips."""
     for guest, name, outcome in (
-        ("v2", "mglru", pytest.fail.Exception),
+        ("cold", "mglru", pytest.fail.Exception),
         ("core", "page-idle", pytest.fail.Exception),
-        ("v2", "page-idle", pytest.skip.Exception),
+        ("cold", "page-idle", pytest.skip.Exception),
         ("", "mglru", pytest.skip.Exception),
     ):
         monkeypatch.setenv("KOORDLET_GUEST", guest)
