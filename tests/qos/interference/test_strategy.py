@@ -107,12 +107,33 @@ def _texts(decision: Decision) -> list[str]:
     return [note.text for note in decision.notes]
 
 
-def test_a_culprit_is_reported_in_the_third_window_with_its_figures() -> None:
+def test_a_culprit_is_reported_in_the_second_window_where_it_is_clear() -> None:
+    scene = Scene()
+    assert scene.window(sort=30.0).notes == ()
+    assert len(scene.window(sort=30.0).notes) == 1
+    scene = Scene()
+    for _ in range(2):
+        assert scene.window(sort=20.0).notes == ()
+    assert len(scene.window(sort=20.0).notes) == 1
+
+
+def test_the_victim_itself_is_reported_in_the_third_window() -> None:
+    scene = Scene()
+    for _ in range(2):
+        assert scene.window(own=300.0).notes == ()
+    assert len(scene.window(own=300.0).notes) == 1
+    scene = Scene()
+    for _ in range(2):
+        assert scene.window(throttled=300.0).notes == ()
+    assert len(scene.window(throttled=300.0).notes) == 1
+
+
+def test_a_culprit_is_reported_with_its_figures() -> None:
     scene = Scene(calm=0)
     for _ in range(20):
         assert scene.window(sort=10.0).notes == ()
     assert scene.window(sort=300.0).notes == ()
-    assert scene.window(sort=300.0).notes == ()
+    assert len(scene.window(sort=300.0).notes) == 1
     (note,) = scene.window(sort=300.0).notes
     assert note.rule == "interference.cpu.web.sort"
     assert note.text == (
@@ -288,7 +309,7 @@ def test_decisions_do_not_depend_on_the_seed_of_hashes() -> None:
 
 def test_only_the_culprit_is_held_back_and_more_while_it_goes_on() -> None:
     scene = Scene(act=True)
-    for _ in range(3):
+    for _ in range(2):
         scene.window(sort=300.0)
     assert scene.quota() == 40_000  # half of 0.8 cores
     assert scene.quota("batch.slice") == -1
