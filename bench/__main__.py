@@ -29,7 +29,6 @@ from bench import (
     explain,
     hooks,
     inputs,
-    interference,
     nri,
     page,
     prediction,
@@ -48,6 +47,7 @@ from bench.effects import (
     whole,
 )
 from bench.figures import Figure, NotMeasuredError, machine_line, table
+from bench.interference import run as interference
 
 Run = Callable[..., list[Figure]]
 

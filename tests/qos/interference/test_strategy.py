@@ -147,7 +147,7 @@ def test_a_culprit_is_reported_with_its_figures() -> None:
     assert inputs["waits for others"] == pytest.approx(300 / 500)
     assert inputs["its normal"] == pytest.approx(10 / 210, abs=1e-4)
     assert inputs["suffers"] is True
-    assert inputs["bad windows"] == 3
+    assert (inputs["bad windows"], inputs["clear windows"]) == (3, 2)
     assert {each.window_s for each in note.inputs if each.name in ("wait", "demand")} == {1.0}
     (gauge,) = scene.decision.gauges
     assert gauge.labels == ("cpu", "pod", WEB, "pod", SORT)
