@@ -64,7 +64,8 @@ class Cast:
         process = Process(popen, group)
         self._stack.callback(self.end, process)
         assert popen.stdout is not None
-        popen.stdout.readline()
+        if not popen.stdout.readline():
+            raise RuntimeError(f"the load {load} ended before it began; its error is above")
         if not elsewhere:
             os.sched_setaffinity(popen.pid, {self._cpu})
         enter(self._cgroups, f"{self._name}/{group}", popen.pid)
@@ -86,7 +87,8 @@ class Cast:
         process.popen.wait()
         for pipe in (process.popen.stdin, process.popen.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # what was to release it, and it had ended before
+                    pipe.close()
         shutil.rmtree(f"{self._folder}/{process.group}", ignore_errors=True)
 
     def empty(self, group: str) -> None:

@@ -26,6 +26,8 @@ _SETTINGS: Mapping[str, int] = {
     "completion_nsec": round(SERVICE_S * 1e9),
     "power": 1,
 }
+_MKE2FS = ("busybox", "mke2fs", "-F")
+"""The guest for arm64 has no e2fsprogs."""
 
 
 @contextmanager
@@ -59,7 +61,7 @@ def _slow_disk() -> Iterator[str]:
         # Requests wait in its queue, where they belong to somebody; without one they wait for a
         # place before they exist.
         _write(f"/sys/block/{_NAME}/queue/scheduler", "mq-deadline")
-        _call("busybox", "mke2fs", "-F", f"/dev/{_NAME}")
+        _call(*_MKE2FS, f"/dev/{_NAME}")
         mounted = stack.enter_context(tempfile.TemporaryDirectory(dir="/run"))
         _call("mount", "-t", "ext2", f"/dev/{_NAME}", mounted)
         stack.callback(_call, "umount", mounted)
