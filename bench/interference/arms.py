@@ -63,5 +63,5 @@ class Length(NamedTuple):
     closely: bool = False
 
 
-WHOLE = Length(6.0, 8.0, 6.0)
+WHOLE = Length(6.0, 8.0, 10.0)
 SMOKE = Length(3.0, 1.0, 1.0, closely=True)

@@ -20,15 +20,16 @@ is looked for."""
 
 def slowed(service: Process, decoy: Process, seconds: float) -> float:
     """Latency beside the decoy by latency alone, each watched for so many seconds, in short turns:
-    what else the machine does meets both alike. The decoy is stopped before and afterwards."""
-    alone: list[float] = []
-    beside: list[float] = []
+    the median of the pairs, so that what else the machine does for a while decides nothing. The
+    decoy is stopped before and afterwards."""
+    ratios = []
     for _ in range(max(round(seconds / SLICE_S), 1)):
-        alone += _latencies(service)
+        alone = typical(_latencies(service))
         decoy.go_on()
-        beside += _latencies(service)
+        beside = typical(_latencies(service))
         decoy.stop()
-    return typical(beside) / typical(alone)
+        ratios.append(beside / alone)
+    return statistics.median(ratios)
 
 
 def typical(latencies: Sequence[float]) -> float:

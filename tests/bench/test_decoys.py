@@ -42,9 +42,9 @@ def test_a_decoy_is_judged_by_the_latency_beside_it(monkeypatch: pytest.MonkeyPa
 
 def test_others_that_come_for_some_seconds_meet_both_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     def latency(turn: int, runs: bool) -> float:
-        return (1.1 if runs else 1.0) * (3.0 if turn < 10 else 1.0)
+        return (1.1 if runs else 1.0) * (3.0 if 3 <= turn < 10 else 1.0)
 
-    assert _slowed(monkeypatch, latency) == pytest.approx(1.1, rel=0.02)
+    assert _slowed(monkeypatch, latency) == pytest.approx(1.1)
 
 
 def test_a_single_stumble_makes_no_decoy_harmful_and_hides_none() -> None:
