@@ -34,6 +34,7 @@ from koordlet.qos.interference.strategy import (
     InterferenceState,
     decide,
 )
+from koordlet.qos.interference.windows import Who, hurries
 from tests.qos.build import Kernel, Metrics, app, be_pod, node, pod, snapshot
 
 WEB, SORT, DB = "web", "sort", "db"
@@ -126,6 +127,15 @@ def test_the_victim_itself_is_reported_in_the_third_window() -> None:
     for _ in range(2):
         assert scene.window(throttled=300.0).notes == ()
     assert len(scene.window(throttled=300.0).notes) == 1
+
+
+def test_who_only_follows_another_one_is_reported_in_the_third_window() -> None:
+    """Flushes go on when the one that wrote has ended; work of the system in a slice is its own."""
+    assert not hurries("io", Who("system", "/"))
+    assert not hurries("cpu", Who("self", ""))
+    assert hurries("io", Who("system", "system.slice"))
+    assert hurries("cpu", Who("system", "/"))
+    assert hurries("memory", Who("pod", SORT))
 
 
 def test_a_culprit_is_reported_with_its_figures() -> None:
