@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,21 +22,25 @@ is looked for."""
 def slowed(service: Process, decoy: Process, seconds: float) -> float:
     """Latency beside the decoy by latency alone, each watched for so many seconds, in short turns:
     the median of the pairs, so that what else the machine does for a while decides nothing. The
-    decoy is stopped before and afterwards."""
+    decoy is stopped before and afterwards. Raises NotMeasuredError where the service did nothing
+    in each turn alone; where it does nothing beside the decoy, it waits without an end."""
     ratios = []
     for _ in range(max(round(seconds / SLICE_S), 1)):
-        alone = typical(_latencies(service))
+        alone = _latencies(service)
         decoy.go_on()
-        beside = typical(_latencies(service))
+        beside = _latencies(service)
         decoy.stop()
-        ratios.append(beside / alone)
+        if alone:
+            ratios.append(typical(beside) / typical(alone))
+    if not ratios:
+        raise NotMeasuredError("the service answered nothing")
     return statistics.median(ratios)
 
 
 def typical(latencies: Sequence[float]) -> float:
-    """The mean without the slowest. Raises NotMeasuredError where the service did nothing."""
+    """The mean without the slowest; infinite of none."""
     if not latencies:
-        raise NotMeasuredError("the service answered nothing")
+        return math.inf
     kept = max(round(len(latencies) * (1 - _SLOWEST)), 1)
     return statistics.fmean(sorted(latencies)[:kept])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 from typing import cast
@@ -26,12 +27,18 @@ class _Decoy:
 
 
 def _slowed(
-    monkeypatch: pytest.MonkeyPatch, latency_ms: Callable[[int, bool], float], seconds: float = 6.0
+    monkeypatch: pytest.MonkeyPatch, latency_ms: Callable[[int, bool], float | None]
 ) -> float:
-    """``latency_ms``: of the requests of one turn, by its number and whether the decoy runs."""
+    """``latency_ms``: of the requests of one turn, by its number and whether the decoy runs; None:
+    there was no answer."""
     decoy, turns = _Decoy(), itertools.count()
-    monkeypatch.setattr(decoys, "_latencies", lambda _: [latency_ms(next(turns), decoy.runs)] * 25)
-    ratio = decoys.slowed(cast(Process, None), cast(Process, decoy), seconds)
+
+    def latencies(_: Process) -> list[float]:
+        each = latency_ms(next(turns), decoy.runs)
+        return [] if each is None else [each] * 25
+
+    monkeypatch.setattr(decoys, "_latencies", latencies)
+    ratio = decoys.slowed(cast(Process, None), cast(Process, decoy), 6.0)
     assert not decoy.runs
     return ratio
 
@@ -54,9 +61,19 @@ def test_a_single_stumble_makes_no_decoy_harmful_and_hides_none() -> None:
     assert decoys.typical([*[1.0] * 80, *[2.0] * 20]) > 1.15
 
 
-def test_a_service_that_answers_nothing_says_nothing() -> None:
+def test_a_turn_without_an_answer_alone_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine stood still."""
+
+    def latency(turn: int, runs: bool) -> float | None:
+        return None if turn in (4, 5) else 1.1 if runs else 1.0
+
+    assert _slowed(monkeypatch, latency) == pytest.approx(1.1)
     with pytest.raises(NotMeasuredError):
-        decoys.typical([])
+        _slowed(monkeypatch, lambda _, runs: None)
+
+
+def test_no_answer_beside_a_decoy_is_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _slowed(monkeypatch, lambda _, runs: None if runs else 1.0) == math.inf
 
 
 def test_the_directory_of_a_scene_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
