@@ -31,7 +31,6 @@ from bench import (
     explain,
     hooks,
     inputs,
-    interference,
     nri,
     page,
     prediction,
@@ -50,6 +49,7 @@ from bench.effects import (
     whole,
 )
 from bench.figures import Figure, NotMeasuredError, machine_line, table
+from bench.interference import run as interference
 
 Run = Callable[..., list[Figure]]
 

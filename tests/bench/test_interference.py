@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.interference import Injection, Named, score
+from bench.interference.score import Injection, Named, score
 
 SPIN = Injection("spin", 10.0, 16.0, 10.0)
 HOG = Injection("hog", 30.0, 36.0, 31.0)

@@ -22,6 +22,7 @@ from koordlet.qos.interference.windows import (
     Antagonist,
     Who,
     follows,
+    hurries,
     sampled_at,
     span_of,
     victims,
@@ -152,7 +153,12 @@ def _judged(known: Known, snapshot: Snapshot, waits: WaitMetrics, time: float) -
         learnt = learning.get((resource, victim), LEARN)
         excused = victim in disturbed and follows(resource, culprit)
         pair = judge_pair(
-            pairs.get(cell, Pair()), share, snapshot.now, learnt=learnt, excused=excused
+            pairs.get(cell, Pair()),
+            share,
+            snapshot.now,
+            demand_ms_per_s=rows[victim].demand_ms_per_s if hurries(resource, culprit) else None,
+            learnt=learnt,
+            excused=excused,
         )
         if pair.bad[0] and culprit.kind in OTHERS:
             disturbed.add(victim)

@@ -86,6 +86,7 @@ def _of_waits(each: Antagonist, waits: by_waits.Known) -> tuple[Input, ...]:
         Input("normal", round(pair.normal.mean, 4), _SHARE),
         Input("limit", round(pair.normal.limit, 4), _SHARE),
         Input("bad windows", sum(pair.bad), f"of {len(pair.bad)}"),
+        Input("clear windows", pair.clear, "in a row"),
         Input("wait", round(pair.blame * victim.demand_ms_per_s, 1), "ms/s", victim.span_s),
         Input("demand", round(victim.demand_ms_per_s, 1), "ms/s", victim.span_s),
         Input("waits for others", round(victim.share, 4), _SHARE),

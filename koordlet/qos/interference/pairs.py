@@ -2,8 +2,9 @@
 
 A window is bad where the blame is at least ``FLOOR`` and ``SIGMAS`` standard deviations above what
 is normal. Mean and variance are exponentially weighted and learn from no bad window, so that a
-disturbance does not become normal. Three bad windows of five make an antagonist. It stops being one
-when the last five windows were all good.
+disturbance does not become normal. Three bad windows of five make an antagonist, or two clear ones
+in a row, which are twice as far above everything. It stops being one when the last five windows
+were all good.
 
 The first windows of a victim only teach: a neighbour that takes much from the start is normal. One
 that comes later starts from zero, so it is noticed.
@@ -22,6 +23,13 @@ WEIGHT = 0.1
 """Of the newest window in mean and variance."""
 OF_WINDOWS = 5
 BAD_WINDOWS = 3
+CLEAR_WINDOWS = 2
+"""In a row. One is not enough: that of the first look after a calm time divides the waits as those
+of the whole time were, so it may name the wrong one (``docs/concepts/blame.md``)."""
+CLEAR = 2.0
+"""What is clear has so many times ``FLOOR`` and ``SIGMAS``."""
+CLEAR_MS_PER_S = 10.0
+"""A clear window has waits of so much: of a victim that hardly runs, one wait is a large share."""
 LEARN = 5
 """First windows of a victim, in which nothing is bad."""
 SUFFERS_FROM = 0.1
@@ -36,7 +44,11 @@ class Normal(msgspec.Struct, frozen=True):
 
     @property
     def limit(self) -> float:
-        return self.mean + SIGMAS * max(math.sqrt(self.variance), LEAST_SIGMA)
+        return self.above(SIGMAS)
+
+    def above(self, sigmas: float) -> float:
+        """So many standard deviations above the mean."""
+        return self.mean + sigmas * max(math.sqrt(self.variance), LEAST_SIGMA)
 
     def learn(self, share: float, learnt: int = LEARN) -> Normal:
         """``learnt``: windows of the victim before this one; the first count alike."""
@@ -46,13 +58,15 @@ class Normal(msgspec.Struct, frozen=True):
 
 
 class Pair(msgspec.Struct, frozen=True):
-    """A victim and one who makes it wait. ``bad``: the last windows, the newest first.
-    ``since``: when it became an antagonist (as ``Snapshot.now``); None while it is none."""
+    """A victim and one who makes it wait. ``bad``: the last windows, the newest first. ``clear``:
+    how many of the newest are clear. ``since``: when it became an antagonist (as
+    ``Snapshot.now``); None while it is none."""
 
     normal: Normal = Normal()
     bad: tuple[bool, ...] = ()
     since: float | None = None
     blame: float = 0.0
+    clear: int = 0
 
     @property
     def is_quiet(self) -> bool:
@@ -93,17 +107,31 @@ def judge_victim(
 
 
 def judge_pair(
-    before: Pair, blame: float, now: float, *, learnt: int = LEARN, excused: bool = False
+    before: Pair,
+    blame: float,
+    now: float,
+    *,
+    demand_ms_per_s: float | None = None,
+    learnt: int = LEARN,
+    excused: bool = False,
 ) -> Pair:
-    """``blame``: waits for this one by demand. ``learnt``: windows of the victim before this one.
-    ``excused``: another one is bad in this window, which may be why."""
+    """``blame``: waits for this one by demand. ``demand_ms_per_s``: of the victim; None: no window
+    is clear. ``learnt``: its windows before this one. ``excused``: another one is bad in this
+    window, which may be why."""
     is_high = learnt >= LEARN and blame >= FLOOR and blame >= before.normal.limit
     is_bad = is_high and not excused
+    is_clear = is_bad and _is_clear(before.normal, blame, demand_ms_per_s or 0.0)
     normal = before.normal if is_high else before.normal.learn(blame, learnt)
     bad = (is_bad, *before.bad)[:OF_WINDOWS]
+    clear = min(before.clear + 1, CLEAR_WINDOWS) if is_clear else 0
     since = before.since
-    if since is None and sum(bad) >= BAD_WINDOWS:
+    if since is None and (sum(bad) >= BAD_WINDOWS or clear >= CLEAR_WINDOWS):
         since = now
     elif since is not None and len(bad) == OF_WINDOWS and not any(bad):
         since = None
-    return Pair(normal, bad, since, blame)
+    return Pair(normal, bad, since, blame, clear)
+
+
+def _is_clear(normal: Normal, blame: float, demand_ms_per_s: float) -> bool:
+    is_far = blame >= CLEAR * FLOOR and blame >= normal.above(CLEAR * SIGMAS)
+    return is_far and blame * demand_ms_per_s >= CLEAR_MS_PER_S

@@ -47,6 +47,12 @@ def follows(resource: str, culprit: Who) -> bool:
     return (resource, culprit.kind) in _FOLLOW and is_root
 
 
+def hurries(resource: str, culprit: Who) -> bool:
+    """Whether it is worth a name after fewer windows, because it may be held back: it is somebody
+    else, and no echo of what another one did a second ago."""
+    return culprit.kind in OTHERS and not follows(resource, culprit)
+
+
 class Antagonist(NamedTuple):
     """``share``: of the victim's demand that it waits for the culprit; where the resource is
     ``cpi``, a correlation. ``harms``: a window that came just now was bad, and the victim

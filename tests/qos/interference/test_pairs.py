@@ -16,9 +16,10 @@ from koordlet.qos.interference.pairs import (
 )
 
 
-def _run(pair: Pair, *blames: float) -> Pair:
+def _run(pair: Pair, *blames: float, demand_ms_per_s: float | None = None) -> Pair:
+    """Without a demand no window is clear."""
     for second, blame in enumerate(blames):
-        pair = judge_pair(pair, blame, float(second))
+        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand_ms_per_s)
     return pair
 
 
@@ -78,6 +79,39 @@ def test_three_bad_windows_of_five_make_an_antagonist() -> None:
     assert _run(Pair(), 0.2, 0.2, 0.2).since == 2.0
 
 
+def test_two_clear_windows_in_a_row_make_an_antagonist() -> None:
+    """A tenth of a demand of 200 ms/s."""
+    assert _run(Pair(), 0.1, demand_ms_per_s=200.0).since is None
+    assert _run(Pair(), 0.1, 0.1, demand_ms_per_s=200.0).since == 1.0
+    assert _run(Pair(), 0.1, 0.0, 0.1, demand_ms_per_s=200.0).since is None
+    assert _run(Pair(), 0.1, 0.09, demand_ms_per_s=200.0).since is None
+    assert _run(Pair(), 0.09, 0.1, 0.1, demand_ms_per_s=200.0).since == 2.0
+
+
+def test_waits_of_a_victim_that_hardly_runs_are_never_clear() -> None:
+    """A tenth of 90 ms/s may be one wait."""
+    assert _run(Pair(), 0.1, 0.1, demand_ms_per_s=90.0).since is None
+    assert _run(Pair(), 0.1, 0.1, 0.1, demand_ms_per_s=90.0).since == 2.0
+
+
+def test_what_is_clear_depends_on_what_is_normal() -> None:
+    """Six standard deviations of 0.01 above 0.1."""
+    usual = Pair(Normal(0.1, 0.0))
+    assert _run(usual, 0.15, 0.15, demand_ms_per_s=500.0).since is None
+    assert _run(usual, 0.17, 0.17, demand_ms_per_s=500.0).since == 1.0
+
+
+def test_nothing_is_clear_that_is_excused_or_one_of_the_first_windows() -> None:
+    pair = Pair()
+    for number in range(LEARN):
+        pair = judge_pair(pair, 0.5, float(number), demand_ms_per_s=500.0, learnt=number)
+    assert pair.clear == 0
+    pair = Pair()
+    for second in range(5):
+        pair = judge_pair(pair, 0.5, float(second), demand_ms_per_s=500.0, excused=True)
+    assert (pair.clear, pair.since) == (0, None)
+
+
 def test_it_is_none_any_more_after_five_good_windows() -> None:
     antagonist = _run(Pair(), 0.2, 0.2, 0.2)
     assert _run(antagonist, 0.0, 0.0, 0.0, 0.0).since == 2.0
@@ -112,14 +146,17 @@ def test_a_victim_suffers_from_a_tenth_of_its_demand_above_its_normal() -> None:
     assert judge_victim(judge_victim(calm, 0.11), 0.02).suffers is False
 
 
-@given(st.lists(st.floats(0, 1), max_size=60))
-def test_an_antagonist_always_had_three_bad_windows_of_five(blames: list[float]) -> None:
+@given(st.lists(st.floats(0, 1), max_size=60), st.sampled_from((None, 60.0, 1000.0)))
+def test_an_antagonist_always_had_three_bad_windows_of_five_or_two_in_a_row(
+    blames: list[float], demand_ms_per_s: float | None
+) -> None:
     pair, history = Pair(), []
     for second, blame in enumerate(blames):
         before = pair
-        pair = judge_pair(pair, blame, float(second))
+        pair = judge_pair(pair, blame, float(second), demand_ms_per_s=demand_ms_per_s)
         history.append(pair.bad[0])
         if pair.since is not None and before.since is None:
-            assert sum(history[-5:]) >= 3
+            in_a_row = min(blame, blames[second - 1]) * (demand_ms_per_s or 0.0) >= 10.0
+            assert sum(history[-5:]) >= 3 or (sum(history[-2:]) == 2 and in_a_row)
         if pair.since is None and before.since is not None:
             assert not any(history[-5:])
