@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import os
 import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.vm.disks import REPOSITORY, cache
-from tests.vm.guests import GUESTS, MEMORY_MIB, Guest, Image
+from tests.vm.guests import GUESTS, Guest, Image
 from tests.vm.machine import Report, run
 from tests.vm.stages import Stage, read_stages
 
@@ -121,7 +120,7 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
     kept = cache() / "last"
     _remove_left_behind()
     with tempfile.TemporaryDirectory(prefix=f"{_WORK}{os.getpid()}-") as work:
-        at_once = asyncio.Semaphore(_at_once())
+        at_once = asyncio.Semaphore(max(1, min(2, os.cpu_count() or 1)))
 
         async def one(guest: Guest, stages: tuple[Stage, ...]) -> Report:
             directory = Path(work) / guest.name
@@ -140,15 +139,6 @@ async def _all(chosen: dict[Guest, tuple[Stage, ...]], limit_s: float) -> int:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(guest, stages)) for guest, stages in chosen.items()]
     return _tell([task.result() for task in tasks], kept)
-
-
-def _at_once() -> int:
-    """How many guests: one more than there are CPUs, because a guest sleeps a third of its time,
-    and as many as have their memory twice in what is free."""
-    cpus = len(os.sched_getaffinity(0))
-    free = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text())
-    assert free is not None
-    return max(1, min(cpus + 1, int(free[1]) // 1024 // (2 * MEMORY_MIB)))
 
 
 def _remove_left_behind() -> None:
