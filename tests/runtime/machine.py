@@ -36,7 +36,7 @@ _BEFORE = WORK / "sockets-before"
 _NAMESPACE = "k8s.io"
 # runc's usual place, which a shim makes when it cleans up and was never told ours.
 _RUNC = (Path("/run/containerd/runc", _NAMESPACE), Path("/run/containerd/runc"))
-_WAIT_S = 20.0
+_WAIT_S = 60.0
 _TURN_S = 90.0  # less than a test may take
 
 
