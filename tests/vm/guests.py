@@ -111,9 +111,10 @@ _ARM64 = (
     ),
     "console=ttyAMA0",
 )  # fmt: skip
+# An emulated CPU that waits for the host's is no lockup: the kernel's dog barks after 120 s.
 _APPEND = (
     "psi=1 mitigations=off random.trust_cpu=on net.ifnames=0 systemd.show_status=0 panic=-1 "
-    "oops=panic"
+    "oops=panic watchdog_thresh=60"
 )
 
 
