@@ -341,7 +341,8 @@ def test_a_disk_that_fills_up_later(child: Child, tiny_disk: Path) -> None:
     until(recorded_in_vain, "the log is kept in memory")
     status = child.ask("status")
     assert status["ready"] is True
-    assert [p["part"] for p in status["problems"]] == []
+    # A minute of the inputs log may end meanwhile, and cannot be written either.
+    assert {p["part"] for p in status["problems"]} <= {"inputs"}
     done = child.restore()
     assert done.returncode == 0, done.stderr
     assert values(child) == before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -178,6 +179,8 @@ def test_a_driver_that_hangs_keeps_nobody_waiting(fake_nvml: FakeNvml, health: G
 
 def test_what_the_driver_keeps_is_told_once(fake_nvml: FakeNvml, health: GpuHealth) -> None:
     """Whatever ends a session, and however often one begins anew."""
+    # Threads of earlier tests end within a second, and would tell the same of their own sessions.
+    until(lambda: all(thread.name != "gpu-health" for thread in threading.enumerate()))
     fake_nvml.say(*TWO, f"fail nvmlEventSetFree {Code.UNKNOWN}")
     with capture_logs() as logs:
         health.follow(fake_nvml.load())
