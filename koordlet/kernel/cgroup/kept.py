@@ -9,30 +9,26 @@ import resource
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.cgroup.forms import Form
-from koordlet.kernel.host import File, Host, whole_lines
+from koordlet.kernel.descriptors import Descriptors
+from koordlet.kernel.host import Host, whole_lines
 from koordlet.kernel.parse import ParseError
 
 RESOURCES = frozenset({Resource.CPU_QUOTA_US, Resource.CPU_PERIOD_US})
 MOST_KEPT = 2048
 """A choice: quotas and periods of 300 pods with 600 containers, on cgroup v1 in files of their
 own."""
-
-
-_Key = tuple[str, Resource]
+_GONE = (errno.ENOENT, errno.ENODEV)
 
 
 class KeptFiles:
-    """At most ``limit`` files stay open, and never more than a quarter of RLIMIT_NOFILE. What comes
-    beyond is opened each time."""
+    """At most ``limit`` files stay open, and never more than a quarter of RLIMIT_NOFILE:
+    collectors have half. What comes beyond is opened each time."""
 
     def __init__(self, host: Host, cgroups: Cgroups, limit: int = MOST_KEPT) -> None:
-        self._host = host
+        quarter = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4
+        self._files = Descriptors(host, min(limit, quarter))
         self._cgroups = cgroups
-        self._limit = min(limit, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        self._files: dict[str, File] = {}
-        self._known: dict[_Key, tuple[File, Form]] = {}
-        self._keys: dict[str, list[_Key]] = {}
-        """By path: on v2 a file holds quota and period."""
+        self._places: dict[tuple[str, Resource], tuple[str, Form]] = {}
 
     def __len__(self) -> int:
         return len(self._files)
@@ -43,48 +39,23 @@ class KeptFiles:
         An open file stays with a cgroup that is renamed, while its path may lead to another one by
         then: call ``close`` when cgroups have come, gone or moved.
         """
-        known = self._known.get((cgroup, resource))
-        if known is None:
-            known = self._open(cgroup, resource)
-        if known is None:
-            return self._cgroups.read(cgroup, resource)
-        file, form = known
+        place = self._places.get((cgroup, resource))
+        if place is None:
+            place = self._places[cgroup, resource] = self._cgroups.locate(cgroup, resource)
+        path, form = place
         try:
-            data = whole_lines(file.read(), file.path)
+            data = whole_lines(self._files.read(path), path)
         except OSError as error:
-            self._forget(file)
-            if error.errno != errno.ENODEV:
+            del self._places[cgroup, resource]
+            if error.errno not in _GONE:
                 raise
-            return self._cgroups.read(cgroup, resource)  # gone, or made anew
+            return self._cgroups.read(cgroup, resource)  # elsewhere by now, or says what is missing
         try:
             return form.parse(data)
         except ValueError as error:
-            raise ParseError(file.path, 0, str(error)) from error
+            raise ParseError(path, 0, str(error)) from error
 
     def close(self) -> None:
         """Close all. The next reads open them anew."""
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-        self._known.clear()
-        self._keys.clear()
-
-    def _open(self, cgroup: str, resource: Resource) -> tuple[File, Form] | None:
-        path, form = self._cgroups.locate(cgroup, resource)
-        file = self._files.get(path)
-        if file is None:
-            if len(self._files) >= self._limit:
-                return None
-            try:
-                file = self._files[path] = self._host.open(path)
-            except OSError:
-                return None
-        self._keys.setdefault(path, []).append((cgroup, resource))
-        known = self._known[cgroup, resource] = file, form
-        return known
-
-    def _forget(self, file: File) -> None:
-        for key in self._keys.pop(file.path):
-            del self._known[key]
-        del self._files[file.path]
-        file.close()
+        self._files.close()
+        self._places.clear()
