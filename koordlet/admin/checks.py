@@ -225,11 +225,11 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
 
 
 def _of_rounds(collector: CollectorView) -> str:
-    """What it costs koordlet's own process; empty before its first round."""
+    """How long koordlet itself is busy with it; empty before its first round."""
     if collector.last_duration_s is None:
         return ""
     took_ms = 1000 * collector.last_duration_s
-    return f"each {collector.interval_s:g} s it takes {took_ms:.1f} ms"
+    return f"a round each {collector.interval_s:g} s, the last one took {took_ms:.1f} ms"
 
 
 def _of_findings(status: StatusView) -> Iterator[CheckView]:

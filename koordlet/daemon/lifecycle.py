@@ -45,12 +45,12 @@ RUNTIME_LOOK_S = 2.0
 """Between two looks for the socket of a runtime, until there is one."""
 STORE_MAINTAIN_S = 5.0
 MODELS_AFTER_S = 5.0
+"""The first limit must not wait for some hundred files."""
 GARBAGE_AFTER_S = 15.0
 """From the start; by then the pods are known and the parts have what they keep."""
 GARBAGE_OBJECTS = 10_000
 """New objects after which cycles among them are looked for. Python's default of 700 is reached
 several times a tick."""
-"""The first limit must not wait for some hundred files."""
 STALE_TICKS = 10
 """Alive means that the last tick ended at most this many intervals ago."""
 SERVERS_STOP_S = 1.0

@@ -144,7 +144,7 @@ def test_state_of_a_running_daemon() -> None:
         "kernel: cpu.idle": "ok",
     }.items():
         assert sick[name].state.value == state, name
-    assert sick["daemon: collector node"].why.endswith("each 1 s it takes 0.2 ms")
+    assert sick["daemon: collector node"].why.endswith("a round each 1 s, the last one took 0.2 ms")
     broken = msgspec.structs.replace(
         FakeDaemon().status(), journal=m.JournalView(path="/j", healthy=False, why="ENOSPC")
     )
