@@ -72,5 +72,6 @@ def fit_reads(reads: int, used_cores: float, options: AlarmOptions) -> int:
     if used_cores > options.max_cores:
         return max(reads // 2, 2)
     if used_cores < options.max_cores / 2:
-        return min(reads + max(reads // 4, 1), options.max_reads)
-    return reads
+        reads += max(reads // 4, 1)
+    # A new configuration may allow fewer than were in use.
+    return min(reads, options.max_reads)

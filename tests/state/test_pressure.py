@@ -64,6 +64,11 @@ def test_reads_stay_in_bounds(reads: int, used: list[float]) -> None:
         assert 2 <= reads <= OPTIONS.max_reads
 
 
+def test_a_new_bound_counts_at_once() -> None:
+    steady_cores = OPTIONS.max_cores * 0.8
+    assert fit_reads(OPTIONS.max_reads + 1, steady_cores, OPTIONS) == OPTIONS.max_reads
+
+
 def test_reads_shrink_over_the_budget_and_grow_back() -> None:
     reads = fit_reads(40, 0.02, OPTIONS)
     assert reads == 20
