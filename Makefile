@@ -13,7 +13,7 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm attack lint format docs proto bpf bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm attack lint format docs proto crds bpf bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
@@ -25,6 +25,7 @@ help:
 	@echo "make format   let ruff rewrite the code"
 	@echo "make docs     write the pages and the sample that come from declarations anew"
 	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
+	@echo "make crds     write the definitions in deploy/crds anew from the types"
 	@echo "make bpf      compile the programs in koordlet/kernel/bpf/programs (clang 14, libbpf-dev)"
 	@echo "make bench    print the figures of docs/benchmarks.md on this machine"
 	@echo "make install-service  install koordlet as a systemd service (root)"
@@ -71,6 +72,9 @@ docs: $(VENV)/.dev
 
 proto: $(VENV)/.dev
 	$(BIN)/python tools/proto.py
+
+crds: $(VENV)/.dev
+	$(BIN)/python tools/crds.py
 
 bpf:
 	tools/bpf

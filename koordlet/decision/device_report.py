@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from koordlet.decision.devices import Gpu, Health, Inventory, Place, RdmaDevice, State, Xpu
-from koordlet.protocol import device as shape
+from koordlet.protocol.objects import device as shape
 from koordlet.protocol.quantity import NANO, Format, Quantity
 from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 

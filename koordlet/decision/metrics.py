@@ -304,13 +304,15 @@ class Aggregate(StrEnum):
 class Reading(msgspec.Struct, frozen=True):
     """Answer to one question to the store.
 
-    ``age_s`` is the age of the newest sample used, ``count`` how many went in.
+    ``age_s`` is the age of the newest sample used, ``count`` how many went in, ``span_s`` the time
+    from the oldest of them to the newest.
     """
 
     value: float
     age_s: float
     count: int
     window_s: float
+    span_s: float = 0.0
 
 
 class MetricView(Protocol):

@@ -12,6 +12,7 @@ from koordlet.protocol.slo import NotNegative, Percent, Positive, Section
 
 Seconds = Annotated[float, Meta(gt=0, extra={"format": "duration"})]
 Ratio = Annotated[float, Meta(gt=0)]
+MemoryPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
 
 
 class MetricAggregatePolicy(Section, frozen=True):
@@ -25,9 +26,7 @@ class ColocationStrategy(Section, frozen=True):
     metric_aggregate_duration_seconds: Positive | None = None
     metric_report_interval_seconds: Positive | None = None
     metric_aggregate_policy: MetricAggregatePolicy | None = None
-    metric_memory_collect_policy: (
-        Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"] | None
-    ) = None
+    metric_memory_collect_policy: MemoryPolicy | None = None
     cpu_reclaim_threshold_percent: NotNegative | None = None
     cpu_calculate_policy: Literal["usage", "maxUsageRequest"] | None = None
     memory_reclaim_threshold_percent: NotNegative | None = None

@@ -102,7 +102,8 @@ class TsdbView:
         if result is None or result.count == 0:
             return None
         age_s = (self._time_ms - result.last_ms) / 1000
-        return Reading(result.value, age_s, result.count, window_s)
+        span_s = (result.last_ms - result.first_ms) / 1000
+        return Reading(result.value, age_s, result.count, window_s, span_s)
 
     def _series(self, metric: Metric, labels: tuple[str, ...]) -> int | None:
         """Not ``Store.series``, which would make one for every pod that is asked about."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from koordlet.decision.devices import HEALTHY, Health, Link, Place, State, Xpu
 from koordlet.kernel.host import Host
-from koordlet.protocol import device as shape
 from koordlet.protocol.decode import decode_limited
 from koordlet.protocol.document import parse_limited
 from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.objects import device as shape
 from koordlet.protocol.quantity import Quantity, parse_quantity
 from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY
 

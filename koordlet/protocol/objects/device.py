@@ -73,6 +73,7 @@ class VirtualFunction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class VirtualFunctionGroup(Section, frozen=True):
     vfs: tuple[VirtualFunction, ...] = ()
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Condition(Section, frozen=True):
@@ -94,6 +95,12 @@ class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
     topology: DeviceTopology | None = None
     vf_groups: tuple[VirtualFunctionGroup, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    module_id: int | None = msgspec.field(default=None, name="moduleID")
+
+
+class DeviceSpec(Section, frozen=True):
+    devices: tuple[DeviceInfo, ...] = ()
 
 
 class Device(Section, frozen=True):

@@ -1,0 +1,1 @@
+"""Speaking with a Kubernetes API server: the daemon and the companion share this room."""

@@ -1,0 +1,168 @@
+"""Events that `kubectl describe` shows: told once, counted afterwards, bounded in number."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from koordlet.kube.budget import Priority
+from koordlet.kube.client import Client
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
+from koordlet.kube.kinds import Kind
+from koordlet.kube.objects import Object
+from koordlet.kube.times import instant
+
+EVENTS = Kind("", "v1", "Event", "events", True, Object)
+MAX_MESSAGE = 1024
+"""As the API server allows."""
+KEPT = 1024
+"""Events remembered, so that the same one again only counts."""
+EVERY_S = 10.0
+"""At most one write for the same event in this time."""
+
+
+class Subject(NamedTuple):
+    """The object that an event is about."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+class _Same(NamedTuple):
+    subject: Subject
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass
+class _Counted:
+    name: str = ""
+    """Of the Event object; empty while there is none."""
+    count: int = 0
+    first_s: float = 0.0
+    last_s: float = 0.0
+    due_s: float = 0.0
+    unsaid: bool = True
+
+
+class Events:
+    """``tell`` returns at once; ``run`` writes. ``component`` and ``host`` say who speaks."""
+
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        host: str = "",
+        *,
+        every_s: float = EVERY_S,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.dropped = 0
+        """Forgotten before they could be written."""
+        self.error = ""
+        self._client = client
+        self._source = {"component": component, **({"host": host} if host else {})}
+        self._every_s, self._clock, self._wall = every_s, clock, wall
+        self._known: OrderedDict[_Same, _Counted] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    def tell(
+        self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        same = _Same(subject, kind, reason, message[:MAX_MESSAGE])
+        now_s = self._wall()
+        known = self._known.get(same)
+        if known is None:
+            known = self._known[same] = _Counted(first_s=now_s)
+            if len(self._known) > KEPT:
+                _, old = self._known.popitem(last=False)
+                self.dropped += old.unsaid
+        self._known.move_to_end(same)
+        known.count += 1
+        known.last_s = now_s
+        known.unsaid = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._write_due()
+            unsaid = [each.due_s for each in self._known.values() if each.unsaid]
+            if unsaid and not self._wake.is_set():
+                wait_s = max(0.01, min(unsaid) - self._clock())
+                try:
+                    async with asyncio.timeout(wait_s):
+                        await self._wake.wait()
+                except TimeoutError:
+                    self._wake.set()
+
+    async def _write_due(self) -> None:
+        now_s = self._clock()
+        due = [(s, each) for s, each in self._known.items() if each.unsaid and each.due_s <= now_s]
+        for same, each in due:
+            each.due_s = now_s + self._every_s
+            each.unsaid = False
+            try:
+                await self._write(same, each)
+                self.error = ""
+            except (KubeError, CredentialsError) as error:
+                # When it is due again: an event is never worth a retry at once.
+                each.unsaid = not isinstance(error, RefusedError) or error.passing
+                self.error = str(error)
+
+    async def _write(self, same: _Same, each: _Counted) -> None:
+        namespace = same.subject.namespace or "default"
+        if each.name:
+            changes = {"count": each.count, "lastTimestamp": instant(each.last_s)}
+            try:
+                await self._client.patch(
+                    EVENTS, each.name, changes, namespace, priority=Priority.EVENT
+                )
+                return
+            except RefusedError as error:
+                if not error.missing:  # the server forgets events after an hour
+                    raise
+        # The name is chosen first: an answer that gets lost does not make a second event.
+        each.name = each.name or f"{same.subject.name[:200]}.{uuid.uuid4().hex[:16]}"
+        try:
+            body = self._body(same, each, namespace)
+            await self._client.create(EVENTS, body, namespace, priority=Priority.EVENT)
+        except RefusedError as error:
+            if not error.exists:
+                each.name = ""
+                raise
+
+    def _body(self, same: _Same, each: _Counted, namespace: str) -> dict[str, Any]:
+        subject = same.subject
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": each.name, "namespace": namespace},
+            "involvedObject": {
+                "apiVersion": subject.api_version,
+                "kind": subject.kind,
+                "namespace": subject.namespace,
+                "name": subject.name,
+                "uid": subject.uid,
+            },
+            "type": same.type,
+            "reason": same.reason,
+            "message": same.message,
+            "count": each.count,
+            "firstTimestamp": instant(each.first_s),
+            "lastTimestamp": instant(each.last_s),
+            "source": self._source,
+            "reportingComponent": self._source["component"],
+        }

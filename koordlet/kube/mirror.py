@@ -1,0 +1,234 @@
+"""The objects of one kind as the API server has them: listed once, then watched.
+
+A watch that ends goes on from the last version that it told. Where the server no longer has that
+version (410), everything is listed anew, and what differs is told as changes. While the server is
+away the mirror keeps what it knows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from koordlet.kube.backoff import Backoff
+from koordlet.kube.client import Client, decoded
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError, UnusableError
+from koordlet.kube.kinds import Kind
+from koordlet.kube.lines import LineTooLongError, split_lines
+from koordlet.kube.objects import Event, Object, Status
+
+WATCH_S = (300.0, 600.0)
+"""How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
+PAGE = 500
+STEADY_S = 10.0
+"""A watch that lasted this long was a good one: the next failure starts a new count."""
+
+T = TypeVar("T", bound=Object)
+
+
+class Key(NamedTuple):
+    namespace: str
+    name: str
+
+
+class Change(NamedTuple, Generic[T]):
+    """``old`` None: it is new. ``new`` None: it is gone. Both differ in uid where an object was
+    deleted and made again while nobody watched."""
+
+    key: Key
+    old: T | None
+    new: T | None
+
+
+class Mirror(Generic[T]):
+    """``on_change`` gets each batch of changes on the event loop, the first list as one batch.
+
+    ``fields`` and ``labels`` are selectors of the API. ``on_fault`` hears of objects that cannot be
+    decoded, which keep their last good state here.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        kind: Kind[T],
+        on_change: Callable[[tuple[Change[T], ...]], None],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        page: int = PAGE,
+        on_fault: Callable[[str], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self.kind = kind
+        self.objects: dict[Key, T] = {}
+        self.synced = False
+        """Whether everything was listed once."""
+        self.error = ""
+        """Why it does not hear from the server at present; empty while it does."""
+        self.heard_s: float | None = None
+        """On ``clock``, when the server last said anything."""
+        self.lists = self.watches = 0
+        self._client = client
+        self._on_change = on_change
+        self._on_fault = on_fault
+        self._namespace = namespace
+        self._selectors: Mapping[str, str] = {
+            name: value
+            for name, value in (("fieldSelector", fields), ("labelSelector", labels))
+            if value
+        }
+        self._page = page
+        self._clock = clock
+        self._draw = draw
+        self._version = ""
+        self._backoff = Backoff(draw)
+        self._retry_after_s: float | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            begun_s = self._clock()
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except (KubeError, CredentialsError) as error:
+                self._failed(error)
+            if self._clock() - begun_s >= STEADY_S:
+                self._backoff.reset()
+            if self.error:
+                await asyncio.sleep(self._wait_s())
+            else:
+                # A server that ends watches at once must not be asked without a pause.
+                await asyncio.sleep(0.05 + 0.1 * self._draw())
+
+    def _failed(self, error: Exception) -> None:
+        self.error = str(error)
+        self._retry_after_s = error.retry_after_s if isinstance(error, RefusedError) else None
+        if isinstance(error, RefusedError) and error.expired:
+            self._version = ""
+
+    def _wait_s(self) -> float:
+        wait_s = self._backoff.next_s()
+        asked_s = self._retry_after_s or 0.0
+        # Everybody was told the same number of seconds.
+        return max(wait_s, asked_s * (1.0 + 0.5 * self._draw()))
+
+    async def _list(self) -> None:
+        found: dict[Key, T] = {}
+        query = {**self._selectors, "limit": str(self._page)}
+        while True:
+            page = await self._client.page(self.kind, namespace=self._namespace, query=query)
+            for raw in page.items or ():
+                self._add(found, raw)
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+            await asyncio.sleep(0)  # decoding a page of thousands takes tens of milliseconds
+        self.lists += 1
+        self._version = page.metadata.resource_version
+        changes = [Change(key, self.objects.get(key), new) for key, new in found.items()]
+        changes += [Change(key, old, None) for key, old in self.objects.items() if key not in found]
+        self.objects = found
+        self._heard()
+        self.synced = True
+        self._tell(changes)
+
+    def _add(self, found: dict[Key, T], raw: msgspec.Raw) -> None:
+        try:
+            new = decoded(self.kind, raw)
+        except UnusableError as error:
+            known = self._known(raw, error)
+            if known is not None:
+                found[key_of(known)] = known
+        else:
+            found[key_of(new)] = new
+
+    def _known(self, raw: msgspec.Raw, error: UnusableError) -> T | None:
+        """The last good state of an object that cannot be decoded."""
+        key = None
+        with contextlib.suppress(msgspec.MsgspecError):
+            key = key_of(msgspec.json.decode(raw, type=Object))
+        if self._on_fault is not None:
+            self._on_fault(f"{'/'.join(filter(None, key or ()))}: {error}")
+        return self.objects.get(key) if key is not None else None
+
+    async def _watch(self) -> None:
+        shortest, longest = WATCH_S
+        lasts_s = shortest + (longest - shortest) * self._draw()
+        query = {
+            **self._selectors,
+            "resourceVersion": self._version,
+            "allowWatchBookmarks": "true",
+        }
+        self.watches += 1
+        rest = b""
+        stream = self._client.watch(
+            self.kind, namespace=self._namespace, query=query, lasts_s=lasts_s
+        )
+        async with contextlib.aclosing(stream):
+            async for piece in stream:
+                try:
+                    lines, rest = split_lines(rest, piece)
+                except LineTooLongError as error:
+                    raise UnusableError(f"watch {self.kind}: {error}") from None
+                self._take(lines)
+
+    def _take(self, lines: list[bytes]) -> None:
+        changes: list[Change[T]] = []
+        try:
+            for line in lines:
+                self._one(line, changes)
+        finally:
+            if lines:
+                self._heard()
+            self._tell(changes)
+
+    def _one(self, line: bytes, changes: list[Change[T]]) -> None:
+        try:
+            event = msgspec.json.decode(line, type=Event)
+            if event.type == "ERROR":
+                status = msgspec.json.decode(event.object, type=Status)
+                text = f"watch {self.kind}: {status.code} {status.reason}: {status.message[:300]}"
+                raise RefusedError(text, status.code, status.reason)
+            bare = msgspec.json.decode(event.object, type=Object)
+        except msgspec.MsgspecError as error:
+            raise UnusableError(f"watch {self.kind}: {error}") from None
+        self._version = bare.metadata.resource_version
+        if event.type == "BOOKMARK":
+            return
+        key = key_of(bare)
+        old = self.objects.get(key)
+        if event.type == "DELETED":
+            if old is not None:
+                del self.objects[key]
+                changes.append(Change(key, old, None))
+            return
+        try:
+            new = decoded(self.kind, event.object)
+        except UnusableError as error:
+            self._known(event.object, error)
+            return
+        self.objects[key] = new
+        changes.append(Change(key, old, new))
+
+    def _heard(self) -> None:
+        self.error = ""
+        self.heard_s = self._clock()
+
+    def _tell(self, changes: list[Change[T]]) -> None:
+        told = tuple(change for change in changes if change.old != change.new)
+        if told or (self.lists == 1 and self.watches == 0):
+            self._on_change(told)
+
+
+def key_of(item: Object) -> Key:
+    return Key(item.metadata.namespace, item.metadata.name)

@@ -1,0 +1,74 @@
+"""The fields of Kubernetes objects that this project reads; everything else is passed over while
+decoding, which makes it ten times as fast as decoding all (shared/companion.md 1.6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class Shape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Keys as the API server writes them."""
+
+
+class Owner(Shape, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class Metadata(Shape, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[Owner, ...] = ()
+
+
+class Object(Shape, frozen=True):
+    """What every object has."""
+
+    metadata: Metadata = Metadata()
+
+
+class ListMetadata(Shape, frozen=True):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class Page(Shape, frozen=True):
+    """Of a list. Items are decoded one by one, so that a bad one costs itself alone."""
+
+    metadata: ListMetadata = ListMetadata()
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+class Event(Shape, frozen=True):
+    """A line of a watch."""
+
+    type: str
+    object: msgspec.Raw
+
+
+class StatusDetails(Shape, frozen=True):
+    retry_after_seconds: int = 0
+    causes: tuple[dict[str, Any], ...] = ()
+
+
+class Status(Shape, frozen=True):
+    """What the server says of a request that it refused."""
+
+    kind: str = ""
+    code: int = 0
+    reason: str = ""
+    message: str = ""
+    details: StatusDetails | None = None

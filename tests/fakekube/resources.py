@@ -1,0 +1,45 @@
+"""The kinds that the fake server has from the start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Resource:
+    """``status``: writes to the object leave its status alone, writes to ``/status`` the rest.
+    ``unconditional``: an update without resourceVersion is taken (of a custom resource, never)."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    status: bool = False
+    scale: bool = False
+    unconditional: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+BUILT_IN = (
+    Resource("", "v1", "Namespace", "namespaces", False, status=True),
+    Resource("", "v1", "Node", "nodes", False, status=True),
+    Resource("", "v1", "Pod", "pods", True, status=True),
+    Resource("", "v1", "ConfigMap", "configmaps", True),
+    Resource("", "v1", "Secret", "secrets", True),
+    Resource("", "v1", "Event", "events", True),
+    Resource("apps", "v1", "Deployment", "deployments", True, status=True, scale=True),
+    Resource("apps", "v1", "ReplicaSet", "replicasets", True, status=True, scale=True),
+    Resource("coordination.k8s.io", "v1", "Lease", "leases", True, unconditional=False),
+    Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, status=True),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "MutatingWebhookConfiguration",
+        "mutatingwebhookconfigurations",
+        False,
+    ),
+)

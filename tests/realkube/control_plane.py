@@ -1,0 +1,159 @@
+"""etcd and kube-apiserver on free ports of loopback, with a directory of their own.
+
+Nothing of it outlives the process that started it, and nobody else on the machine is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from koordlet.kube.credentials import Cluster, Material
+from tests.realkube.binaries import program
+from tests.runtime.process import Process
+
+READY_S = 120.0
+"""It takes 3 s on a machine that has nothing else to do."""
+ISSUER = "https://kubernetes.default.svc"
+
+
+class ControlPlane:
+    """``admin`` may do everything. ``start_server`` and ``end_server`` are for tests that take the
+    API server away: it keeps its port, its certificate and, in etcd, its objects."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.url = f"https://127.0.0.1:{self.port}"
+        self._token = secrets.token_hex(16)
+        self._etcd = Process(self._etcd_command(), work / "etcd.log")
+        self._server = Process(self._server_command(), work / "kube-apiserver.log")
+
+    @property
+    def ca(self) -> Path:
+        return self.work / "pki" / "apiserver.crt"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of the administrator."""
+        path = self.work / "admin.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca)}
+        tree = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": "admin", "user": {"token": self._token}}],
+        }
+        path.write_text(json.dumps(tree))  # which is YAML too
+        path.chmod(0o600)
+        return path
+
+    @property
+    def admin(self) -> Cluster:
+        return Cluster(
+            self.url,
+            "the test",
+            ca=Material(str(self.ca)),
+            token=Material(text=self._token.encode()),
+        )
+
+    def start(self) -> None:
+        """Returns when it is ready. Raises TimeoutError with the end of its log."""
+        (self.work / "tokens.csv").write_text(f'{self._token},admin,1,"system:masters"\n')
+        key = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
+        subprocess.run([*key, "-out", self.work / "sa.key"], check=True, capture_output=True)
+        self._etcd.start()
+        self.start_server()
+
+    def start_server(self) -> None:
+        self._server.start()
+        until_s = time.monotonic() + READY_S
+        while not self._ready():
+            if time.monotonic() > until_s or not self._server.is_running:
+                raise TimeoutError(f"kube-apiserver is not ready: {self._server.said()[-2000:]}")
+            time.sleep(0.1)
+
+    def end_server(self, number: int = 15) -> None:
+        self._server.end(number)
+
+    def end(self) -> None:
+        self._server.end()  # before etcd, or it hangs
+        self._etcd.end()
+
+    def _ready(self) -> bool:
+        if not self.ca.exists():
+            return False
+        try:
+            context = ssl.create_default_context(cafile=str(self.ca))
+            request = urllib.request.Request(
+                f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._token}"}
+            )
+            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+    def _etcd_command(self) -> list[str | Path]:
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", f"http://127.0.0.1:{self._peer_port}"
+        return [
+            program("etcd"),
+            f"--data-dir={self.work / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}",
+            f"--initial-advertise-peer-urls={peer}",
+            f"--initial-cluster=default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level=warn",
+        ]
+
+    def _server_command(self) -> list[str | Path]:
+        return [
+            program("kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            "--endpoint-reconciler-type=none",
+            f"--secure-port={self.port}",
+            f"--cert-dir={self.work / 'pki'}",
+            f"--token-auth-file={self.work / 'tokens.csv'}",
+            f"--service-account-issuer={ISSUER}",
+            f"--service-account-key-file={self.work / 'sa.key'}",
+            f"--service-account-signing-key-file={self.work / 'sa.key'}",
+            "--authorization-mode=Node,RBAC",
+            "--kubelet-preferred-address-types=InternalIP",
+            # No controller manager says that nodes and service accounts are in order.
+            "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+            "--allow-privileged=true",
+            "--v=1",
+        ]
+
+
+@contextlib.contextmanager
+def control_plane(work: Path) -> Iterator[ControlPlane]:
+    made = ControlPlane(work)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+def _free_ports(count: int) -> list[int]:
+    """Different ones, because all are open at once."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
