@@ -15,7 +15,12 @@ settings.register_profile("koordlet", deadline=None)
 if settings.get_current_profile_name() == "default":
     settings.load_profile("koordlet")
 
-_GROUPS = {"kernel": "machine", "systemd": "containers", "runtime": "containers"}
+_GROUPS = {
+    "kernel": "machine",
+    "systemd": "containers",
+    "runtime": "containers",
+    "cluster": "cluster",
+}
 """Mark of a test on the real machine -> what it may not run beside. Cgroups of containers, and what
 their runtimes and systemd keep below /run, are their own."""
 

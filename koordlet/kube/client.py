@@ -72,8 +72,15 @@ class Client:
         if session is not None:
             await session.close()
 
-    async def get(self, kind: Kind[T], name: str, namespace: str = "") -> T:
-        body = await self._request("GET", kind.path(namespace, name))
+    async def get(
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str = "",
+        *,
+        priority: Priority = Priority.READ,
+    ) -> T:
+        body = await self._request("GET", kind.path(namespace, name), priority=priority)
         return decoded(kind, body)
 
     async def page(
@@ -192,15 +199,16 @@ class Client:
     async def watch(
         self, kind: Kind[T], *, namespace: str = "", query: Mapping[str, str], lasts_s: float
     ) -> AsyncGenerator[bytes, None]:
-        """Pieces of the stream of a watch as they come, until the server ends it. ``lasts_s``: when
-        it should; it is cut some seconds later."""
+        """Pieces of the stream of a watch as they come, until the server ends it; an empty one says
+        that it has begun. ``lasts_s``: when it should end; it is cut some seconds later."""
         path = kind.path(namespace)
         asked = {**query, "watch": "1", "timeoutSeconds": str(int(lasts_s))}
         timeout = aiohttp.ClientTimeout(total=lasts_s + self._deadline_s, connect=CONNECT_S)
         try:
             async with self._send("GET", path, query=asked, timeout=timeout) as answer:
                 if answer.status != 200:
-                    raise self._refusal(f"watch {path}", answer, await answer.content.read(1 << 20))
+                    raise _refusal(f"watch {path}", answer, await _whole(answer, path))
+                yield b""
                 async for piece in answer.content.iter_any():
                     yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -226,11 +234,11 @@ class Client:
             async with self._send(
                 method, path, query=query, data=data, content=content, timeout=timeout
             ) as answer:
-                text = await answer.content.read(-1)
+                text = await _whole(answer, what)
                 if answer.status == 401 and self._token is not None:
                     self._token.renew()
                 if answer.status >= 300:
-                    raise self._refusal(what, answer, text)
+                    raise _refusal(what, answer, text)
                 return text
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSentError(f"{what}: {_words(error)}") from None
@@ -285,15 +293,6 @@ class Client:
             )
         return self._session
 
-    def _refusal(self, what: str, answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
-        status = Status()
-        # A proxy in between, or a server that is about to stop, may answer anything.
-        with contextlib.suppress(msgspec.MsgspecError):
-            status = msgspec.json.decode(body, type=Status)
-        message = status.message or body[:_MAX_MESSAGE].decode("utf-8", "replace").strip()
-        text = f"{what}: {answer.status} {status.reason or answer.reason}: {message[:_MAX_MESSAGE]}"
-        return RefusedError(text.rstrip(": "), answer.status, status.reason, _retry_after_s(answer))
-
 
 def decoded(kind: Kind[T], body: bytes | msgspec.Raw) -> T:
     """Raises UnusableError where it is no object of this kind."""
@@ -301,6 +300,26 @@ def decoded(kind: Kind[T], body: bytes | msgspec.Raw) -> T:
         return msgspec.json.decode(body, type=kind.shape)
     except msgspec.MsgspecError as error:
         raise UnusableError(f"{kind}: {error}") from None
+
+
+async def _whole(answer: aiohttp.ClientResponse, what: str) -> bytes:
+    pieces, size = [], 0
+    async for piece in answer.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > _MAX_ANSWER_BYTES:
+            raise UnusableError(f"{what}: an answer of more than {_MAX_ANSWER_BYTES} bytes")
+    return b"".join(pieces)
+
+
+def _refusal(what: str, answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
+    status = Status()
+    # A proxy in between, or a server that is about to stop, may answer anything.
+    with contextlib.suppress(msgspec.MsgspecError):
+        status = msgspec.json.decode(body, type=Status)
+    message = status.message or body[:_MAX_MESSAGE].decode("utf-8", "replace").strip()
+    text = f"{what}: {answer.status} {status.reason or answer.reason}: {message[:_MAX_MESSAGE]}"
+    return RefusedError(text.rstrip(": "), answer.status, status.reason, _retry_after_s(answer))
 
 
 def _retry_after_s(answer: aiohttp.ClientResponse) -> float | None:

@@ -114,7 +114,9 @@ class Leadership:
     async def _try(self) -> bool:
         """Whether it is ours now."""
         try:
-            lease = await self._client.get(LEASES, self._name, self._namespace)
+            lease = await self._client.get(
+                LEASES, self._name, self._namespace, priority=Priority.LEASE
+            )
         except RefusedError as error:
             if not error.missing:
                 raise

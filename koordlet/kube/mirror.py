@@ -139,8 +139,10 @@ class Mirror(Generic[T]):
         changes += [Change(key, old, None) for key, old in self.objects.items() if key not in found]
         self.objects = found
         self._heard()
-        self.synced = True
-        self._tell(changes)
+        differing = tuple(change for change in changes if change.old != change.new)
+        if differing or not self.synced:
+            self.synced = True
+            self._on_change(differing)
 
     def _add(self, found: dict[Key, T], raw: msgspec.Raw) -> None:
         try:
@@ -176,6 +178,7 @@ class Mirror(Generic[T]):
         )
         async with contextlib.aclosing(stream):
             async for piece in stream:
+                self._heard()
                 try:
                     lines, rest = split_lines(rest, piece)
                 except LineTooLongError as error:
@@ -188,9 +191,8 @@ class Mirror(Generic[T]):
             for line in lines:
                 self._one(line, changes)
         finally:
-            if lines:
-                self._heard()
-            self._tell(changes)
+            if changes:
+                self._on_change(tuple(changes))
 
     def _one(self, line: bytes, changes: list[Change[T]]) -> None:
         try:
@@ -223,11 +225,6 @@ class Mirror(Generic[T]):
     def _heard(self) -> None:
         self.error = ""
         self.heard_s = self._clock()
-
-    def _tell(self, changes: list[Change[T]]) -> None:
-        told = tuple(change for change in changes if change.old != change.new)
-        if told or (self.lists == 1 and self.watches == 0):
-            self._on_change(told)
 
 
 def key_of(item: Object) -> Key:

@@ -142,9 +142,9 @@ def test_it_keeps_what_it_knows_while_the_server_is_away() -> None:
             assert w.data == {"a": "1"}
             assert fake.url in w.mirror.error or "watch" in w.mirror.error
             fake.faults.down = False
+            await until(lambda: w.mirror.error == "")
             await world.put("a", "2")
             await w.shows(a="2")
-            assert w.mirror.error == ""
 
     asyncio.run(run())
 
