@@ -16,7 +16,7 @@ from koordlet import __version__
 from koordlet.kube.budget import Priority, RequestBudget
 from koordlet.kube.credentials import BearerToken, Cluster
 from koordlet.kube.errors import KubeError, NoAnswerError, NotSentError, RefusedError, UnusableError
-from koordlet.kube.kinds import Kind
+from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.objects import Object, Page, Status
 from koordlet.kube.tls import TlsContext
 
@@ -167,7 +167,7 @@ class Client:
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": options,
         }
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
+        path = PODS.path(namespace, name, "eviction")
         await self._request("POST", path, body=body, priority=Priority.EVICT)
 
     async def bind(
@@ -189,7 +189,7 @@ class Client:
             "metadata": meta,
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        path = PODS.path(namespace, name, "binding")
         await self._request("POST", path, body=body, priority=Priority.BIND)
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:

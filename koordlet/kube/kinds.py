@@ -29,8 +29,11 @@ class Kind(Generic[T]):
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """Of one object, or of all in ``namespace`` (in all namespaces where it is empty).
 
-        Raises ValueError where the namespace of one object is missing.
+        Raises ValueError where the namespace of one object is missing, and for names that mean
+        another place in a path.
         """
+        if {name, namespace} & {".", ".."}:
+            raise ValueError(f"{self.name}: no object and no namespace is called . or ..")
         if name and self.namespaced != bool(namespace):
             what = "needs a namespace" if self.namespaced else "has no namespace"
             raise ValueError(f"{self.name} {name!r} {what}")
@@ -46,3 +49,7 @@ class Kind(Generic[T]):
 
     def __str__(self) -> str:
         return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+PODS = Kind("", "v1", "Pod", "pods", True, Object)
+"""By what all objects have alone."""

@@ -229,6 +229,8 @@ def test_names_are_no_paths() -> None:
         async with fake_world() as (world, _):
             with pytest.raises(KubeError):
                 await world.client.get(CONFIG_MAPS, "../../../nodes", world.namespace)
+            with pytest.raises(ValueError, match="called"):
+                await world.client.get(CONFIG_MAPS, "..", world.namespace)
             with pytest.raises(ValueError, match="needs a namespace"):
                 await world.client.get(CONFIG_MAPS, "a")
 

@@ -55,6 +55,7 @@ def test_relative_paths_start_at_the_file(tmp_path: Path) -> None:
         ({"as": "admin"}, {}, "user 'u', as"),
         ({"client-certificate": "a"}, {}, "belong together"),
         ({"token": "t"}, {"server": "http://10.0.0.1"}, "over plain http"),
+        ({"token": "t"}, {"server": "http://127.evil.example"}, "over plain http"),
         ({}, {"server": "10.0.0.1:6443"}, "no URL"),
         ({}, {"proxy-url": "http://p"}, "proxy-url"),
         ({}, {"certificate-authority-data": "?"}, "certificate-authority-data: not base64"),
@@ -88,7 +89,7 @@ def test_several_files_as_kubectl_reads_them(tmp_path: Path) -> None:
     first.write_text(yaml.safe_dump({"current-context": "here", "contexts": whole["contexts"]}))
     second.write_text(yaml.safe_dump({**whole, "current-context": "other", "contexts": []}))
     cluster = from_kubeconfig(f"{first}:{second}:{tmp_path}/absent")
-    assert cluster.token is not None
+    assert cluster.token is not None and cluster.token.read() == b"t"
 
 
 def test_the_account_of_a_pod(tmp_path: Path) -> None:
