@@ -7,26 +7,31 @@ from itertools import groupby
 from typing import NamedTuple
 
 from koordlet.decision import metrics as k
-from koordlet.decision.memory_figures import CollectPolicy, Subject, memory_figure
+from koordlet.decision.memory_figures import Subject, memory_figure
 from koordlet.decision.metrics import Aggregate, Metric, MetricView
 from koordlet.decision.snapshot import Application, Node, Pod
-from koordlet.kube.times import instant
-from koordlet.prediction.reclaimable import Amounts, Reclaimable
+from koordlet.prediction.reclaimable import (
+    Reclaimable,
+    prod_peak_metric,
+    prod_reclaimable_metric,
+)
+from koordlet.protocol.colocation import COLOCATION_DEFAULTS
 from koordlet.protocol.duration import format_duration
 from koordlet.protocol.objects.device import GPU, DeviceInfo
 from koordlet.protocol.objects.node_metric import (
     AggregatedUsage,
     ApplicationUsage,
+    MetricCollectPolicy,
     NodeMetricSpec,
     NodeMetricStatus,
     NodeUsage,
     NumaUsage,
     PodUsage,
-    Predicted,
     ResourceMap,
 )
+from koordlet.protocol.objects.times import instant
 from koordlet.protocol.qos import PriorityClass, QoSClass, priority_class_with_default
-from koordlet.protocol.quantity import NANO, Format, Quantity
+from koordlet.protocol.quantity import bytes_text, cpu_text
 from koordlet.protocol.resources import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, MEMORY
 
 AGGREGATES = (Aggregate.AVG, Aggregate.P50, Aggregate.P90, Aggregate.P95, Aggregate.P99)
@@ -37,27 +42,29 @@ PODS_AT_ONCE = 10
 
 
 class Policy(NamedTuple):
-    """How to measure, with defaults and floors (5.1)."""
+    """How to measure. ``memory``: which counts as used."""
 
-    window_s: float = 300.0
-    interval_s: float = 60.0
-    durations_s: tuple[float, ...] = (300.0, 600.0, 1800.0)
-    memory: str = CollectPolicy.WITHOUT_PAGE_CACHE
+    window_s: float
+    interval_s: float
+    durations_s: tuple[float, ...]
+    memory: str
 
 
 LEAST_WINDOW_S, LEAST_INTERVAL_S = 60.0, 30.0
 
 
 def policy_of(spec: NodeMetricSpec) -> Policy:
-    asked, default = spec.metric_collect_policy, Policy()
-    if asked is None:
-        return default
-    durations = asked.node_aggregate_policy and asked.node_aggregate_policy.durations
+    """With defaults, which are the manager's, and floors (5.1)."""
+    asked, default = spec.metric_collect_policy or MetricCollectPolicy(), COLOCATION_DEFAULTS
+    window_s = asked.aggregate_duration_seconds or default.metric_aggregate_duration_seconds
+    interval_s = asked.report_interval_seconds or default.metric_report_interval_seconds
+    policies = asked.node_aggregate_policy, default.metric_aggregate_policy
+    memory = asked.node_memory_collect_policy or default.metric_memory_collect_policy
     return Policy(
-        max(LEAST_WINDOW_S, asked.aggregate_duration_seconds or default.window_s),
-        max(LEAST_INTERVAL_S, asked.report_interval_seconds or default.interval_s),
-        durations or default.durations_s,
-        asked.node_memory_collect_policy or default.memory,
+        max(LEAST_WINDOW_S, window_s or 0),
+        max(LEAST_INTERVAL_S, interval_s or 0),
+        next((each.durations for each in policies if each and each.durations), ()),
+        memory or "",
     )
 
 
@@ -84,8 +91,8 @@ def status_of(
         node_metric=_node(view, policy, who.node, pause),
         pods_metric=tuple(_pods(view, policy, who.pods, pause)),
         host_application_metric=tuple(_applications(view, policy, who.applications)),
-        prod_reclaimable_metric=Predicted(_amounts(predicted and predicted.combined.reclaimable)),
-        prod_peak_metric=Predicted(_amounts(predicted.combined.peak)) if predicted else None,
+        prod_reclaimable_metric=prod_reclaimable_metric(predicted),
+        prod_peak_metric=prod_peak_metric(predicted),
     )
 
 
@@ -240,7 +247,7 @@ def _gpu(
     if core is not None:
         resources[GPU_CORE] = str(int(core))
     if memory is not None:
-        resources[GPU_MEMORY] = _bytes(memory)
+        resources[GPU_MEMORY] = bytes_text(int(memory))
         if total:
             resources[GPU_MEMORY_RATIO] = str(int(100 * memory / total))
     return DeviceInfo(type=GPU, health=True, id=uuid, minor=int(minor), resources=resources)
@@ -260,17 +267,7 @@ def _value(
 def _map(cores: float | None, size_bytes: float | None) -> ResourceMap:
     resources = {}
     if cores is not None:
-        resources[CPU] = str(Quantity(int(cores * 1000) * (NANO // 1000)))
+        resources[CPU] = cpu_text(int(cores * 1000))
     if size_bytes is not None:
-        resources[MEMORY] = _bytes(size_bytes)
+        resources[MEMORY] = bytes_text(int(size_bytes))
     return ResourceMap(resources)
-
-
-def _amounts(amounts: Amounts | None) -> ResourceMap:
-    if amounts is None:
-        return ResourceMap()
-    return _map(amounts.cpu_milli / 1000, amounts.memory_bytes)
-
-
-def _bytes(size: float) -> str:
-    return str(Quantity(int(size) * NANO, Format.BINARY))

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 
 import msgspec
 
 from koordlet.decision.devices import Gpu, Health, Inventory, Place, RdmaDevice, State, Xpu
 from koordlet.protocol.objects import device as shape
-from koordlet.protocol.quantity import NANO, Format, Quantity
+from koordlet.protocol.objects.times import instant
+from koordlet.protocol.quantity import bytes_text
 from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 
 VENDOR = "nvidia"
@@ -46,7 +46,7 @@ def device_report(
 
 class _Conditions:
     def __init__(self, now: float, before: shape.Device | None) -> None:
-        self._now = datetime.fromtimestamp(int(now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        self._now = instant(now)
         devices = before.devices if before is not None else ()
         self._times = {
             (device.type, device.id, each.status): each.last_transition_time
@@ -69,7 +69,7 @@ class _Conditions:
 def _gpu(gpu: Gpu, conditions: _Conditions) -> shape.DeviceInfo:
     resources = {GPU_CORE: _WHOLE, GPU_MEMORY_RATIO: _WHOLE}
     if gpu.memory_bytes is not None:
-        resources[GPU_MEMORY] = str(Quantity(gpu.memory_bytes * NANO, Format.BINARY))
+        resources[GPU_MEMORY] = bytes_text(gpu.memory_bytes)
     return shape.DeviceInfo(
         type=shape.GPU,
         health=not gpu.health.is_broken,

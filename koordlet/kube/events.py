@@ -15,7 +15,7 @@ from koordlet.kube.client import Client
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
-from koordlet.kube.times import instant
+from koordlet.protocol.objects.times import instant
 
 EVENTS = Kind("", "v1", "Event", "events", True, Object)
 MAX_MESSAGE = 1024

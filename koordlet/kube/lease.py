@@ -18,7 +18,7 @@ from koordlet.kube.client import Client
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object, Shape
-from koordlet.kube.times import micro_instant
+from koordlet.protocol.objects.times import micro_instant
 
 DURATION_S = 15
 RENEW_S = 2.0

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from koordlet.protocol.quantity import NANO, Format, Quantity
+from koordlet.protocol.objects.node_metric import PredictedUsage, ResourceMap
+from koordlet.protocol.quantity import bytes_text, cpu_text
 from koordlet.protocol.resources import CPU, MEMORY
 
 POD_PREDICTOR = "podReclaimablePredictor"
@@ -136,18 +137,17 @@ def by_priority(pods: Iterable[ProdPod], needed: Amounts, allocatable: Amounts) 
     return Predicted(smaller(less(allocatable, needed), less(asked, needed)), needed)
 
 
-def prod_reclaimable_metric(found: Reclaimable | None) -> dict[str, object]:
+def prod_reclaimable_metric(found: Reclaimable | None) -> PredictedUsage:
     """``status.prodReclaimableMetric`` of a NodeMetric: an empty resource where nothing could be
     predicted (spec/metrics.md 5.3)."""
-    return _metric(found.combined.reclaimable) if found is not None else {"resource": {}}
+    return _usage(found.combined.reclaimable) if found is not None else PredictedUsage()
 
 
-def prod_peak_metric(found: Reclaimable | None) -> dict[str, object] | None:
+def prod_peak_metric(found: Reclaimable | None) -> PredictedUsage | None:
     """``status.prodPeakMetric``, absent where nothing could be predicted."""
-    return _metric(found.combined.peak) if found is not None else None
+    return _usage(found.combined.peak) if found is not None else None
 
 
-def _metric(amounts: Amounts) -> dict[str, object]:
-    cpu = Quantity(amounts.cpu_milli * (NANO // 1000))
-    memory = Quantity(amounts.memory_bytes * NANO, Format.BINARY)
-    return {"resource": {"resources": {CPU: str(cpu), MEMORY: str(memory)}}}
+def _usage(amounts: Amounts) -> PredictedUsage:
+    cpu, memory = cpu_text(amounts.cpu_milli), bytes_text(amounts.memory_bytes)
+    return PredictedUsage(ResourceMap({CPU: cpu, MEMORY: memory}))

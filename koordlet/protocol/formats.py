@@ -11,7 +11,14 @@ from typing import Any, NamedTuple
 
 from koordlet.protocol.cpuset import format_cpulist, parse_cpulist
 from koordlet.protocol.duration import format_duration, parse_duration
-from koordlet.protocol.quantity import NANO, Format, Quantity, parse_quantity
+from koordlet.protocol.quantity import (
+    NANO,
+    Format,
+    Quantity,
+    bytes_text,
+    cpu_text,
+    parse_quantity,
+)
 
 
 class TextFormat(NamedTuple):
@@ -67,13 +74,13 @@ FORMATS: dict[str, TextFormat] = {
     "cpu": TextFormat(
         'an amount of CPU such as "500m" or "2"',
         _cpu_milli,
-        lambda milli: str(Quantity(milli * NANO // 1000)),
+        cpu_text,
         True,
     ),
     "bytes": TextFormat(
         'an amount of bytes such as "128Mi"',
         lambda text: _whole(text, "bytes").value,
-        lambda size: str(Quantity(size * NANO, Format.BINARY)),
+        bytes_text,
         True,
     ),
     "cpulist": TextFormat("a CPU list such as 0-3,8", parse_cpulist, format_cpulist),

@@ -77,6 +77,16 @@ class Quantity:
         return f"{number}{_DECIMAL_SUFFIX[power]}"
 
 
+def cpu_text(milli: int) -> str:
+    """Milli-cores as a quantity: ``1500m``."""
+    return str(Quantity(milli * (NANO // 1000)))
+
+
+def bytes_text(size: int) -> str:
+    """Bytes as a quantity: ``3Gi``."""
+    return str(Quantity(size * NANO, Format.BINARY))
+
+
 def _divide_away(number: int, divisor: int) -> int:
     quotient = -(-abs(number) // divisor)
     return quotient if number >= 0 else -quotient

@@ -15,7 +15,11 @@ from koordlet.decision.metrics import Metric
 from koordlet.decision.snapshot import Application, Cpu, Node, Pod, Topology
 from koordlet.prediction.reclaimable import Amounts, Predicted, Reclaimable
 from koordlet.protocol.colocation import MetricAggregatePolicy
-from koordlet.protocol.objects.node_metric import CollectPolicy, NodeMetricSpec, NodeMetricStatus
+from koordlet.protocol.objects.node_metric import (
+    MetricCollectPolicy,
+    NodeMetricSpec,
+    NodeMetricStatus,
+)
 from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass
 from koordlet.state.snapshot import TsdbView
 from koordlet.tsdb import Store
@@ -28,7 +32,8 @@ NODE = Node(
     capacity_milli=4000,
     memory_bytes=16 * GIB,
 )
-POLICY = Policy(durations_s=(300.0, 600.0))
+DEFAULT = Policy(300.0, 60.0, (300.0, 600.0, 1800.0), "usageWithoutPageCache")
+POLICY = DEFAULT._replace(durations_s=(300.0, 600.0))
 
 
 class Filled:
@@ -100,7 +105,7 @@ def test_percentiles_only_of_windows_that_samples_span(filled: Filled) -> None:
 
 
 def test_nothing_measured_is_still_a_report() -> None:
-    found = Filled().status(Policy())
+    found = Filled().status(DEFAULT)
     tree = msgspec.to_builtins(found)
     assert "podsMetric" not in tree
     usages = tree["nodeMetric"]["aggregatedNodeUsages"]
@@ -143,7 +148,7 @@ def test_which_memory_counts(filled: Filled, policy: str, node: str, pod: str) -
     filled.set(k.POD_MEMORY_USAGE_WITH_PAGE_CACHE, 2 * GIB, "u1")
     filled.set(POD_MEMORY_WITH_HOT_PAGE_USAGE, 1.5 * GIB, "u1")
     filled.run(300)
-    found = filled.status(Policy(memory=policy), pods=(_pod("u1", "p"),))
+    found = filled.status(POLICY._replace(memory=policy), pods=(_pod("u1", "p"),))
     assert found.node_metric is not None
     assert found.node_metric.node_usage.resources["memory"] == node
     assert found.node_metric.system_usage.resources["memory"] == "1Gi"
@@ -192,25 +197,25 @@ def test_gpus_of_node_and_pods(filled: Filled) -> None:
 
 
 def test_what_is_predicted(filled: Filled) -> None:
-    both = Predicted(Amounts(1500, GIB), Amounts(2500, 2 * GIB))
+    both = Predicted(Amounts(1001, GIB), Amounts(2500, 2 * GIB))
     view = TsdbView(filled.store, filled.time_ms)
     found = status_of(view, POLICY, Who(NODE), Reclaimable(both, both), 0.0)
     tree = msgspec.to_builtins(found)
     assert tree["prodReclaimableMetric"]["resource"]["resources"] == {
-        "cpu": "1500m",
+        "cpu": "1001m",
         "memory": "1Gi",
     }
     assert tree["prodPeakMetric"]["resource"]["resources"] == {"cpu": "2500m", "memory": "2Gi"}
 
 
 def test_the_policy_has_defaults_and_floors() -> None:
-    assert policy_of(NodeMetricSpec()) == Policy()
-    asked = CollectPolicy(
+    assert policy_of(NodeMetricSpec()) == DEFAULT
+    asked = MetricCollectPolicy(
         aggregate_duration_seconds=10,
         report_interval_seconds=10,
         node_aggregate_policy=MetricAggregatePolicy((60.0,)),
         node_memory_collect_policy="usageWithPageCache",
     )
     assert policy_of(NodeMetricSpec(asked)) == Policy(60.0, 30.0, (60.0,), "usageWithPageCache")
-    empty = CollectPolicy(node_aggregate_policy=MetricAggregatePolicy(()))
-    assert policy_of(NodeMetricSpec(empty)) == Policy()
+    empty = MetricCollectPolicy(node_aggregate_policy=MetricAggregatePolicy(()))
+    assert policy_of(NodeMetricSpec(empty)) == DEFAULT

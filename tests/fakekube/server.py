@@ -36,7 +36,6 @@ class FakeKube:
         self.bookmarks: set[asyncio.Event] = set()
         self.url = ""
         self._resources = {(r.group, r.version, r.plural): r for r in BUILT_IN}
-        self._changed = asyncio.Condition()
         self._versions: set[asyncio.Event] = set()
         self.store.on_write = self._wake
 

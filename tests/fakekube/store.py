@@ -61,9 +61,9 @@ class Store:
     ) -> Tree:
         """Of a list as it was when its first page was asked for."""
         if token:
-            version, left = self._pages.pop(token, (0, []))
-            if version <= self.compacted and self.compacted:
+            if token not in self._pages:
                 raise expired("The provided continue parameter is too old")
+            version, left = self._pages.pop(token)
         else:
             version, left = self.version, self.all(resource, namespace, selector)
         items, rest = (left[:limit], left[limit:]) if limit else (left, [])

@@ -48,10 +48,9 @@ def test_an_event_that_the_server_forgot_is_made_again() -> None:
             task = asyncio.create_task(events.run())
             events.tell(node, "Normal", "Started", "hello")
             await until(lambda: bool(_told(fake)))
-            store = fake.store
-            name = next(iter(store._objects[fake.resource("events")]))
-            assert name[0] == "default"
-            store.delete(fake.resource("events"), name, {})
+            resource = fake.resource("events")
+            (event,) = fake.store.all(resource, "default", Selector())
+            fake.store.delete(resource, ("default", event["metadata"]["name"]), {})
             events.tell(node, "Normal", "Started", "hello")
             await until(lambda: _told(fake) == [("hello", 2)])
             task.cancel()

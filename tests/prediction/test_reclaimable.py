@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from koordlet.prediction.reclaimable import (
@@ -90,13 +91,15 @@ def test_a_pod_that_has_ended_needs_nothing_however_young_it_was() -> None:
 
 def test_as_a_node_metric_has_it() -> None:
     found = reclaimable((WARM, BUSY), Amounts(3000, 2 * GIB), NODE)
-    assert prod_reclaimable_metric(found) == {
+    assert msgspec.to_builtins(prod_reclaimable_metric(found)) == {
         "resource": {"resources": {"cpu": "2", "memory": "6Gi"}}
     }
-    assert prod_peak_metric(found) == {"resource": {"resources": {"cpu": "3", "memory": "4Gi"}}}
+    assert msgspec.to_builtins(prod_peak_metric(found)) == {
+        "resource": {"resources": {"cpu": "3", "memory": "4Gi"}}
+    }
     odd = reclaimable((ProdPod(Request(1555, 1_000_001), Amounts(1, 1)),), Amounts(), NODE)
-    assert prod_reclaimable_metric(odd) == {
+    assert msgspec.to_builtins(prod_reclaimable_metric(odd)) == {
         "resource": {"resources": {"cpu": "1554m", "memory": "1000000"}}
     }
-    assert prod_reclaimable_metric(None) == {"resource": {}}
+    assert msgspec.to_builtins(prod_reclaimable_metric(None)) == {"resource": {}}
     assert prod_peak_metric(None) is None

@@ -1,1 +1,1 @@
-"""Objects of the API server of the protocol: custom resources and their definitions."""
+"""The custom resources of the protocol, and their definitions."""

@@ -26,8 +26,7 @@ class Column(NamedTuple):
 
 
 class CustomResource(NamedTuple):
-    """``body``: where fields stand beside ``metadata`` instead of in ``spec`` and ``status``.
-    ``approved``: of a group of Kubernetes' own domain, which asks for a word on that."""
+    """``body``: where fields stand beside ``metadata`` instead of in ``spec`` and ``status``."""
 
     group: str
     version: str
@@ -40,7 +39,6 @@ class CustomResource(NamedTuple):
     namespaced: bool = False
     short_names: tuple[str, ...] = ()
     columns: tuple[Column, ...] = ()
-    approved: str = "unapproved, of a community"
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")

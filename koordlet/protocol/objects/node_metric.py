@@ -19,7 +19,7 @@ QuantityText = Annotated[str, Meta(extra={"format": "quantity"})]
 InstantText = Annotated[str, Meta(extra={"openapi": "date-time"})]
 
 
-class CollectPolicy(Section, frozen=True):
+class MetricCollectPolicy(Section, frozen=True):
     """What the manager asks koordlet to report."""
 
     aggregate_duration_seconds: Positive | None = None
@@ -29,7 +29,7 @@ class CollectPolicy(Section, frozen=True):
 
 
 class NodeMetricSpec(Section, frozen=True):
-    metric_collect_policy: CollectPolicy | None = None
+    metric_collect_policy: MetricCollectPolicy | None = None
 
 
 class ResourceMap(Section, frozen=True):
@@ -74,7 +74,9 @@ class ApplicationUsage(Section, frozen=True):
     qos: str = ""
 
 
-class Predicted(Section, frozen=True):
+class PredictedUsage(msgspec.Struct, frozen=True):
+    """``resource`` is written also while nothing could be predicted."""
+
     resource: ResourceMap = ResourceMap()
 
 
@@ -83,5 +85,5 @@ class NodeMetricStatus(Section, frozen=True):
     node_metric: NodeUsage | None = None
     pods_metric: tuple[PodUsage, ...] = ()
     host_application_metric: tuple[ApplicationUsage, ...] = ()
-    prod_reclaimable_metric: Predicted | None = None
-    prod_peak_metric: Predicted | None = None
+    prod_reclaimable_metric: PredictedUsage | None = None
+    prod_peak_metric: PredictedUsage | None = None

@@ -1,4 +1,4 @@
-"""Instants as Kubernetes writes them, and seconds since the epoch."""
+"""Instants as Kubernetes writes them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,3 @@ def instant(epoch_s: float) -> str:
 def micro_instant(epoch_s: float) -> str:
     """With microseconds, as in ``metav1.MicroTime``."""
     return datetime.datetime.fromtimestamp(epoch_s, _UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def epoch_s_of(text: str) -> float | None:
-    """None where it is no instant."""
-    try:
-        read = datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return read.timestamp() if read.tzinfo is not None else None
