@@ -13,13 +13,14 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm attack lint format docs proto crds bpf bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm test-cluster attack lint format docs proto crds bpf bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--long --guest v2')"
+	@echo "make test-cluster  the tests on a real Kubernetes, which tools/fetch-cluster builds once (Go)"
 	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
 	@echo "make lint     ruff, mypy strict, import floors"
 	@echo "make format   let ruff rewrite the code"
@@ -52,6 +53,11 @@ histories: $(VENV)/.dev
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)
+
+test-cluster: $(VENV)/.dev
+	tools/test-setup
+	tools/fetch-cluster
+	KOORDLET_CLUSTER=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m cluster $(TEST_ARGS)
 
 attack: $(VENV)/.dev
 	tools/test-setup

@@ -1,4 +1,5 @@
-"""A room imports rooms on lower floors only; qos and hooks import protocol and decision alone."""
+"""A room imports rooms on lower floors only; qos and hooks import protocol and decision alone; the
+companion imports protocol and kube of koordlet alone."""
 
 from __future__ import annotations
 
@@ -8,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "koordlet"
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "koordlet"
+COMPANION = ROOT / "koord_scheduler"
 
 FLOOR = {
     "protocol": 0,
@@ -42,6 +45,20 @@ FLOOR = {
     "demo": 9,
     "cli": 10,
 }
+COMPANION_FLOOR = {
+    "model": 1,
+    "overcommit": 2,
+    "recommend": 2,
+    "admission": 2,
+    "kube": 4,
+    "webhook": 4,
+    "sinks": 4,
+    "services": 5,
+    "daemon": 6,
+    "cli": 7,
+}
+COMPANION_PURE = {room for room, floor in COMPANION_FLOOR.items() if floor <= 3}
+TAKEN_FROM_KOORDLET = {"protocol", "kube"}
 PURE = {"protocol", "decision", "prediction", "qos", "hooks"}
 IMPURE_MODULES = {"os", "io", "time", "socket", "subprocess", "asyncio", "threading", "pathlib"}
 
@@ -80,12 +97,35 @@ def test_imports_go_down(path: Path) -> None:
             assert other in {"protocol", "decision"}, f"{path}:{line}: {room} imports {other}"
 
 
-def test_every_room_has_a_floor() -> None:
-    rooms = {p.name for p in PACKAGE.iterdir() if p.is_dir() and p.name != "__pycache__"}
-    assert rooms == set(FLOOR)
+@pytest.mark.parametrize(
+    "path", sorted(COMPANION.glob("*/**/*.py")), ids=lambda p: str(p.relative_to(COMPANION))
+)
+def test_imports_of_the_companion_go_down(path: Path) -> None:
+    room = path.relative_to(COMPANION).parts[0]
+    for line, module in _imports(path):
+        package, _, inside = module.partition(".")
+        other = inside.partition(".")[0]
+        where = f"{path}:{line}: {room}"
+        if room in COMPANION_PURE:
+            assert package not in IMPURE_MODULES, f"{where} is pure, not {module}"
+            assert module.split(".")[:2] != ["koordlet", "kube"], f"{where} is pure, not {module}"
+        if package == "koordlet" and other not in {"", "__version__"}:
+            assert other in TAKEN_FROM_KOORDLET, f"{where} imports {module}"
+        if package == "koord_scheduler" and other not in {"", "__version__", room}:
+            assert COMPANION_FLOOR[other] < COMPANION_FLOOR[room], f"{where} imports {other}"
 
 
-@pytest.mark.parametrize("root", [PACKAGE, PACKAGE.parent / "tests"], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    ("package", "floors"),
+    [(PACKAGE, FLOOR), (COMPANION, COMPANION_FLOOR)],
+    ids=["koordlet", "companion"],
+)
+def test_every_room_has_a_floor(package: Path, floors: dict[str, int]) -> None:
+    rooms = {p.name for p in package.iterdir() if p.is_dir() and p.name != "__pycache__"}
+    assert rooms == set(floors)
+
+
+@pytest.mark.parametrize("root", [PACKAGE, COMPANION, ROOT / "tests"], ids=lambda p: p.name)
 def test_no_room_is_crowded(root: Path) -> None:
     """A room of more than 25 files is divided into rooms of its own."""
     rooms = {path.parent for path in root.rglob("*.py")}

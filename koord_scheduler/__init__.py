@@ -1,0 +1,1 @@
+"""The central companion of koordlet: it turns what nodes report into what schedulers may place."""

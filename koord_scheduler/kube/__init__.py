@@ -1,0 +1,1 @@
+"""The companion's kinds, mirrors and writers on an API server."""

@@ -1,0 +1,1 @@
+"""The words of the companion: nodes, pods and outcomes as plain data."""

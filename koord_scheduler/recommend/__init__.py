@@ -1,0 +1,1 @@
+"""What a workload needs, from the history of its usage; pure."""

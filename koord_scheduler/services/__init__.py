@@ -1,0 +1,1 @@
+"""What the companion shows over HTTP: health and metrics."""

@@ -1,0 +1,1 @@
+"""Schedulers of other systems that get what nodes offer."""

@@ -1,0 +1,1 @@
+"""The admission webhooks over HTTPS, and their certificate."""
