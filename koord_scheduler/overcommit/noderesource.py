@@ -87,7 +87,7 @@ def plan(
             MID_MEMORY: mid.result.memory_bytes,
             **of_devices.resources,
         },
-        annotations={**annotations, third_party.ORIGIN: _origin_annotation(node, origin, strategy)},
+        annotations={**annotations, third_party.ORIGIN: _origin_text(origin)},
         labels=of_devices.labels,
         zones={
             name: Amounts(_amplified(each.cpu_milli, effective), each.memory_bytes)
@@ -116,9 +116,12 @@ def node_patch(
     """
     smallest = _is_due(wanted.strategy, last_sync_s, now_s)
     threshold = 0.0 if smallest else _threshold(wanted.strategy)
+    annotations = dict(wanted.annotations)
+    if _origin_is_near(wanted, node, threshold):
+        del annotations[third_party.ORIGIN]
     reasons = [
         *_resource_reasons(wanted, node, threshold),
-        *_metadata_reasons("annotation", wanted.annotations, node.annotations),
+        *_metadata_reasons("annotation", annotations, node.annotations),
         *_metadata_reasons("label", wanted.labels, node.labels),
     ]
     if not reasons:
@@ -208,8 +211,7 @@ def _taken_back(
     zones = inputs.topology.zones if inputs.topology is not None else ()
     found = dict(annotations or {})
     if third_party.ORIGIN in inputs.node.annotations:
-        nothing = third_party.origin_text({BATCH_CPU: 0, BATCH_MEMORY: 0})
-        found[third_party.ORIGIN] = nothing
+        found[third_party.ORIGIN] = _origin_text(Amounts())
     return Plan(
         strategy=strategy,
         resources={**dict.fromkeys(TIERS), **(resources or {})},
@@ -276,16 +278,19 @@ def _less_third_parties(
     return taken, origin.minus(used).not_negative()
 
 
-def _origin_annotation(node: NodeFacts, origin: Amounts, strategy: ColocationStrategy) -> str:
-    """What stands there, as long as it is near enough: it changes with the resources."""
+def _origin_text(origin: Amounts) -> str:
+    return third_party.origin_text({BATCH_CPU: origin.cpu_milli, BATCH_MEMORY: origin.memory_bytes})
+
+
+def _origin_is_near(wanted: Plan, node: NodeFacts, threshold: float) -> bool:
+    """The annotation says of resources what they are, and need not be more precise than they."""
     present = third_party.present_origin(node)
-    amounts = {BATCH_CPU: origin.cpu_milli, BATCH_MEMORY: origin.memory_bytes}
-    threshold = _threshold(strategy)
-    if present is not None and not any(
-        needs_sync(present.get(name), amount, threshold) for name, amount in amounts.items()
-    ):
-        return node.annotations[third_party.ORIGIN]
-    return third_party.origin_text(amounts)
+    if present is None or wanted.origin is None:
+        return False
+    return not (
+        needs_sync(present.get(BATCH_CPU), wanted.origin.cpu_milli, threshold)
+        or needs_sync(present.get(BATCH_MEMORY), wanted.origin.memory_bytes, threshold)
+    )
 
 
 def _is_due(strategy: ColocationStrategy, last_sync_s: float | None, now_s: float) -> bool:
