@@ -39,9 +39,9 @@ class Options:
 class Context:
     """One for all controllers of a process.
 
-    ``client`` reads; what changes something goes through ``writes``, which is fenced. Ask
-    ``watches`` for mirrors, and call ``configured.watch``, while the controller is made. ``wall`` is
-    Unix time.
+    ``client`` reads; what changes something goes through ``writes``, which is fenced. While a
+    controller is made it asks ``watches`` for mirrors, and calls ``configured.watch`` where it
+    needs the ConfigMap. ``wall`` is Unix time.
     """
 
     options: Options
