@@ -99,8 +99,9 @@ COMMANDS: tuple[Command, ...] = (
         "koord_scheduler.cli.diff:main",
         (
             argument(
-                "old", metavar="OLD", help="file with a ConfigMap or its data; the word live: the "
-                "one among the objects"
+                "old",
+                metavar="OLD",
+                help="file with a ConfigMap or its data; the word live: the one among the objects",
             ),
             argument("new", metavar="NEW", help="likewise"),
             argument(

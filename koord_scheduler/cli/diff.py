@@ -15,6 +15,7 @@ from koord_scheduler.overcommit.configuration import Configuration
 from koord_scheduler.services.compare import Difference, compare, totals
 
 LIVE = "live"
+_MOST_NAMES = 3
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -48,17 +49,24 @@ def _side(name: str, found: Seen) -> Configuration:
 def _lines(answer: Answer) -> list[str]:
     if not answer.differences:
         return [f"no difference on {answer.nodes} nodes"]
-    rows = [
-        (each.node, each.what, _text(each.what, each.old), _text(each.what, each.new))
-        for each in answer.differences
-    ]
-    lines = columns(("NODE", "WHAT", ">OLD", "NEW"), rows)
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for each in answer.differences:
+        texts = _text(each.what, each.old), _text(each.what, each.new)
+        alike.setdefault((each.what, *texts), []).append(each.node)
+    rows = [(what, old, new, _names(nodes)) for (what, old, new), nodes in alike.items()]
+    lines = columns(("WHAT", "OLD", "NEW", "NODES"), rows)
     lines += ["", f"{answer.nodes_that_differ} of {answer.nodes} nodes differ"]
     lines += (
         f"{name}: {amount(name, old)} -> {amount(name, new)} on these nodes together"
         for name, (old, new) in answer.totals.items()
     )
     return lines
+
+
+def _names(nodes: list[str]) -> str:
+    shown = ", ".join(nodes[:_MOST_NAMES])
+    left = len(nodes) - _MOST_NAMES
+    return f"{shown} and {left} more" if left > 0 else shown
 
 
 def _text(what: str, value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 
-from koord_scheduler.cli.output import amount, columns, share, span
+from koord_scheduler.cli.output import amount, columns, emit, share, span
 from koord_scheduler.cli.seen import configuration, now_s, seen
 from koord_scheduler.services.overview import OVERCOMMITTED, NodeRow, overview
 
@@ -24,8 +24,6 @@ def main(args: argparse.Namespace) -> int:
     found = seen(args)
     inputs = found.inputs()
     rows = overview(inputs, configuration(found.config, "ConfigMap"), now_s(args, inputs))
-    from koord_scheduler.cli.output import emit
-
     emit(rows, args.output, lambda: columns(_HEADER, map(_cells, rows)))
     return 0
 

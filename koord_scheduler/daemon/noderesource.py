@@ -22,7 +22,7 @@ from koord_scheduler.kube.shapes import (
     tree,
 )
 from koord_scheduler.model.facts import Inputs
-from koord_scheduler.overcommit.noderesource import Plan, node_patch, plan, zones_patch
+from koord_scheduler.overcommit.noderesource import Plan, node_patch, plan, zones_due, zones_tree
 from koord_scheduler.services.metrics import Family
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.mirror import Change
@@ -187,10 +187,9 @@ class NodeResources:
         self, name: str, inputs: Inputs, wanted: Plan, topology: NodeResourceTopology
     ) -> None:
         now_s = self._context.clock()
-        present = tree(topology.zones) or []
-        zones = zones_patch(wanted, inputs, present, self._zones_synced_s.get(name), now_s)
-        if zones is None:
+        if not zones_due(wanted, inputs.topology, self._zones_synced_s.get(name), now_s):
             return
+        zones = zones_tree(wanted, tree(topology.zones) or [])
         # The list is written whole, and koordlet writes to it as well: for this version alone.
         meta = {"resourceVersion": topology.metadata.resource_version}
         try:

@@ -7,6 +7,7 @@ objects have alike is kept once.
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from typing import Any, TypeVar
 
 import msgspec
@@ -41,11 +42,11 @@ def _share(labels: dict[str, str]) -> dict[str, str]:
     return _labels.setdefault(tuple(sorted(labels.items())), labels)
 
 
-def _once(value: T) -> T:
-    """An equal value that is there already."""
+def _once(value: T, key: Hashable = None) -> T:
+    """An equal value that is there already. ``key``: what the value is by, where it has no hash."""
     if len(_values) >= _MOST_SHARED:
         _values.clear()
-    found: T = _values.setdefault(value, value)
+    found: T = _values.setdefault(value if key is None else key, value)
     return found
 
 
@@ -115,13 +116,15 @@ class Pod(Object, frozen=True, gc=False):
         _slim(self, _share(meta.labels))
         force_setattr(meta, "resource_version", "")
         force_setattr(meta, "owner_references", _once(meta.owner_references))
-        spec = PodSpec(
+        spec = self.spec
+        kept = PodSpec(
             node_name=made.node,
-            priority=self.spec.priority,
-            priority_class_name=self.spec.priority_class_name,
-            scheduler_name=self.spec.scheduler_name,
+            priority=spec.priority,
+            priority_class_name=spec.priority_class_name,
+            scheduler_name=spec.scheduler_name,
         )
-        force_setattr(self, "spec", _once(spec))
+        alike = (made.node, spec.priority, spec.priority_class_name, spec.scheduler_name)
+        force_setattr(self, "spec", _once(kept, alike))
         force_setattr(self, "status", _once(self.status))
 
 

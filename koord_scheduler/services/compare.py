@@ -12,8 +12,8 @@ from koord_scheduler.overcommit.configuration import Configuration
 from koord_scheduler.overcommit.nodemetric import metric_spec
 from koord_scheduler.overcommit.noderesource import plan
 from koord_scheduler.overcommit.nodeslo import slo_spec
-
-ABSENT = None
+from koord_scheduler.overcommit.third_party import ORIGIN
+from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -46,11 +46,13 @@ def _state(inputs: Inputs, configuration: Configuration, now_s: float) -> dict[s
     wanted = plan(inputs, configuration, now_s)
     if wanted is not None:
         found.update((name, wanted.resources[name]) for name in sorted(wanted.resources))
-        found.update(wanted.annotations)
+        # What third parties may take is a text of the batch resources, which are shown.
+        found.update((k, v) for k, v in wanted.annotations.items() if k != ORIGIN)
         found.update(wanted.labels)
         for zone in sorted(wanted.zones):
-            for name, amount in wanted.zones[zone].items():
-                found[f"zone {zone} {name}"] = amount
+            amounts = wanted.zones[zone]
+            found[f"zone {zone} {BATCH_CPU}"] = amounts.cpu_milli
+            found[f"zone {zone} {BATCH_MEMORY}"] = amounts.memory_bytes
     spec, _ = slo_spec(configuration, inputs.node, None)
     found.update(_leaves(spec or {}, "NodeSLO"))
     found.update(_leaves(metric_spec(configuration, inputs.node, None) or {}, "NodeMetric"))

@@ -9,7 +9,7 @@ import msgspec
 from koord_scheduler.model.amounts import Amounts
 from koord_scheduler.model.facts import Inputs
 from koord_scheduler.overcommit.configuration import Configuration
-from koord_scheduler.overcommit.noderesource import plan
+from koord_scheduler.overcommit.noderesource import Plan, plan
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 OVERCOMMITTED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
@@ -31,9 +31,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     why: str
 
 
-def overview(
-    inputs: Iterable[Inputs], configuration: Configuration, now_s: float
-) -> list[NodeRow]:
+def overview(inputs: Iterable[Inputs], configuration: Configuration, now_s: float) -> list[NodeRow]:
     return [_row(each, configuration, now_s) for each in inputs]
 
 
@@ -57,12 +55,11 @@ def _row(inputs: Inputs, configuration: Configuration, now_s: float) -> NodeRow:
             if name in node.extended_allocatable
         },
         computed={name: resources.get(name) for name in OVERCOMMITTED},
-        why=_why(inputs, configuration, now_s),
+        why=_why(wanted),
     )
 
 
-def _why(inputs: Inputs, configuration: Configuration, now_s: float) -> str:
-    wanted = plan(inputs, configuration, now_s)
+def _why(wanted: Plan | None) -> str:
     if wanted is None:
         return "colocation-config was never readable"
     if wanted.problems:
