@@ -118,7 +118,7 @@ class NodeResources:
         for change in changes:
             if change.new is None:
                 self._forget(change.key.name)
-            elif change.old is not None and change.old.status == change.new.status:
+            elif change.old is not None and change.old.packed == change.new.packed:
                 continue
             self._reconciles.queue.add(change.key.name)
 
