@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from koord_scheduler.kube import shapes
 from koord_scheduler.kube.inputs import PodsByNode, inputs_of
 from koord_scheduler.kube.shapes import (
     CONFIG_MAPS,
@@ -55,7 +56,8 @@ def test_a_pod_is_its_facts() -> None:
     assert (facts.qos, facts.priority_class) == (QoSClass.LS, PriorityClass.PROD)
     assert pod.spec.containers == () and pod.spec.node_name == "n1" and pod.spec.priority == 9500
     assert pod.metadata.annotations == {"koordinator.sh/extra": "{}"}
-    assert pod.metadata.resource_version == "" and pod.metadata.uid == "u"
+    assert pod.metadata.resource_version == "" and pod.metadata.uid == ""
+    assert _pod(node="").metadata.uid == "u"  # whoever changes it says which one it means
 
 
 def test_what_pods_have_alike_is_kept_once() -> None:
@@ -107,6 +109,28 @@ def test_a_report_that_cannot_be_read_is_none(status: Any, known: bool) -> None:
     assert tree(metric.spec) == {"x": 1}
     node: Node = decoded(NODES, b'{"metadata":{"name":"n"}}')
     assert (inputs_of(node, metric, (), None, None).metric is not None) is known
+
+
+def test_a_report_is_kept_compressed() -> None:
+    pods = [{"namespace": "n", "name": f"p{i}", "podUsage": {}} for i in range(50)]
+    status = {"podsMetric": pods}
+    body = json.dumps({"metadata": {"name": "n"}, "status": status}).encode()
+    metric: NodeMetric = decoded(NODE_METRICS, body)
+    assert tree(metric.status) == status
+    assert len(bytes(metric.packed)) < len(body) / 3
+    assert metric == decoded(NODE_METRICS, body)
+
+
+def test_what_is_shared_is_bounded() -> None:
+    """Pods with labels of their own come and go for months."""
+    for number in range(10_000):
+        body = {"metadata": {"name": "p", "namespace": "n", "labels": {"pod": str(number)}}}
+        body["spec"] = {"nodeName": f"n{number}"}  # type: ignore[assignment]
+        decoded(PODS, json.dumps(body).encode())
+        metric = {"metadata": {"name": "p"}, "spec": {"x": number}}
+        decoded(NODE_METRICS, json.dumps(metric).encode())
+    assert len(shapes._labels) <= 4096 and len(shapes._parts) <= 512
+    assert len(shapes._values) <= 20_000
 
 
 def test_raw_parts_do_not_hold_their_page() -> None:
