@@ -149,7 +149,6 @@ def test_a_bad_entry_becomes_a_copy_of_the_cluster() -> None:
     )
     found = load(text, None)
     assert not found.error
-    assert colocation(found, {"pool": "a"}) == colocation(found, {"pool": "a"})
     assert found.colocation is not None
     assert colocation(found, {"pool": "a"}) == found.colocation.cluster
     assert colocation(found).degrade_time_minutes == 4
@@ -205,6 +204,14 @@ def test_rules_between_fields_hold_for_the_merged_values() -> None:
     found = load({THRESHOLD: json.dumps({"clusterStrategy": strategy})}, None)
     assert found.outcomes[0].refused
     assert "memoryEvictLowerPercent" in found.outcomes[0].message
+
+
+def test_remarks_alone_are_no_effective_change() -> None:
+    found = load(data(enable=True), None)
+    again = load(data(enable=True, unknown=1), found)
+    assert again.outcomes
+    assert again == found
+    assert load(data(enable=False), found) != found
 
 
 def test_messages_are_bounded() -> None:

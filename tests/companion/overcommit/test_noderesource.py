@@ -240,3 +240,17 @@ def test_zones_share_what_is_reserved_and_are_capped() -> None:
     found = planned(data, of, metric(), topology=two)
     assert found.zones["node-0"].cpu_milli == 7000
     assert found.zones["node-0"].memory_bytes == 5 * 10**9
+
+
+def test_a_zone_of_memory_alone_bears_no_cpu() -> None:
+    zones = topology((10, "10G"), (10, "10G"), (0, "20G"))
+    data = colocation(cpuReclaimThresholdPercent=100, memoryReclaimThresholdPercent=100)
+    report = metric({"p": (6, "6G", "prod")}, system=(3, "3G"))
+    pinned = pod("p", 1, "1G", priority="prod", numa=(2,))
+    found = planned(data, node(20, "40G"), report, pinned, topology=zones)
+    batch = {name: (each.cpu_milli, each.memory_bytes) for name, each in found.zones.items()}
+    assert batch == {
+        "node-0": (5500, 9 * 10**9),
+        "node-1": (5500, 9 * 10**9),
+        "node-2": (0, 13 * 10**9),
+    }
