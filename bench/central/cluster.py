@@ -234,7 +234,7 @@ class Cluster:
 
     def _change(self, path: str, key: str, patch: Tree) -> Tree:
         old = self._kinds[path].objects[key]
-        new = _merged(old, patch)
+        new: Tree = _merged(old, patch)
         self._version += 1
         new["metadata"]["resourceVersion"] = str(self._version)
         self._kinds[path].objects[key] = new
