@@ -64,6 +64,11 @@ COMMANDS: tuple[Command, ...] = (
                 help="requests at once (default: 50)",
             ),
             argument(
+                "--sync-gpu-shared",
+                action="store_true",
+                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
+            ),
+            argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),
                 default="info",

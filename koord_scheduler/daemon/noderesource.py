@@ -58,6 +58,7 @@ class NodeResources:
         self._reconciles = Reconciles(
             context, "noderesource", "node_resource_reconcile_count", self._reconcile
         )
+        self._sync_gpu_shared = bool(context.options.extra.get("sync_gpu_shared"))
         self._remarks = Remarks(context, "NodeResourceProblem")
         self._plans = context.metrics.counter(
             "slo_controller_node_resource_run_plugin_status",
@@ -163,7 +164,7 @@ class NodeResources:
             topology,
         )
         wall_s = self._context.wall()
-        wanted = plan(inputs, configuration, wall_s)
+        wanted = plan(inputs, configuration, wall_s, sync_gpu_shared=self._sync_gpu_shared)
         if wanted is None:
             return None
         self._remarks.tell(node, wanted.problems)

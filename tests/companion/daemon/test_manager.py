@@ -175,7 +175,7 @@ def test_devices_and_zones(open_here: OpenHere) -> None:
     async def story() -> None:
         async with open_here() as here:
             await here.configure(ON)
-            async with manager(here):
+            async with manager(here, extra={"sync_gpu_shared": True}):
                 await here.node(cpu="100", memory="120G")
                 gpu = {
                     "type": "gpu",
@@ -201,6 +201,7 @@ def test_devices_and_zones(open_here: OpenHere) -> None:
                     NODES, lambda n: "koordinator.sh/gpu-core" in n.status["allocatable"]
                 )
                 assert node.metadata.labels["node.koordinator.sh/gpu-model"] == "A100"
+                assert node.status["allocatable"]["koordinator.sh/gpu.shared"] == "100"
                 # (100 - 35 - 7) / 2 cores and (120 - 42 - 12) / 2 GB.
                 await here.until(NODES, _offers("58000", "66000000000"))
                 topology = await here.until(
