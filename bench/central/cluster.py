@@ -27,7 +27,8 @@ _POD_CHURN_PER_S = 0.002
 """Of each node: a pod goes and another comes, each eight minutes."""
 
 CONFIG = {
-    "colocation-config": '{"enable":true}',
+    # Every node is written once while it is measured; the default is five minutes.
+    "colocation-config": '{"enable":true,"updateTimeThresholdSeconds":120}',
     "resource-threshold-config": '{"clusterStrategy":{"enable":true}}',
 }
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"

@@ -24,6 +24,11 @@ COMMANDS: tuple[Command, ...] = (
                 default="*",
                 help="comma-separated: * for all that are on by default, NAME, -NAME (default: *)",
             ),
+            argument(
+                "--sync-gpu-shared",
+                action="store_true",
+                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
+            ),
             *CLUSTER,
             *CONFIG,
             argument(
@@ -62,11 +67,6 @@ COMMANDS: tuple[Command, ...] = (
                 type=int,
                 default=50,
                 help="requests at once (default: 50)",
-            ),
-            argument(
-                "--sync-gpu-shared",
-                action="store_true",
-                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
             ),
             argument(
                 "--log-level",
