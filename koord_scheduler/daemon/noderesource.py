@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.per_node import Reconciles, Remarks, node_differs
@@ -43,7 +42,7 @@ class NodeResources:
     """``draw`` spreads the first refresh of each node over the time between two of them, so that a
     process that begins does not write to all nodes at once what differs by little."""
 
-    def __init__(self, context: Context, draw: Any = random.random) -> None:
+    def __init__(self, context: Context, draw: Callable[[], float] = random.random) -> None:
         self._context, self._draw = context, draw
         context.configured.watch()
         watches = context.watches
