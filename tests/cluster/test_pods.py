@@ -85,9 +85,7 @@ def test_a_container_is_known_by_its_id_and_before_by_its_name() -> None:
     assert by_id[0].resources == Resources(request_cpu_milli=1000)
 
 
-def test_of_labels_and_annotations_what_is_read_is_kept_and_none_longer_than_it_may_be() -> (
-    None
-):
+def test_of_labels_and_annotations_what_is_read_is_kept_and_none_longer_than_it_may_be() -> None:
     tree = tree_of(
         "web",
         labels={"koordinator.sh/qosClass": "x" * 1000, "app": "y"},
