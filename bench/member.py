@@ -101,12 +101,12 @@ def _measure(
     writes, outages, idle_s = sizes
     with daemon(config) as child:
         time.sleep(_SETTLE_S)
+        tell("idle")
+        cpu, rss = _cost(child, idle_s)
         tell("writes")
         seen = [_switch(hands, quota, number % 2 == 0) for number in range(writes)]
         tell("outages")
         after = [_outage(hands, quota, number % 2 == writes % 2) for number in range(outages)]
-        tell("idle")
-        cpu, rss = _cost(child, idle_s)
     return [
         Figure("NodeSLO written to BE's limit in the kernel, median", quantile(seen, 0.5), "ms"),
         Figure("the same, slowest", max(seen), "ms", goal=200.0),
