@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from koordlet.cluster.around import Around
-from koordlet.cluster.reporting.pools import KubeletCpus
 from koordlet.decision.devices import Inventory
 from koordlet.prediction.reclaimable import Reclaimable
 
@@ -16,15 +15,13 @@ class Lent:
     """Everything is asked on the event loop.
 
     ``predicted``: None while nothing can be predicted. ``inventory``: None until all collectors of
-    devices have looked, and while one of them cannot. ``kubelet``: None while it should be asked
-    and has not answered yet. ``step_percent``: by so much of the node usage moves until it is
-    reported at once. ``huge_pages``: they are reported apart from memory.
+    devices have looked. ``step_percent``: by so much of the node usage moves until it is reported
+    at once. ``huge_pages``: they are reported apart from memory.
     """
 
     around: Around
     predicted: Callable[[], Reclaimable | None]
     inventory: Callable[[], Inventory | None]
-    kubelet: Callable[[], KubeletCpus | None]
     sys_root: str = "/sys"
     proc_root: str = "/proc"
     step_percent: float = 5.0

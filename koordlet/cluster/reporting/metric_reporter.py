@@ -4,12 +4,13 @@ until it is there nothing is reported."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import Any
 
 import structlog
 
-from koordlet.cluster.member import Member
+from koordlet.cluster.member import AGAIN_S, Member
 from koordlet.cluster.reporting.kinds import NODE_METRICS, NodeMetricObject
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.node_metric import (
@@ -39,6 +40,8 @@ MOST_WAIT_S = 5.0
 """After a failed write."""
 TRIES = 3
 """Of one report, where somebody else wrote the object meanwhile."""
+NEWER_S = 1.0
+"""Between two of them: for the watch to tell of it."""
 PROBLEM = "NodeMetric"
 
 
@@ -65,7 +68,14 @@ class MetricReporter:
         """Until it is cancelled."""
         assert member.client is not None
         name = member.options.node
-        mirror = Mirror(member.client, NODE_METRICS, self._changed, fields=f"metadata.name={name}")
+        mirror = Mirror(
+            member.client,
+            NODE_METRICS,
+            self._changed,
+            fields=f"metadata.name={name}",
+            most_wait_s=AGAIN_S,
+            pause=member.follow,
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(mirror.run())
             await asyncio.sleep(SPREAD_S * random.random())
@@ -98,7 +108,7 @@ class MetricReporter:
             return LOOK_S
         try:
             status = await self._status(view)
-            await self._write(client, there, status)
+            await self._write(client, mirror, there, status)
         except (KubeError, CredentialsError) as error:
             self._say(str(error))
             return self._backoff.next_s()
@@ -144,7 +154,11 @@ class MetricReporter:
             await asyncio.sleep(0)  # an alarm must not wait for a report
 
     async def _write(
-        self, client: Client, there: NodeMetricObject, status: NodeMetricStatus
+        self,
+        client: Client,
+        mirror: Mirror[NodeMetricObject],
+        there: NodeMetricObject,
+        status: NodeMetricStatus,
     ) -> None:
         """A PUT: a merge patch would keep what this status leaves out."""
         name = there.metadata.name
@@ -161,7 +175,19 @@ class MetricReporter:
             except RefusedError as error:
                 if not error.conflict or not more:
                     raise
-                version = (await client.get(NODE_METRICS, name)).metadata.resource_version
+                version = await self._newer(mirror, name, version)
             else:
                 self._version = done.metadata.resource_version
                 return
+
+    async def _newer(self, mirror: Mirror[NodeMetricObject], name: str, version: str) -> str:
+        """As the watch tells what somebody else wrote, or ``version`` where it does not."""
+        self._version = ""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(NEWER_S):
+                while True:
+                    there = mirror.objects.get(Key("", name))
+                    if there is not None and there.metadata.resource_version != version:
+                        return there.metadata.resource_version
+                    await asyncio.sleep(0.02)
+        return version

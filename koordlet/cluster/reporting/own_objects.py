@@ -11,11 +11,18 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from koordlet.cluster.member import Member
+from koordlet.cluster.member import AGAIN_S, Member
 from koordlet.cluster.reporting import device, kinds
 from koordlet.cluster.reporting.kinds import DEVICES, TOPOLOGIES, DeviceObject, TopologyObject
 from koordlet.cluster.reporting.lent import Lent
-from koordlet.cluster.reporting.topology import Facts, Present, changes, topology_report
+from koordlet.cluster.reporting.pools import KubeletCpus
+from koordlet.cluster.reporting.topology import (
+    Facts,
+    Present,
+    changes,
+    kubelet_there,
+    topology_report,
+)
 from koordlet.cluster.reporting.zones import Withheld
 from koordlet.cluster.shapes import Node
 from koordlet.decision.device_report import device_report
@@ -27,6 +34,7 @@ from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Change, Key, Mirror
 from koordlet.kube.objects import Object
 from koordlet.protocol.annotations import NodeKeys, parse_node
+from koordlet.protocol.cpuset import CPUSet
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.objects.device import Device
 from koordlet.protocol.objects.numa_topology import Zone
@@ -42,6 +50,9 @@ MACHINE_S = 60.0
 SEEN_S = 10.0
 """So long a write may take to come back through the watch, before it is made again."""
 MOST_WAIT_S = 5.0
+KUBELET_S = 20.0
+"""So long after the start it is waited for kubelet's answer. After that, what was reported of it
+last stays; without it nothing else would be told (D-16)."""
 
 T = TypeVar("T", bound=Object)
 
@@ -50,11 +61,19 @@ class OwnObject(Generic[T]):
     """One object of the node's name. A write names the version that it was made from, so that it
     never undoes what somebody else wrote meanwhile."""
 
-    def __init__(self, client: Client, kind: Kind[T], name: str) -> None:
+    def __init__(self, member: Member, client: Client, kind: Kind[T]) -> None:
+        name = member.options.node
         self.written = 0
         self.error = ""
         self._client, self._kind, self._name = client, kind, name
-        self.mirror: Mirror[T] = Mirror(client, kind, self._changed, fields=f"metadata.name={name}")
+        self.mirror: Mirror[T] = Mirror(
+            client,
+            kind,
+            self._changed,
+            fields=f"metadata.name={name}",
+            most_wait_s=AGAIN_S,
+            pause=member.follow,
+        )
         self._awaited_until_s = 0.0
         self._backoff = Backoff(random.random, first_s=0.5, most_s=MOST_WAIT_S)
         self._again_s = 0.0
@@ -115,6 +134,7 @@ class OwnObjects:
     def __init__(self, lent: Lent) -> None:
         self._lent = lent
         self._host = lent.around.host
+        self._begun_s = self._host.monotonic()
         self._machine_s: float | None = None
         self._memory: dict[int, NumaMemory] = {}
         self._cpu = CpuInfo()
@@ -129,9 +149,8 @@ class OwnObjects:
     async def __call__(self, member: Member) -> None:
         """Until it is cancelled."""
         assert member.client is not None
-        name = member.options.node
-        self.device = devices = OwnObject(member.client, DEVICES, name)
-        self.topology = topologies = OwnObject(member.client, TOPOLOGIES, name)
+        self.device = devices = OwnObject(member, member.client, DEVICES)
+        self.topology = topologies = OwnObject(member, member.client, TOPOLOGIES)
         async with asyncio.TaskGroup() as group:
             group.create_task(devices.mirror.run())
             group.create_task(topologies.mirror.run())
@@ -144,7 +163,7 @@ class OwnObjects:
                 if devices.is_due(now_s) and (body := self._device(devices.there)):
                     await devices.write(body, uid, now_s)
                 if topologies.is_due(now_s) and (
-                    body := self._topology(topologies.there, member.node)
+                    body := self._topology(topologies.there, member, member.node)
                 ):
                     await topologies.write(body, uid, now_s)
                 self._show("Device", devices.error)
@@ -176,10 +195,13 @@ class OwnObjects:
             }
         return device.changes(wanted, there.metadata.labels, there.metadata.annotations, there.spec)
 
-    def _topology(self, there: TopologyObject | None, node: Node) -> dict[str, Any]:
-        kubelet = self._lent.kubelet()
+    def _topology(self, there: TopologyObject | None, member: Member, node: Node) -> dict[str, Any]:
+        present = _present(there) if there is not None else Present()
+        kubelet = kubelet_cpus(member)
         if kubelet is None:
-            return {}
+            if self._host.monotonic() - self._begun_s < KUBELET_S:
+                return {}
+            kubelet = kubelet_there(present)
         self._look_at_the_machine()
         around = self._lent.around
         self._keys = parse_node(node.metadata.annotations, self._keys)
@@ -198,7 +220,7 @@ class OwnObjects:
         )
         if report is None:
             return {}
-        return changes(report, _present(there) if there is not None else Present())
+        return changes(report, present)
 
     def _look_at_the_machine(self) -> None:
         """What cannot be read stays as it was."""
@@ -213,6 +235,26 @@ class OwnObjects:
             lent.around.problems.pop("NUMA memory", None)
         except (OSError, ValueError) as error:
             lent.around.problems["NUMA memory"] = str(error)
+
+
+def kubelet_cpus(member: Member) -> KubeletCpus | None:
+    """None while kubelet is to be asked and has not told all of it."""
+    if not member.options.kubelet:
+        return KubeletCpus()
+    if member.kubelet is None or member.kubelet.config is None or member.kubelet.cpu_error:
+        return None
+    config, given = member.kubelet.config, dict[str, CPUSet]()
+    for each in member.kubelet.held:
+        given[each.uid] = given.get(each.uid, frozenset()) | each.cpus
+    return KubeletCpus(
+        policy=config.cpu_manager_policy,
+        options=config.cpu_manager_policy_options or {},
+        reserved_cpus=config.reserved_cpus,
+        reserved_milli=config.reserved_milli,
+        topology_policy=config.topology_manager_policy,
+        topology_scope=config.topology_manager_scope,
+        given=given,
+    )
 
 
 def withheld_of(node: Node) -> Withheld:

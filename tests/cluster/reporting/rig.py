@@ -16,7 +16,6 @@ from koordlet.cluster.member import Member
 from koordlet.cluster.options import Options
 from koordlet.cluster.reporting import metric_reporter, own_objects, pod_notes
 from koordlet.cluster.reporting.lent import Lent
-from koordlet.cluster.reporting.pools import KubeletCpus
 from koordlet.cluster.shapes import NODES, PODS
 from koordlet.decision import metrics as k
 from koordlet.decision.devices import Inventory
@@ -27,6 +26,7 @@ from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.prediction.reclaimable import Reclaimable
 from koordlet.protocol.qos import KubeQoS, QoSClass
+from koordlet.state.listed import ListedSource
 from koordlet.state.node_state import NodeState
 from koordlet.tsdb import Store
 from tests.cluster.reporting.test_packing import machine
@@ -74,10 +74,10 @@ class Rig:
         self.problems: dict[str, str] = {}
         self.node = Node(NAME, machine(1, 2, 2), capacity_milli=8000, memory_bytes=16 * GIB)
         self.inventory: Inventory | None = Inventory()
-        self.kubelet: KubeletCpus | None = KubeletCpus()
         self.predicted: Reclaimable | None = None
+        host = cast(Host, self.clock)
         self.around = Around(
-            host=cast(Host, self.clock),
+            host=host,
             state=cast(NodeState, self.state),
             node=lambda: self.node,
             store=self.store,
@@ -85,15 +85,14 @@ class Rig:
             took_node=lambda _: None,
             took_slo=lambda _: None,
             took_topology=lambda _: None,
-            on_change=lambda: None,
+            listed={name: ListedSource(name, host) for name in ("api", "kubelet")},
         )
         self.lent = Lent(
             self.around,
             predicted=lambda: self.predicted,
             inventory=lambda: self.inventory,
-            kubelet=lambda: self.kubelet,
         )
-        self.member = Member(Options("fake", NAME), self.around)
+        self.member = Member(Options("fake", NAME, kubelet=False), self.around)
 
     def measure(self, seconds: int, values: dict[tuple[Metric, tuple[str, ...]], float]) -> None:
         """A round a second; the clock goes on."""

@@ -119,16 +119,12 @@ def test_the_policy_of_the_manager() -> None:
 def test_somebody_else_writes_meanwhile() -> None:
     async def story(rig: Rig, reporter: MetricReporter, fake: FakeKube, client: Client) -> None:
         await make_metric(client)
-        await until(
-            lambda: fake.requests["WATCH /apis/slo.koordinator.sh/v1alpha1/nodemetrics"] > 0
-        )
-        await until(lambda: reporter.written == 0 and PROBLEM not in rig.problems)
-        fake.faults.refuse_watches()
-        fake.faults.cut_watches()
-        await asyncio.sleep(0.1)
-        await client.patch(NODE_METRICS, NAME, {"metadata": {"labels": {"other": "y"}}})
+        late = fake.faults.add(Fault(lambda what: what.startswith("PUT"), before_s=0.3))
         rig.use(20, 2.0)
+        await until(lambda: late.met == 1)
+        await client.patch(NODE_METRICS, NAME, {"metadata": {"labels": {"other": "y"}}})
         await until(lambda: reporter.written == 1)
+        assert fake.requests[f"PUT {STATUS_PATH}"] == 2
         assert there(fake)["metadata"]["labels"] == {"mine": "x", "other": "y"}
 
     play(story)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from koordlet.cluster.beside import KubeletFollower
+from koordlet.cluster.kubelet_config import Allocation, KubeletConfig
 from koordlet.cluster.reporting.kinds import TOPOLOGIES
 from koordlet.cluster.reporting.own_objects import OwnObjects
 from koordlet.cluster.shapes import NODES
@@ -148,5 +151,33 @@ def test_no_right_to_write_is_shown() -> None:
         asked = sum(fake.requests.values())
         await asyncio.sleep(0.3)  # the clock stands: no other try yet
         assert sum(fake.requests.values()) == asked
+
+    play(story)
+
+
+def test_while_kubelet_does_not_answer() -> None:
+    """What was reported of it last stays; the rest is told (D-16)."""
+
+    async def story(rig: Rig, objects: OwnObjects, fake: FakeKube, client: Client) -> None:
+        options = rig.member.options._replace(kubelet=True)
+        rig.member.options = options
+        follower = SimpleNamespace(config=None, held=(), cpu_error="")
+        rig.member.kubelet = cast(KubeletFollower, follower)
+        await make_node(client, rig)
+        await asyncio.sleep(0.2)
+        assert topology(fake) == {}
+        follower.config = KubeletConfig("static", topology_manager_policy="restricted")
+        follower.held = (Allocation("u1", frozenset({1, 5}), None),)
+        await until(lambda: topology(fake) != {})
+        assert topology(fake)["topologyPolicies"] == ["RestrictedContainerLevel"]
+        before = topology(fake)["metadata"]["annotations"]
+        follower.config, rig.clock.now_s = None, rig.clock.now_s + 60.0
+        key = "node.koordinator.sh/cpu-topology"
+        await client.patch(TOPOLOGIES, NAME, {"metadata": {"annotations": {key: None}}})
+        await until(lambda: key in topology(fake)["metadata"]["annotations"])
+        assert topology(fake)["metadata"]["annotations"] == before
+        assert topology(fake)["topologyPolicies"] == ["RestrictedContainerLevel"]
+        follower.config, follower.held = KubeletConfig(), ()
+        await until(lambda: topology(fake)["topologyPolicies"] == ["None"])
 
     play(story)
