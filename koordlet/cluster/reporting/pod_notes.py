@@ -126,7 +126,9 @@ class PodNotes:
             for which in ("real-limit", "request")
         )
         self.suppression.see(
-            self._host.monotonic(), limit and limit.value, request and request.value
+            self._host.monotonic(),
+            limit.value if limit is not None else None,
+            request.value if request is not None else None,
         )
 
     async def _tell(self, client: Client, events: Events) -> None:

@@ -40,7 +40,7 @@ def with_devices(answer: bytes, pods: Iterable[Pod]) -> bytes:
     """A ListPodResourcesResponse with the devices of annotations added to the first container of
     each pod. Raises google.protobuf.message.DecodeError."""
     response = pb.ListPodResourcesResponse.FromString(answer)
-    given = {}
+    given = dict[tuple[str, str], dict[str, list[str]]]()
     for pod in pods:
         devices = _given(pod)
         if devices:
@@ -48,10 +48,11 @@ def with_devices(answer: bytes, pods: Iterable[Pod]) -> bytes:
     if not given:
         return answer
     for each in response.pod_resources:
-        devices = given.get((each.namespace, each.name))
-        if devices and each.containers:
-            _add(each.containers[0], devices)
-    return response.SerializeToString()
+        found = given.get((each.namespace, each.name))
+        if found and each.containers:
+            _add(each.containers[0], found)
+    changed: bytes = response.SerializeToString()
+    return changed
 
 
 def _given(pod: Pod) -> dict[str, list[str]]:
@@ -140,7 +141,9 @@ class PodResourcesProxy:
         async def answer(request: bytes, context: Any) -> bytes:
             assert self._channel is not None
             self.served += 1
-            call = self._channel.unary_unary(f"/{SERVICE}/{method}")
+            call = self._channel.unary_unary(
+                f"/{SERVICE}/{method}", request_serializer=None, response_deserializer=None
+            )
             try:
                 found: bytes = await call(request, timeout=CALL_S)
             except grpc.aio.AioRpcError as error:

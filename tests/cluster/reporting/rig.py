@@ -67,12 +67,14 @@ class State:
 
 
 class Rig:
-    def __init__(self) -> None:
+    """``name``: of the node."""
+
+    def __init__(self, name: str = NAME) -> None:
         self.clock = Clock()
         self.state = State()
         self.store = Store(None)
         self.problems: dict[str, str] = {}
-        self.node = Node(NAME, machine(1, 2, 2), capacity_milli=8000, memory_bytes=16 * GIB)
+        self.node = Node(name, machine(1, 2, 2), capacity_milli=8000, memory_bytes=16 * GIB)
         self.inventory: Inventory | None = Inventory()
         self.predicted: Reclaimable | None = None
         host = cast(Host, self.clock)
@@ -92,7 +94,7 @@ class Rig:
             predicted=lambda: self.predicted,
             inventory=lambda: self.inventory,
         )
-        self.member = Member(Options("fake", NAME, kubelet=False), self.around)
+        self.member = Member(Options("fake", name, kubelet=False), self.around)
 
     def measure(self, seconds: int, values: dict[tuple[Metric, tuple[str, ...]], float]) -> None:
         """A round a second; the clock goes on."""
@@ -162,20 +164,20 @@ async def make_node(client: Client, rig: Rig, **metadata: Any) -> None:
     body = {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": NAME, **metadata},
+        "metadata": {"name": rig.node.name, **metadata},
         "status": status,
     }
     await client.create(NODES, body)
-    rig.member.node = await client.get(NODES, NAME)
+    rig.member.node = await client.get(NODES, rig.node.name)
 
 
-async def make_pod(client: Client, name: str, namespace: str = "jobs") -> str:
+async def make_pod(client: Client, name: str, namespace: str = "jobs", node: str = NAME) -> str:
     """Its uid."""
     body = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"nodeName": NAME, "containers": [{"name": "c", "image": "i"}]},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
     }
     return (await client.create(PODS, body, namespace)).metadata.uid
 

@@ -133,7 +133,9 @@ def test_what_an_earlier_run_has_set() -> None:
     play(story)
 
 
-def outcome(result: EvictResult, uid: str, name: str = "be", text: str = "") -> EvictOutcome:
+def outcome(
+    result: EvictResult, uid: str, name: str = "be", text: str = "", namespace: str = "jobs"
+) -> EvictOutcome:
     begun = Begun(
         Victim(VictimKind.POD, uid),
         f"pod jobs/{name}",
@@ -144,7 +146,7 @@ def outcome(result: EvictResult, uid: str, name: str = "be", text: str = "") -> 
         Why("memory-evict.release", "memory is at 91 %, the threshold is 70 %"),
         0.0,
         30.0,
-        namespace="jobs",
+        namespace=namespace,
         name=name,
     )
     return EvictOutcome(0.0, begun, result, text)
