@@ -33,6 +33,7 @@ from tests.cluster.reporting.test_packing import machine
 from tests.fakekube import FakeKube, serving
 from tests.kernel.dict_host import DictHost
 from tests.kernel.test_node_info import MEMINFO
+from tests.kube.worlds import until
 
 GIB = 1 << 30
 CRDS = Path(__file__).parents[3] / "deploy" / "crds"
@@ -105,6 +106,15 @@ class Rig:
         for _ in range(seconds):
             self.clock.now_s += 1.0
             self.store.append(int(self.clock.time() * 1000), ids, list(values.values()))
+
+    async def passes(self, holds: Callable[[], bool]) -> None:
+        """Time goes on until that holds, so that a write is made again where it came too late."""
+
+        def looks() -> bool:
+            self.clock.now_s += 0.05
+            return holds()
+
+        await until(looks)
 
     def use(self, seconds: int, cores: float, memory_gib: float = 4.0) -> None:
         self.measure(

@@ -56,7 +56,7 @@ def test_a_topology_is_made_and_kept() -> None:
         await asyncio.sleep(0.2)  # whose it is, is not known
         assert topology(fake) == {}
         await make_node(client, rig)
-        await until(lambda: topology(fake) != {})
+        await rig.passes(lambda: topology(fake) != {})
         made = topology(fake)
         assert rig.member.node is not None
         assert made["metadata"]["labels"] == {"app.kubernetes.io/managed-by": "Koordinator"}
@@ -70,10 +70,10 @@ def test_a_topology_is_made_and_kept() -> None:
         await client.patch(TOPOLOGIES, NAME, {"metadata": {"annotations": {"mine": "x"}}})
         key = "node.koordinator.sh/cpu-topology"
         await client.patch(TOPOLOGIES, NAME, {"metadata": {"annotations": {key: "wrong"}}})
-        await until(lambda: "wrong" not in json.dumps(topology(fake)))
+        await rig.passes(lambda: "wrong" not in json.dumps(topology(fake)))
         assert topology(fake)["metadata"]["annotations"]["mine"] == "x"
         await client.delete(TOPOLOGIES, NAME)
-        await until(lambda: topology(fake) != {})
+        await rig.passes(lambda: topology(fake) != {})
 
     play(story)
 
@@ -81,7 +81,7 @@ def test_a_topology_is_made_and_kept() -> None:
 def test_resources_of_the_manager_in_zones_stay() -> None:
     async def story(rig: Rig, objects: OwnObjects, fake: FakeKube, client: Client) -> None:
         await make_node(client, rig)
-        await until(lambda: topology(fake) != {})
+        await rig.passes(lambda: topology(fake) != {})
         zones = topology(fake)["zones"]
         amounts = dict.fromkeys(("capacity", "allocatable", "available"), "1")
         zones[0]["resources"].append({"name": "kubernetes.io/batch-cpu", **amounts})
@@ -89,7 +89,7 @@ def test_resources_of_the_manager_in_zones_stay() -> None:
         label = "node.koordinator.sh/enable-numa-reservation"
         await client.patch(NODES, NAME, {"metadata": {"labels": {label: "true"}}})
         rig.member.node = await client.get(NODES, NAME)
-        await until(lambda: label in topology(fake)["metadata"]["labels"])
+        await rig.passes(lambda: label in topology(fake)["metadata"]["labels"])
         cpu, *_, last = topology(fake)["zones"][0]["resources"]
         assert (cpu["capacity"], cpu["allocatable"]) == ("4", "3500m")
         assert "kubernetes.io/batch-cpu" in json.dumps(topology(fake)["zones"][0])
@@ -105,19 +105,19 @@ def test_devices_come_change_and_go() -> None:
     async def story(rig: Rig, objects: OwnObjects, fake: FakeKube, client: Client) -> None:
         rig.inventory = None
         await make_node(client, rig)
-        await until(lambda: topology(fake) != {})
+        await rig.passes(lambda: topology(fake) != {})
         rig.inventory = INVENTORY
-        await until(lambda: found(fake, "devices") != {})
+        await rig.passes(lambda: found(fake, "devices") != {})
         made = found(fake, "devices")
         assert made["metadata"]["labels"]["node.koordinator.sh/gpu-model"] == "A100"
         assert [each["minor"] for each in made["spec"]["devices"]] == [0, 1]
         rig.inventory = msgspec.structs.replace(INVENTORY, gpus=INVENTORY.gpus[:1])
-        await until(lambda: len(found(fake, "devices")["spec"]["devices"]) == 1)
+        await rig.passes(lambda: len(found(fake, "devices")["spec"]["devices"]) == 1)
         rig.inventory = None  # cannot be looked at: nothing is said anew
         await asyncio.sleep(0.2)
         assert len(found(fake, "devices")["spec"]["devices"]) == 1
         rig.inventory = Inventory()
-        await until(lambda: found(fake, "devices")["spec"]["devices"] == [])
+        await rig.passes(lambda: found(fake, "devices")["spec"]["devices"] == [])
         assert "node.koordinator.sh/gpu-model" not in found(fake, "devices")["metadata"]["labels"]
 
     play(story)
@@ -168,16 +168,16 @@ def test_while_kubelet_does_not_answer() -> None:
         assert topology(fake) == {}
         follower.config = KubeletConfig("static", topology_manager_policy="restricted")
         follower.held = (Allocation("u1", frozenset({1, 5}), None),)
-        await until(lambda: topology(fake) != {})
+        await rig.passes(lambda: topology(fake) != {})
         assert topology(fake)["topologyPolicies"] == ["RestrictedContainerLevel"]
         before = topology(fake)["metadata"]["annotations"]
         follower.config, rig.clock.now_s = None, rig.clock.now_s + 60.0
         key = "node.koordinator.sh/cpu-topology"
         await client.patch(TOPOLOGIES, NAME, {"metadata": {"annotations": {key: None}}})
-        await until(lambda: key in topology(fake)["metadata"]["annotations"])
+        await rig.passes(lambda: key in topology(fake)["metadata"]["annotations"])
         assert topology(fake)["metadata"]["annotations"] == before
         assert topology(fake)["topologyPolicies"] == ["RestrictedContainerLevel"]
         follower.config, follower.held = KubeletConfig(), ()
-        await until(lambda: topology(fake)["topologyPolicies"] == ["None"])
+        await rig.passes(lambda: topology(fake)["topologyPolicies"] == ["None"])
 
     play(story)

@@ -4,9 +4,10 @@ kubectl shows it."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import os
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -22,7 +23,6 @@ from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.cluster.shapes import NODES, PODS
 from koordlet.decision import metrics as k
 from koordlet.kube.client import Client
-from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.actuator.evict.test_api import begun, way
@@ -37,21 +37,24 @@ from tests.realkube.kubectl import kubectl
 
 __all__ = ["plane", "quick", "real"]
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("quick")]
+ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, Object)
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, Object)
-BE = "jobs-of-reporting"
 
 
-@asynccontextmanager
-async def namespace(client: Client) -> AsyncIterator[str]:
-    try:
-        await client.create(NAMESPACES, {"metadata": {"name": BE}})
-        account = {"metadata": {"name": "default"}}
-        kind = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, Object)
-        await client.create(kind, account, BE)
-    except RefusedError as error:
-        if not error.exists:
-            raise
-    yield BE
+_numbers = itertools.count()
+
+
+def _unused(name: str) -> str:
+    """A test that runs again finds what it made before."""
+    return f"{name}-{os.getpid()}-{next(_numbers)}"
+
+
+async def namespace(client: Client) -> str:
+    """A new one where pods can be made: nobody else makes their account here."""
+    name = _unused("jobs")
+    await client.create(NAMESPACES, {"metadata": {"name": name}})
+    await client.create(ACCOUNTS, {"metadata": {"name": "default"}}, name)
+    return name
 
 
 def play(plane: ControlPlane, story: Callable[[Client], Awaitable[None]]) -> None:
@@ -76,7 +79,7 @@ async def holds(looks: Callable[[], bool]) -> None:
 
 def test_a_node_metric(plane: ControlPlane) -> None:
     async def story(client: Client) -> None:
-        rig = Rig("metric-node")
+        rig = Rig(_unused("metric-node"))
         reporter = MetricReporter(rig.lent)
         head = {"apiVersion": NODE_METRICS.api_version, "kind": "NodeMetric"}
         body = {**head, "metadata": {"name": rig.node.name, "labels": {"mine": "x"}}, "spec": {}}
@@ -107,12 +110,12 @@ def test_a_node_metric(plane: ControlPlane) -> None:
 
 def test_device_and_topology(plane: ControlPlane) -> None:
     async def story(client: Client) -> None:
-        rig = Rig("own-node")
+        rig = Rig(_unused("own-node"))
         rig.inventory = INVENTORY
         objects = OwnObjects(rig.lent)
         await make_node(client, rig)
         async with rig.reporting(client, objects):
-            await until(lambda: objects.written == 2)
+            await rig.passes(lambda: objects.written == 2)
             name = rig.node.name
             topology = await asyncio.to_thread(shown, plane, "noderesourcetopology", name)
             assert len(topology["metadata"]["annotations"]) == 8
@@ -130,7 +133,7 @@ def test_device_and_topology(plane: ControlPlane) -> None:
             await client.patch(NODES, name, {"metadata": {"labels": {label: "true"}}})
             rig.member.node = await client.get(NODES, name)
             rig.inventory = type(INVENTORY)()
-            await until(lambda: objects.written == 4)
+            await rig.passes(lambda: objects.written == 4)
             topology = await asyncio.to_thread(shown, plane, "noderesourcetopology", name)
             assert topology["metadata"]["labels"]["mine"] == "x"
             assert "example.com/x" in json.dumps(topology["zones"][0])
@@ -148,9 +151,10 @@ def test_device_and_topology(plane: ControlPlane) -> None:
 
 def test_conditions_and_events(plane: ControlPlane) -> None:
     async def story(client: Client) -> None:
-        rig = Rig("notes-node")
+        rig = Rig(_unused("notes-node"))
         notes = PodNotes(rig.lent)
-        async with namespace(client) as jobs, rig.reporting(client, notes):
+        jobs = await namespace(client)
+        async with rig.reporting(client, notes):
             uid = await make_pod(client, "bad", jobs, rig.node.name)
             ready = {"type": "Ready", "status": "True"}
             body = {"status": {"conditions": [ready]}}
@@ -176,33 +180,33 @@ def test_conditions_and_events(plane: ControlPlane) -> None:
 
 def test_evictions_and_budgets(plane: ControlPlane) -> None:
     async def story(client: Client) -> None:
-        async with namespace(client) as jobs:
-            uid = await make_pod(client, "be", jobs)
-            # A pod that is not running needs no budget.
-            conditions = [{"type": "Ready", "status": "True"}]
-            status = {"phase": "Running", "conditions": conditions}
-            patch = {"status": status}
-            await client.patch(PODS, "be", patch, jobs, subresource="status", strategic=True)
-            body = {
-                "metadata": {"name": "none"},
-                "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "be"}}},
-            }
-            await client.create(BUDGETS, body, jobs)
-            for mode in (Mode.ONLY_API, Mode.API_FIRST):
-                progress = way(client, mode).begin(_begun(uid, jobs))
-                assert not isinstance(progress, str)
-                await until(lambda progress=progress: progress.done)
-                assert "a disruption budget does not allow it" in progress.error
-                assert progress.forbids == (mode is Mode.ONLY_API)
-            await client.delete(BUDGETS, "none", jobs)
-            stranger = way(client, Mode.ONLY_API).begin(_begun("another-one", jobs))
-            assert not isinstance(stranger, str)
-            await until(lambda: stranger.done)
-            assert "acts by itself" in stranger.error and not stranger.forbids
-            progress = way(client, Mode.ONLY_API).begin(_begun(uid, jobs))
+        jobs = await namespace(client)
+        uid = await make_pod(client, "be", jobs)
+        # A pod that is not running needs no budget.
+        conditions = [{"type": "Ready", "status": "True"}]
+        status = {"phase": "Running", "conditions": conditions}
+        patch = {"status": status}
+        await client.patch(PODS, "be", patch, jobs, subresource="status", strategic=True)
+        body = {
+            "metadata": {"name": "none"},
+            "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "be"}}},
+        }
+        await client.create(BUDGETS, body, jobs)
+        for mode in (Mode.ONLY_API, Mode.API_FIRST):
+            progress = way(client, mode).begin(_begun(uid, jobs))
             assert not isinstance(progress, str)
-            await until(lambda: progress.done)
-            assert progress.error == ""
+            await until(lambda progress=progress: progress.done)
+            assert "a disruption budget does not allow it" in progress.error
+            assert progress.forbids == (mode is Mode.ONLY_API)
+        await client.delete(BUDGETS, "none", jobs)
+        stranger = way(client, Mode.ONLY_API).begin(_begun("another-one", jobs))
+        assert not isinstance(stranger, str)
+        await until(lambda: stranger.done)
+        assert "acts by itself" in stranger.error and not stranger.forbids
+        progress = way(client, Mode.ONLY_API).begin(_begun(uid, jobs))
+        assert not isinstance(progress, str)
+        await until(lambda: progress.done)
+        assert progress.error == ""
 
     play(plane, story)
 
