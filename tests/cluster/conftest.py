@@ -12,8 +12,9 @@ from tests.cluster.joined import Joined, config, definitions, kubeconfig, runnin
 from tests.daemon.conftest import make_world
 from tests.daemon.world import World
 from tests.fakekube import FakeKube, serving
+from tests.kube.conftest import plane, real
 
-__all__ = ["make_world"]
+__all__ = ["make_world", "plane", "real"]
 
 Join = Callable[..., AbstractAsyncContextManager[Joined]]
 

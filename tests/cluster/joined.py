@@ -115,7 +115,9 @@ class Joined:
         return next((pod for pod in self.world.parts.state.pods() if pod.uid == uid), None)
 
     def object(self, kind: str) -> ClusterObjectView:
-        return next(each for each in self.world.views.cluster().objects if each.kind == kind)
+        objects = self.world.views.cluster().objects
+        none = ClusterObjectView(kind=kind, name="", state="not shown")
+        return next((each for each in objects if each.kind == kind), none)
 
     def put(self, plural: str, tree: Tree) -> Tree:
         """Makes it, its status included."""
