@@ -15,7 +15,7 @@ from koordlet.cluster.reporting.pools import (
     pools,
     reserved_cpus,
 )
-from koordlet.cluster.reporting.zones import Withheld, topology_policy, with_others, zones
+from koordlet.cluster.reporting.zones import Withheld, ours_of, topology_policy, with_others, zones
 from koordlet.decision.snapshot import CpuPool, Pod, Topology
 from koordlet.kernel.node_info import UNKNOWN, CpuInfo, NumaMemory
 from koordlet.protocol import keys
@@ -196,9 +196,8 @@ def changes(report: Report, there: Present) -> dict[str, Any]:
     patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
     if there.policies != report.topology.topology_policies:
         patch["topologyPolicies"] = report.topology.topology_policies
-    wanted = with_others(report.topology.zones, there.zones)
-    if wanted != there.zones:
-        patch["zones"] = wanted
+    if ours_of(report.topology.zones) != ours_of(there.zones):
+        patch["zones"] = with_others(report.topology.zones, there.zones)
     return patch
 
 
