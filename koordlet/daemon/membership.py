@@ -15,6 +15,7 @@ from koordlet.cluster import known
 from koordlet.cluster.around import Around
 from koordlet.cluster.node import cluster_node
 from koordlet.cluster.options import OFF, Options
+from koordlet.cluster.reporting.lent import Report
 from koordlet.cluster.shapes import NodeSLO
 from koordlet.cluster.slo import read_slo
 from koordlet.config.cluster_slo import with_node_slo
@@ -56,6 +57,11 @@ class Membership:
     def options(self) -> Options | None:
         """None where no cluster is configured."""
         return options_of(self._engine.loaded.config)
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What the cluster was told."""
+        return self.reporting.reports if self.reporting is not None else ()
 
     def begin(self) -> None:
         """Take up what was known last, before the first decision."""

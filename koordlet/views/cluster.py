@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from koordlet.admin.cluster import ClusterObjectView, ClusterView
 from koordlet.cluster.known import Known
 from koordlet.cluster.options import Options
+from koordlet.cluster.reporting.lent import Report
 from koordlet.decision.family import Labels
 from koordlet.engine.parts import Parts
 from koordlet.report import metrics as r
@@ -18,7 +19,7 @@ if TYPE_CHECKING:  # with aiohttp
 
 class Joined(Protocol):
     """What the daemon knows of its membership. ``options``: None where there is no cluster;
-    ``member``: None until its modules are there."""
+    ``member``: None until its modules are there. ``reports``: what the cluster was told."""
 
     @property
     def options(self) -> Options | None: ...
@@ -28,6 +29,9 @@ class Joined(Protocol):
 
     @property
     def member(self) -> Member | None: ...
+
+    @property
+    def reports(self) -> tuple[Report, ...]: ...
 
 
 def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
@@ -45,7 +49,20 @@ def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
         connected=not member.is_away,
         error=parts.problems.get("cluster", "") or (nodes.error if nodes is not None else ""),
         writes=member.client.writes if member.client is not None else 0,
-        objects=(*_mirrored(parts, member), *_of_kubelet(parts, member)),
+        objects=(
+            *_mirrored(parts, member),
+            *_of_kubelet(parts, member),
+            *(
+                ClusterObjectView(
+                    kind=each.kind,
+                    name=each.text,
+                    state="reported" if each.age_s is not None else "missing",
+                    age_s=each.age_s,
+                    error=each.error,
+                )
+                for each in joined.reports
+            ),
+        ),
     )
 
 
