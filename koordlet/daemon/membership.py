@@ -26,6 +26,7 @@ from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import node_name
+from koordlet.protocol.objects.node_metric import NodeMetricStatus
 from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.state.node import ClusterNode
 
@@ -62,6 +63,11 @@ class Membership:
     def reports(self) -> tuple[Report, ...]:
         """What the cluster was told."""
         return self.reporting.reports if self.reporting is not None else ()
+
+    @property
+    def status(self) -> NodeMetricStatus | None:
+        """Of the NodeMetric, as reported last."""
+        return self.reporting.metric.status if self.reporting is not None else None
 
     def begin(self) -> None:
         """Take up what was known last, before the first decision."""
