@@ -15,6 +15,7 @@ from koordlet.cluster import known
 from koordlet.cluster.around import Around
 from koordlet.cluster.node import cluster_node
 from koordlet.cluster.options import OFF, Options
+from koordlet.cluster.reporting.lent import Report
 from koordlet.cluster.shapes import NodeSLO
 from koordlet.cluster.slo import read_slo
 from koordlet.config.cluster_slo import with_node_slo
@@ -25,11 +26,13 @@ from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import node_name
+from koordlet.protocol.objects.node_metric import NodeMetricStatus
 from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.state.node import ClusterNode
 
 if TYPE_CHECKING:
     from koordlet.cluster.member import Member
+    from koordlet.daemon.reporting import Reporting
 
 log = structlog.get_logger()
 
@@ -48,12 +51,23 @@ class Membership:
         self._slo: tuple[str, NodeSLOSpec] | None = None
         """What the values of the NodeSLO are said to come from, and the last good ones."""
         self.member: Member | None = None
+        self.reporting: Reporting | None = None
         self.known = known.Known()
 
     @property
     def options(self) -> Options | None:
         """None where no cluster is configured."""
         return options_of(self._engine.loaded.config)
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What the cluster was told."""
+        return self.reporting.reports if self.reporting is not None else ()
+
+    @property
+    def status(self) -> NodeMetricStatus | None:
+        """Of the NodeMetric, as reported last."""
+        return self.reporting.metric.status if self.reporting is not None else None
 
     def begin(self) -> None:
         """Take up what was known last, before the first decision."""
@@ -76,9 +90,16 @@ class Membership:
         if options is None:
             return
         module = await asyncio.to_thread(importlib.import_module, "koordlet.cluster.member")
-        member: Member = module.Member(options, self._around(), known=self.known)
+        reporting = await asyncio.to_thread(importlib.import_module, "koordlet.daemon.reporting")
+        around = self._around()
+        self.reporting = told = reporting.Reporting(self._engine, around)
+        member: Member = module.Member(options, around, told.tasks, known=self.known)
         self.member = member
-        await member.run()
+        told.attach(member)
+        try:
+            await member.run()
+        finally:
+            told.detach()
 
     def laid(self, loaded: Loaded) -> Loaded:
         """A configuration that was read anew, with the NodeSLO in its place."""
