@@ -4,11 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord_scheduler.daemon.access import NODEMETRIC, NODERESOURCE, NODESLO
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
 
-PARTS: tuple[Part, ...] = ()
+PARTS: tuple[Part, ...] = (
+    Part(
+        "nodemetric",
+        MANAGER,
+        "gives every node a NodeMetric that says what koordlet shall report",
+        "koord_scheduler.daemon.nodemetric:make",
+        NODEMETRIC,
+    ),
+    Part(
+        "nodeslo",
+        MANAGER,
+        "gives every node a NodeSLO",
+        "koord_scheduler.daemon.nodeslo:make",
+        NODESLO,
+    ),
+    Part(
+        "noderesource",
+        MANAGER,
+        "turns reports of the nodes into batch, mid and device resources",
+        "koord_scheduler.daemon.noderesource:make",
+        NODERESOURCE,
+    ),
+)
 ROLES = (MANAGER,)
 
 
