@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from koord_scheduler.admission.json_patch import json_patch
 from koord_scheduler.admission.merge_patch import strategic_merge
 from koord_scheduler.admission.pods import labels_of, set_annotation, set_label
 from koord_scheduler.admission.words import AdmissionError, Step, Tree
@@ -17,6 +18,9 @@ SKIP_UPDATE_RESOURCES = "config.koordinator.sh/skip-update-resources"
 """Annotation of a profile: resources of the pods stay what they are."""
 CONTROLLER_MANAGED = "config.koordinator.sh/controller-managed"
 """Label of a profile: pods that exist already and wait for a node get it too."""
+
+_PATCH_STEPS, _STEP_CHARACTERS = 20, 200
+"""Of a patch, for whoever asks what it did."""
 
 Draw = Callable[[], float]
 """A random number from 0 up to 1, without 1."""
@@ -155,9 +159,19 @@ def apply_profile(
     if spec.koordinator_priority is not None:
         _label(pod, keys.SUB_PRIORITY.name, str(spec.koordinator_priority), by, steps)
     if spec.patch:
+        before = pod
         pod = strategic_merge(pod, spec.patch, f"{by}: patch")
-        steps.append(Step(by, "patch", None, ", ".join(sorted(spec.patch))))
+        _patched(before, pod, by, steps)
     return pod
+
+
+def _patched(before: Tree, after: Tree, by: str, steps: list[Step]) -> None:
+    changes = json_patch(before, after)
+    for each in changes[:_PATCH_STEPS]:
+        value = str(each["value"])[:_STEP_CHARACTERS] if "value" in each else None
+        steps.append(Step(by, f"patch: {each['op']} {each['path']}", None, value))
+    if len(changes) > _PATCH_STEPS:
+        steps.append(Step(by, "patch", None, f"and {len(changes) - _PATCH_STEPS} more"))
 
 
 def _metadata(pod: Tree, profile: Profile, by: str, steps: list[Step]) -> None:

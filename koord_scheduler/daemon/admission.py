@@ -256,9 +256,7 @@ class WebhookKeeper:
 
     async def _register(self, authorities: bytes) -> None:
         for kind in (MUTATING, VALIDATING):
-            wanted = configuration(
-                self._gates, self._place, authorities, mutating=kind is MUTATING
-            )
+            wanted = configuration(self._gates, self._place, authorities, mutating=kind is MUTATING)
             await self._keep(kind, wanted, trust=bool(authorities))
 
     async def _keep(
