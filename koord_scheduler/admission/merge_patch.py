@@ -52,7 +52,8 @@ def _object(tree: Tree, patch: Tree, where: str) -> Tree:
         raise _unusable(where, f"{_PATCH} is {directive!r}, must be merge, replace or delete")
     retained = patch.get(_RETAIN)
     if retained is not None:
-        tree = {key: each for key, each in tree.items() if key in _list(retained, where)}
+        kept = _list(retained, where)
+        tree = {key: each for key, each in tree.items() if key in kept}
     for key, value in patch.items():
         inside = f"{where}.{key}"
         if key in (_PATCH, _RETAIN) or key.startswith(_ORDER):

@@ -15,7 +15,7 @@ from koord_scheduler.admission.quota_admission import (
     validate_deleted_quota,
     validate_new_quota,
 )
-from koord_scheduler.admission.quotas import Quotas, QuotaProfile, quota_from
+from koord_scheduler.admission.quotas import QuotaProfile, Quotas, quota_from
 from koord_scheduler.admission.words import AdmissionError, Gates
 from koordlet.protocol.selector import LabelSelector, Requirement
 from tests.companion.admission.pods import container, pod
