@@ -33,13 +33,18 @@ class _Named(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
+class _Status(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str | int | float] | None = None
+
+
 class _Meta(msgspec.Struct, frozen=True):
     metadata: _Named
-    status: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
+    status: _Status | None = None
 
 
 def check_object(tree: Any, what: str) -> None:
-    """Raises AdmissionError where metadata or status are of another type."""
+    """Raises AdmissionError where metadata, spec or allocatable are of another type."""
     try:
         msgspec.convert(tree, _Meta)
     except msgspec.ValidationError as error:
