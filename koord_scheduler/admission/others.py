@@ -126,7 +126,9 @@ def mutate_node_status(node: Tree, old: Tree | None) -> tuple[Tree, tuple[Step, 
         _amount(allocatable, name) != _amount(before_allocatable, name) for name in _AMPLIFIED
     )
     if not raw_text or changed:
-        raw = {name: str(allocatable[name]) for name in _AMPLIFIED if name in allocatable}
+        raw: dict[str, str | int | float] = {
+            name: str(allocatable[name]) for name in _AMPLIFIED if name in allocatable
+        }
         after = json.dumps(raw, sort_keys=True, separators=(",", ":"))
         if after != raw_text:
             set_annotation(node, raw_key, after)

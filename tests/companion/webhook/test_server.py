@@ -232,6 +232,7 @@ def test_replicas_show_one_certificate_and_renew_it_in_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(parts, "LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr(parts, "_HEARD_S", 0.2)
     day = datetime.timedelta(days=1)
 
     async def story() -> None:
