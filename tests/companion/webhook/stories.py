@@ -17,7 +17,7 @@ from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 
 NAMESPACE = "koordinator-system"
-SERVER, KEEPER = "webhook", "webhook-registration"
+SERVER, KEEPER = DEFAULT = "webhook", "webhook-registration"
 OTHER_GATES = (
     "NodeMutatingWebhook=true,NodeValidatingWebhook=true,ConfigMapValidatingWebhook=true,"
     "BindingAdmissionWebhook=true"
@@ -50,7 +50,7 @@ def options(port: int, gates: str = WITHOUT_QUOTAS, **extra: Any) -> Options:
 @contextlib.asynccontextmanager
 async def companion(cluster: Cluster, chosen: Options, *names: str) -> AsyncIterator[Companion]:
     """With the server and the keeper, unless others are named."""
-    parts = [part for part in PARTS if part.name in (names or (SERVER, KEEPER))]
+    parts = [part for part in PARTS if part.name in (names or DEFAULT)]
     made = Companion(cluster, chosen, parts)
     task = asyncio.create_task(made.run())
     try:

@@ -11,6 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from koord_scheduler.daemon import profiles
+from koord_scheduler.daemon.access import (
+    COLOCATIONPROFILE,
+    PROCESS,
+    WEBHOOK,
+    WEBHOOK_REGISTRATION,
+    merged,
+)
 from koord_scheduler.webhook.kinds import (
     MUTATING,
     NAMESPACES,
@@ -19,11 +27,14 @@ from koord_scheduler.webhook.kinds import (
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
+from koordlet.kube.access import Need
 from koordlet.kube.client import Client
+from koordlet.kube.credentials import Cluster, Material
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.objects import Object
 from tests.companion.webhook.stories import (
+    DEFAULT,
     NAMESPACE,
     OTHER_GATES,
     PRIORITIES,
@@ -45,7 +56,13 @@ GATES = f"{WITHOUT_QUOTAS},{OTHER_GATES}"
 
 
 @contextlib.asynccontextmanager
-async def admitting(plane: ControlPlane, *, gates: str = GATES) -> AsyncIterator[Client]:
+async def admitting(
+    plane: ControlPlane,
+    *,
+    gates: str = GATES,
+    us: Cluster | None = None,
+    names: tuple[str, ...] = (),
+) -> AsyncIterator[Client]:
     """With everything that admission needs; afterwards nothing stands between pods and server."""
     port = free_port()
     async with Client(plane.admin, per_second=1e6, burst=1000) as client:
@@ -56,7 +73,7 @@ async def admitting(plane: ControlPlane, *, gates: str = GATES) -> AsyncIterator
         for name in PRIORITIES:
             await ensure(client, PRIORITY_CLASSES, priority_class(name))
         try:
-            async with companion(plane.admin, options(port, gates)):
+            async with companion(us or plane.admin, options(port, gates), *names):
                 await _registered(client)
                 yield client
         finally:
@@ -148,6 +165,85 @@ def test_a_pod_of_a_real_api_server_becomes_a_batch_pod(plane: ControlPlane) -> 
             assert other["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "1500m"
             for namespace in ("colocated", "plain"):
                 await client.delete(PODS, "one", namespace)
+
+    asyncio.run(story())
+
+
+def rules(needs: tuple[Need, ...], namespace: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "apiGroups": [each.group],
+            "resources": [each.resource],
+            "verbs": list(each.verbs),
+            **({"resourceNames": list(each.names)} if each.names else {}),
+        }
+        for each in needs
+        if each.namespace == namespace
+    ]
+
+
+def granted(plane: ControlPlane, needs: tuple[Need, ...]) -> Cluster:
+    """A service account that may do this and nothing else."""
+    rbac = "rbac.authorization.k8s.io"
+    name = {"name": "admits"}
+    subjects = [{"kind": "ServiceAccount", "name": "admits", "namespace": NAMESPACE}]
+    found: list[dict[str, Any]] = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+        {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {**name, "namespace": NAMESPACE},
+        },
+    ]
+    for kind, namespace in (("ClusterRole", ""), ("Role", NAMESPACE)):
+        meta = {**name, **({"namespace": namespace} if namespace else {})}
+        head = {"apiVersion": f"{rbac}/v1", "metadata": meta}
+        found.append({**head, "kind": kind, "rules": rules(needs, namespace)})
+        reference = {"apiGroup": rbac, "kind": kind, **name}
+        binding = {"kind": f"{kind}Binding", "subjects": subjects, "roleRef": reference}
+        found.append({**head, **binding})
+    path = plane.work / "rights.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": found}))
+    kubectl(plane, "apply", "-f", str(path))
+    token = kubectl(plane, "create", "token", "admits", "-n", NAMESPACE).strip()
+    return Cluster(
+        plane.url, "the test", ca=Material(str(plane.ca)), token=Material(text=token.encode())
+    )
+
+
+def test_the_declared_rights_are_enough(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the server, the registration and the controller of profiles."""
+    monkeypatch.setattr(profiles, "EVERY_S", 0.5)
+    needs = merged((PROCESS, WEBHOOK, WEBHOOK_REGISTRATION, COLOCATIONPROFILE))
+    us = granted(plane, needs)
+    names = (*DEFAULT, "colocationprofile")
+
+    async def story() -> None:
+        async with admitting(plane, us=us, names=names) as client:
+            await client.create(PODS, pod("early", {"app": "late"}), "colocated")
+            late = {
+                **BATCH,
+                "metadata": {
+                    "name": "late",
+                    "labels": {"config.koordinator.sh/controller-managed": "true"},
+                },
+                "spec": {
+                    "namespaceSelector": {},
+                    "selector": {"matchLabels": {"app": "late"}},
+                    "labels": {"got": "it"},
+                },
+            }
+            await client.create(PROFILES, late)
+            for _ in range(600):
+                made = await tree(client, "early")
+                if made["metadata"]["labels"].get("got") == "it":
+                    break
+                await asyncio.sleep(0.1)
+            else:
+                raise AssertionError("the controller of profiles did not reach the pod")
+            await client.delete(PODS, "early", "colocated")
 
     asyncio.run(story())
 
