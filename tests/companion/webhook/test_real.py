@@ -24,6 +24,7 @@ from koord_scheduler.webhook.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
+    QUOTAS,
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
@@ -46,6 +47,7 @@ from tests.companion.webhook.stories import (
     pod,
     priority_class,
 )
+from tests.kube.conftest import CRDS
 from tests.kube.kinds import CONFIG_MAPS
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
@@ -244,6 +246,74 @@ def test_the_declared_rights_are_enough(
             else:
                 raise AssertionError("the controller of profiles did not reach the pod")
             await client.delete(PODS, "early", "colocated")
+
+    asyncio.run(story())
+
+
+def test_quotas_are_admitted(plane: ControlPlane) -> None:
+    if not (CRDS / "scheduling.sigs.k8s.io_elasticquotas.yaml").exists():
+        pytest.skip("the definition of ElasticQuota is not here")
+
+    async def story() -> None:
+        async with admitting(plane, gates="") as client:
+            prefix = "quota.scheduling.koordinator.sh/"
+
+            def body(name: str, least: str, **labels: str) -> dict[str, Any]:
+                return {
+                    "apiVersion": QUOTAS.api_version,
+                    "kind": "ElasticQuota",
+                    "metadata": {
+                        "name": name,
+                        "labels": {prefix + k.replace("_", "-"): v for k, v in labels.items()},
+                    },
+                    "spec": {"min": {"cpu": least}, "max": {"cpu": "8"}},
+                }
+
+            async def known(name: str) -> None:
+                """Until the watch of the webhook has shown it: its name is taken then."""
+                for _ in range(600):
+                    try:
+                        await client._request(
+                            "POST",
+                            QUOTAS.path("colocated"),
+                            query={"dryRun": "All"},
+                            body=body(name, "0"),
+                        )
+                    except RefusedError as error:
+                        if "there is a quota" in str(error):
+                            return
+                    await asyncio.sleep(0.1)
+                raise TimeoutError(name)
+
+            try:
+                top = body("top", "4", is_parent="true", tree_id="t")
+                made = await client.create(QUOTAS, top, "plain")
+                assert made.metadata.labels[f"{prefix}parent"] == "koordinator-root-quota"
+                weight = json.loads(made.metadata.annotations[f"{prefix}shared-weight"])
+                assert weight == {"cpu": "8"}
+                await known("top")
+                with pytest.raises(RefusedError, match="more spec.min together"):
+                    await client.create(QUOTAS, body("leaf", "5", parent="top"), "plain")
+                leaf = await client.create(QUOTAS, body("leaf", "3", parent="top"), "plain")
+                assert leaf.metadata.labels[f"{prefix}tree-id"] == "t"
+                await known("leaf")
+                with pytest.raises(RefusedError, match="has quotas below it"):
+                    await client.delete(QUOTAS, "top", "plain")
+                labelled = pod("in-leaf", {f"{prefix}name": "leaf"})
+                await client.create(PODS, labelled, "plain")
+                with pytest.raises(RefusedError, match="has pods"):
+                    await client.delete(QUOTAS, "leaf", "plain")
+                with pytest.raises(RefusedError, match="quotas below it; pods belong"):
+                    await client.create(PODS, pod("in-top", {f"{prefix}name": "top"}), "plain")
+                await client.delete(PODS, "in-leaf", "plain")
+            finally:
+                for kind, name in ((MUTATING, MUTATING_NAME), (VALIDATING, VALIDATING_NAME)):
+                    with contextlib.suppress(RefusedError):
+                        await client.delete(kind, name)
+                await asyncio.sleep(1.0)
+                for name in ("leaf", "top"):
+                    with contextlib.suppress(RefusedError):
+                        await client.delete(QUOTAS, name, "plain")
 
     asyncio.run(story())
 
