@@ -292,7 +292,7 @@ def test_quotas_are_admitted(plane: ControlPlane) -> None:
                 weight = json.loads(made.metadata.annotations[f"{prefix}shared-weight"])
                 assert weight == {"cpu": "8"}
                 await known("top")
-                with pytest.raises(RefusedError, match="more spec.min together"):
+                with pytest.raises(RefusedError, match=r"more spec\.min together"):
                     await client.create(QUOTAS, body("leaf", "5", parent="top"), "plain")
                 leaf = await client.create(QUOTAS, body("leaf", "3", parent="top"), "plain")
                 assert leaf.metadata.labels[f"{prefix}tree-id"] == "t"
