@@ -16,6 +16,7 @@ from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon.guard import Guard
+from koordlet.daemon.membership import Membership
 from koordlet.daemon.own_cpus import OwnCpus
 from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
@@ -94,6 +95,7 @@ class Daemon:
         if self.runtimes.plugin is not None:
             self.views.nri_status = self.runtimes.plugin.status
         self.servers = Servers(self.engine, self.views, self.health)
+        self.membership = Membership(self.engine, self._wakes.changed)
         if own_cpus is not None:
             self.engine.after_turn.append(
                 lambda _: own_cpus.follow(self.engine.node(), self.parts.state.pods())
@@ -191,6 +193,7 @@ class Daemon:
             guard.run_async("metrics", self.servers.start_metrics),
             guard.run_async("hook server", self._serve_hooks),
             guard.run_async("nri", self.runtimes.talk_nri),
+            guard.run_async("cluster", self.membership.run),
             self._probe(),
             self._ticks(),
             self._every("alarms", lambda: parts.alarms.options.sample_interval_s, self._sample),
