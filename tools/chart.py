@@ -164,8 +164,7 @@ def files() -> Iterator[tuple[Path, str]]:
             if values.setdefault(key, value) != value:
                 raise ValueError(f"{name}: {key} is {value!r}, and {values[key]!r} elsewhere")
     yield CHART / "templates" / "observability-dashboard.yaml", _DASHBOARD
-    for key, default, _ in SWITCHES.values():
-        values[key] = default
+    values |= {key: default for key, default, _ in SWITCHES.values()}
     yield CHART / "values.yaml", _values(values)
 
 
