@@ -14,7 +14,7 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from koordlet.kube.credentials import Cluster, Material
@@ -30,11 +30,14 @@ class ControlPlane:
     """``admin`` may do everything. ``start_server`` and ``end_server`` are for tests that take the
     API server away: it keeps its port, its certificate and, in etcd, its objects."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, users: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """``users``: name -> groups, of those that get a token of their own."""
         self.work = work
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
-        self._token = secrets.token_hex(16)
+        self._users = {"admin": ("system:masters",), **(users or {})}
+        self._tokens = {name: secrets.token_hex(16) for name in self._users}
+        self._token = self._tokens["admin"]
         self._etcd = Process(self._etcd_command(), work / "etcd.log")
         self._server = Process(self._server_command(), work / "kube-apiserver.log")
 
@@ -45,18 +48,22 @@ class ControlPlane:
     @property
     def kubeconfig(self) -> Path:
         """Of the administrator."""
-        path = self.work / "admin.kubeconfig"
+        return self.kubeconfig_of("admin", self._token)
+
+    def kubeconfig_of(self, name: str, token: str = "") -> Path:
+        """Of one of ``users``, or of a bearer of ``token``, such as a ServiceAccount's."""
+        path = self.work / f"{name.replace(':', '-')}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
         tree = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": name}}],
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "users": [{"name": name, "user": {"token": token or self._tokens[name]}}],
         }
+        path.touch(0o600)
         path.write_text(json.dumps(tree))  # which is YAML too
-        path.chmod(0o600)
         return path
 
     @property
@@ -70,7 +77,11 @@ class ControlPlane:
 
     def start(self) -> None:
         """Returns when it is ready. Raises TimeoutError with the end of its log."""
-        (self.work / "tokens.csv").write_text(f'{self._token},admin,1,"system:masters"\n')
+        lines = [
+            f'{self._tokens[name]},{name},{name},"{",".join(groups)}"\n'
+            for name, groups in self._users.items()
+        ]
+        (self.work / "tokens.csv").write_text("".join(lines))
         key = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
         subprocess.run([*key, "-out", self.work / "sa.key"], check=True, capture_output=True)
         self._etcd.start()
@@ -86,6 +97,10 @@ class ControlPlane:
 
     def end_server(self, number: int = 15) -> None:
         self._server.end(number)
+
+    @property
+    def serves(self) -> bool:
+        return self._server.is_running
 
     def end(self) -> None:
         self._server.end()  # before etcd, or it hangs
@@ -150,7 +165,7 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
         made.end()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Different ones, because all are open at once."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
