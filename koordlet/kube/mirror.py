@@ -18,7 +18,14 @@ import msgspec
 
 from koordlet.kube.backoff import Backoff
 from koordlet.kube.client import Client, decoded
-from koordlet.kube.errors import CredentialsError, KubeError, RefusedError, UnusableError
+from koordlet.kube.errors import (
+    CredentialsError,
+    KubeError,
+    NoAnswerError,
+    NotSentError,
+    RefusedError,
+    UnusableError,
+)
 from koordlet.kube.kinds import Kind
 from koordlet.kube.lines import LineTooLongError, split_lines
 from koordlet.kube.objects import Event, Object, Status
@@ -26,6 +33,9 @@ from koordlet.kube.objects import Event, Object, Status
 WATCH_S = (300.0, 600.0)
 """How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
 PAGE = 500
+LONGEST_WAIT_S = 4.0
+"""However long the server was away: a node is right within 5 s of its return. A thousand nodes with
+three mirrors each then try a thousand times a second, which costs a refused connection each."""
 STEADY_S = 10.0
 """A watch that lasted this long was a good one: the next failure starts a new count."""
 
@@ -89,7 +99,8 @@ class Mirror(Generic[T]):
         self._clock = clock
         self._draw = draw
         self._version = ""
-        self._backoff = Backoff(draw)
+        self._backoff = Backoff(draw, most_s=LONGEST_WAIT_S)
+        self._away = False
         self._retry_after_s: float | None = None
 
     async def run(self) -> None:
@@ -115,6 +126,9 @@ class Mirror(Generic[T]):
         self._retry_after_s = error.retry_after_s if isinstance(error, RefusedError) else None
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
+            if self._away:  # it is back: the list need not wait as long as the connection did
+                self._backoff.reset()
+        self._away = isinstance(error, (NotSentError, NoAnswerError))
 
     def _wait_s(self) -> float:
         wait_s = self._backoff.next_s()
