@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import grpc
 
 from tests.realkube import network
 from tests.realkube.binaries import program
@@ -25,7 +26,8 @@ from tests.runtime.cri import Runtime
 from tests.runtime.kubelet import Kubelet as Hands
 from tests.runtime.process import Process
 
-NODE = "node-1"
+NODE = "localhost"
+"""Its name is where kubelet listens: who asks it by the node's name gets there, nobody else can."""
 USER = f"system:node:{NODE}"
 USERS = {USER: ("system:nodes",)}
 """For the control plane of a node."""
@@ -105,7 +107,10 @@ class Node:
         """kubelet first, or it would start again what is removed; pods before containerd."""
         self.kubelet.end()
         if self.containerd.process.is_running:
-            with contextlib.suppress(Exception), Runtime(self.containerd.address) as runtime:
+            with (
+                contextlib.suppress(grpc.RpcError, TimeoutError),
+                Runtime(self.containerd.address) as runtime,
+            ):
                 Hands(runtime).remove_all()
         self.containerd.process.end()
 
@@ -115,7 +120,7 @@ class Node:
             [
                 "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
                 "-nodes", "-days", "2", "-subj", f"/CN={NODE}",
-                "-addext", f"subjectAltName=DNS:{NODE},DNS:localhost,IP:127.0.0.1",
+                "-addext", f"subjectAltName=DNS:{NODE},IP:127.0.0.1",
                 "-keyout", self.work / "serving.key", "-out", self.kubelet_ca,
             ],
             check=True,
@@ -197,8 +202,3 @@ def _group(directory: Path) -> None:
         file = directory / name
         if (directory / "cpuset.memory_migrate").exists() and not file.read_text().strip():
             file.write_text((directory.parent / name).read_text())
-
-
-def own_lock() -> Path:
-    """Two runs of the real cluster do not meet, whoever started them."""
-    return Path(os.environ.get("KOORDLET_CLUSTER_LOCK", "/tmp/cluster.lock"))
