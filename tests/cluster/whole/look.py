@@ -24,9 +24,11 @@ class Limits:
 
 
 def cgroup(pod: Any) -> str:
-    """Of a best-effort pod's first container. Raises IndexError, KeyError before it runs."""
-    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
-    return f"{BE}/pod{pod['metadata']['uid']}/{container}"
+    """Of a pod's first container. Raises IndexError, KeyError before it runs."""
+    status = pod["status"]
+    container = status["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    tier = {"BestEffort": BE, "Burstable": f"{KUBEPODS}/burstable"}[status["qosClass"]]
+    return f"{tier}/pod{pod['metadata']['uid']}/{container}"
 
 
 def limits(group: str) -> Limits:
@@ -42,6 +44,11 @@ def tier_quota_us() -> int | None:
     """Of best effort as a whole; None: no limit."""
     value = CGROUPS.read(BE, Resource.CPU_QUOTA_US)
     return value if isinstance(value, int) and value > 0 else None
+
+
+def burst_us(group: str) -> Value:
+    """Raises OSError where it is gone."""
+    return CGROUPS.read(group, Resource.CPU_BURST_US)
 
 
 def used_cores(group: str, over_s: float) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +16,10 @@ from tests.realkube.node import NODE
 CRUNCHERS = 2
 REQUEST_MILLI, LIMIT_MILLI, LIMIT_BYTES = 300, 600, 128 << 20
 """Of each cruncher, as its user wrote them (objects/shop.yaml)."""
+WEB_LIMIT_MILLI = 1500
 REQUESTED_US = CRUNCHERS * REQUEST_MILLI * look.PERIOD_US // 1000
 SUPPRESSED_US = 9 * REQUESTED_US // 10
-"""Best effort that has less than 90 % of what it asked for is suppressed, whatever else runs here."""
+"""Best effort with less than 90 % of what it asked for is suppressed, whatever else runs here."""
 SAFE = {"EVICT": 95, "EVICT_LOWER": 90}
 NEEDED_MILLI = 2 * CRUNCHERS * REQUEST_MILLI
 Tell = Callable[[str], None]
@@ -35,6 +38,7 @@ class Story:
         self.webhook()
         self.limits()
         self.suppression()
+        self.outage()
         self.eviction()
         self.objects()
 
@@ -97,7 +101,7 @@ class Story:
             group = look.cgroup(pod)
             wait(
                 f"{group} has the limits of its batch resources",
-                lambda group=group: _as_written(look.limits(group)),  # type: ignore[misc]
+                lambda group=group: as_written(look.limits(group)),  # type: ignore[misc]
                 lambda group=group: f"it has {look.limits(group)}; {self._said()}",  # type: ignore[misc]
             )
         self.tell(
@@ -108,20 +112,59 @@ class Story:
     def suppression(self) -> None:
         before = look.tier_quota_us()
         self.tell(f"while web is idle, best effort may use {_cores(before)}")
+        used: list[float] = []
+        after = self._suppressed_by(lambda: used.append(look.used_cores(look.BE, 3.0)))
+        self.tell(f"web needs CPU: best effort may use {_cores(after)}, and uses {used[0]:.2f}")
+
+    def _suppressed_by(self, meanwhile: Callable[[], None]) -> int:
+        """Web needs CPU until best effort is suppressed and ``meanwhile`` has returned. The quota
+        of best effort then."""
         seen: list[str] = []
-        (self.whole.stage / "busy").touch()
+        busy = self.whole.stage / "busy"
+        busy.touch()
         try:
             after = wait(
                 f"best effort has less than {SUPPRESSED_US} us of {REQUESTED_US} us it asked for",
                 lambda: _suppressed(seen),
                 lambda: f"quotas seen: {', '.join(seen[-20:])}; {self._said()}",
             )
-            used = look.used_cores(look.BE, 3.0)
-            self.tell(
-                f"web needs CPU: best effort may use {_cores(after)} and used {used:.2f} cores"
-            )
+            meanwhile()
         finally:
-            (self.whole.stage / "busy").unlink()
+            busy.unlink()
+        return after
+
+    def outage(self) -> None:
+        """The node acts by itself meanwhile, and is right soon afterwards."""
+        whole = self.whole
+        (web,) = whole.pods("web")
+        group = look.cgroup(web)
+        whole.manager.process.end(9)  # it would write its own NodeSLO again
+        whole.plane.end_server(9)
+        self.tell("the API server and the manager are killed")
+        self._suppressed_by(lambda: time.sleep(5.0))
+        self.tell("koordlet goes on: web needs CPU again, and best effort gives way")
+        whole.plane.start_server()
+        back_s = time.monotonic()
+        burst = {"cpuBurstStrategy": {"policy": "cpuBurstOnly", "cpuBurstPercent": 100}}
+        wait("the server takes writes", lambda: self._patch_slo(burst), within_s=60)
+        limit_us = WEB_LIMIT_MILLI * look.PERIOD_US // 1000
+        wait(
+            "koordlet follows the changed NodeSLO",
+            lambda: look.burst_us(group) == limit_us,
+            lambda: f"burst {look.burst_us(group)} us; {self._said()}",
+        )
+        right_s = time.monotonic() - back_s
+        self.tell(
+            f"the API server is back and has another NodeSLO: followed {right_s:.1f} s after its "
+            f"return (cpu.cfs_burst_us of web: {limit_us})"
+        )
+        whole.manager.start()
+        wait(
+            "the manager writes the NodeSLO of the ConfigMap again",
+            lambda: look.burst_us(group) == 0,
+            lambda: f"burst {look.burst_us(group)} us; {self._said()}",
+        )
+        self.tell("the manager is back: the NodeSLO is that of the ConfigMap, and web's burst gone")
 
     def eviction(self) -> None:
         whole = self.whole
@@ -158,6 +201,11 @@ class Story:
         ):
             self.tell(f"$ kubectl {' '.join(command)}\n{self.whole.kubectl(*command).rstrip()}")
 
+    def _patch_slo(self, spec: dict[str, Any]) -> bool:
+        patch = json.dumps({"spec": spec})
+        self.whole.kubectl("patch", "nodeslo", NODE, "--type=merge", "-p", patch)
+        return True
+
     def _offered(self) -> dict[str, str] | None:
         """Enough for what the story starts."""
         found: dict[str, str] = self.whole.node_object()["status"]["allocatable"]
@@ -170,15 +218,21 @@ class Story:
     def _said(self) -> str:
         """What a failure needs."""
         whole = self.whole
-        allocatable = whole.node_object()["status"]["allocatable"]
         parts = {
-            "allocatable": str(allocatable),
-            "pods": whole.kubectl("-n", "shop", "get", "pods", "-o", "wide"),
-            "events": whole.kubectl("get", "events", "-A")[-4000:],
+            "node": self._asked("get", "node", NODE, "-o", "jsonpath={.status.allocatable}"),
+            "reports": self._asked("get", "nodemetric,nodeslo", "-o", "yaml")[-4000:],
+            "pods": self._asked("-n", "shop", "get", "pods", "-o", "wide"),
+            "events": self._asked("get", "events", "-A")[-4000:],
             "koordlet": whole.koordlet.process.said()[-3000:],
             "manager": whole.manager.process.said()[-3000:],
         }
         return "\n".join(f"--- {name}:\n{text}" for name, text in parts.items())
+
+    def _asked(self, *command: str) -> str:
+        try:
+            return self.whole.kubectl(*command)
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            return str(error)
 
 
 _SLO = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NODE}"
@@ -209,7 +263,7 @@ def _quota_us() -> int:
     return LIMIT_MILLI * look.PERIOD_US // 1000
 
 
-def _as_written(found: look.Limits) -> bool:
+def as_written(found: look.Limits) -> bool:
     shares = REQUEST_MILLI * 1024 // 1000
     return found == look.Limits(shares, _quota_us(), LIMIT_BYTES)
 
