@@ -1,5 +1,5 @@
-"""Everything is killed at random while the story's pods run: nothing is lost, no value is wrong, and
-nobody answers with a storm of writes."""
+"""Everything is killed at random while the pods of the story run: nothing is lost, no value is
+wrong, and nobody answers with a storm of writes."""
 
 from __future__ import annotations
 
