@@ -33,9 +33,6 @@ from koordlet.kube.objects import Event, Object, Status
 WATCH_S = (300.0, 600.0)
 """How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
 PAGE = 500
-LONGEST_WAIT_S = 4.0
-"""However long the server was away: a node is right within 5 s of its return. A thousand nodes with
-three mirrors each then try a thousand times a second, which costs a refused connection each."""
 STEADY_S = 10.0
 """A watch that lasted this long was a good one: the next failure starts a new count."""
 
@@ -99,7 +96,7 @@ class Mirror(Generic[T]):
         self._clock = clock
         self._draw = draw
         self._version = ""
-        self._backoff = Backoff(draw, most_s=LONGEST_WAIT_S)
+        self._backoff = Backoff(draw)
         self._away = False
         self._retry_after_s: float | None = None
 
