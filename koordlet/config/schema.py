@@ -199,6 +199,56 @@ class SourcesTable(Table, frozen=True):
     ] = 30.0
 
 
+class ClusterTable(Table, frozen=True):
+    """The Kubernetes cluster that this node is a member of."""
+
+    api: Annotated[
+        str,
+        about(
+            'Where the API server is: "off" = no cluster, "in-cluster" = the service account of '
+            "the pod that koordlet runs in, else the path of a kubeconfig file.",
+            restart=True,
+        ),
+    ] = "off"
+    context: Annotated[
+        str, about("Context of the kubeconfig; empty = the current one.", restart=True)
+    ] = ""
+    pods: Annotated[
+        Literal["auto", "api", "kubelet"],
+        about(
+            'Who tells the pods of the node: "api" = a watch of the API server, "kubelet" = its '
+            'list every 10 s, "auto" = the watch, and kubelet while the API server is away.',
+            restart=True,
+        ),
+    ] = "auto"
+    kubelet: Annotated[
+        bool, about("Ask kubelet for its configuration, and for pods.", restart=True)
+    ] = True
+    kubelet_address: Annotated[
+        Literal["InternalIP", "Hostname", "ExternalIP", "InternalDNS", "ExternalDNS"],
+        about("Which address of the Node kubelet is asked at.", restart=True),
+    ] = "InternalIP"
+    kubelet_ca: Annotated[
+        str,
+        about(
+            'Certificates that kubelet\'s is checked against, a PEM file; "auto" = those of the '
+            "API server, and the one that kubelet made for itself in kubelet_dir.",
+            restart=True,
+        ),
+    ] = "auto"
+    kubelet_dir: Annotated[
+        str, about("Directory of kubelet's own state on this node.", restart=True)
+    ] = "/var/lib/kubelet"
+    requests_per_second: Annotated[
+        Annotated[float, Meta(ge=1, le=1000)],
+        about("Requests to the API server, over a longer time.", restart=True),
+    ] = 20.0
+    request_burst: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        about("Requests to the API server at once.", restart=True),
+    ] = 30
+
+
 class AlarmsTable(Table, frozen=True):
     """What wakes the strategies between two ticks."""
 
@@ -337,6 +387,7 @@ class Config(Table, frozen=True):
     inputs: InputsTable = InputsTable()
     explain: ExplainTable = ExplainTable()
     sources: SourcesTable = SourcesTable()
+    cluster: ClusterTable = ClusterTable()
     alarms: AlarmsTable = AlarmsTable()
     strategies: StrategiesTable = StrategiesTable()
     hooks: HooksTable = HooksTable()
