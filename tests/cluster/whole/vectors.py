@@ -21,7 +21,7 @@ TIER, POD = "besteffort", "pod"
 @dataclass(frozen=True)
 class PodCase:
     """``qos`` is the label, ``kube_qos`` what kubelet makes of the requests. ``demand``: cores that
-    its container would use. ``quota_us``, ``shares``: what kubelet wrote before."""
+    its container would use. ``quota_us``: what kubelet wrote before."""
 
     name: str
     qos: str = ""
@@ -36,7 +36,9 @@ class PodCase:
 @dataclass(frozen=True)
 class Vector:
     """``expected``: place and resource -> text of the file. ``machine``: of the fake kernel.
-    ``files``: path -> text, of the machine. ``system``: cores that something else uses."""
+    ``files``: path -> text, of the machine, blanks left out. ``system``: cores that something else
+    uses. ``others``: what the reference has where koordlet has something else, by a row of
+    docs/compatibility.md that begins with ``row``."""
 
     name: str
     source: str
@@ -44,6 +46,8 @@ class Vector:
     pods: tuple[PodCase, ...] = ()
     expected: Mapping[tuple[str, Resource], str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[tuple[str, Resource], str] = field(default_factory=dict)
+    row: str = ""
     annotations: Mapping[str, str] = field(default_factory=dict)
     layout: str = "v1"
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -74,6 +78,7 @@ _WEIGHED = PodCase(
     {BATCH_CPU: "2000", BATCH_MEMORY: "2Gi"},
 )
 _TWENTY = {"topology": shape(cores_per_l3=20)}
+_SIXTEEN = {"topology": shape(sockets=4, cores_per_l3=2, smt=2, adjacent_siblings=True)}
 _BUSY = (
     PodCase("web", "LS", requests={"cpu": "8"}, demand=8.0),
     PodCase("batch", "BE", "BestEffort", {BATCH_CPU: "2000"}, {BATCH_CPU: "2000"}, demand=2.0),
@@ -166,8 +171,8 @@ VECTORS: tuple[Vector, ...] = (
             PodCase("web", "LS", requests={"cpu": "8"}, demand=9.2),
             PodCase("batch", "BE", "BestEffort", {BATCH_CPU: "1000"}, demand=1.0),
         ),
-        machine={"topology": shape(sockets=4, cores_per_l3=4)},
-        expected={(TIER, R.CPUSET_CPUS): "0,4"},
+        machine=_SIXTEEN,
+        expected={(TIER, R.CPUSET_CPUS): "0-1"},
     ),
     Vector(
         "which five CPUs",
@@ -177,7 +182,7 @@ VECTORS: tuple[Vector, ...] = (
             PodCase("web", "LS", requests={"cpu": "8"}, demand=5.8),
             PodCase("batch", "BE", "BestEffort", {BATCH_CPU: "1000"}, demand=1.0),
         ),
-        machine={"topology": shape(sockets=4, cores_per_l3=4)},
+        machine=_SIXTEEN,
         expected={(TIER, R.CPUSET_CPUS): "0-1,4-5,8"},
     ),
     Vector(
@@ -230,7 +235,20 @@ VECTORS: tuple[Vector, ...] = (
         "hooks.md 2.4: ratio 1.2, quota rounded up",
         annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.2"},
         pods=(PodCase("web", "LS", requests={"cpu": "1"}, limits={"cpu": "1"}, quota_us=100000),),
-        expected={("web", R.CPU_QUOTA_US): "83334", ("pod:web", R.CPU_QUOTA_US): "83334"},
+        expected={("web", R.CPU_QUOTA_US): "83334", ("pod:web", R.CPU_QUOTA_US): "100000"},
+        others={("pod:web", R.CPU_QUOTA_US): "83334"},
+        row="pods' quotas are normalized on v1, too",
+    ),
+    Vector(
+        "CPU normalisation on v2",
+        "hooks.md 2.4: pods too",
+        annotations={"node.koordinator.sh/cpu-normalization-ratio": "1.2"},
+        pods=(PodCase("web", "LS", requests={"cpu": "1"}, limits={"cpu": "1"}, quota_us=100000),),
+        layout="v2",
+        expected={
+            ("web", R.CPU_QUOTA_US): "83334 100000",
+            ("pod:web", R.CPU_QUOTA_US): "83334 100000",
+        },
     ),
     Vector(
         "cache by class",
@@ -241,6 +259,6 @@ VECTORS: tuple[Vector, ...] = (
         ),
         pods=(_BATCH,),
         machine={"resctrl": Resctrl()},
-        files={"/sys/fs/resctrl/koordlet-BE/schemata": "MB:0= 90\nL3:0=03c"},
+        files={"/sys/fs/resctrl/koordlet-BE/schemata": "MB:0=90\nL3:0=03c"},
     ),
 )
