@@ -1,0 +1,121 @@
+"""The table of commands: parser, help, completion and dispatch all come from it."""
+
+from __future__ import annotations
+
+from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
+
+_LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
+
+COMMANDS: tuple[Command, ...] = (
+    Command(
+        "run",
+        "run roles of the companion in the foreground",
+        "koord_scheduler.cli.run:main",
+        (
+            argument(
+                "--roles",
+                metavar="LIST",
+                default="manager",
+                help="comma-separated; there is: manager (default: manager)",
+            ),
+            argument(
+                "--controllers",
+                metavar="LIST",
+                default="*",
+                help="comma-separated: * for all that are on by default, NAME, -NAME (default: *)",
+            ),
+            *CLUSTER,
+            *CONFIG,
+            argument(
+                "--leader-election-namespace",
+                metavar="NAMESPACE",
+                default="koordinator-system",
+                help="namespace of the lease (default: koordinator-system)",
+            ),
+            argument(
+                "--no-leader-election",
+                action="store_true",
+                help="lead without a lease: for a process that is the only one",
+            ),
+            argument(
+                "--metrics-addr",
+                metavar="ADDRESS",
+                default=":8080",
+                help="HOST:PORT of the metrics, 0 for none (default: :8080)",
+            ),
+            argument(
+                "--health-probe-addr",
+                metavar="ADDRESS",
+                default=":8000",
+                help="HOST:PORT of /healthz and /readyz, 0 for none (default: :8000)",
+            ),
+            argument(
+                "--rest-config-qps",
+                metavar="N",
+                type=float,
+                default=30.0,
+                help="requests to the API server per second, without watches (default: 30)",
+            ),
+            argument(
+                "--rest-config-burst",
+                metavar="N",
+                type=int,
+                default=50,
+                help="requests at once (default: 50)",
+            ),
+            argument(
+                "--log-level",
+                choices=("debug", "info", "warning", "error"),
+                default="info",
+                help="what is logged (default: info)",
+            ),
+        ),
+    ),
+    Command(
+        "nodes",
+        "load of every node, what it offers to batch and mid pods, and why",
+        "koord_scheduler.cli.nodes:main",
+        _LOOK,
+    ),
+    Command(
+        "explain",
+        "each term of what a node offers to batch and mid pods",
+        "koord_scheduler.cli.explain:main",
+        (
+            argument("node", metavar="NODE", help="name of the node"),
+            argument(
+                "--pods",
+                metavar="N",
+                type=int,
+                default=10,
+                help="pods shown, those that use most first (default: 10)",
+            ),
+            *_LOOK,
+        ),
+    ),
+    Command(
+        "diff",
+        "what another slo-controller-config would change on every node",
+        "koord_scheduler.cli.diff:main",
+        (
+            argument(
+                "old",
+                metavar="OLD",
+                help="file with a ConfigMap or its data; the word live: the one among the objects",
+            ),
+            argument("new", metavar="NEW", help="likewise"),
+            argument(
+                "--exit-code",
+                action="store_true",
+                help="end with 1 where anything differs, for scripts",
+            ),
+            *_LOOK,
+        ),
+    ),
+    Command(
+        "completion",
+        "print a completion script for a shell",
+        "koord_scheduler.cli.completion:main",
+        (argument("shell", choices=("bash", "tcsh", "zsh")),),
+    ),
+)

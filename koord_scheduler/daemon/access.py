@@ -1,0 +1,118 @@
+"""What each part asks of the API server. RBAC in `deploy/` is made from here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from koordlet.kube.access import Need
+
+_SLO = "slo.koordinator.sh"
+_NODES = Need("", "nodes", ("list", "watch"), "labels and annotations of nodes choose strategies")
+_GONE = Need("", "nodes", ("get",), "nothing is deleted because a watch does not show its node")
+_CONFIG = Need(
+    "",
+    "configmaps",
+    ("list", "watch"),
+    "slo-controller-config says what all nodes get",
+    namespace="koordinator-system",
+    names=("slo-controller-config",),
+)
+
+PROCESS = (
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("get", "update"),
+        "one of several processes leads",
+        namespace="koordinator-system",
+        names=("koordinator-manager",),
+    ),
+    # No name can be given to what does not exist yet.
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("create",),
+        "the first process makes the lease",
+        namespace="koordinator-system",
+    ),
+    Need(
+        "",
+        "events",
+        ("create", "patch"),
+        "what is wrong with a configuration is told where users look",
+        namespace="koordinator-system",
+    ),
+)
+"""Of the process itself, whatever it runs."""
+
+NODEMETRIC = (
+    _NODES,
+    _GONE,
+    _CONFIG,
+    Need(
+        _SLO,
+        "nodemetrics",
+        ("list", "watch", "create", "patch", "delete"),
+        "every node has a NodeMetric, which goes with it",
+    ),
+)
+NODESLO = (
+    _NODES,
+    _GONE,
+    _CONFIG,
+    Need(
+        _SLO,
+        "nodeslos",
+        ("list", "watch", "create", "patch", "delete"),
+        "every node has a NodeSLO, which goes with it",
+    ),
+    Need(
+        "",
+        "events",
+        ("create", "patch"),
+        "what is wrong with annotations of a node is told at the node",
+        namespace="default",
+    ),
+)
+NODERESOURCE = (
+    _NODES,
+    _CONFIG,
+    Need(_SLO, "nodemetrics", ("list", "watch"), "usage is what batch resources are made of"),
+    Need("", "pods", ("list", "watch"), "requests of pods count as reserved"),
+    Need(
+        "",
+        "nodes/status",
+        ("patch",),
+        "batch, mid and device resources are offered there, with their annotations",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "devices",
+        ("list", "watch"),
+        "healthy devices become resources of the node",
+    ),
+    Need(
+        "topology.node.k8s.io",
+        "noderesourcetopologies",
+        ("list", "watch", "patch"),
+        "NUMA nodes get their part of the batch resources",
+    ),
+)
+
+
+def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
+    """Each resource once, with all verbs that somebody needs."""
+    found: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
+    for each in (need for group in groups for need in group):
+        key = (each.group, each.resource, each.namespace, each.names)
+        old = found.get(key)
+        if old is not None:
+            verbs = tuple(dict.fromkeys((*old.verbs, *each.verbs)))
+            why = old.why if each.why in old.why else f"{old.why}; {each.why}"
+            each = old._replace(verbs=verbs, why=why)
+        found[key] = each
+    return tuple(found.values())
+
+
+NEEDS = merged((PROCESS, NODEMETRIC, NODESLO, NODERESOURCE))
+"""Of the process with all its parts. A test sees that no part is left out."""
