@@ -99,8 +99,14 @@ class PodIp(Shape, frozen=True):
     ip: str = ""
 
 
+class PodCondition(Shape, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
 class PodStatus(Shape, frozen=True):
     phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
     qos_class: str = ""
     pod_ips: tuple[PodIp, ...] = msgspec.field(default=(), name="podIPs")
     container_statuses: tuple[ContainerStatus, ...] = ()
