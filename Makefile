@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+CLUSTER_ARGS ?=
 VM_ARGS ?=
 HISTORIES ?= 1000
 ATTACK_SECONDS ?= 3600
@@ -13,10 +14,11 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm test-cluster attack lint format docs proto crds bpf bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm cluster test-cluster attack lint format docs proto crds bpf bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
+	@echo "make cluster  the story of one node on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--long --guest v2')"
@@ -53,6 +55,11 @@ histories: $(VENV)/.dev
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)
+
+cluster: $(VENV)/.dev
+	tools/fetch-runtime sid
+	tools/fetch-cluster
+	$(BIN)/python -m tests.cluster.whole $(CLUSTER_ARGS)
 
 test-cluster: $(VENV)/.dev
 	tools/test-setup

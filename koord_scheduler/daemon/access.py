@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from koordlet.kube.access import Need
 
 _SLO = "slo.koordinator.sh"
-_WATCH = ("get", "list", "watch")
 _NODES = Need("", "nodes", ("list", "watch"), "labels and annotations of nodes choose strategies")
+_GONE = Need("", "nodes", ("get",), "nothing is deleted because a watch does not show its node")
 _CONFIG = Need(
     "",
     "configmaps",
     ("list", "watch"),
     "slo-controller-config says what all nodes get",
     namespace="koordinator-system",
+    names=("slo-controller-config",),
 )
 
 PROCESS = (
     Need(
         "coordination.k8s.io",
         "leases",
-        ("create", "get", "update"),
+        ("get", "update"),
         "one of several processes leads",
+        namespace="koordinator-system",
+        names=("koordinator-manager",),
+    ),
+    # No name can be given to what does not exist yet.
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("create",),
+        "the first process makes the lease",
         namespace="koordinator-system",
     ),
     Need(
@@ -35,6 +47,7 @@ PROCESS = (
 
 NODEMETRIC = (
     _NODES,
+    _GONE,
     _CONFIG,
     Need(
         _SLO,
@@ -45,12 +58,20 @@ NODEMETRIC = (
 )
 NODESLO = (
     _NODES,
+    _GONE,
     _CONFIG,
     Need(
         _SLO,
         "nodeslos",
-        ("list", "watch", "create", "update", "delete"),
+        ("list", "watch", "create", "patch", "delete"),
         "every node has a NodeSLO, which goes with it",
+    ),
+    Need(
+        "",
+        "events",
+        ("create", "patch"),
+        "what is wrong with annotations of a node is told at the node",
+        namespace="default",
     ),
 )
 NODERESOURCE = (
@@ -58,8 +79,12 @@ NODERESOURCE = (
     _CONFIG,
     Need(_SLO, "nodemetrics", ("list", "watch"), "usage is what batch resources are made of"),
     Need("", "pods", ("list", "watch"), "requests of pods count as reserved"),
-    Need("", "nodes", ("patch",), "ratios and original amounts are annotations of the node"),
-    Need("", "nodes/status", ("patch",), "batch, mid and device resources are offered there"),
+    Need(
+        "",
+        "nodes/status",
+        ("patch",),
+        "batch, mid and device resources are offered there, with their annotations",
+    ),
     Need(
         "scheduling.koordinator.sh",
         "devices",
@@ -75,20 +100,128 @@ NODERESOURCE = (
 )
 
 
-def needs() -> tuple[Need, ...]:
-    """Of the process with all its parts, each verb once."""
-    from koord_scheduler.daemon.parts import PARTS
+_PROFILES = Need(
+    "config.koordinator.sh",
+    "clustercolocationprofiles",
+    ("list", "watch"),
+    "profiles say what pods become",
+)
+_NAMESPACES = Need("", "namespaces", ("get", "list", "watch"), "profiles select namespaces")
+_CERTIFICATE = "koordinator-webhook-certs"
+_REGISTRATIONS = (
+    ("mutatingwebhookconfigurations", "koordinator-mutating-webhook-configuration"),
+    ("validatingwebhookconfigurations", "koordinator-validating-webhook-configuration"),
+)
+_ADMISSION = "admissionregistration.k8s.io"
 
-    merged: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
-    for each in (*PROCESS, *(need for part in PARTS for need in part.needs)):
+WEBHOOK = (
+    _PROFILES,
+    _NAMESPACES,
+    _NODES,
+    _CONFIG,
+    Need(
+        "scheduling.k8s.io",
+        "priorityclasses",
+        ("list", "watch"),
+        "a profile's PriorityClass has a value and a policy",
+    ),
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch"),
+        "quotas are admitted against each other, and pods against quotas",
+    ),
+    Need(
+        "quota.koordinator.sh",
+        "elasticquotaprofiles",
+        ("list", "watch"),
+        "pods stay on the nodes of their quota tree",
+    ),
+    Need("", "pods", ("get", "list"), "a quota with pods stays, and pods may exempt bindings"),
+    Need(
+        "",
+        "configmaps",
+        ("list", "watch"),
+        "pod-enhanced-validator-config names labels that pods must have",
+        namespace="koordinator-system",
+        names=("pod-enhanced-validator-config",),
+    ),
+    Need(
+        "",
+        "secrets",
+        ("list", "watch"),
+        "every replica shows the same certificate",
+        namespace="koordinator-system",
+        names=(_CERTIFICATE,),
+    ),
+)
+WEBHOOK_REGISTRATION = (
+    Need(
+        "",
+        "secrets",
+        ("get", "update"),
+        "the certificate is renewed",
+        namespace="koordinator-system",
+        names=(_CERTIFICATE,),
+    ),
+    # No name can be given to what does not exist yet.
+    Need(
+        "",
+        "secrets",
+        ("create",),
+        "the first process makes the certificate",
+        namespace="koordinator-system",
+    ),
+    *(
+        Need(
+            _ADMISSION,
+            resource,
+            ("get", "list", "watch", "patch"),
+            "the API server knows the webhooks and whom to trust",
+            names=(name,),
+        )
+        for resource, name in _REGISTRATIONS
+    ),
+    *(
+        Need(_ADMISSION, resource, ("create",), "the first process registers the webhooks")
+        for resource, _ in _REGISTRATIONS
+    ),
+)
+COLOCATIONPROFILE = (
+    _PROFILES,
+    _NAMESPACES,
+    Need(
+        "",
+        "pods",
+        ("get", "list", "watch", "update"),
+        "pods that wait for a node get what profiles say now",
+    ),
+)
+
+
+def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
+    """Each resource once, with all verbs that somebody needs."""
+    found: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
+    for each in (need for group in groups for need in group):
         key = (each.group, each.resource, each.namespace, each.names)
-        old = merged.get(key)
+        old = found.get(key)
         if old is not None:
             verbs = tuple(dict.fromkeys((*old.verbs, *each.verbs)))
             why = old.why if each.why in old.why else f"{old.why}; {each.why}"
             each = old._replace(verbs=verbs, why=why)
-        merged[key] = each
-    return tuple(merged.values())
+        found[key] = each
+    return tuple(found.values())
 
 
-NEEDS = needs()
+NEEDS = merged(
+    (
+        PROCESS,
+        NODEMETRIC,
+        NODESLO,
+        NODERESOURCE,
+        WEBHOOK,
+        WEBHOOK_REGISTRATION,
+        COLOCATIONPROFILE,
+    )
+)
+"""Of the process with all its parts. A test sees that no part is left out."""

@@ -4,11 +4,67 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord_scheduler.daemon.access import (
+    COLOCATIONPROFILE,
+    NODEMETRIC,
+    NODERESOURCE,
+    NODESLO,
+    WEBHOOK,
+    WEBHOOK_REGISTRATION,
+)
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
 
-PARTS: tuple[Part, ...] = ()
+PARTS: tuple[Part, ...] = (
+    Part(
+        "nodemetric",
+        MANAGER,
+        "gives every node a NodeMetric that says what koordlet shall report",
+        "koord_scheduler.daemon.nodemetric:make",
+        NODEMETRIC,
+    ),
+    Part(
+        "nodeslo",
+        MANAGER,
+        "gives every node a NodeSLO",
+        "koord_scheduler.daemon.nodeslo:make",
+        NODESLO,
+    ),
+    Part(
+        "noderesource",
+        MANAGER,
+        "turns reports of the nodes into batch, mid and device resources",
+        "koord_scheduler.daemon.noderesource:make",
+        NODERESOURCE,
+    ),
+    # Off by default: a registration that points at nobody keeps pods from being created.
+    Part(
+        "webhook",
+        MANAGER,
+        "admits pods, quotas and nodes over HTTPS: profiles, classes, amplification",
+        "koord_scheduler.daemon.admission:make_server",
+        WEBHOOK,
+        leads=False,
+        by_default=False,
+    ),
+    Part(
+        "webhook-registration",
+        MANAGER,
+        "tells the API server of the webhooks, and renews their certificate",
+        "koord_scheduler.daemon.admission:make_keeper",
+        WEBHOOK_REGISTRATION,
+        by_default=False,
+    ),
+    Part(
+        "colocationprofile",
+        MANAGER,
+        "gives profiles to pods that exist already and wait for a node",
+        "koord_scheduler.daemon.profiles:make",
+        COLOCATIONPROFILE,
+        by_default=False,
+    ),
+)
 ROLES = (MANAGER,)
 
 

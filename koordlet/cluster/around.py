@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 
-from koordlet.cluster.shapes import Node, NodeSLO
+from koordlet.cluster.shapes import NodeSLO
 from koordlet.decision import snapshot
 from koordlet.kernel.host import Host
+from koordlet.state.listed import ListedSource
+from koordlet.state.node import ClusterNode
 from koordlet.state.node_state import NodeState
 from koordlet.tsdb.store import Store
 
@@ -17,10 +19,10 @@ class Around:
     """Everything runs on the event loop.
 
     ``state``: pods and applications of the node, merged. ``node``: the machine as decisions see
-    it. ``problems``: name of a part -> why it does not work. ``took_node``, ``took_slo``,
-    ``took_topology``: hear of what the cluster says of the node (``took_topology``: annotations of
-    its NodeResourceTopology), and bring it into force at once. ``on_change``: something else about
-    pods changed.
+    it. ``problems``: name of a part -> why it does not work. ``listed``: where pods go that the API
+    server (``api``) or kubelet (``kubelet``) lists. ``took_node``, ``took_slo``, ``took_topology``:
+    hear of what the cluster says of the node (``took_topology``: annotations of its
+    NodeResourceTopology), and bring it into force at once.
     """
 
     host: Host
@@ -28,7 +30,7 @@ class Around:
     node: Callable[[], snapshot.Node]
     store: Store
     problems: MutableMapping[str, str]
-    took_node: Callable[[Node | None], None]
-    took_slo: Callable[[NodeSLO | None], None]
+    listed: Mapping[str, ListedSource]
+    took_node: Callable[[ClusterNode], None]
+    took_slo: Callable[[NodeSLO], None]
     took_topology: Callable[[Mapping[str, str]], None]
-    on_change: Callable[[], None]

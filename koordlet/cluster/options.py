@@ -24,4 +24,3 @@ class Options(NamedTuple):
     kubelet_ca: str = "auto"
     kubelet_dir: str = "/var/lib/kubelet"
     state_dir: str = ""
-    boot_id: str = ""

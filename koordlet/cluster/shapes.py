@@ -8,6 +8,12 @@ import msgspec
 
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
+from koordlet.protocol.annotations import received
+
+MIRROR = "kubernetes.io/config.mirror"
+"""Annotation of the API server's image of a pod that kubelet runs from a file: the uid under which
+kubelet runs it."""
+_UID_CHARACTERS = 64
 
 
 class Address(Shape, frozen=True):
@@ -46,7 +52,17 @@ class NodeSLO(Object, frozen=True):
 
 
 class PodMetadata(Metadata, frozen=True):
+    """Keeps of labels and annotations what koordlet reads alone, each as long as it may be: their
+    authors decide how large they are."""
+
     deletion_timestamp: str | None = None
+
+    def __post_init__(self) -> None:
+        annotations = received(self.annotations)
+        if MIRROR in self.annotations:
+            annotations[MIRROR] = self.annotations[MIRROR][:_UID_CHARACTERS]
+        msgspec.structs.force_setattr(self, "labels", received(self.labels))
+        msgspec.structs.force_setattr(self, "annotations", annotations)
 
 
 class Amounts(Shape, frozen=True):
@@ -83,8 +99,14 @@ class PodIp(Shape, frozen=True):
     ip: str = ""
 
 
+class PodCondition(Shape, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
 class PodStatus(Shape, frozen=True):
     phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
     qos_class: str = ""
     pod_ips: tuple[PodIp, ...] = msgspec.field(default=(), name="podIPs")
     container_statuses: tuple[ContainerStatus, ...] = ()

@@ -111,6 +111,7 @@ class Daemon:
         loop.add_signal_handler(
             signal.SIGHUP, lambda: self._guard.run("configuration", self.reload)
         )
+        self._guard.run("cluster", self.membership.begin)
         self._guard.run("sources", self.parts.state.start)
         self._guard.run("rescan", self.engine.rescan)
         # What no decision waits for, such as containers and pressure, is measured a tick later.
@@ -135,7 +136,7 @@ class Daemon:
         known = self.views.config_state.error
         old = self.engine.loaded
         try:
-            loaded, found = until_restart(old, self._files.read())
+            loaded, found = until_restart(old, self.membership.laid(self._files.read()))
             self._reconfigure(loaded)
         except ConfigErrors as errors:
             self.views.keep_out(errors)
