@@ -2,12 +2,12 @@
 that kustomize applies, so that both deploy the same. With ``--check``, fails where a file differs.
 
 A template is the file as it is, with the value of some keys taken from ``values.yaml`` (`SLOTS`),
-which gets what stood there. Definitions, alert rules and the dashboard are links.
+which gets what stood there. Definitions, alert rules and the dashboard are links. The namespace is
+no value, because the protocol has it: that is where everybody looks for slo-controller-config.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +17,7 @@ import yaml
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 CHART = DEPLOY / "chart"
-NAMESPACE = "koordinator-system"
-_HEAD = "written by tools/chart.py; `make chart` writes it anew."
+_HEAD = "written by tools/chart.py; `make deploy` writes it anew."
 
 
 class Slot(NamedTuple):
@@ -71,7 +70,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: koordlet-dashboard
-  namespace: {{{{ .Release.Namespace }}}}
+  namespace: koordinator-system
   labels:
     grafana_dashboard: "1"
 data:
@@ -105,12 +104,7 @@ def template(name: str) -> tuple[str, dict[str, Any]]:
     for slot in SLOTS:
         if slot.file == name:
             lines, values[slot.value] = _filled(name, lines, slot)
-    text = re.sub(
-        rf"^( *(?:- )?namespace: ){NAMESPACE}$",
-        r"\1{{ .Release.Namespace }}",
-        "\n".join(lines),
-        flags=re.MULTILINE,
-    )
+    text = "\n".join(lines)
     switch = SWITCHES.get(name) or SWITCHES.get(name.partition("/")[0])
     if switch is not None:
         text = f"{{{{- if .Values.{switch[0]} }}}}\n{text}\n{{{{- end }}}}"
@@ -202,7 +196,7 @@ def main() -> int:
         else:
             path.unlink()
     for path in differing:
-        print(f"{path}: differs from deploy/; run make chart", file=sys.stderr)
+        print(f"{path}: differs from deploy/; run make deploy", file=sys.stderr)
     return 1 if differing else 0
 
 

@@ -32,7 +32,9 @@ NAME = f"docker.io/library/koordlet:{__version__}"
 """What ``koordlet:VERSION`` means to a container runtime."""
 _ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()]
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_CERTIFICATES = "/etc/ssl/certs"
+_CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
+_LENT = "run/build"
+"""Where copies of files of this machine are while a RUN lasts."""
 _EPOCH = 1767225600
 """2026-01-01, the time of every file: the same content is the same layer."""
 _SLIM = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info")
@@ -121,57 +123,77 @@ def _mirror() -> str:
 
 
 def _run(stage: Stage, command: str, work: Path) -> None:
-    """In a chroot with mounts of its own, which end with it."""
-    suite = (stage.root / "etc" / "apt" / "sources.list").read_text().split()[2]
-    lent = work / "lent"
-    lent.mkdir(exist_ok=True)
-    (lent / "sources.list").write_text(f"deb [signed-by={_KEYRING}] {_mirror()} {suite} main\n")
-    (lent / "apt.conf").write_text(
-        'APT::Sandbox::User "root";\nAcquire::Check-Valid-Until "false";\n'
-        'Acquire::Check-Date "false";\nDpkg::Use-Pty "0";\n'
-    )
-    mounts = {
-        "etc/apt/sources.list": lent / "sources.list",
-        "etc/apt/apt.conf.d/99build": lent / "apt.conf",
-        "etc/resolv.conf": Path("/etc/resolv.conf"),
-        "etc/hosts": Path("/etc/hosts"),
-        _CERTIFICATES.lstrip("/"): Path(_CERTIFICATES),
-        "etc/pip.conf": Path("/etc/pip.conf"),
-        **{f"dev/{name}": Path(f"/dev/{name}") for name in ("null", "zero", "random", "urandom")},
-    }
-    there = {inside: path for inside, path in mounts.items() if path.exists()}
+    """In a chroot with mounts of its own, which end with it. All that is lent is a copy, mounted
+    read-only: scripts of packages write to /etc as they like."""
+    root, lent = stage.root, work / "lent"
+    mounts = _lent(root, lent)
     # What is made only to be mounted on goes again.
-    made = [stage.root / inside for inside in there if not (stage.root / inside).exists()]
-    script = [f"mount -t proc proc {shlex.quote(str(stage.root / 'proc'))}"]
-    for inside, path in there.items():
-        at = stage.root / inside
-        if path.is_dir():
-            at.mkdir(parents=True, exist_ok=True)
-        elif not at.exists():
-            at.parent.mkdir(parents=True, exist_ok=True)
-            at.touch()
-        script.append(f"mount --bind {shlex.quote(str(path))} {shlex.quote(str(at))}")
-    script.append(f"exec chroot {shlex.quote(str(stage.root))} /bin/sh -c {shlex.quote(command)}")
+    made = [root / inside for inside in mounts if not (root / inside).exists()]
+    lines = [
+        f"mount -t proc proc {root}/proc",
+        f"mount -t tmpfs -o mode=755 tmpfs {root}/dev",
+        *(
+            f"mknod -m 666 {root}/dev/{name} c 1 {minor}"
+            for name, minor in (("null", 3), ("zero", 5), ("random", 8), ("urandom", 9))
+        ),
+    ]
+    for inside, path in mounts.items():
+        at = root / inside
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.mkdir(exist_ok=True) if path.is_dir() else at.touch()
+        lines += [f"mount --bind {path} {at}", f"mount -o remount,bind,ro {at}"]
+    lines.append(f"exec chroot {root} /bin/sh -ec {shlex.quote(command)}")
     pip = {key: value for key, value in os.environ.items() if key.startswith("PIP_")}
     environ = {
+        **pip,
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
         "DEBIAN_FRONTEND": "noninteractive",
         "HOME": "/root",
-        **pip,
+        "PIP_CONFIG_FILE": f"/{_LENT}/pip.conf",
+        "PIP_CERT": f"/{_LENT}/certificates",
         **stage.environ,
     }
     try:
         _call(
-            *("unshare", "--mount", "--pid", "--fork", "--kill-child"),
-            *("sh", "-ec", "\n".join(script)),
+            *("unshare", "--mount", "--propagation=private", "--pid", "--fork", "--kill-child"),
+            *("sh", "-ec", "\n".join(lines)),
             environ=environ,
         )
     finally:
         for each in made:
-            if each.is_dir():
-                shutil.rmtree(each)
-            else:
-                each.unlink(missing_ok=True)
+            each.rmdir() if each.is_dir() else each.unlink(missing_ok=True)
+
+
+def _lent(root: Path, lent: Path) -> dict[str, Path]:
+    """Copies of what a RUN needs of this machine: path below ``root`` -> copy below ``lent``."""
+    (lent / "build").mkdir(parents=True, exist_ok=True)
+    suite = (root / "etc" / "apt" / "sources.list").read_text().split()[2]
+    keyring = lent / "build" / "keyring.gpg"
+    for path, copy in (
+        (_KEYRING, keyring),
+        (_CERTIFICATES, lent / "build" / "certificates"),
+        ("/etc/pip.conf", lent / "build" / "pip.conf"),
+        ("/etc/resolv.conf", lent / "resolv.conf"),
+        ("/etc/hosts", lent / "hosts"),
+    ):
+        if os.path.exists(path):
+            shutil.copyfile(path, copy)
+        else:
+            copy.touch()
+    (lent / "sources.list").write_text(
+        f"deb [signed-by=/{_LENT}/keyring.gpg] {_mirror()} {suite} main\n"
+    )
+    (lent / "apt.conf").write_text(
+        'APT::Sandbox::User "root";\nDpkg::Use-Pty "0";\n'
+        f'Acquire::https::CAInfo "/{_LENT}/certificates";\n'
+    )
+    return {
+        _LENT: lent / "build",
+        "etc/apt/sources.list": lent / "sources.list",
+        "etc/apt/apt.conf.d/99build": lent / "apt.conf",
+        "etc/resolv.conf": lent / "resolv.conf",
+        "etc/hosts": lent / "hosts",
+    }
 
 
 def _copy(stage: Stage, words: tuple[str, ...], stages: Mapping[str, Stage]) -> None:

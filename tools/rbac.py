@@ -5,6 +5,7 @@ differs."""
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from koordlet.kube.access import Need
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 NAMESPACE = "koordinator-system"
-_HEAD = "# Written by tools/rbac.py from what the parts declare; `make rbac` writes it anew.\n"
+_HEAD = "# Written by tools/rbac.py from what the parts declare; `make deploy` writes it anew.\n"
 _UNNAMED = frozenset(("create", "deletecollection"))
 """Verbs of requests that name no object: a rule with names never permits them."""
 
@@ -95,7 +96,10 @@ def _metadata(name: str, namespace: str) -> str:
 
 
 def _rule(rule: Rule) -> str:
-    lines = [f"  # {why[:1].upper()}{why[1:]}." for why in rule.whys]
+    lines = []
+    for why in rule.whys:
+        sentence = f"# {why[:1].upper()}{why[1:]}."
+        lines += textwrap.wrap(sentence, 98, initial_indent="  ", subsequent_indent="  # ")
     lines.append(f'  - apiGroups: ["{rule.group}"]')
     lines.append(f"    resources: [{rule.resource}]")
     if rule.names:
@@ -113,7 +117,7 @@ def main() -> int:
         elif not path.exists() or path.read_text() != text(account):
             differing.append(path)
     for path in differing:
-        print(f"{path}: differs from what the parts declare; run make rbac", file=sys.stderr)
+        print(f"{path}: differs from what the parts declare; run make deploy", file=sys.stderr)
     return 1 if differing else 0
 
 

@@ -1,5 +1,5 @@
 """Helm itself makes of the chart what kustomize makes of the files. Needs `tools/fetch-helm`, which
-`make chart` runs where there is Go."""
+builds it from the Go module proxy."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from koord_scheduler.cli.main import build_parser as manager_parser
+from koord_scheduler.webhook.registration import Place
 from koordlet import __version__
 from koordlet.cli.main import build_parser
 from koordlet.config.load import check, load
@@ -32,7 +33,7 @@ from tests.deploy.objects import (
 ROOT = DEPLOY.parent
 
 
-@pytest.mark.parametrize("tool", ["rbac", "rules", "chart", "crds"])
+@pytest.mark.parametrize("tool", ["crds", "kustomize", "rbac", "chart"])
 def test_what_is_made_is_up_to_date(tool: str) -> None:
     done = subprocess.run(
         [sys.executable, ROOT / "tools" / f"{tool}.py", "--check"],
@@ -113,6 +114,16 @@ def test_commands_are_commands() -> None:
     ports = {each["name"]: each["containerPort"] for each in only["ports"]}
     assert args.metrics_addr == f":{ports['metrics']}"
     assert args.health_probe_addr == f":{ports['health']}"
+    assert args.webhook_addr == f":{ports['webhook']}"
+    (service,) = (
+        each
+        for each in objects(DEPLOY / "manager" / "service.yaml")
+        if each["metadata"]["name"] == args.webhook_service
+    )
+    (port,) = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"]) == (Place().service_port, "webhook")
+    labels = manager()["spec"]["template"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= labels.items()
 
 
 def test_capabilities_are_those_of_the_unit() -> None:
