@@ -12,6 +12,7 @@ from tests.realkube.control_plane import ControlPlane, free_ports
 from tests.runtime.process import Process
 
 _CONTROLLERS = (
+    "daemonset-controller",
     "deployment-controller",
     "replicaset-controller",
     "disruption-controller",
