@@ -39,4 +39,40 @@ SOURCES = (
 """The last two are asked of kubelet, which asks the API server. Before Kubernetes 1.33 it knows
 ``nodes/proxy`` alone, which permits far more (docs/security.md)."""
 
-NEEDS = SOURCES
+_SCHEDULING, _TOPOLOGY = "scheduling.koordinator.sh", "topology.node.k8s.io"
+REPORTING = (
+    Need(
+        "slo.koordinator.sh",
+        "nodemetrics",
+        ("list", "watch"),
+        "so that koordlet measures as the manager asks",
+    ),
+    Need(
+        "slo.koordinator.sh",
+        "nodemetrics/status",
+        ("update",),
+        "so that usage is reported",
+    ),
+    Need(
+        _SCHEDULING,
+        "devices",
+        ("list", "watch", "create", "patch"),
+        "so that the node's accelerators and network cards are known to the scheduler",
+    ),
+    Need(
+        _TOPOLOGY,
+        "noderesourcetopologies",
+        ("list", "watch", "create", "patch"),
+        "so that the node's CPUs and NUMA nodes are known to the scheduler",
+    ),
+    Need(
+        "",
+        "pods/status",
+        ("patch",),
+        "so that `kubectl describe pod` shows suppression, evictions and refused annotations",
+    ),
+    Need("", "pods/eviction", ("create",), "so that evictions respect disruption budgets"),
+    Need("", "events", ("create", "patch"), "so that users hear of what was done to their pods"),
+)
+
+NEEDS = (*SOURCES, *REPORTING)

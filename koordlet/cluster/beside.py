@@ -175,7 +175,7 @@ class KubeletFollower:
             return
         self._cpus_due_s = now_s + PODS_S
         socket = os.path.join(self._options.kubelet_dir, SOCKET)
-        if not self._host.exists(socket):
+        if not os.path.exists(socket):
             self.cpu_error = f"{why}; and there is no {socket}"
             return
         module = await asyncio.to_thread(importlib.import_module, "koordlet.cluster.pod_resources")

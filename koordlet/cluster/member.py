@@ -153,7 +153,7 @@ class Member:
             fields=by_name,
             clock=clock,
             most_wait_s=AGAIN_S,
-            pause=self._follow,
+            pause=self.follow,
         )
         if self.options.pods != "kubelet":
             self.pods = Mirror(
@@ -163,11 +163,11 @@ class Member:
                 fields=f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed",
                 clock=clock,
                 most_wait_s=AGAIN_S,
-                pause=self._follow,
+                pause=self.follow,
                 on_fault=self._refuse_pod,
             )
 
-    async def _follow(self, seconds: float) -> None:
+    async def follow(self, seconds: float) -> None:
         """Wait for the mirror that looks for the server, or for ``seconds`` where it has it."""
         nodes = self.nodes
         if nodes is None or not nodes.error:

@@ -66,6 +66,8 @@ def _cluster(config: Config) -> Iterator[Problem]:
     if cluster.kubelet_ca != "auto":
         yield from absolute(cluster.kubelet_ca, "cluster.kubelet_ca")
     yield from absolute(cluster.kubelet_dir, "cluster.kubelet_dir")
+    if cluster.pod_resources != "off":
+        yield from absolute(cluster.pod_resources, "cluster.pod_resources")
     if cluster.pods == "kubelet" and not cluster.kubelet:
         yield Problem("cluster.kubelet", 'must be true where cluster.pods is "kubelet"')
 

@@ -250,6 +250,40 @@ class ClusterTable(Table, frozen=True):
         Annotated[int, Meta(ge=1, le=1000)],
         about("Requests to the API server at once.", restart=True),
     ] = 30
+    report_step_percent: Annotated[
+        Annotated[float, Meta(ge=1, le=100)],
+        about(
+            "A NodeMetric is reported at once where the node's usage moves by so much of its "
+            "capacity, at most once in 10 s; else in the interval of its spec.",
+            restart=True,
+        ),
+    ] = 5.0
+    huge_pages: Annotated[
+        bool,
+        about(
+            "Report huge pages by NUMA node apart from memory, in the NodeResourceTopology.",
+            restart=True,
+        ),
+    ] = False
+    evictions: Annotated[
+        Literal["api-first", "only-api", "node"],
+        about(
+            'Who evicts pods: "api-first" = the API server, and the node where that refuses, for a '
+            'disruption budget or another reason; "only-api" = the API server, and another pod '
+            'where it refuses; "node" = the node, without asking. While the API server is away the '
+            "node acts by itself.",
+            restart=True,
+        ),
+    ] = "api-first"
+    pod_resources: Annotated[
+        str,
+        about(
+            "Directory where kubelet's pod-resources API is served with the devices that the "
+            'scheduler gave to pods; "off" = nowhere, the reference uses '
+            "/var/run/koordlet/pod-resources.",
+            restart=True,
+        ),
+    ] = "off"
 
 
 class AlarmsTable(Table, frozen=True):

@@ -95,7 +95,7 @@ class Daemon:
         if self.runtimes.plugin is not None:
             self.views.nri_status = self.runtimes.plugin.status
         self.servers = Servers(self.engine, self.views, self.health)
-        self.membership = Membership(self.engine, self._wakes.changed)
+        self.membership = self.views.joined = Membership(self.engine, self._wakes.changed)
         if own_cpus is not None:
             self.engine.after_turn.append(
                 lambda _: own_cpus.follow(self.engine.node(), self.parts.state.pods())

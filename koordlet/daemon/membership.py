@@ -30,6 +30,7 @@ from koordlet.state.node import ClusterNode
 
 if TYPE_CHECKING:
     from koordlet.cluster.member import Member
+    from koordlet.daemon.reporting import Reporting
 
 log = structlog.get_logger()
 
@@ -48,6 +49,7 @@ class Membership:
         self._slo: tuple[str, NodeSLOSpec] | None = None
         """What the values of the NodeSLO are said to come from, and the last good ones."""
         self.member: Member | None = None
+        self.reporting: Reporting | None = None
         self.known = known.Known()
 
     @property
@@ -76,9 +78,16 @@ class Membership:
         if options is None:
             return
         module = await asyncio.to_thread(importlib.import_module, "koordlet.cluster.member")
-        member: Member = module.Member(options, self._around(), known=self.known)
+        reporting = await asyncio.to_thread(importlib.import_module, "koordlet.daemon.reporting")
+        around = self._around()
+        self.reporting = told = reporting.Reporting(self._engine, around)
+        member: Member = module.Member(options, around, told.tasks, known=self.known)
         self.member = member
-        await member.run()
+        told.attach(member)
+        try:
+            await member.run()
+        finally:
+            told.detach()
 
     def laid(self, loaded: Loaded) -> Loaded:
         """A configuration that was read anew, with the NodeSLO in its place."""

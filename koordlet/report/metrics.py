@@ -247,6 +247,18 @@ POD_MEMORY_TRAFFIC = Family(
     ("cache_id", "mb_type", *_POD),
     page=Page.EXTERNAL,
 )
+CLUSTER_CONNECTED = Family(
+    "cluster_connected", Kind.GAUGE, "1 while the API server is heard, where there is a cluster"
+)
+CLUSTER_WRITES = Family(
+    "cluster_writes_total", Kind.COUNTER, "Requests to the API server that change something"
+)
+CLUSTER_OBJECT_AGE = Family(
+    "cluster_object_age_seconds",
+    Kind.GAUGE,
+    "Time since the API server last said what is in force; 0 while it is watched",
+    ("kind",),
+)
 NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
 NRI_EVENTS = Family(
     "nri_events_total", Kind.COUNTER, "Requests of the container runtime", ("event",)

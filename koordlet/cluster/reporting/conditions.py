@@ -106,8 +106,11 @@ def evicted(feature: str, message: str) -> Told:
 
 
 class Due(NamedTuple):
+    """``turns``: the condition's status is another one than before."""
+
     pod: Pod
     told: Told
+    turns: bool
 
 
 @dataclass
@@ -126,8 +129,9 @@ class Ledger:
             level = suppression if pod.is_best_effort else None
             for told in (refused(pod.faults), suppressed(level)):
                 before = self._told.get(pod.uid, {}).get(told.type)
-                if told != before and (told.status or (before is not None and before.status)):
-                    found.append(Due(pod, told))
+                was = before is not None and before.status
+                if told != before and (told.status or was):
+                    found.append(Due(pod, told, told.status != was))
         return found
 
     def done(self, due: Due) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
+from koordlet.cluster.reporting.trigger import Level
 from koordlet.decision import metrics as k
 from koordlet.decision.memory_figures import Subject, memory_figure
 from koordlet.decision.metrics import Aggregate, Metric, MetricView
@@ -132,6 +133,15 @@ def _node(view: MetricView, policy: Policy, node: Node) -> Steps[NodeUsage]:
         tuple(systems),
         tuple(_numa(view, window_s, node)),
     )
+
+
+def level_of(view: MetricView, policy: Policy) -> Level:
+    """The node's usage as it is reported."""
+    how, window_s = Aggregate.AVG, policy.window_s
+    memory = memory_figure(view, policy.memory, Subject.NODE, window_s=window_s, aggregate=how)
+    cores = _value(view, k.NODE_CPU_USAGE, (), window_s)
+    milli = None if cores is None else 1000 * cores
+    return Level(milli, memory.reading.value if memory is not None else None)
 
 
 def _spans(view: MetricView, metric: Metric, duration_s: float) -> bool:

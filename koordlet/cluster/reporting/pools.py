@@ -17,7 +17,9 @@ from koordlet.protocol.qos import QoSClass
 class KubeletCpus(NamedTuple):
     """Kubelet's CPU and topology managers. ``policy``: empty where kubelet was not asked.
     ``reserved_cpus``: its ``reservedSystemCPUs``; ``reserved_milli``: kube- and system-reserved.
-    ``given``: CPUs that its static policy gave to containers for themselves, by uid of the pod."""
+    ``given``: CPUs that its static policy gave to containers for themselves, by uid of the pod.
+    ``topology_word``: what the NodeResourceTopology says of the topology manager already, where
+    kubelet has not been heard; it goes before the other two."""
 
     policy: str = ""
     options: Mapping[str, str] = {}
@@ -25,6 +27,7 @@ class KubeletCpus(NamedTuple):
     reserved_milli: int = 0
     topology_policy: str = ""
     topology_scope: str = ""
+    topology_word: str = ""
     given: Mapping[str, CPUSet] = {}
 
     @property

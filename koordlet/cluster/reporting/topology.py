@@ -15,11 +15,11 @@ from koordlet.cluster.reporting.pools import (
     pools,
     reserved_cpus,
 )
-from koordlet.cluster.reporting.zones import Withheld, topology_policy, with_others, zones
+from koordlet.cluster.reporting.zones import Withheld, ours_of, topology_policy, with_others, zones
 from koordlet.decision.snapshot import CpuPool, Pod, Topology
 from koordlet.kernel.node_info import UNKNOWN, CpuInfo, NumaMemory
 from koordlet.protocol import keys
-from koordlet.protocol.annotations import NodeKeys
+from koordlet.protocol.annotations import NodeKeys, parse_node
 from koordlet.protocol.cpuset import format_cpulist
 from koordlet.protocol.objects.numa_topology import NumaTopology, Zone
 
@@ -64,7 +64,8 @@ def topology_report(facts: Facts) -> Report | None:
         _annotations(facts),
         NumaTopology(
             topology_policies=(
-                topology_policy(facts.kubelet.topology_policy, facts.kubelet.topology_scope),
+                facts.kubelet.topology_word
+                or topology_policy(facts.kubelet.topology_policy, facts.kubelet.topology_scope),
             ),
             zones=zones(
                 facts.topology, facts.memory, huge_pages=facts.huge_pages, withheld=withheld
@@ -158,6 +159,26 @@ class Present(NamedTuple):
     zones: tuple[Zone, ...] = ()
 
 
+def kubelet_there(there: Present) -> KubeletCpus:
+    """What was reported of kubelet last, by this run or an earlier one."""
+    said = parse_node(
+        {
+            name: text
+            for name, text in there.annotations.items()
+            if name in (keys.CPU_MANAGER_POLICY.name, keys.POD_CPU_ALLOCS.name)
+        }
+    )
+    policy = said.cpu_manager_policy
+    allocated = (each for each in said.pod_cpu_allocs or () if each.managed_by_kubelet)
+    return KubeletCpus(
+        policy=(policy.policy or "") if policy is not None else "",
+        options=policy.options if policy is not None else {},
+        reserved_cpus=policy.reserved_cpus if policy is not None else frozenset(),
+        topology_word=there.policies[0] if len(there.policies) == 1 else "",
+        given={each.uid: each.cpuset for each in allocated},
+    )
+
+
 def changes(report: Report, there: Present) -> dict[str, Any]:
     """A merge patch that makes of what is there what is reported; empty where it says so already.
     Annotations are compared as JSON, so that another order of keys is no difference."""
@@ -175,9 +196,8 @@ def changes(report: Report, there: Present) -> dict[str, Any]:
     patch: dict[str, Any] = {"metadata": metadata} if metadata else {}
     if there.policies != report.topology.topology_policies:
         patch["topologyPolicies"] = report.topology.topology_policies
-    wanted = with_others(report.topology.zones, there.zones)
-    if wanted != there.zones:
-        patch["zones"] = wanted
+    if ours_of(report.topology.zones) != ours_of(there.zones):
+        patch["zones"] = with_others(report.topology.zones, there.zones)
     return patch
 
 

@@ -72,6 +72,15 @@ def _resource(name: str, capacity: str, allocatable: str) -> ZoneResource:
     return ZoneResource(name, capacity, allocatable, allocatable)
 
 
+def ours_of(zones: Iterable[Zone]) -> dict[str, tuple[str, frozenset[ZoneResource]]]:
+    """What of zones koordlet answers for, whatever its order and whatever else is there: what
+    somebody else adds must not make a write."""
+    return {
+        zone.name: (zone.type, frozenset(r for r in zone.resources if r.name in MANAGED))
+        for zone in zones
+    }
+
+
 def with_others(ours: tuple[Zone, ...], there: Iterable[Zone]) -> tuple[Zone, ...]:
     """Our zones with what others wrote into those of the same name: resources, costs, attributes,
     parent. Zones of other names are dropped."""

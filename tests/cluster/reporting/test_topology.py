@@ -307,3 +307,23 @@ def test_the_label_goes_with_that_of_the_node() -> None:
     assert changes(on, there) == {}
     patch = changes(off, there)
     assert msgspec.to_builtins(patch) == {"metadata": {"labels": {label: None}}}
+
+
+def test_what_others_add_makes_no_write() -> None:
+    report = topology_report(FACTS)
+    assert report is not None
+    batch = ZoneResource("kubernetes.io/batch-cpu", "1", "1", "1")
+    first, second = report.topology.zones
+    more = msgspec.structs.replace(
+        first, resources=(*reversed(first.resources), batch), costs=(Cost("node-1", 20),)
+    )
+    there = Present(
+        {"app.kubernetes.io/managed-by": "Koordinator"},
+        report.annotations,
+        ("None",),
+        (second, more),
+    )
+    assert changes(report, there) == {}
+    less = msgspec.structs.replace(first, resources=first.resources[1:])
+    assert set(changes(report, there._replace(zones=(less, second)))) == {"zones"}
+    assert set(changes(report, there._replace(zones=(more,)))) == {"zones"}
