@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from koord_scheduler.cli.main import build_parser as manager_parser
+from koord_scheduler.daemon.parts import chosen
 from koord_scheduler.webhook.registration import Place
 from koordlet import __version__
 from koordlet.cli.main import build_parser
@@ -115,6 +116,8 @@ def test_commands_are_commands() -> None:
     assert args.metrics_addr == f":{ports['metrics']}"
     assert args.health_probe_addr == f":{ports['health']}"
     assert args.webhook_addr == f":{ports['webhook']}"
+    running = {part.name for part in chosen(args.roles.split(","), args.controllers.split(","))}
+    assert {"webhook", "webhook-registration", "noderesource"} <= running
     (service,) = (
         each
         for each in objects(DEPLOY / "manager" / "service.yaml")
