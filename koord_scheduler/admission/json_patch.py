@@ -14,8 +14,6 @@ def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
 
 
 def _compare(old: Any, new: Any, path: str, found: list[dict[str, Any]]) -> None:
-    if type(old) is type(new) and old == new:
-        return
     if isinstance(old, dict) and isinstance(new, dict):
         gone = (key for key in old if key not in new)
         found.extend({"op": "remove", "path": f"{path}/{escaped(key)}"} for key in gone)
@@ -28,7 +26,7 @@ def _compare(old: Any, new: Any, path: str, found: list[dict[str, Any]]) -> None
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for index, (before, after) in enumerate(zip(old, new, strict=True)):
             _compare(before, after, f"{path}/{index}", found)
-    else:
+    elif type(old) is not type(new) or old != new:  # True equals 1
         found.append({"op": "replace", "path": path, "value": new})
 
 

@@ -52,7 +52,8 @@ def _object(tree: Tree, patch: Tree, where: str) -> Tree:
         raise _unusable(where, f"{_PATCH} is {directive!r}, must be merge, replace or delete")
     retained = patch.get(_RETAIN)
     if retained is not None:
-        tree = {key: each for key, each in tree.items() if key in _list(retained, where)}
+        kept = _list(retained, where)
+        tree = {key: each for key, each in tree.items() if key in kept}
     for key, value in patch.items():
         inside = f"{where}.{key}"
         if key in (_PATCH, _RETAIN) or key.startswith(_ORDER):
@@ -76,34 +77,38 @@ def _object(tree: Tree, patch: Tree, where: str) -> Tree:
 
 def _merged(old: list[Any], new: list[Any], field: str, order: Any, where: str) -> list[Any]:
     if field in MERGED_PRIMITIVES:
-        return old + [each for each in new if each not in old]
+        return _interleaved([each for each in old if each not in new], new, old)
     by = MERGE_KEYS.get(field)
     if by is None or not any(isinstance(each, dict) for each in [*old, *new]):
         return copy.deepcopy(new)
     if any(isinstance(each, dict) and each.get(_PATCH) == "replace" for each in new):
         return [_bare(each) for each in new if _bare(each)]
-    found = list(old)
-    added = []
+    found = {_name(each, by, where): each for each in old}
+    server_order = list(found)
     for index, each in enumerate(new):
         inside = f"{where}[{index}]"
-        if not isinstance(each, dict) or by not in each:
-            raise _unusable(inside, f"an element of this list needs {by}")
-        at = next((i for i, e in enumerate(found) if _named(e, by, each[by])), None)
+        name = _name(each, by, inside)
         if each.get(_PATCH) == "delete":
-            found = [e for e in found if not _named(e, by, each[by])]
-        elif at is None:
-            added.append(_object({}, each, inside))
+            found.pop(name, None)
         else:
-            found[at] = _object(found[at], each, inside)
-    # As the Kubernetes API: what the patch adds stands before what was there.
-    return _ordered([*added, *found], by, order)
+            found[name] = _object(found.get(name, {}), each, inside)
+    asked = [_name(each, by, where) for each in (order if isinstance(order, list) else new)]
+    patched = [name for name in dict.fromkeys(asked) if name in found]
+    others = [name for name in found if name not in patched]
+    return [found[name] for name in _interleaved(others, patched, server_order)]
 
 
-def _ordered(elements: list[Any], by: str, order: Any) -> list[Any]:
-    if not isinstance(order, list):
-        return elements
-    places = {each.get(by): at for at, each in enumerate(order) if isinstance(each, dict)}
-    return sorted(elements, key=lambda each: places.get(each.get(by), len(places)))
+def _interleaved(others: list[Any], patched: list[Any], server_order: list[Any]) -> list[Any]:
+    """Both in their own order, as the Kubernetes API has it: what the patch names goes first,
+    unless both were there before and the other stood in front of it."""
+    places = {name: at for at, name in enumerate(server_order)}
+    made: list[Any] = []
+    rest = list(others)
+    for name in patched:
+        while rest and name in places and rest[0] in places and places[rest[0]] < places[name]:
+            made.append(rest.pop(0))
+        made.append(name)
+    return made + rest
 
 
 def _bare(tree: Any) -> Any:
@@ -112,8 +117,11 @@ def _bare(tree: Any) -> Any:
     return {key: copy.deepcopy(each) for key, each in tree.items() if not key.startswith("$")}
 
 
-def _named(element: Any, by: str, value: Any) -> bool:
-    return isinstance(element, dict) and element.get(by) == value
+def _name(element: Any, by: str, where: str) -> str:
+    """A text, so that numbers of ports can be told apart from names as well."""
+    if not isinstance(element, dict) or by not in element:
+        raise _unusable(where, f"an element of this list needs {by}")
+    return repr(element[by])
 
 
 def _list(value: Any, where: str) -> list[Any]:

@@ -33,13 +33,18 @@ class _Named(msgspec.Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
+class _Status(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str | int | float] | None = None
+
+
 class _Meta(msgspec.Struct, frozen=True):
     metadata: _Named
-    status: dict[str, Any] | None = None
+    spec: dict[str, Any] | None = None
+    status: _Status | None = None
 
 
 def check_object(tree: Any, what: str) -> None:
-    """Raises AdmissionError where metadata or status are of another type."""
+    """Raises AdmissionError where metadata, spec or allocatable are of another type."""
     try:
         msgspec.convert(tree, _Meta)
     except msgspec.ValidationError as error:
@@ -121,7 +126,9 @@ def mutate_node_status(node: Tree, old: Tree | None) -> tuple[Tree, tuple[Step, 
         _amount(allocatable, name) != _amount(before_allocatable, name) for name in _AMPLIFIED
     )
     if not raw_text or changed:
-        raw = {name: str(allocatable[name]) for name in _AMPLIFIED if name in allocatable}
+        raw: dict[str, str | int | float] = {
+            name: str(allocatable[name]) for name in _AMPLIFIED if name in allocatable
+        }
         after = json.dumps(raw, sort_keys=True, separators=(",", ":"))
         if after != raw_text:
             set_annotation(node, raw_key, after)

@@ -6,7 +6,6 @@ import argparse
 
 from koord_scheduler.admission.words import GATE_FIELDS, Gates, gates_from
 from koord_scheduler.cli.arguments import argument
-from koord_scheduler.services.http import parse_address
 
 GATES = argument(
     "--feature-gates",
@@ -103,6 +102,8 @@ def check_admission(args: argparse.Namespace) -> Gates:
         gates = gates_from(args.feature_gates)
     except ValueError as error:
         raise ValueError(f"--feature-gates: {error}") from None
+    from koord_scheduler.services.http import parse_address  # loads aiohttp, which --help does not
+
     try:
         parse_address(args.webhook_addr)
     except ValueError as error:

@@ -11,7 +11,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "run",
         "run roles of the companion in the foreground",
-        "koord_scheduler.cli.run:main",
+        "koord_scheduler.cli.lean:main",
         (
             argument(
                 "--roles",

@@ -34,6 +34,9 @@ SECRET_NAME = "koordinator-webhook-certs"
 LOOK_EVERY_S = 600.0
 """After certificates, and whether somebody changed the registration."""
 _FILES_EVERY_S = 10.0
+_HEARD_S = 10.0
+"""Until every API server has read whom to trust. They watch it."""
+_BEGINS = b"BEGIN CERTIFICATE"
 _AUTHORITIES, _AUTHORITY_KEY, _CERTIFICATE, _KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 _log = structlog.get_logger()
 
@@ -136,7 +139,7 @@ class WebhookServer:
             return
         await self._world.until_known()
         tls = tls_context()
-        shown = await self._first(tls)
+        shown: tuple[bytes, bytes] | None = await self._first(tls)
         server = Server(self._world, self._settings, self._outcomes)
         host, port = self._address
         async with server.serving(tls, host or None, port) as self.port:
@@ -219,6 +222,8 @@ class WebhookKeeper:
             await self._register(authorities)
             if trusted and not changed:
                 return
+            if changed and authorities.count(_BEGINS) > 1:
+                await asyncio.sleep(_HEARD_S)
             trusted = True
 
     async def _renew(self, *, trusted: bool) -> tuple[bytes, bool]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.daemon.per_node import Reconciles, node_differs
+from koord_scheduler.daemon.per_node import Reconciles, Remarks, node_differs
 from koord_scheduler.kube.inputs import PodsByNode, inputs_of
 from koord_scheduler.kube.shapes import (
     DEVICES,
@@ -29,6 +29,8 @@ from koordlet.kube.mirror import Change
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 _SHOWN = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_MEMORY: "byte"}
+_PLAN = "noderesource"
+"""Where the reference has several plugins, here one plan is made of all."""
 _LATE_S = 1.0
 """After the instant at which a report becomes too old: clocks and timers are not exact."""
 
@@ -56,7 +58,8 @@ class NodeResources:
         self._reconciles = Reconciles(
             context, "noderesource", "node_resource_reconcile_count", self._reconcile
         )
-        self._problems = context.metrics.counter(
+        self._remarks = Remarks(context, "NodeResourceProblem")
+        self._plans = context.metrics.counter(
             "slo_controller_node_resource_run_plugin_status",
             "Calculations of resources, by what was computed and how it went.",
             "plugin",
@@ -115,7 +118,7 @@ class NodeResources:
         for change in changes:
             if change.new is None:
                 self._forget(change.key.name)
-            elif change.old is not None and change.old.status == change.new.status:
+            elif change.old is not None and change.old.packed == change.new.packed:
                 continue
             self._reconciles.queue.add(change.key.name)
 
@@ -142,6 +145,7 @@ class NodeResources:
                 self._reconciles.queue.add(change.key.name)
 
     def _forget(self, name: str) -> None:
+        self._remarks.forget(name)
         self._synced_s.pop(name, None)
         self._zones_synced_s.pop(name, None)
 
@@ -162,8 +166,9 @@ class NodeResources:
         wanted = plan(inputs, configuration, wall_s)
         if wanted is None:
             return None
-        for problem in wanted.problems:
-            self._problems[(problem.partition(":")[0], "failed", "")] += 1
+        self._remarks.tell(node, wanted.problems)
+        how = ("failed", "Problem") if wanted.problems else ("succeeded", "")
+        self._plans[(_PLAN, *(("succeeded", "TakenBack") if wanted.reset else how))] += 1
         await self._write_node(name, inputs, wanted)
         if topology is not None:
             await self._write_zones(name, inputs, wanted, topology)

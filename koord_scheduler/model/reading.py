@@ -39,8 +39,8 @@ def node_facts(
 
 
 def pod_key(namespace: str, name: str) -> str:
-    """``namespace/name``; a pod and its metric share the text."""
-    return sys.intern(f"{namespace}/{name}")
+    """``namespace/name``."""
+    return f"{namespace}/{name}"
 
 
 def pod_facts(
