@@ -18,7 +18,14 @@ import msgspec
 
 from koordlet.kube.backoff import Backoff
 from koordlet.kube.client import Client, decoded
-from koordlet.kube.errors import CredentialsError, KubeError, RefusedError, UnusableError
+from koordlet.kube.errors import (
+    CredentialsError,
+    KubeError,
+    NoAnswerError,
+    NotSentError,
+    RefusedError,
+    UnusableError,
+)
 from koordlet.kube.kinds import Kind
 from koordlet.kube.lines import LineTooLongError, split_lines
 from koordlet.kube.objects import Event, Object, Status
@@ -95,6 +102,7 @@ class Mirror(Generic[T]):
         self._version = ""
         self._backoff = Backoff(draw, most_s=most_wait_s)
         self._pause = pause
+        self._away = False
         self._retry_after_s: float | None = None
 
     async def run(self) -> None:
@@ -120,6 +128,9 @@ class Mirror(Generic[T]):
         self._retry_after_s = error.retry_after_s if isinstance(error, RefusedError) else None
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
+            if self._away:  # it is back: the list need not wait as long as the connection did
+                self._backoff.reset()
+        self._away = isinstance(error, (NotSentError, NoAnswerError))
 
     def _wait_s(self) -> float:
         wait_s = self._backoff.next_s()

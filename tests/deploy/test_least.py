@@ -1,0 +1,195 @@
+"""Least RBAC, on a real API server: the parts run with their own ServiceAccounts, nothing that they
+ask is refused, every verb of their roles is asked for, and without it the request would be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from koord_scheduler.daemon.parts import PARTS
+from koord_scheduler.daemon.process import Companion
+from koordlet.actuator.evict.api import Mode
+from koordlet.actuator.evict.executor import EvictResult
+from koordlet.cluster.member import Member
+from koordlet.cluster.options import Options
+from koordlet.cluster.reporting.metric_reporter import MetricReporter
+from koordlet.cluster.reporting.own_objects import OwnObjects
+from koordlet.cluster.reporting.pod_notes import PodNotes
+from koordlet.kube.access import Need
+from koordlet.kube.client import Client
+from koordlet.kube.kinds import Kind
+from koordlet.kube.objects import Object
+from tests.actuator.evict.test_api import begun, way
+from tests.cluster.reporting.rig import Rig, be_pod, make_pod, quick
+from tests.cluster.reporting.test_device import INVENTORY
+from tests.cluster.reporting.test_pod_notes import BAD, outcome
+from tests.companion.daemon.cluster import EVENTS, METRICS, NODES, ON, PODS, SLOS, Here
+from tests.companion.daemon.cluster import NAMESPACES as SPACES
+from tests.deploy.audited import Request, audited, cluster_of, requests
+from tests.kube.worlds import until
+from tests.realkube.binaries import why_not
+from tests.realkube.control_plane import ControlPlane, free_ports
+from tools.rbac import ACCOUNTS, NAMESPACE, Account
+
+__all__ = ["quick"]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.usefixtures("quick"),
+    pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
+]
+JOBS = "jobs"
+PROFILES = Kind(
+    "config.koordinator.sh",
+    "v1alpha1",
+    "ClusterColocationProfile",
+    "clustercolocationprofiles",
+    False,
+    Object,
+)
+BY_KUBELET = {("get", "nodes/configz"), ("get", "nodes/pods")}
+"""Asked of kubelet, which asks the API server whether koordlet may. Without a kubelet here, only the
+server's answer is looked at; tests/cluster/whole has one that asks."""
+
+
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    names = tuple(each.name for each in ACCOUNTS)
+    with audited(tmp_path, names) as made:
+        yield made
+
+
+async def _koordlet(plane: ControlPlane, admin: Client) -> None:
+    """All that a node does in a cluster."""
+    rig = Rig("least-node")
+    name = rig.node.name
+    here = Here(plane.admin, admin, NAMESPACE)
+    here.name = name
+    await here.node(cpu="8", memory="16Gi")
+    await admin.create(SPACES, {"metadata": {"name": JOBS}})
+    await here.put(METRICS, name, {"spec": {}})
+    await here.put(SLOS, name, {"spec": {}})
+    uid = await make_pod(admin, "be", JOBS, name)
+    notes, metric, objects = PodNotes(rig.lent), MetricReporter(rig.lent), OwnObjects(rig.lent)
+    rig.inventory = INVENTORY
+    rig.state.all = (be_pod(uid, "be", JOBS, faults=BAD),)
+    rig.use(10, 2.0)
+    us = cluster_of(plane, "koordlet")
+    assert us.token is not None
+    kubeconfig = plane.kubeconfig_of("koordlet", us.token.text.decode())
+    options = Options(str(kubeconfig), name, kubelet=False)
+    member = Member(options, rig.around, (notes, metric, objects))
+    task = asyncio.create_task(member.run())
+    try:
+        await rig.passes(lambda: notes.written >= 1 and metric.written >= 1)
+        await rig.passes(lambda: objects.written >= 2)
+        # What was made is changed later.
+        rig.inventory = type(INVENTORY)()
+        await here.node(labels={"node.koordinator.sh/enable-numa-reservation": "true"})
+        await rig.passes(lambda: objects.written >= 4)
+        # The same event twice is one that is counted.
+        for _ in range(2):
+            notes.heard(outcome(EvictResult.EVICTED, uid, "be", "SIGTERM", namespace=JOBS))
+
+            await asyncio.sleep(1.0)
+        async with Client(us) as client:
+            progress = way(client, Mode.ONLY_API).begin(begun(uid, namespace=JOBS))
+            assert not isinstance(progress, str)
+            await until(lambda: progress.done)
+            assert progress.error == ""
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _events(client: Client, namespace: str) -> list[bytes]:
+    return list((await client.page(EVENTS, namespace=namespace)).items or ())
+
+
+@contextlib.asynccontextmanager
+async def _leading(plane: ControlPlane, here: Here) -> AsyncIterator[Companion]:
+    (port,) = free_ports(1)
+    extra = {
+        "webhook_addr": f"127.0.0.1:{port}",
+        "webhook_url": f"https://127.0.0.1:{port}",
+        "colocation_profile_reconcile_by_default": True,
+    }
+    made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), PARTS)
+    task = asyncio.create_task(made.run())
+    try:
+
+        def leads() -> bool:
+            if task.done():
+                task.result()
+            return made.leads() and not made.context.watches.unsynced()
+
+        await until(leads)
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _manager(plane: ControlPlane, admin: Client) -> None:
+    """All that the manager does, with every part on."""
+    here = Here(plane.admin, admin, NAMESPACE)
+    # A pod that waits for a node, under a profile that is made after it.
+    await admin.create(SPACES, {"metadata": {"name": "waiting", "labels": {"colocation": "on"}}})
+    body = {
+        "metadata": {"name": "waits", "labels": {"colocation": "on"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    await admin.create(PODS, {"apiVersion": "v1", "kind": "Pod", **body}, "waiting")
+    profile = {
+        "metadata": {"name": "batch"},
+        "spec": {
+            "namespaceSelector": {"matchLabels": {"colocation": "on"}},
+            "selector": {"matchLabels": {"colocation": "on"}},
+            "labels": {"given": "late"},
+        },
+    }
+    head = {"apiVersion": PROFILES.api_version, "kind": PROFILES.name}
+    await admin.create(PROFILES, {**head, **profile})
+    await here.node()
+    await here.configure(ON)
+    async with _leading(plane, here):
+        await here.until(SLOS, lambda _: True)
+        await here.until(METRICS, lambda _: True)
+        await here.report()
+        await here.until(NODES, lambda node: "kubernetes.io/batch-cpu" in json.dumps(node.status))
+
+    await here.clean()
+
+
+def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> None:
+    async def play() -> None:
+        async with Client(plane.admin, per_second=1e6, burst=1000) as admin:
+            await _koordlet(plane, admin)
+            await _manager(plane, admin)
+
+    asyncio.run(play())
+    made = requests(plane)
+    refused = {each for each in made if each.code == 403}
+    assert refused == set()
+    unused = []
+    for account in ACCOUNTS:
+        for need in account.needs:
+            for verb in need.verbs:
+                if (verb, need.resource) not in BY_KUBELET and not any(
+                    _fits(each, account, need, verb) for each in made
+                ):
+                    unused.append((account.name, verb, need.group, need.resource, need.names))
+    assert unused == []
+
+
+def _fits(each: Request, account: Account, need: Need, verb: str) -> bool:
+    return (
+        each.account == account.name
+        and each.verb == verb
+        and (each.group, each.resource) == (need.group, need.resource)
+        and need.namespace in ("", each.namespace)
+        and (not need.names or verb == "create" or each.name in need.names)
+    )
