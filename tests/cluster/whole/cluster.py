@@ -63,11 +63,11 @@ def wait(
     what: str,
     probe: Callable[[], T | None],
     shows: Callable[[], object] = lambda: "",
-    within_s: float = PATIENCE_S,
+    within_s: float | None = None,
 ) -> T:
     """What ``probe`` gives as soon as it is neither None nor False; an API server that is away
     (OSError) or refuses is waited for too. Raises AssertionError with ``shows``."""
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + (PATIENCE_S if within_s is None else within_s)
     trouble: Exception | None = None
     while True:
         try:

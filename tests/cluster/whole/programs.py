@@ -98,7 +98,13 @@ class Manager:
         )  # fmt: skip
 
     def _webhook(self) -> tuple[str, ...]:
-        return ()
+        """The API server finds it on loopback, where a Service would be in a cluster."""
+        where = f"127.0.0.1:{self.webhook_port}"
+        return (
+            "--controllers", "*,webhook,webhook-registration,colocationprofile",
+            "--webhook-addr", where,
+            "--webhook-url", f"https://{where}",
+        )  # fmt: skip
 
     def start(self) -> None:
         """Returns when it is ready. Raises AssertionError with the end of its log."""
