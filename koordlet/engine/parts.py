@@ -260,8 +260,12 @@ class Parts:
         self.actuator.histogram = before
 
 
+NODE_NAME = "NODE_NAME"
+"""Variable in which a DaemonSet tells each pod the name of its node, also for the reference."""
+
+
 def node_name(config: Config) -> str:
-    return config.node.name or socket.gethostname()
+    return config.node.name or os.environ.get(NODE_NAME, "") or socket.gethostname()
 
 
 def journal_path(config: Config) -> str:
