@@ -19,8 +19,8 @@ from contextlib import contextmanager
 
 UNUSED = ("ssl", "rich", "typing_extensions", "_hashlib")
 TLS = frozenset({"ssl", "_hashlib"})
-"""Those that a node of a cluster needs. asyncio does without for ever where they were not there when
-it was imported."""
+"""Those that a node of a cluster needs. asyncio does without for ever where they were not there
+when it was imported."""
 
 # mallopt(3), <malloc.h>
 _M_TRIM_THRESHOLD = -1
