@@ -22,7 +22,7 @@ class NodeTable(Table, frozen=True):
 
     name: Annotated[
         str,
-        about("Name of the node; empty = NODE_NAME of the environment, or else the host name."),
+        about("Name of the node; empty = that in the environment's NODE_NAME, else the host name."),
     ] = ""
     labels: Annotated[
         dict[str, str],

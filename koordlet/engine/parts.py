@@ -260,12 +260,9 @@ class Parts:
         self.actuator.histogram = before
 
 
-NODE_NAME = "NODE_NAME"
-"""Variable in which a DaemonSet tells each pod the name of its node, also for the reference."""
-
-
 def node_name(config: Config) -> str:
-    return config.node.name or os.environ.get(NODE_NAME, "") or socket.gethostname()
+    """A pod of a DaemonSet learns the name of its Node by ``NODE_NAME`` (spec/metrics.md 0)."""
+    return config.node.name or os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def journal_path(config: Config) -> str:
