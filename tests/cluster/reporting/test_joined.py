@@ -57,7 +57,7 @@ def furnish(world: World, kube: FakeKube) -> None:
         groups.containers[0], memory_bytes=100 * MIB, demand_cores=1.0, threads=1
     )
     world.processes[UID] = process
-    amounts = {"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "1Gi"}
+    amounts = {"kubernetes.io/batch-cpu": "4000"}
     containers = ({"name": "main", "resources": {"requests": amounts, "limits": amounts}},)
     body = pod("leak", labels=BE, containers=containers, ids={"main": "c1" * 32})
     made = store.create(kube.resource("pods"), "default", body)
