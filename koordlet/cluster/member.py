@@ -174,7 +174,7 @@ class Member:
             await asyncio.sleep(seconds)
             return
         clock = self.around.host.monotonic
-        until_s = clock() + FOLLOW_MOST_S
+        until_s = clock() + FOLLOW_MOST_S * (1.0 + random.random())
         while nodes.error and clock() < until_s:
             await asyncio.sleep(FOLLOW_S)
         await asyncio.sleep(random.random())

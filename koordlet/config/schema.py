@@ -20,7 +20,10 @@ from koordlet.protocol.slo import Int32
 class NodeTable(Table, frozen=True):
     """Facts about the machine that koordlet cannot find out itself."""
 
-    name: Annotated[str, about("Name of the node; empty = the host name.")] = ""
+    name: Annotated[
+        str,
+        about("Name of the node; empty = that in the environment's NODE_NAME, else the host name."),
+    ] = ""
     labels: Annotated[
         dict[str, str],
         about("Node labels, matched by the nodeSelectors of a slo-controller-config."),

@@ -157,7 +157,7 @@ def options_of(config: Config) -> Options | None:
         return None
     return Options(
         api=cluster.api,
-        node=node_name(config),
+        node=node_name(config).lower(),  # as kubelet makes it of a host name
         context=cluster.context,
         per_second=cluster.requests_per_second,
         burst=cluster.request_burst,

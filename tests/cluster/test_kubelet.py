@@ -13,6 +13,7 @@ import pytest
 from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.tree import add_directory
 
+from koordlet.cluster.beside import MOST_CPU_STATE_BYTES
 from koordlet.wire.pb import pod_resources_pb2 as pb
 from koordlet.wire.pb.pod_resources_pb2_grpc import (
     PodResourcesListerServicer,
@@ -186,6 +187,21 @@ def test_cpus_that_the_static_policy_gave_away_come_from_its_file(
             host.replace(state, b'{"entries":{"pinned":{"main":"x"}}}')
             await joined.sees(lambda: "'x'" in joined.object("kubelet").error)
             assert taken() == frozenset({2, 3})
+
+    asyncio.run(main())
+
+
+def test_a_file_of_cpus_that_is_too_large_is_not_read(
+    join: Join, tmp_path: Path, own: Pair
+) -> None:
+    async def main() -> None:
+        async with with_kubelet(join, tmp_path, own) as (joined, kubelet):
+            kubelet.config = STATIC
+            add_directory(joined.world.host.root, f"{tmp_path}/kubelet".lstrip("/"), FilesDirectory)
+            path = f"{tmp_path}/kubelet/cpu_manager_state"
+            joined.world.host.replace(path, b" " * (MOST_CPU_STATE_BYTES + 1))
+            await joined.sees(lambda: "larger than" in joined.object("kubelet").error)
+            assert static(joined)
 
     asyncio.run(main())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from koordlet.cluster.member import NODE_SLOS
+from koordlet.cluster.member import MOST_REFUSED, NODE_SLOS
 from koordlet.protocol.slo_defaults import DEFAULTS
 from tests.cluster.conftest import Join
 from tests.cluster.joined import NODE, Joined, node, pod, slo
@@ -246,6 +246,23 @@ def test_a_pod_cannot_pass_for_another_one(join: Join) -> None:
             assert joined.pod(victim).qos != "BE"
             (fault,) = [f for f in joined.world.engine.faults() if "thief" in f.subject]
             assert "uid" in fault.message
+
+    run(main())
+
+
+def test_refused_pods_are_listed_up_to_a_number(join: Join) -> None:
+    def crowd(world: World, kube: FakeKube) -> None:
+        claim = {"kubernetes.io/config.mirror": "no uid"}
+        for number in range(MOST_REFUSED + 5):
+            tree = pod(f"thief-{number}", annotations=claim)
+            kube.store.create(kube.resource("pods"), "default", tree)
+
+    async def main() -> None:
+        async with join(before=crowd) as joined:
+            api = joined.world.parts.listed["api"]
+            await joined.sees(lambda: api.listed)
+            assert len(api.refused) == MOST_REFUSED
+            assert not api.pods()
 
     run(main())
 
