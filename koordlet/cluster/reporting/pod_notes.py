@@ -132,8 +132,15 @@ class PodNotes:
         )
 
     async def _tell(self, client: Client, events: Events) -> None:
+        is_heard = True
         while self._evictions:
-            await self._tell_eviction(client, events, self._evictions.popleft())
+            each = self._evictions.popleft()
+            if each.result is not EvictResult.BEGUN:
+                self._tell_end(events, each)
+            elif is_heard and self._pace.take(self._host.monotonic()):
+                is_heard = await self._set(client, each.subject, each.told)
+        if not is_heard:
+            return
         pods = self._lent.around.state.pods()
         self.ledger.forget_others(pod.uid for pod in pods)
         for due in self.ledger.due(pods, self.suppression.told):
@@ -150,11 +157,7 @@ class PodNotes:
         kind = "Warning" if told.warns and told.status else "Normal"
         events.tell(subject, kind, told.reason, told.message)  # type: ignore[arg-type]
 
-    async def _tell_eviction(self, client: Client, events: Events, each: _Eviction) -> None:
-        if each.result is EvictResult.BEGUN:
-            if self._pace.take(self._host.monotonic()):
-                await self._set(client, each.subject, each.told)
-            return
+    def _tell_end(self, events: Events, each: _Eviction) -> None:
         done = each.result is EvictResult.EVICTED
         events.tell(
             each.subject, "Warning", "evictPodSuccess" if done else "evictPodFail", each.message

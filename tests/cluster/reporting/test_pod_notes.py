@@ -113,7 +113,7 @@ def test_suppression_that_lasts() -> None:
         assert told()["lastTransitionTime"] == first["lastTransitionTime"]
         await last(rig, 4000.0, 4000.0, lambda: told()["status"] == "False")
         assert conditions(fake, "be")[SUPPRESSED]["reason"] == "CPUAvailable"
-        assert notes.written == 3
+        await until(lambda: notes.written == 3)
 
     play(story)
 
