@@ -54,7 +54,9 @@ def translate_resources(pod: Tree, steps: list[Step]) -> None:
             if limit is not None and name not in amounts_of(container, "requests"):
                 part_of_resources(container, "requests")[name] = limit
                 steps.append(Step(BY, f"{where}: requests of {name}", None, str(limit)))
-    if pod["spec"].get("overhead"):
+    # The API server compares the overhead with that of the RuntimeClass once more, after us, and
+    # refuses the pod where they differ.
+    if pod["spec"].get("overhead") and not pod["spec"].get("runtimeClassName"):
         _rename(pod["spec"]["overhead"], names, "overhead", steps)
 
 

@@ -248,6 +248,15 @@ def test_a_limit_alone_is_the_request_too() -> None:
     assert main["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
 
 
+def test_overhead_of_a_runtime_class_stays() -> None:
+    tree = pod(
+        container(requests={"cpu": "1"}), overhead={"cpu": "100m"}, runtimeClassName="sandboxed"
+    )
+    spec = mutated(tree, profile("p", qosClass="BE")).pod["spec"]
+    assert spec["overhead"] == {"cpu": "100m"}
+    assert spec["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
+
+
 def test_a_quantity_that_is_none_is_the_pods_fault() -> None:
     with pytest.raises(AdmissionError, match="container main: requests of cpu") as raised:
         mutated(pod(container(requests={"cpu": "much"})), profile("p", qosClass="BE"))
