@@ -25,6 +25,11 @@ COMMANDS: tuple[Command, ...] = (
                 default="*",
                 help="comma-separated: * for all that are on by default, NAME, -NAME (default: *)",
             ),
+            argument(
+                "--sync-gpu-shared",
+                action="store_true",
+                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
+            ),
             *CLUSTER,
             *CONFIG,
             argument(
