@@ -38,7 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import manager
+from bench.central import admission, manager
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -108,6 +108,9 @@ BENCHES = {
         manager.run,
         needs_root=False,
         light=True,
+    ),
+    "admission": Bench(
+        "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
     ),
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",

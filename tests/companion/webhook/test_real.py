@@ -54,6 +54,8 @@ from tests.realkube.kubectl import kubectl
 
 pytestmark = pytest.mark.cluster
 NODES = Kind("", "v1", "Node", "nodes", False, Object)
+LIMIT_RANGES = Kind("", "v1", "LimitRange", "limitranges", True, Object)
+RUNTIME_CLASSES = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, Object)
 GATES = f"{WITHOUT_QUOTAS},{OTHER_GATES}"
 
 
@@ -326,6 +328,83 @@ async def until_gone(client: Client, name: str) -> None:
             if error.missing:
                 return
         await asyncio.sleep(0.05)
+
+
+def test_overhead_of_a_runtime_class_stays_what_the_class_says(plane: ControlPlane) -> None:
+    """The API server compares it once more after the webhooks."""
+
+    async def story() -> None:
+        async with admitting(plane) as client:
+            sandboxed = {
+                "metadata": {"name": "sandboxed"},
+                "handler": "any",
+                "overhead": {"podFixed": {"cpu": "100m", "memory": "64Mi"}},
+            }
+            await ensure(client, RUNTIME_CLASSES, sandboxed)
+            await client.create(PROFILES, BATCH)
+            body = pod("over", {"app": "batch"}, cpu="1")
+            body["spec"]["runtimeClassName"] = "sandboxed"
+            for _ in range(200):
+                await client.create(PODS, body, "colocated")
+                made = await tree(client, "over")
+                await client.delete(PODS, "over", "colocated")
+                if "mutated" in made["metadata"]["labels"]:
+                    break
+                await until_gone(client, "over")
+            assert made["spec"]["overhead"] == {"cpu": "100m", "memory": "64Mi"}
+            asked = made["spec"]["containers"][0]["resources"]["requests"]
+            assert asked == {"kubernetes.io/batch-cpu": "1k"}
+
+    asyncio.run(story())
+
+
+TIERS = {
+    "batch": {"qosClass": "BE", "priorityClassName": "koord-batch"},
+    "mid": {"priorityClassName": "koord-mid"},
+}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_defaults_of_a_namespace_do_not_come_back(plane: ControlPlane, tier: str) -> None:
+    """A LimitRange fills in native resources once more, after they got the names of their tier."""
+
+    async def story() -> None:
+        async with admitting(plane) as client:
+            limits = {
+                "metadata": {"name": "usual"},
+                "spec": {
+                    "limits": [
+                        {
+                            "type": "Container",
+                            "default": {"cpu": "200m", "memory": "1Gi"},
+                            "defaultRequest": {"cpu": "100m", "memory": "256Mi"},
+                        }
+                    ]
+                },
+            }
+            await ensure(client, LIMIT_RANGES, limits, "colocated")
+            try:
+                given = {"labels": {"mutated": "true"}, **TIERS[tier]}
+                await client.create(PROFILES, {**BATCH, "spec": given})
+                body = pod("filled", {"app": "batch"}, cpu="1500m")
+                for _ in range(200):
+                    await client.create(PODS, body, "colocated")
+                    made = await tree(client, "filled")
+                    await client.delete(PODS, "filled", "colocated")
+                    if "mutated" in made["metadata"]["labels"]:
+                        break
+                    await until_gone(client, "filled")
+                (container,) = made["spec"]["containers"]
+                cpu, memory = f"kubernetes.io/{tier}-cpu", f"kubernetes.io/{tier}-memory"
+                assert container["resources"] == {
+                    "requests": {cpu: "1500", memory: "256Mi"},
+                    "limits": {cpu: "1500", memory: "1Gi"},
+                }
+                assert made["status"]["qosClass"] == "BestEffort"
+            finally:
+                await client.delete(LIMIT_RANGES, "usual", "colocated")
+
+    asyncio.run(story())
 
 
 def test_what_does_not_go_together_is_refused_with_a_reason(plane: ControlPlane) -> None:
