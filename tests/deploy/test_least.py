@@ -7,9 +7,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
+from koord_scheduler.daemon.access import PROCESS
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.process import Companion
 from koordlet.actuator.evict.api import Mode
@@ -30,9 +33,11 @@ from tests.cluster.reporting.test_pod_notes import BAD, outcome
 from tests.companion.daemon.cluster import EVENTS, METRICS, NODES, ON, PODS, SLOS, Here
 from tests.companion.daemon.cluster import NAMESPACES as SPACES
 from tests.deploy.audited import Request, audited, cluster_of, requests
+from tests.deploy.objects import DEPLOY
 from tests.kube.worlds import until
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, free_ports
+from tests.realkube.kubectl import kubectl
 from tools.rbac import ACCOUNTS, NAMESPACE, Account
 
 __all__ = ["quick"]
@@ -42,6 +47,17 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
 ]
 JOBS = "jobs"
+QUOTAS = (
+    ("scheduling.sigs.k8s.io", "ElasticQuota"),
+    ("quota.koordinator.sh", "ElasticQuotaProfile"),
+)
+STORY = frozenset(
+    (
+        *("nodemetric", "nodeslo", "noderesource"),
+        *("webhook", "webhook-registration", "colocationprofile"),
+    )
+)
+"""Parts of the manager that are played here."""
 PROFILES = Kind(
     "config.koordinator.sh",
     "v1alpha1",
@@ -51,15 +67,42 @@ PROFILES = Kind(
     Object,
 )
 BY_KUBELET = {("get", "nodes/configz"), ("get", "nodes/pods")}
-"""Asked of kubelet, which asks the API server whether koordlet may. Without a kubelet here, only the
-server's answer is looked at; tests/cluster/whole has one that asks."""
+"""Asked of kubelet, which asks the API server whether koordlet may. There is no kubelet here;
+tests/cluster/whole has one."""
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     names = tuple(each.name for each in ACCOUNTS)
     with audited(tmp_path, names) as made:
+        for group, kind in QUOTAS:
+            name = f"{kind.lower()}s.{group}"
+            if not (DEPLOY / "crds" / f"{group}_{kind.lower()}s.yaml").exists():
+                _define(made, name, group, kind)
         yield made
+
+
+def _define(plane: ControlPlane, name: str, group: str, kind: str) -> None:
+    """A kind of another project, as loosely as possible."""
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True}
+    tree = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": name,
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": f"{kind.lower()}s"},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+    file = plane.work / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(tree))
+    kubectl(plane, "apply", "-f", str(file))
 
 
 async def _koordlet(plane: ControlPlane, admin: Client) -> None:
@@ -117,7 +160,8 @@ async def _leading(plane: ControlPlane, here: Here) -> AsyncIterator[Companion]:
         "webhook_url": f"https://127.0.0.1:{port}",
         "colocation_profile_reconcile_by_default": True,
     }
-    made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), PARTS)
+    parts = tuple(part for part in PARTS if part.name in STORY)
+    made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), parts)
     task = asyncio.create_task(made.run())
     try:
 
@@ -174,15 +218,22 @@ def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> Non
     made = requests(plane)
     refused = {each for each in made if each.code == 403}
     assert refused == set()
-    unused = []
-    for account in ACCOUNTS:
-        for need in account.needs:
-            for verb in need.verbs:
-                if (verb, need.resource) not in BY_KUBELET and not any(
-                    _fits(each, account, need, verb) for each in made
-                ):
-                    unused.append((account.name, verb, need.group, need.resource, need.names))
-    assert unused == []
+    unused = [
+        f"{account.name}: {verb} {need.resource} {' '.join(need.names)}"
+        for account in ACCOUNTS
+        for need in _played(account)
+        for verb in need.verbs
+        if (verb, need.resource) not in BY_KUBELET
+        and not any(_fits(each, account, need, verb) for each in made)
+    ]
+    assert not unused, "\n".join(unused)
+
+
+def _played(account: Account) -> tuple[Need, ...]:
+    """Its needs, of the manager those of the parts above."""
+    if account.name == "koordlet":
+        return account.needs
+    return (*PROCESS, *(need for part in PARTS if part.name in STORY for need in part.needs))
 
 
 def _fits(each: Request, account: Account, need: Need, verb: str) -> bool:
