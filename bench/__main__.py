@@ -31,6 +31,7 @@ from bench import (
     explain,
     hooks,
     inputs,
+    member,
     nri,
     page,
     prediction,
@@ -96,6 +97,7 @@ BENCHES = {
         needs_root=False,
         light=True,
     ),
+    "member": Bench("a write at the API server to the kernel; outages", member.run, light=True),
     "nri": Bench(
         "what a container's creation pays for asking us", nri.run, needs_root=False, light=True
     ),

@@ -6,9 +6,10 @@ import msgspec
 
 
 class ClusterObjectView(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon reads of the cluster. ``name``: of one object, or how many there are.
-    ``state``: ``watched``, ``asked``, ``last known``, ``missing`` or ``deleted``. ``age_s``: since
-    the server last said that it is so; 0 while it is watched, None: it never did."""
+    """What the daemon reads of the cluster, and tells it. ``name``: of one object, how many there
+    are, or what was told. ``state``: ``watched``, ``asked``, ``last known``, ``missing``,
+    ``deleted`` or ``reported``. ``age_s``: since the server last said that it is so, or was told; 0
+    while it is watched, None: never."""
 
     kind: str
     name: str

@@ -15,6 +15,7 @@ from koordlet.cluster import known
 from koordlet.cluster.around import Around
 from koordlet.cluster.node import cluster_node
 from koordlet.cluster.options import OFF, Options
+from koordlet.cluster.reporting.lent import Report
 from koordlet.cluster.shapes import NodeSLO
 from koordlet.cluster.slo import read_slo
 from koordlet.config.cluster_slo import with_node_slo
@@ -25,6 +26,7 @@ from koordlet.decision.record import Kind, Record
 from koordlet.decision.why import Why
 from koordlet.engine.engine import Engine
 from koordlet.engine.parts import node_name
+from koordlet.protocol.objects.node_metric import NodeMetricStatus
 from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.state.node import ClusterNode
 
@@ -56,6 +58,16 @@ class Membership:
     def options(self) -> Options | None:
         """None where no cluster is configured."""
         return options_of(self._engine.loaded.config)
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What the cluster was told."""
+        return self.reporting.reports if self.reporting is not None else ()
+
+    @property
+    def status(self) -> NodeMetricStatus | None:
+        """Of the NodeMetric, as reported last."""
+        return self.reporting.metric.status if self.reporting is not None else None
 
     def begin(self) -> None:
         """Take up what was known last, before the first decision."""

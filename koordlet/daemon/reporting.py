@@ -10,7 +10,7 @@ import os
 from koordlet.actuator.evict.api import Mode
 from koordlet.cluster.around import Around
 from koordlet.cluster.member import Member, Task
-from koordlet.cluster.reporting.lent import Lent
+from koordlet.cluster.reporting.lent import Lent, Report
 from koordlet.cluster.reporting.metric_reporter import MetricReporter
 from koordlet.cluster.reporting.own_objects import OwnObjects
 from koordlet.cluster.reporting.pod_notes import PodNotes
@@ -48,6 +48,26 @@ class Reporting:
     @property
     def tasks(self) -> tuple[Task, ...]:
         return (self.metric, self.objects, self.notes, *self._proxy())
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """What the cluster was told, for `koordlet status`."""
+        problems, now_s = self._engine.parts.problems, self._engine.parts.host.monotonic()
+        metric, objects, notes = self.metric, self.objects, self.notes
+        age_s = now_s - metric.reported_s if metric.reported_s is not None else None
+        text = f"{metric.written} reports" + (f", the last: {metric.why}" if metric.why else "")
+        found = [Report("NodeMetric", text, age_s, problems.get("NodeMetric", ""))]
+        for kind, own in (
+            ("NodeResourceTopology", objects.topology),
+            ("Device", objects.device),
+        ):
+            if own is not None:
+                is_there = own.there is not None
+                text = f"{own.written} writes" if is_there else "there is none"
+                found.append(Report(kind, text, 0.0 if is_there else None, own.error))
+        text = f"{notes.written} conditions"
+        found.append(Report("pods told", text, 0.0, problems.get("pod conditions", "")))
+        return tuple(found)
 
     def attach(self, member: Member) -> None:
         """Evictions go through the API server from now on, and pods are told of them."""

@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 from koordlet.admin.cluster import ClusterObjectView, ClusterView
 from koordlet.cluster.known import Known
 from koordlet.cluster.options import Options
+from koordlet.cluster.reporting.lent import Report
 from koordlet.decision.family import Labels
 from koordlet.engine.parts import Parts
+from koordlet.protocol.objects.node_metric import NodeMetricStatus, ResourceMap
+from koordlet.protocol.quantity import NANO, parse_quantity
+from koordlet.protocol.resources import CPU, MEMORY
 from koordlet.report import metrics as r
 
 if TYPE_CHECKING:  # with aiohttp
@@ -18,7 +22,8 @@ if TYPE_CHECKING:  # with aiohttp
 
 class Joined(Protocol):
     """What the daemon knows of its membership. ``options``: None where there is no cluster;
-    ``member``: None until its modules are there."""
+    ``member``: None until its modules are there. ``reports``: what the cluster was told;
+    ``status``: of the NodeMetric, as told last."""
 
     @property
     def options(self) -> Options | None: ...
@@ -28,6 +33,12 @@ class Joined(Protocol):
 
     @property
     def member(self) -> Member | None: ...
+
+    @property
+    def reports(self) -> tuple[Report, ...]: ...
+
+    @property
+    def status(self) -> NodeMetricStatus | None: ...
 
 
 def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
@@ -45,7 +56,20 @@ def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
         connected=not member.is_away,
         error=parts.problems.get("cluster", "") or (nodes.error if nodes is not None else ""),
         writes=member.client.writes if member.client is not None else 0,
-        objects=(*_mirrored(parts, member), *_of_kubelet(parts, member)),
+        objects=(
+            *_mirrored(parts, member),
+            *_of_kubelet(parts, member),
+            *(
+                ClusterObjectView(
+                    kind=each.kind,
+                    name=each.text,
+                    state="reported" if each.age_s is not None else "missing",
+                    age_s=each.age_s,
+                    error=each.error,
+                )
+                for each in joined.reports
+            ),
+        ),
     )
 
 
@@ -54,9 +78,43 @@ def publish_cluster(parts: Parts, view: ClusterView) -> None:
     metrics.set(r.CLUSTER_CONNECTED, float(view.connected))
     metrics.set(r.CLUSTER_WRITES, float(view.writes))
     ages: dict[Labels, float] = {
-        (each.kind,): each.age_s for each in view.objects if each.age_s is not None
+        (each.kind,): each.age_s
+        for each in view.objects
+        if each.age_s is not None and each.state != "reported"
     }
     metrics.replace(r.CLUSTER_OBJECT_AGE, ages)
+
+
+def publish_node_metric(parts: Parts, status: NodeMetricStatus | None) -> None:
+    """What was reported last (spec/metrics.md 5.5); nothing before the first report."""
+    used = status.node_metric if status is not None else None
+    numas = used.numa_usages if used is not None else ()
+    for family, usage in (
+        (r.NODE_METRIC_NODE_USAGE, used.node_usage if used is not None else None),
+        (r.NODE_METRIC_SYSTEM_USAGE, used.system_usage if used is not None else None),
+    ):
+        parts.metrics.replace(family, dict(_samples((), usage)) if usage is not None else {})
+    for family, of_numa in (
+        (r.NODE_METRIC_NUMA_NODE_USAGE, [(each, each.node_usage) for each in numas]),
+        (r.NODE_METRIC_NUMA_SYSTEM_USAGE, [(each, each.system_usage) for each in numas]),
+    ):
+        parts.metrics.replace(
+            family,
+            {
+                labels: value
+                for each, usage in of_numa
+                for labels, value in _samples((str(each.numa_node_id),), usage)
+            },
+        )
+
+
+_UNITS = {CPU: "core", MEMORY: "byte"}
+
+
+def _samples(before: Labels, usage: ResourceMap) -> Iterator[tuple[Labels, float]]:
+    for name, text in sorted(usage.resources.items()):
+        if name in _UNITS:
+            yield (*before, name, _UNITS[name]), parse_quantity(text).nano / NANO
 
 
 def _known(known: Known, now_s: float) -> Iterator[ClusterObjectView]:

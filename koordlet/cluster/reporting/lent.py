@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from koordlet.cluster.around import Around
 from koordlet.decision.devices import Inventory
@@ -26,3 +27,12 @@ class Lent:
     proc_root: str = "/proc"
     step_percent: float = 5.0
     huge_pages: bool = False
+
+
+class Report(NamedTuple):
+    """For people. ``text``: what was reported last. ``age_s``: since then; None: not yet."""
+
+    kind: str
+    text: str
+    age_s: float | None = None
+    error: str = ""

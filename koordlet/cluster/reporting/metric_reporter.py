@@ -46,7 +46,8 @@ PROBLEM = "NodeMetric"
 
 
 class MetricReporter:
-    """``why``: of the last report. ``written``: how many there were. ``reported_s``: monotonic."""
+    """``status``, ``why``: of the last report. ``written``: how many there were. ``reported_s``:
+    monotonic."""
 
     __name__ = "NodeMetric"
 
@@ -54,6 +55,7 @@ class MetricReporter:
         self.written = 0
         self.why = ""
         self.reported_s: float | None = None
+        self.status: NodeMetricStatus | None = None
         self._lent = lent
         self._host = lent.around.host
         self._trigger = Trigger(Pace(PER_SECOND, BURST, self._host.monotonic()), lent.step_percent)
@@ -115,7 +117,8 @@ class MetricReporter:
         self._lent.around.problems.pop(PROBLEM, None)
         self._backoff.reset()
         self._trigger.done(now_s, level)
-        self.why, self.written, self.reported_s = why, self.written + 1, now_s
+        self.why, self.written = why, self.written + 1
+        self.status, self.reported_s = status, now_s
         return LOOK_S
 
     def _say(self, why: str) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from koordlet.report import metrics
+from koordlet.views.publish import publish
 from tests.cluster.conftest import Join
 from tests.cluster.joined import NODE, Joined, node, pod
 from tests.cluster.reporting.rig import quick
@@ -106,6 +108,14 @@ def test_usage_topology_and_refusals_reach_the_cluster(join: Join) -> None:
         assert used["priority"] == "koord-batch"
         assert used["podUsage"]["resources"]["memory"] == "100Mi"
         assert status["nodeMetric"]["nodeUsage"]["resources"]["cpu"]
+        publish(joined.world.engine, joined.world.views)
+        numbers = joined.world.parts.metrics.scalars
+        (cores, size_bytes) = numbers[metrics.NODE_METRIC_NODE_USAGE].items()
+        assert cores[0] == ("cpu", "core") and 0 < cores[1] < 4
+        assert size_bytes[0] == ("memory", "byte") and size_bytes[1] > 100 * MIB
+        assert set(numbers[metrics.CLUSTER_OBJECT_AGE]) >= {("Node",), ("Pod",)}
+        assert ("NodeMetric",) not in numbers[metrics.CLUSTER_OBJECT_AGE]
+        assert joined.object("NodeMetric").state == "reported"
         await joined.sees(lambda: bool(found(joined, "noderesourcetopologies")))
         topology = found(joined, "noderesourcetopologies")
         pools = topology["metadata"]["annotations"]["node.koordinator.sh/be-cpu-shared-pools"]
