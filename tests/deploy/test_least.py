@@ -13,8 +13,12 @@ import pytest
 import yaml
 
 from koord_scheduler.daemon.access import PROCESS
+from koord_scheduler.daemon.admission import SECRET_NAME
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.process import Companion
+from koord_scheduler.overcommit.nodeslo import BANDWIDTH
+from koord_scheduler.webhook.kinds import MUTATING, SECRETS, VALIDATING
+from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
 from koordlet.actuator.evict.api import Mode
 from koordlet.actuator.evict.executor import EvictResult
 from koordlet.cluster.member import Member
@@ -24,16 +28,18 @@ from koordlet.cluster.reporting.own_objects import OwnObjects
 from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.kube.access import Need
 from koordlet.kube.client import Client
+from koordlet.kube.errors import KubeError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.actuator.evict.test_api import begun, way
 from tests.cluster.reporting.rig import Rig, be_pod, make_pod, quick
 from tests.cluster.reporting.test_device import INVENTORY
 from tests.cluster.reporting.test_pod_notes import BAD, outcome
-from tests.companion.daemon.cluster import EVENTS, METRICS, NODES, ON, PODS, SLOS, Here
+from tests.companion.daemon.cluster import METRICS, NODES, ON, PODS, SLOS, Here
 from tests.companion.daemon.cluster import NAMESPACES as SPACES
+from tests.companion.webhook.stories import OTHER_GATES
 from tests.deploy.audited import Request, audited, cluster_of, requests
-from tests.deploy.objects import DEPLOY
+from tests.deploy.objects import missing_quotas
 from tests.kube.worlds import until
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, free_ports
@@ -47,10 +53,6 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
 ]
 JOBS = "jobs"
-QUOTAS = (
-    ("scheduling.sigs.k8s.io", "ElasticQuota"),
-    ("quota.koordinator.sh", "ElasticQuotaProfile"),
-)
 STORY = frozenset(
     (
         *("nodemetric", "nodeslo", "noderesource"),
@@ -75,34 +77,11 @@ tests/cluster/whole has one."""
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     names = tuple(each.name for each in ACCOUNTS)
     with audited(tmp_path, names) as made:
-        for group, kind in QUOTAS:
-            name = f"{kind.lower()}s.{group}"
-            if not (DEPLOY / "crds" / f"{group}_{kind.lower()}s.yaml").exists():
-                _define(made, name, group, kind)
+        for tree in missing_quotas():
+            file = tmp_path / "quotas.yaml"
+            file.write_text(yaml.safe_dump(tree))
+            kubectl(made, "apply", "-f", str(file))
         yield made
-
-
-def _define(plane: ControlPlane, name: str, group: str, kind: str) -> None:
-    """A kind of another project, as loosely as possible."""
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True}
-    tree = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": name,
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
-        },
-        "spec": {
-            "group": group,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": f"{kind.lower()}s"},
-            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
-        },
-    }
-    file = plane.work / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(tree))
-    kubectl(plane, "apply", "-f", str(file))
 
 
 async def _koordlet(plane: ControlPlane, admin: Client) -> None:
@@ -148,8 +127,22 @@ async def _koordlet(plane: ControlPlane, admin: Client) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _events(client: Client, namespace: str) -> list[bytes]:
-    return list((await client.page(EVENTS, namespace=namespace)).items or ())
+async def _until_made(
+    plane: ControlPlane, account: str, verb: str, resource: str, namespace: str = ""
+) -> None:
+    """The account has made such a request."""
+
+    for _ in range(600):
+        made = requests(plane)
+        if any(
+            (each.account, each.verb, each.resource) == (account, verb, resource)
+            and namespace in ("", each.namespace)
+            for each in made
+        ):
+            return
+        await asyncio.sleep(0.1)
+    of_it = sorted(each for each in made if (each.account, each.resource) == (account, resource))
+    raise AssertionError(f"{account} never asks to {verb} {resource} in {namespace!r}: {of_it}")
 
 
 @contextlib.asynccontextmanager
@@ -159,6 +152,7 @@ async def _leading(plane: ControlPlane, here: Here) -> AsyncIterator[Companion]:
         "webhook_addr": f"127.0.0.1:{port}",
         "webhook_url": f"https://127.0.0.1:{port}",
         "colocation_profile_reconcile_by_default": True,
+        "feature_gates": OTHER_GATES,
     }
     parts = tuple(part for part in PARTS if part.name in STORY)
     made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), parts)
@@ -199,13 +193,39 @@ async def _manager(plane: ControlPlane, admin: Client) -> None:
     await admin.create(PROFILES, {**head, **profile})
     await here.node()
     await here.configure(ON)
-    async with _leading(plane, here):
+    async with _leading(plane, here) as running:
         await here.until(SLOS, lambda _: True)
         await here.until(METRICS, lambda _: True)
         await here.report()
         await here.until(NODES, lambda node: "kubernetes.io/batch-cpu" in json.dumps(node.status))
 
-    await here.clean()
+        # What is wrong with the ConfigMap and with a node is told, and counted when it comes back.
+        bad = {BANDWIDTH: "much"}
+        for verb in ("create", "patch"):
+            await here.configure(cpu_burst_config="{")
+            await here.node(annotations=bad)
+            for namespace in (NAMESPACE, "default"):
+                await _until_made(plane, "koord-manager", verb, "events", namespace)
+            await here.configure(cpu_burst_config="{}")
+            await here.node(annotations={BANDWIDTH: None})
+            await here.until(NODES, lambda node: BANDWIDTH not in node.metadata.annotations)
+
+        # A namespace that the watch has not shown yet is asked for.
+        world = next(each for part, each in running.controllers if part.name == "webhook")
+        with contextlib.suppress(KubeError):
+            await world._world.namespace_labels("nobody")  # type: ignore[attr-defined]
+
+        # Somebody takes the certificate away and changes the registration.
+        await admin.patch(SECRETS, SECRET_NAME, {"data": {"tls.crt": None}}, NAMESPACE)
+        for kind, name in ((MUTATING, MUTATING_NAME), (VALIDATING, VALIDATING_NAME)):
+            await admin.patch(kind, name, {"webhooks": []})
+            await _until_made(plane, "koord-manager", "patch", kind.plural)
+        await _until_made(plane, "koord-manager", "update", "secrets")
+
+        # What the node had goes with it.
+        await admin.delete(NODES, here.name)
+        await here.until_gone(METRICS)
+        await here.until_gone(SLOS)
 
 
 def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> None:
