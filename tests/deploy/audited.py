@@ -1,4 +1,4 @@
-"""A real API server that writes down what each account asks of it, and clients of these accounts."""
+"""A real API server that writes down what each account asks of it, and these accounts."""
 
 from __future__ import annotations
 

@@ -47,3 +47,38 @@ def daemon_set() -> Tree:
 
 def manager() -> Tree:
     return the("Deployment", "koord-manager")
+
+
+_QUOTAS = (
+    ("scheduling.sigs.k8s.io", "ElasticQuota"),
+    ("quota.koordinator.sh", "ElasticQuotaProfile"),
+)
+
+
+def missing_quotas() -> list[Tree]:
+    """Definitions of the kinds of quotas that the manager watches and ``deploy/crds`` lacks, as
+    loose as possible: the scheduler's project has its own."""
+    return [
+        _definition(group, kind)
+        for group, kind in _QUOTAS
+        if not (DEPLOY / "crds" / f"{group}_{kind.lower()}s.yaml").exists()
+    ]
+
+
+def _definition(group: str, kind: str) -> Tree:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha1", "served": True, "storage": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.lower()}s.{group}",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": f"{kind.lower()}s"},
+            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }

@@ -7,11 +7,18 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
+import yaml
 
+from koord_scheduler.daemon.access import PROCESS
+from koord_scheduler.daemon.admission import SECRET_NAME
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.process import Companion
+from koord_scheduler.overcommit.nodeslo import BANDWIDTH
+from koord_scheduler.webhook.kinds import MUTATING, SECRETS, VALIDATING
+from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
 from koordlet.actuator.evict.api import Mode
 from koordlet.actuator.evict.executor import EvictResult
 from koordlet.cluster.member import Member
@@ -21,18 +28,22 @@ from koordlet.cluster.reporting.own_objects import OwnObjects
 from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.kube.access import Need
 from koordlet.kube.client import Client
+from koordlet.kube.errors import KubeError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.actuator.evict.test_api import begun, way
 from tests.cluster.reporting.rig import Rig, be_pod, make_pod, quick
 from tests.cluster.reporting.test_device import INVENTORY
 from tests.cluster.reporting.test_pod_notes import BAD, outcome
-from tests.companion.daemon.cluster import EVENTS, METRICS, NODES, ON, PODS, SLOS, Here
+from tests.companion.daemon.cluster import METRICS, NODES, ON, PODS, SLOS, Here
 from tests.companion.daemon.cluster import NAMESPACES as SPACES
+from tests.companion.webhook.stories import OTHER_GATES
 from tests.deploy.audited import Request, audited, cluster_of, requests
+from tests.deploy.objects import missing_quotas
 from tests.kube.worlds import until
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, free_ports
+from tests.realkube.kubectl import kubectl
 from tools.rbac import ACCOUNTS, NAMESPACE, Account
 
 __all__ = ["quick"]
@@ -42,6 +53,13 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
 ]
 JOBS = "jobs"
+STORY = frozenset(
+    (
+        *("nodemetric", "nodeslo", "noderesource"),
+        *("webhook", "webhook-registration", "colocationprofile"),
+    )
+)
+"""Parts of the manager that are played here."""
 PROFILES = Kind(
     "config.koordinator.sh",
     "v1alpha1",
@@ -51,14 +69,18 @@ PROFILES = Kind(
     Object,
 )
 BY_KUBELET = {("get", "nodes/configz"), ("get", "nodes/pods")}
-"""Asked of kubelet, which asks the API server whether koordlet may. Without a kubelet here, only the
-server's answer is looked at; tests/cluster/whole has one that asks."""
+"""Asked of kubelet, which asks the API server whether koordlet may. There is no kubelet here;
+tests/cluster/whole has one."""
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
     names = tuple(each.name for each in ACCOUNTS)
     with audited(tmp_path, names) as made:
+        for tree in missing_quotas():
+            file = tmp_path / "quotas.yaml"
+            file.write_text(yaml.safe_dump(tree))
+            kubectl(made, "apply", "-f", str(file))
         yield made
 
 
@@ -105,8 +127,22 @@ async def _koordlet(plane: ControlPlane, admin: Client) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def _events(client: Client, namespace: str) -> list[bytes]:
-    return list((await client.page(EVENTS, namespace=namespace)).items or ())
+async def _until_made(
+    plane: ControlPlane, account: str, verb: str, resource: str, namespace: str = ""
+) -> None:
+    """The account has made such a request."""
+
+    for _ in range(600):
+        made = requests(plane)
+        if any(
+            (each.account, each.verb, each.resource) == (account, verb, resource)
+            and namespace in ("", each.namespace)
+            for each in made
+        ):
+            return
+        await asyncio.sleep(0.1)
+    of_it = sorted(each for each in made if (each.account, each.resource) == (account, resource))
+    raise AssertionError(f"{account} never asks to {verb} {resource} in {namespace!r}: {of_it}")
 
 
 @contextlib.asynccontextmanager
@@ -116,8 +152,10 @@ async def _leading(plane: ControlPlane, here: Here) -> AsyncIterator[Companion]:
         "webhook_addr": f"127.0.0.1:{port}",
         "webhook_url": f"https://127.0.0.1:{port}",
         "colocation_profile_reconcile_by_default": True,
+        "feature_gates": OTHER_GATES,
     }
-    made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), PARTS)
+    parts = tuple(part for part in PARTS if part.name in STORY)
+    made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), parts)
     task = asyncio.create_task(made.run())
     try:
 
@@ -155,13 +193,39 @@ async def _manager(plane: ControlPlane, admin: Client) -> None:
     await admin.create(PROFILES, {**head, **profile})
     await here.node()
     await here.configure(ON)
-    async with _leading(plane, here):
+    async with _leading(plane, here) as running:
         await here.until(SLOS, lambda _: True)
         await here.until(METRICS, lambda _: True)
         await here.report()
         await here.until(NODES, lambda node: "kubernetes.io/batch-cpu" in json.dumps(node.status))
 
-    await here.clean()
+        # What is wrong with the ConfigMap and with a node is told, and counted when it comes back.
+        bad = {BANDWIDTH: "much"}
+        for verb in ("create", "patch"):
+            await here.configure(cpu_burst_config="{")
+            await here.node(annotations=bad)
+            for namespace in (NAMESPACE, "default"):
+                await _until_made(plane, "koord-manager", verb, "events", namespace)
+            await here.configure(cpu_burst_config="{}")
+            await here.node(annotations={BANDWIDTH: None})
+            await here.until(NODES, lambda node: BANDWIDTH not in node.metadata.annotations)
+
+        # A namespace that the watch has not shown yet is asked for.
+        world = next(each for part, each in running.controllers if part.name == "webhook")
+        with contextlib.suppress(KubeError):
+            await world._world.namespace_labels("nobody")  # type: ignore[attr-defined]
+
+        # Somebody takes the certificate away and changes the registration.
+        await admin.patch(SECRETS, SECRET_NAME, {"data": {"tls.crt": None}}, NAMESPACE)
+        for kind, name in ((MUTATING, MUTATING_NAME), (VALIDATING, VALIDATING_NAME)):
+            await admin.patch(kind, name, {"webhooks": []})
+            await _until_made(plane, "koord-manager", "patch", kind.plural)
+        await _until_made(plane, "koord-manager", "update", "secrets")
+
+        # What the node had goes with it.
+        await admin.delete(NODES, here.name)
+        await here.until_gone(METRICS)
+        await here.until_gone(SLOS)
 
 
 def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> None:
@@ -174,15 +238,22 @@ def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> Non
     made = requests(plane)
     refused = {each for each in made if each.code == 403}
     assert refused == set()
-    unused = []
-    for account in ACCOUNTS:
-        for need in account.needs:
-            for verb in need.verbs:
-                if (verb, need.resource) not in BY_KUBELET and not any(
-                    _fits(each, account, need, verb) for each in made
-                ):
-                    unused.append((account.name, verb, need.group, need.resource, need.names))
-    assert unused == []
+    unused = [
+        f"{account.name}: {verb} {need.resource} {' '.join(need.names)}"
+        for account in ACCOUNTS
+        for need in _played(account)
+        for verb in need.verbs
+        if (verb, need.resource) not in BY_KUBELET
+        and not any(_fits(each, account, need, verb) for each in made)
+    ]
+    assert not unused, "\n".join(unused)
+
+
+def _played(account: Account) -> tuple[Need, ...]:
+    """Its needs, of the manager those of the parts above."""
+    if account.name == "koordlet":
+        return account.needs
+    return (*PROCESS, *(need for part in PARTS if part.name in STORY for need in part.needs))
 
 
 def _fits(each: Request, account: Account, need: Need, verb: str) -> bool:
