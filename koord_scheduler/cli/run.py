@@ -1,0 +1,92 @@
+"""``koord-scheduler run``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import sys
+
+import structlog
+
+from koord_scheduler.cli.cluster import cluster_of
+from koord_scheduler.cli.errors import WrongUseError
+from koord_scheduler.daemon.controller import Options
+from koord_scheduler.daemon.parts import UnknownPartError, chosen
+from koord_scheduler.daemon.process import run
+from koord_scheduler.services.http import parse_address
+
+
+def main(args: argparse.Namespace) -> int:
+    options = _options(args)
+    try:
+        parts = chosen(_words(args.roles), options.controllers)
+    except UnknownPartError as error:
+        raise WrongUseError(str(error)) from None
+    if not parts:
+        raise WrongUseError(f"--controllers {args.controllers}: leaves nothing to run")
+    cluster = cluster_of(args)
+    configure_log(args.log_level)
+    log = structlog.get_logger()
+    log.info("starts", server=cluster.server, parts=",".join(part.name for part in parts))
+    asyncio.run(run(cluster, options, parts))
+    log.info("ended")
+    return 0
+
+
+def _options(args: argparse.Namespace) -> Options:
+    for address in (args.metrics_addr, args.health_probe_addr):
+        try:
+            parse_address(address)
+        except ValueError as error:
+            raise WrongUseError(str(error)) from None
+    if args.rest_config_qps <= 0 or args.rest_config_burst < 1:
+        raise WrongUseError("--rest-config-qps must be more than 0, --rest-config-burst at least 1")
+    return Options(
+        controllers=_words(args.controllers),
+        config_namespace=args.config_namespace,
+        config_name=args.slo_config_name,
+        elect=not args.no_leader_election,
+        lease_namespace=args.leader_election_namespace,
+        metrics_address=args.metrics_addr,
+        health_address=args.health_probe_addr,
+        requests_per_s=args.rest_config_qps,
+        requests_burst=args.rest_config_burst,
+        extra=vars(args),
+    )
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(filter(None, (each.strip() for each in text.split(","))))
+
+
+def configure_log(level: str) -> None:
+    """``key=value`` to stderr, one line an event, whatever stands in a name or a message."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _plain,
+            structlog.processors.LogfmtRenderer(
+                key_order=["timestamp", "level", "event"], bool_as_flag=False
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(
+            logging.getLevelNamesMapping()[level.upper()]
+        ),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+_MOST_CHARACTERS = 4000
+
+
+def _plain(_logger: object, _method: str, line: structlog.typing.EventDict) -> object:
+    for key, value in line.items():
+        if isinstance(value, str):
+            cut = value[:_MOST_CHARACTERS]
+            printable = cut.isprintable()
+            line[key] = cut if printable else cut.encode("unicode_escape").decode("ascii")
+    return line

@@ -1,0 +1,78 @@
+"""What a controller of the companion is, and what it gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from koord_scheduler.kube.watches import Watches
+from koord_scheduler.kube.writes import Writes
+from koord_scheduler.services.http import Page
+from koord_scheduler.services.metrics import Metrics
+from koordlet.kube.access import Need
+from koordlet.kube.client import Client
+from koordlet.kube.events import Events
+
+
+@dataclass(frozen=True)
+class Options:
+    """What stands on the command line. Defaults are the reference's (spec/central.md 1.1)."""
+
+    controllers: tuple[str, ...] = ("*",)
+    config_namespace: str = "koordinator-system"
+    config_name: str = "slo-controller-config"
+    elect: bool = True
+    lease_namespace: str = "koordinator-system"
+    lease_name: str = "koordinator-manager"
+    metrics_address: str = ":8080"
+    health_address: str = ":8000"
+    requests_per_s: float = 30.0
+    requests_burst: int = 50
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Options that one part alone reads, by their name on the command line."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """One for all controllers of a process.
+
+    ``client`` reads; what changes something goes through ``writes``, which is fenced. Ask
+    ``watches`` for mirrors while the controller is made. ``wall`` is Unix time.
+    """
+
+    options: Options
+    client: Client
+    watches: Watches
+    writes: Writes
+    events: Events
+    metrics: Metrics
+    leads: Callable[[], bool]
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    pages: dict[str, Page] = field(default_factory=dict)
+    """Pages of the metrics server by path; a controller may add its own while it is made."""
+
+
+class Controller(Protocol):
+    """Made before the watches begin. ``run`` is called after all are synced, is cancelled when
+    another process leads, and may be called again. It keeps nothing that the API server does not
+    have too."""
+
+    async def run(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """A controller as it is declared. ``make`` is ``module:function`` of ``f(context) ->
+    Controller``, imported where the part is switched on. ``leads``: it runs only in the process
+    that leads; a server that all replicas offer does not. ``needs``: what RBAC must allow."""
+
+    name: str
+    role: str
+    help: str
+    make: str
+    needs: tuple[Need, ...] = ()
+    leads: bool = True
+    by_default: bool = True

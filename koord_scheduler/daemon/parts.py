@@ -1,0 +1,37 @@
+"""All parts of the companion, one line each, in the order in which they start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from koord_scheduler.daemon.controller import Part
+
+MANAGER = "manager"
+
+PARTS: tuple[Part, ...] = ()
+ROLES = (MANAGER,)
+
+
+class UnknownPartError(Exception):
+    """The text says which name, and which there are."""
+
+
+def chosen(roles: Sequence[str], names: Sequence[str]) -> tuple[Part, ...]:
+    """The parts of ``roles`` that ``names`` switch on: ``*`` for all that are on by default,
+    ``NAME`` for one, ``-NAME`` for all but one, as for the reference's ``--controllers``. Raises
+    UnknownPartError."""
+    for role in roles:
+        if role not in ROLES:
+            raise UnknownPartError(f"no role is called {role!r}; there are: {', '.join(ROLES)}")
+    of_roles = [part for part in PARTS if part.role in roles]
+    known = {part.name for part in PARTS}
+    for name in names:
+        if name != "*" and name.removeprefix("-") not in known:
+            all_names = ", ".join(sorted(known))
+            raise UnknownPartError(f"no controller is called {name!r}; there are: {all_names}")
+    everything = "*" in names
+    return tuple(
+        part
+        for part in of_roles
+        if f"-{part.name}" not in names and (part.name in names or (everything and part.by_default))
+    )

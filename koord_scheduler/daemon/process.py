@@ -1,0 +1,247 @@
+"""The process: watches, lease, controllers, health; crash-only.
+
+What a controller knows stands in the API server, so ending at any instant loses nothing, and a
+controller that fails with what nobody expected ends the process: whoever runs it starts it anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import structlog
+
+from koord_scheduler.daemon.controller import Context, Controller, Options, Part
+from koord_scheduler.kube.watches import Watches
+from koord_scheduler.kube.writes import Writes
+from koord_scheduler.services.http import Answer, parse_address, serving
+from koord_scheduler.services.metrics import Family, Metrics
+from koordlet.kube.client import Client
+from koordlet.kube.credentials import Cluster
+from koordlet.kube.events import Events
+from koordlet.kube.lease import DEADLINE_S, Leadership
+
+AGENT = "koord-scheduler"
+_log = structlog.get_logger()
+
+
+class Companion:
+    """``run`` until it is cancelled. The ports are those that were had, for ``:0``."""
+
+    def __init__(self, cluster: Cluster, options: Options, parts: Sequence[Part]) -> None:
+        self.options = options
+        self.metrics_port = self.health_port = 0
+        self.client = Client(
+            cluster,
+            agent=AGENT,
+            per_second=options.requests_per_s,
+            burst=options.requests_burst,
+            # A write must have ended before another process may lead.
+            deadline_s=DEADLINE_S,
+        )
+        self.leadership: Leadership | None = None
+        self.faults = 0
+        """Objects of the API server that could not be decoded."""
+        self._leads = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._started_s = time.monotonic()
+        metrics = Metrics()
+        self.context = Context(
+            options=options,
+            client=self.client,
+            watches=Watches(self.client, self._fault),
+            writes=Writes(self.client, self.leads),
+            events=Events(self.client, AGENT),
+            metrics=metrics,
+            leads=self.leads,
+        )
+        self.parts = tuple(parts)
+        self.controllers = tuple((part, _made(part, self.context)) for part in parts)
+        self._declare_metrics(metrics)
+
+    def leads(self) -> bool:
+        return self.leadership.held() if self.leadership is not None else not self.options.elect
+
+    async def run(self) -> None:
+        options, pages = self.options, self.context.pages
+        pages.setdefault("/all-metrics", lambda: (200, self.context.metrics.page()))
+        pages.setdefault("/metrics", lambda: (200, self.context.metrics.page()))
+        for name, internal in (("internal", True), ("external", False)):
+            pages.setdefault(
+                f"/{name}-metrics", lambda i=internal: (200, self.context.metrics.page(internal=i))
+            )
+        health = {"/healthz": self._healthy, "/livez": self._healthy, "/readyz": self._ready}
+        async with (
+            self.client,
+            serving(parse_address(options.metrics_address), pages) as self.metrics_port,
+            serving(parse_address(options.health_address), health) as self.health_port,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(self.context.watches.run(), name="watches")
+            group.create_task(self.context.events.run(), name="events")
+            group.create_task(self._run_controllers(lead=False), name="everywhere")
+            if options.elect:
+                self.leadership = Leadership(
+                    self.client,
+                    options.lease_namespace,
+                    options.lease_name,
+                    f"{socket.gethostname()}_{uuid.uuid4()}",
+                    self._on_lead,
+                )
+                group.create_task(self.leadership.run(), name="lease")
+            else:
+                self._on_lead(True)
+            group.create_task(self._while_leading(), name="leader")
+
+    def _on_lead(self, leads: bool) -> None:
+        _log.info("leading" if leads else "no longer leading")
+        (self._leads.set if leads else self._leads.clear)()
+        self._changed.set()
+
+    async def _while_leading(self) -> None:
+        while True:
+            await self._leads.wait()
+            task = asyncio.create_task(self._run_controllers(lead=True))
+            waiting = asyncio.create_task(self._until_lost())
+            try:
+                await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
+                if task.done():
+                    task.result()
+            finally:
+                for each in (task, waiting):
+                    each.cancel()
+                await asyncio.gather(task, waiting, return_exceptions=True)
+
+    async def _until_lost(self) -> None:
+        while self._leads.is_set():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def _run_controllers(self, *, lead: bool) -> None:
+        await self.context.watches.until_synced()
+        async with asyncio.TaskGroup() as group:
+            for part, controller in self.controllers:
+                if part.leads is lead:
+                    group.create_task(controller.run(), name=part.name)
+            await asyncio.Event().wait()
+
+    def _healthy(self) -> Answer:
+        return 200, "ok\n"
+
+    def _ready(self) -> Answer:
+        """Ready while everything was listed once; a process that only waits to lead is ready."""
+        unsynced = self.context.watches.unsynced()
+        if unsynced:
+            lines = (f"{kind}: {why}\n" for kind, why in sorted(unsynced.items()))
+            return 503, "".join(lines)
+        role = "leads" if self.leads() else "waits to lead"
+        return 200, f"ok, {role}\n"
+
+    def _fault(self, text: str) -> None:
+        self.faults += 1
+        _log.warning("object refused", problem=text)
+
+    def _declare_metrics(self, metrics: Metrics) -> None:
+        writes = self.context.writes
+
+        def mirrors() -> Iterable[tuple[tuple[str, ...], float]]:
+            for each in self.context.watches.all():
+                yield (str(each.kind),), float(len(each.objects))
+
+        def seconds() -> Iterable[tuple[tuple[str, ...], float]]:
+            now = time.monotonic()
+            for each in self.context.watches.all():
+                if each.mirror.heard_s is not None:
+                    yield (str(each.kind),), now - each.mirror.heard_s
+
+        for family in (
+            Family(
+                "koord_scheduler_leader",
+                "gauge",
+                "1 where this process leads.",
+                (),
+                lambda: [((), float(self.leads()))],
+            ),
+            Family(
+                "koord_scheduler_api_writes_total",
+                "counter",
+                "Requests that change something, by resource and verb.",
+                ("resource", "verb"),
+                lambda: [(key, float(n)) for key, n in writes.counts.items()],
+            ),
+            Family(
+                "koord_scheduler_api_writes_deferred_total",
+                "counter",
+                "Writes put off because their node had its share of this minute.",
+                (),
+                lambda: [((), float(writes.refused))],
+            ),
+            Family(
+                "koord_scheduler_api_writes_per_node_and_minute",
+                "gauge",
+                "Most writes about one node in the last full minute.",
+                (),
+                lambda: [((), float(writes.busiest()[1]))],
+            ),
+            Family(
+                "koord_scheduler_watched_objects",
+                "gauge",
+                "Objects known, by resource.",
+                ("resource",),
+                mirrors,
+            ),
+            Family(
+                "koord_scheduler_watch_silent_seconds",
+                "gauge",
+                "Since the API server last said anything, by resource.",
+                ("resource",),
+                seconds,
+            ),
+            Family(
+                "koord_scheduler_objects_refused_total",
+                "counter",
+                "Objects of the API server that could not be decoded.",
+                (),
+                lambda: [((), float(self.faults))],
+            ),
+        ):
+            metrics.add(family)
+
+
+def _made(part: Part, context: Context) -> Controller:
+    module, _, function = part.make.partition(":")
+    made: Any = getattr(importlib.import_module(module), function)(context)
+    return made  # type: ignore[no-any-return]
+
+
+async def run(cluster: Cluster, options: Options, parts: Sequence[Part]) -> None:
+    """Until SIGTERM or SIGINT; the lease is then given back."""
+    companion = Companion(cluster, options, parts)
+    task = asyncio.current_task()
+    assert task is not None
+    loop = asyncio.get_running_loop()
+    stopped = False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    try:
+        await companion.run()
+    except asyncio.CancelledError:
+        if not stopped:
+            raise
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with contextlib.suppress(ValueError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,108 @@
+"""One set of watches for all parts of the process: who asks for a kind again gets the same mirror.
+
+Watches run also while another process leads, so that a new leader knows everything at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from koordlet.kube.client import Client
+from koordlet.kube.kinds import Kind
+from koordlet.kube.mirror import Change, Key, Mirror
+from koordlet.kube.objects import Object
+
+T = TypeVar("T", bound=Object)
+Listener = Callable[[tuple[Change[T], ...]], None]
+
+
+class Watched(Generic[T]):
+    """The objects of one kind, for any number of listeners."""
+
+    def __init__(
+        self, client: Client, kind: Kind[T], on_fault: Callable[[str], None], **selectors: str
+    ) -> None:
+        self.kind = kind
+        self.mirror: Mirror[T] = Mirror(client, kind, self._tell, on_fault=on_fault, **selectors)  # type: ignore[arg-type]
+        self._listeners: list[Listener[T]] = []
+        self._on_first = asyncio.Event()
+
+    @property
+    def objects(self) -> dict[Key, T]:
+        return self.mirror.objects
+
+    @property
+    def synced(self) -> bool:
+        return self.mirror.synced
+
+    def get(self, name: str, namespace: str = "") -> T | None:
+        return self.mirror.objects.get(Key(namespace, name))
+
+    def listen(self, listener: Listener[T]) -> Callable[[], None]:
+        """``listener`` gets every batch of changes from now on; what is there already is in
+        ``objects``. Returns what ends it."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def until_synced(self) -> None:
+        await self._on_first.wait()
+
+    def _tell(self, changes: tuple[Change[T], ...]) -> None:
+        self._on_first.set()
+        for each in tuple(self._listeners):
+            each(changes)
+
+
+class Watches:
+    """``of`` before ``run``: what is asked for later begins at once as well.
+
+    ``on_fault`` hears of objects that cannot be decoded.
+    """
+
+    def __init__(self, client: Client, on_fault: Callable[[str], None]) -> None:
+        self._client = client
+        self._on_fault = on_fault
+        self._made: dict[tuple[str, ...], Watched[Any]] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def of(
+        self, kind: Kind[T], *, namespace: str = "", fields: str = "", labels: str = ""
+    ) -> Watched[T]:
+        key = (str(kind), namespace, fields, labels)
+        found: Watched[T] | None = self._made.get(key)
+        if found is None:
+            found = self._made[key] = Watched(
+                self._client,
+                kind,
+                self._on_fault,
+                namespace=namespace,
+                fields=fields,
+                labels=labels,
+            )
+            if self._group is not None:
+                self._group.create_task(found.mirror.run(), name=f"watch {kind}")
+        return found
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with asyncio.TaskGroup() as self._group:
+            for each in self._made.values():
+                self._group.create_task(each.mirror.run(), name=f"watch {each.kind}")
+            await asyncio.Event().wait()
+
+    async def until_synced(self) -> None:
+        for each in tuple(self._made.values()):
+            await each.until_synced()
+
+    def unsynced(self) -> dict[str, str]:
+        """Kind -> why it was never listed, as far as is known."""
+        return {
+            str(each.kind): each.mirror.error or "not listed yet"
+            for each in self._made.values()
+            if not each.synced
+        }
+
+    def all(self) -> tuple[Watched[Any], ...]:
+        return tuple(self._made.values())

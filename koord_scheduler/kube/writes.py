@@ -1,0 +1,124 @@
+"""All writes of the companion: fenced, counted, and bounded for each node and minute."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from koordlet.kube.budget import Priority
+from koordlet.kube.client import Client
+from koordlet.kube.kinds import Kind
+from koordlet.kube.objects import Object
+
+T = TypeVar("T", bound=Object)
+
+PER_NODE_AND_MINUTE = 12
+"""Writes about one node in a minute, for all controllers together. The steady state of a node is
+one write in five minutes."""
+MINUTE_S = 60.0
+
+
+class NotLeadingError(Exception):
+    """Nothing was sent: another process leads, or may begin to before the request would end."""
+
+
+class TooManyWritesError(Exception):
+    """Nothing was sent: this node had its share of writes. ``wait_s``: until it has one again."""
+
+    def __init__(self, text: str, wait_s: float) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s
+
+
+class Writes:
+    """``may_write``: whether this process leads long enough for one more request.
+
+    Methods raise NotLeadingError and TooManyWritesError besides what those of the client raise.
+    ``about`` names the node whose share the write takes; empty: none.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        may_write: Callable[[], bool],
+        *,
+        most: int = PER_NODE_AND_MINUTE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """(kind, verb) -> requests sent."""
+        self.refused = 0
+        """Writes that a node's share did not allow."""
+        self._client, self._may_write = client, may_write
+        self._most, self._clock = most, clock
+        self._minute = 0
+        self._shares: Counter[str] = Counter()
+        self._last_minute: OrderedDict[str, int] = OrderedDict()
+
+    async def create(self, kind: Kind[T], body: Any, namespace: str = "", *, about: str = "") -> T:
+        self._admit(kind, "create", about)
+        return await self._client.create(kind, body, namespace)
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        name: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        about: str = "",
+        priority: Priority = Priority.STATUS,
+    ) -> T:
+        self._admit(kind, "patch", about, subresource)
+        return await self._client.patch(
+            kind, name, body, namespace, subresource=subresource, priority=priority
+        )
+
+    async def replace(
+        self,
+        kind: Kind[T],
+        name: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        subresource: str = "",
+        about: str = "",
+    ) -> T:
+        self._admit(kind, "update", about, subresource)
+        return await self._client.replace(kind, name, body, namespace, subresource=subresource)
+
+    async def delete(
+        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", about: str = ""
+    ) -> None:
+        self._admit(kind, "delete", about)
+        await self._client.delete(kind, name, namespace, uid=uid)
+
+    def busiest(self) -> tuple[str, int]:
+        """The node with the most writes in the last full minute, and how many."""
+        self._turn()
+        return max(self._last_minute.items(), key=lambda each: each[1], default=("", 0))
+
+    def _admit(self, kind: Kind[Any], verb: str, about: str, subresource: str = "") -> None:
+        what = f"{kind}/{subresource}" if subresource else str(kind)
+        if not self._may_write():
+            raise NotLeadingError(f"{verb} {what}: this process does not lead")
+        if about:
+            self._turn()
+            if self._shares[about] >= self._most:
+                self.refused += 1
+                left_s = (self._minute + 1) * MINUTE_S - self._clock()
+                text = f"{verb} {what}: node {about} had {self._most} writes in this minute"
+                raise TooManyWritesError(text, max(1.0, left_s))
+            self._shares[about] += 1
+        self.counts[(what, verb)] += 1
+
+    def _turn(self) -> None:
+        minute = int(self._clock() / MINUTE_S)
+        if minute != self._minute:
+            past = self._shares if minute == self._minute + 1 else Counter()
+            self._last_minute = OrderedDict(past.most_common(10))
+            self._shares = Counter()
+            self._minute = minute

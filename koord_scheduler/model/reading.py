@@ -1,0 +1,260 @@
+"""API objects to facts. Nothing here raises: what cannot be read counts as absent, because one bad
+object must not stop the others."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Iterable, Mapping
+
+from koord_scheduler.model import facts, wire
+from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
+from koordlet.protocol import keys, qos
+from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordlet.protocol.slo import Section
+from koordlet.protocol.verdicts import decoder
+
+NODE_PREFIX = "node.koordinator.sh/"
+CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
+ZONE_PREFIX = "node-"
+_COUNTED_PHASES = frozenset({"Running", "Pending"})
+
+
+def node_facts(
+    name: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    status: wire.NodeStatus,
+) -> facts.NodeFacts:
+    return facts.NodeFacts(
+        name=name,
+        labels=labels,
+        annotations={key: text for key, text in annotations.items() if NODE_PREFIX in key},
+        capacity=_amounts(status.capacity),
+        allocatable=_amounts(status.allocatable),
+        extended_capacity=whole_units(status.capacity),
+        extended_allocatable=whole_units(status.allocatable),
+    )
+
+
+def pod_key(namespace: str, name: str) -> str:
+    """``namespace/name``; a pod and its metric share the text."""
+    return sys.intern(f"{namespace}/{name}")
+
+
+def pod_facts(
+    namespace: str,
+    name: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    spec: wire.PodSpec,
+    status: wire.PodStatus,
+) -> facts.PodFacts:
+    """Classes with default; requests as Kubernetes counts them (`pod_request`)."""
+    request = pod_request(spec)
+    kube = _kube_qos(spec, status)
+    raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))
+    raw, _ = qos.claimed_qos(raw, kube)
+    cls = qos.qos_with_default(raw, kube)
+    priority = qos.raw_priority_class(labels.get(keys.PRIORITY_CLASS.name), spec.priority)
+    return facts.PodFacts(
+        key=pod_key(namespace, name),
+        node=sys.intern(spec.node_name),
+        counts=status.phase in _COUNTED_PHASES,
+        qos=cls,
+        priority_class=qos.priority_class_with_default(priority, cls),
+        cpu_milli=request.cpu_milli,
+        memory_bytes=request.memory_bytes,
+        numa_nodes=_numa_nodes(annotations),
+    )
+
+
+def pod_request(spec: wire.PodSpec) -> Amounts:
+    """As the scheduler of Kubernetes counts: containers and sidecars together, or the largest init
+    container with the sidecars begun before it, with the overhead; the pod's own requests take the
+    place of its containers' where it has some."""
+    running = NOTHING
+    for container in spec.containers:
+        running = running.plus(_requests(container))
+    beginning, sidecars = NOTHING, NOTHING
+    for container in spec.init_containers:
+        own = _requests(container)
+        if container.restart_policy == "Always":
+            sidecars = sidecars.plus(own)
+            beginning = beginning.largest(sidecars)
+        else:
+            beginning = beginning.largest(sidecars.plus(own))
+    total = running.plus(sidecars).largest(beginning)
+    whole = spec.resources.requests
+    if whole:
+        total = Amounts(
+            _amount(whole, CPU, total.cpu_milli), _amount(whole, MEMORY, total.memory_bytes)
+        )
+    return total.plus(_amounts(spec.overhead)) if spec.overhead else total
+
+
+def metric_facts(status: wire.NodeMetricStatus) -> facts.MetricFacts:
+    usage = status.node_metric or wire.NodeUsage()
+    pods = {}
+    for each in status.pods_metric or ():
+        used = _usage(each.pod_usage)
+        if used is not None:
+            pods[pod_key(each.namespace, each.name)] = facts.PodUsage(
+                used.cpu_milli, used.memory_bytes, sys.intern(each.priority)
+            )
+    return facts.MetricFacts(
+        update_time_s=instant_s(status.update_time),
+        node_usage=_usage(usage.node_usage),
+        system_usage=_partial_usage(usage.system_usage),
+        pods=pods,
+        applications=tuple(
+            facts.ApplicationUsage(each.name, *_pair(_partial_usage(each.usage)), each.priority)
+            for each in status.host_application_metric or ()
+        ),
+        prod_reclaimable=None
+        if status.prod_reclaimable_metric is None
+        else _partial_usage(status.prod_reclaimable_metric.resource),
+    )
+
+
+def device_facts(labels: Mapping[str, str], spec: wire.DeviceSpec) -> facts.DeviceFacts:
+    return facts.DeviceFacts(
+        labels={key: text for key, text in labels.items() if key.startswith(NODE_PREFIX)},
+        devices=tuple(
+            facts.DeviceOfNode(each.type, each.health, whole_units(each.resources))
+            for each in spec.devices or ()
+        ),
+    )
+
+
+def topology_facts(
+    annotations: Mapping[str, str], zones: Iterable[wire.Zone]
+) -> facts.TopologyFacts:
+    return facts.TopologyFacts(
+        zones=tuple(found for zone in zones if (found := _zone(zone)) is not None),
+        cpu=_cpu_model(annotations.get(CPU_BASIC_INFO)),
+    )
+
+
+def instant_s(text: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None where it cannot be read."""
+    if not text:
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found.timestamp() if found.tzinfo is not None else None
+
+
+def whole_units(resources: Mapping[str, Text]) -> dict[str, int]:
+    """Of every resource whose name has a slash."""
+    return {
+        sys.intern(name): amount
+        for name, text in resources.items()
+        if "/" in name and (amount := amount_of(text, MEMORY)) is not None
+    }
+
+
+def _amount(resources: Mapping[str, Text], name: str, default: int = 0) -> int:
+    found = amount_of(resources.get(name), name)
+    return default if found is None else found
+
+
+def _amounts(resources: Mapping[str, Text]) -> Amounts:
+    return Amounts(_amount(resources, CPU), _amount(resources, MEMORY))
+
+
+def _requests(container: wire.Container) -> Amounts:
+    """A limit alone is the request too."""
+    resources = container.resources
+    return _amounts({**resources.limits, **resources.requests})
+
+
+def _kube_qos(spec: wire.PodSpec, status: wire.PodStatus) -> qos.KubeQoS:
+    if status.qos_class in set(qos.KubeQoS):
+        return qos.KubeQoS(status.qos_class)
+    return qos.kube_qos_of(
+        (
+            _plain({**each.resources.limits, **each.resources.requests}),
+            _plain(each.resources.limits),
+        )
+        for each in (*spec.containers, *spec.init_containers)
+    )
+
+
+def _plain(resources: Mapping[str, Text]) -> dict[str, int]:
+    return {CPU: _amount(resources, CPU), MEMORY: _amount(resources, MEMORY)}
+
+
+def _numa_nodes(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    try:
+        status = keys.RESOURCE_STATUS.read(annotations)
+    except ProtocolError:
+        return ()
+    return tuple(each.node for each in status.numa_node_resources) if status else ()
+
+
+def _usage(usage: wire.Usage | None) -> Amounts | None:
+    """None where CPU or memory is missing or negative."""
+    if usage is None:
+        return None
+    cpu = amount_of(usage.resources.cpu, CPU)
+    memory = amount_of(usage.resources.memory, MEMORY)
+    if cpu is None or memory is None or cpu < 0 or memory < 0:
+        return None
+    return Amounts(cpu, memory)
+
+
+def _partial_usage(usage: wire.Usage | None) -> Amounts:
+    """What is missing or negative is 0."""
+    if usage is None:
+        return NOTHING
+    return Amounts(
+        max(amount_of(usage.resources.cpu, CPU) or 0, 0),
+        max(amount_of(usage.resources.memory, MEMORY) or 0, 0),
+    )
+
+
+def _pair(amounts: Amounts) -> tuple[int, int]:
+    return amounts.cpu_milli, amounts.memory_bytes
+
+
+def _zone(zone: wire.Zone) -> facts.ZoneFacts | None:
+    number = zone.name.removeprefix(ZONE_PREFIX)
+    if number == zone.name or not (number.isascii() and number.isdecimal() and len(number) <= 4):
+        return None
+    resources = {each.name: each for each in zone.resources or ()}
+    if not {CPU, MEMORY} & resources.keys():
+        return None
+    allocatable = {name: each.allocatable for name, each in resources.items()}
+    return facts.ZoneFacts(
+        name=zone.name,
+        numa_id=int(number),
+        allocatable=_amounts(allocatable),
+        batch_cpu_milli=amount_of(allocatable.get(BATCH_CPU), MEMORY),
+        batch_memory_bytes=amount_of(allocatable.get(BATCH_MEMORY), MEMORY),
+    )
+
+
+class _BasicInfo(Section, frozen=True):
+    cpu_model: str = ""
+    hyper_thread_enabled: bool = False
+    turbo_enabled: bool = False
+
+
+_basic_info = decoder(_BasicInfo, 64)
+_MAX_BASIC_INFO = 4096
+
+
+def _cpu_model(text: str | None) -> facts.CPUModel | None:
+    if not text or len(text) > _MAX_BASIC_INFO:
+        return None
+    try:
+        info = _basic_info(text)
+    except ProtocolError:
+        return None
+    if info is None:
+        return None
+    return facts.CPUModel(info.cpu_model, info.hyper_thread_enabled, info.turbo_enabled)

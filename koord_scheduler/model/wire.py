@@ -1,0 +1,117 @@
+"""The fields of API objects that overcommit reads, beside ``metadata``, as msgspec decodes them.
+
+Whoever watches composes them with the metadata of an object; everything else is passed over while
+decoding. `reading` makes facts of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.model.amounts import Text
+
+Resources = dict[str, Text]
+
+
+class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Keys as the API server writes them."""
+
+
+class NodeStatus(Wire, frozen=True):
+    capacity: Resources = {}
+    allocatable: Resources = {}
+
+
+class ContainerResources(Wire, frozen=True):
+    requests: Resources = {}
+    limits: Resources = {}
+
+
+class Container(Wire, frozen=True):
+    """``restart_policy`` Always makes a sidecar of an init container."""
+
+    resources: ContainerResources = ContainerResources()
+    restart_policy: str = ""
+
+
+class PodSpec(Wire, frozen=True):
+    """``resources``: of the pod as a whole, where it has some."""
+
+    node_name: str = ""
+    priority: int | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Resources = {}
+    resources: ContainerResources = ContainerResources()
+
+
+class PodStatus(Wire, frozen=True):
+    phase: str = ""
+    qos_class: str = ""
+
+
+class CPUAndMemory(msgspec.Struct, frozen=True):
+    cpu: Text | None = None
+    memory: Text | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    resources: CPUAndMemory = CPUAndMemory()
+
+
+class NodeUsage(Wire, frozen=True):
+    node_usage: Usage | None = None
+    system_usage: Usage | None = None
+
+
+class PodUsage(Wire, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    priority: str = ""
+    pod_usage: Usage = Usage()
+
+
+class ApplicationUsage(Wire, frozen=True):
+    name: str = ""
+    priority: str = ""
+    usage: Usage = Usage()
+
+
+class Predicted(Wire, frozen=True):
+    resource: Usage = Usage()
+
+
+class NodeMetricStatus(Wire, frozen=True):
+    update_time: str | None = None
+    node_metric: NodeUsage | None = None
+    pods_metric: tuple[PodUsage, ...] | None = ()
+    host_application_metric: tuple[ApplicationUsage, ...] | None = ()
+    prod_reclaimable_metric: Predicted | None = None
+
+
+class DeviceInfo(Wire, frozen=True):
+    type: str = ""
+    health: bool = False
+    resources: Resources = {}
+
+
+class DeviceSpec(Wire, frozen=True):
+    devices: tuple[DeviceInfo, ...] | None = ()
+
+
+class ZoneResource(Wire, frozen=True):
+    name: str = ""
+    capacity: Text = 0
+    allocatable: Text = 0
+
+
+class Zone(Wire, frozen=True):
+    name: str = ""
+    type: str = ""
+    resources: tuple[ZoneResource, ...] | None = ()
+
+
+Tree = dict[str, Any]
+"""An object or a part of one as JSON has it."""

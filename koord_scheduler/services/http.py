@@ -1,0 +1,58 @@
+"""Health and metrics over HTTP."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import NamedTuple
+
+from aiohttp import web
+
+Answer = tuple[int, str]
+Page = Callable[[], Answer]
+_LONGEST_REQUEST = 4096
+
+
+class Address(NamedTuple):
+    """``host`` empty: every address of the machine. ``port`` 0: any that is free."""
+
+    host: str
+    port: int
+
+
+def parse_address(text: str) -> Address | None:
+    """``HOST:PORT`` or ``:PORT``, with an IPv6 address in brackets; ``0`` means none. Raises
+    ValueError with what is wrong."""
+    if text in ("", "0"):
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{text!r} is no address: write HOST:PORT or :PORT, or 0 for none")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+@contextlib.asynccontextmanager
+async def serving(address: Address | None, pages: Mapping[str, Page]) -> AsyncIterator[int]:
+    """``pages``: path -> what makes its status and text. Gives the port; 0 where ``address`` is
+    None. Raises OSError where the address cannot be had."""
+    if address is None:
+        yield 0
+        return
+    app = web.Application(client_max_size=_LONGEST_REQUEST)
+    for path, page in pages.items():
+        app.router.add_get(path, _handler(page))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address.host or None, address.port).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()
+
+
+def _handler(page: Page) -> Callable[[web.Request], object]:
+    async def handle(_request: web.Request) -> web.Response:
+        status, text = page()
+        return web.Response(status=status, text=text, content_type="text/plain")
+
+    return handle
