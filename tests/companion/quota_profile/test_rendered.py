@@ -56,12 +56,12 @@ def _quota(profile: Profile, known: Quota | None = None) -> Quota:
             _profile("a"),
             {"cpu": "20", "memory": "2000"},
             {"cpu": "20", "ephemeral-storage": "2k", "memory": "2000"},
-            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1000"},
+            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1k"},
         ),
         (
             _profile("b"),
-            {"cpu": "10", "memory": "1000"},
-            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1000"},
+            {"cpu": "10", "memory": "1k"},
+            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1k"},
             {},
         ),
         (
@@ -80,7 +80,7 @@ def _quota(profile: Profile, known: Quota | None = None) -> Quota:
             _profile("a", keys='["cpu","nvidia.com/gpu"]'),
             {"cpu": "20", "nvidia.com/gpu": "0"},
             {"cpu": "20", "ephemeral-storage": "2k", "memory": "2000"},
-            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1000"},
+            {"cpu": "10", "ephemeral-storage": "1k", "memory": "1k"},
         ),
         (_profile("nowhere"), {"cpu": "0", "memory": "0"}, {}, {}),
     ],
@@ -118,10 +118,10 @@ def test_quota_labels_do_not_make_it_another_tree() -> None:
 
 @pytest.mark.parametrize(
     ("namespace", "name", "expected"),
-    [("", "", "12638134423997487868"), ("a", "b", "16625187325104964185")],
+    [("a", "b", "16582468340193742689"), ("kube-system", "profile", "11587076874039913676")],
 )
 def test_tree_id(namespace: str, name: str, expected: str) -> None:
-    """FNV-1a 64 of the text ``namespace/name``."""
+    """As hash/fnv of Go has it."""
     assert tree_id(namespace, name) == expected
 
 
