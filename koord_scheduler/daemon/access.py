@@ -73,6 +73,42 @@ NODERESOURCE = (
         "NUMA nodes get their part of the batch resources",
     ),
 )
+QUOTA_PROFILE = (
+    _NODES,
+    Need(
+        "quota.koordinator.sh",
+        "elasticquotaprofiles",
+        ("list", "watch", "patch"),
+        "each profile becomes a quota, and gets the id of its tree",
+    ),
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch", "create", "patch"),
+        "the quota of a profile follows its nodes",
+    ),
+    Need("", "events", ("create", "patch"), "what is wrong with a profile is told beside it"),
+)
+RECOMMENDER = (
+    Need(
+        "analysis.koordinator.sh",
+        "recommendations",
+        ("list", "watch", "patch"),
+        "a recommendation says whose usage to look at, and keeps what was learned",
+    ),
+    Need(
+        "analysis.koordinator.sh",
+        "recommendations/status",
+        ("patch",),
+        "what containers should request is its status",
+    ),
+    Need(_SLO, "nodemetrics", ("list", "watch"), "usage of pods is what it is learned from"),
+    Need("", "pods", ("list", "watch"), "owners and labels say to which workload a pod belongs"),
+)
+YARN = (
+    Need("", "nodes", ("list", "watch", "patch"), "what YARN uses is an annotation of the node"),
+    Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
+)
 
 
 def needs() -> tuple[Need, ...]:
@@ -91,4 +127,8 @@ def needs() -> tuple[Need, ...]:
     return tuple(merged.values())
 
 
-NEEDS = needs()
+def __getattr__(name: str) -> tuple[Need, ...]:
+    """``NEEDS``, made when somebody asks: the table of parts imports this module."""
+    if name == "NEEDS":
+        return needs()
+    raise AttributeError(name)

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord_scheduler.daemon.access import QUOTA_PROFILE
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
 
-PARTS: tuple[Part, ...] = ()
+PARTS: tuple[Part, ...] = (
+    Part(
+        "quotaprofile",
+        MANAGER,
+        "the root quota of each ElasticQuotaProfile follows its nodes",
+        "koord_scheduler.daemon.quota_profile:make",
+        QUOTA_PROFILE,
+    ),
+)
 ROLES = (MANAGER,)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from koord_scheduler.model import wire
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
 
@@ -51,16 +52,9 @@ class NodeSpec(Shape, frozen=True):
     unschedulable: bool = False
 
 
-class NodeStatus(Shape, frozen=True):
-    """Quantities as text."""
-
-    capacity: dict[str, str] = msgspec.field(default_factory=dict)
-    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
-
-
 class Node(Object, frozen=True):
     spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: wire.NodeStatus = wire.NodeStatus()
 
     def __post_init__(self) -> None:
         _slim(self, self.metadata.labels or _NOTHING)
