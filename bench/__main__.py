@@ -37,6 +37,7 @@ from bench import (
     proxy,
     scripts,
 )
+from bench.central import recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -93,6 +94,12 @@ BENCHES = {
     "prediction": Bench(
         "predictors of peaks beside each other; their cost",
         prediction.run,
+        needs_root=False,
+        light=True,
+    ),
+    "recommend": Bench(
+        "what workloads should request, against what came",
+        recommend.run,
         needs_root=False,
         light=True,
     ),

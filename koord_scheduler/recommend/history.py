@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from koord_scheduler.recommend.policy import Policy
@@ -21,15 +21,16 @@ class Request(NamedTuple):
 
 
 class Learned:
-    """Of one container. ``tried``: samples that came while a recommendation stood; ``cpu_missed``
-    and ``memory_missed``: those of them that used more."""
+    """Of one container. ``standing``: what is recommended at present. ``tried``: samples that came
+    while something was; ``cpu_missed`` and ``memory_missed``: those of them that used more."""
 
-    __slots__ = ("cpu", "cpu_missed", "memory", "memory_missed", "samples", "tried")
+    __slots__ = ("cpu", "cpu_missed", "memory", "memory_missed", "samples", "standing", "tried")
 
     def __init__(self, policy: Policy) -> None:
         self.cpu = Histogram(CPU_BUCKETS, _ns(policy.cpu_half_life_s))
         self.memory = Histogram(MEMORY_BUCKETS, _ns(policy.memory_half_life_s))
         self.samples = 0
+        self.standing: Request | None = None
         self.tried = self.cpu_missed = self.memory_missed = 0
 
 
@@ -50,7 +51,7 @@ class History:
                 if len(self.containers) >= MOST_CONTAINERS:
                     continue
                 learned = self.containers[each.name] = Learned(self.policy)
-            _try(learned, self._request(learned, time_s), each)
+            _try(learned, each)
             time_ns = _ns(time_s)
             learned.cpu.add(each.cpu_milli / 1000, time_ns)
             learned.memory.add(each.memory_bytes, time_ns)
@@ -59,9 +60,14 @@ class History:
         self.last_s = max(self.last_s, time_s)
 
     def recommended(self, now_s: float) -> dict[str, Request]:
-        """By container, those of which enough is known."""
+        """By container, those of which enough is known. It does not stand yet: see ``stands``."""
         found = {name: self._request(each, now_s) for name, each in self.containers.items()}
         return {name: each for name, each in found.items() if each is not None}
+
+    def stands(self, requests: Mapping[str, Request]) -> None:
+        """What users were told: samples that come from now on are compared with it."""
+        for name, learned in self.containers.items():
+            learned.standing = requests.get(name)
 
     def keep(self, names: Iterable[str]) -> None:
         """Forgets containers that the workload no longer has."""
@@ -78,8 +84,9 @@ class History:
         return Request(math.ceil(cpu * 1000), math.ceil(memory / MIB) * MIB)
 
 
-def _try(learned: Learned, standing: Request | None, usage: ContainerUsage) -> None:
-    """The recommendation that stands, against a sample that it does not know."""
+def _try(learned: Learned, usage: ContainerUsage) -> None:
+    """What stands, against a sample that it does not know."""
+    standing = learned.standing
     if standing is None:
         return
     learned.tried += 1

@@ -110,7 +110,8 @@ def _state(histogram: Histogram) -> _Histogram:
         ratio = MOST_WEIGHT / max(used)
         scaled = (math.floor(weight * ratio + 0.5) for weight in used)
         weights = {bucket: each for bucket, each in enumerate(scaled, histogram.low) if each}
-    return _Histogram(histogram.reference_ns // SECOND_NS, histogram.total, weights)
+    total = float(f"{histogram.total:.12g}")
+    return _Histogram(histogram.reference_ns // SECOND_NS, total, weights)
 
 
 def _load(histogram: Histogram, state: _Histogram, now_s: float) -> None:
