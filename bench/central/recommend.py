@@ -29,7 +29,7 @@ SHIPPED = "3 days"
 def tested(policy: Policy, days: float, seeds: int) -> dict[str, list[BackTest]]:
     return {
         kind: [
-            back_test(samples(kind, days, seed=seed), policy, after_s=min(7 * DAY_S, days / 2))
+            back_test(samples(kind, days, seed=seed), policy, after_s=min(7.0, days / 2) * DAY_S)
             for seed in range(1, seeds + 1)
         ]
         for kind in KINDS

@@ -15,7 +15,7 @@ class Policy:
 
     A sample weighs half as much after a half-life: longer than on a node, because a request stands
     for weeks and must outlast a weekend. Nothing is recommended before ``least_samples`` of a
-    container and ``least_history_s``.
+    container and ``least_history_s``: what is learned at night knows nothing of the day.
     """
 
     cpu_share: float = 0.95
@@ -24,6 +24,6 @@ class Policy:
     cpu_half_life_s: float = 3 * DAY_S
     memory_half_life_s: float = 3 * DAY_S
     least_samples: int = 12
-    least_history_s: float = HOUR_S
+    least_history_s: float = DAY_S
     sample_every_s: float = 300.0
     """One sample of a pod in this time: a report is an average of the last five minutes."""

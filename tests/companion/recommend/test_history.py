@@ -14,7 +14,7 @@ from koord_scheduler.recommend.record import MOST_CHARACTERS, RecordError, histo
 from koord_scheduler.recommend.target import ContainerUsage
 
 START_S = 1_795_651_200.0
-POLICY = Policy()
+POLICY = Policy(least_history_s=HOUR_S)
 
 
 def _filled(
