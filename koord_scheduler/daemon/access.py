@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from koordlet.kube.access import Need
 
 _SLO = "slo.koordinator.sh"
-_WATCH = ("get", "list", "watch")
 _NODES = Need("", "nodes", ("list", "watch"), "labels and annotations of nodes choose strategies")
+_GONE = Need("", "nodes", ("get",), "nothing is deleted because a watch does not show its node")
 _CONFIG = Need(
     "",
     "configmaps",
     ("list", "watch"),
     "slo-controller-config says what all nodes get",
     namespace="koordinator-system",
+    names=("slo-controller-config",),
 )
 
 PROCESS = (
     Need(
         "coordination.k8s.io",
         "leases",
-        ("create", "get", "update"),
+        ("get", "update"),
         "one of several processes leads",
+        namespace="koordinator-system",
+        names=("koordinator-manager",),
+    ),
+    # No name can be given to what does not exist yet.
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("create",),
+        "the first process makes the lease",
         namespace="koordinator-system",
     ),
     Need(
@@ -35,6 +47,7 @@ PROCESS = (
 
 NODEMETRIC = (
     _NODES,
+    _GONE,
     _CONFIG,
     Need(
         _SLO,
@@ -45,12 +58,20 @@ NODEMETRIC = (
 )
 NODESLO = (
     _NODES,
+    _GONE,
     _CONFIG,
     Need(
         _SLO,
         "nodeslos",
-        ("list", "watch", "create", "update", "delete"),
+        ("list", "watch", "create", "patch", "delete"),
         "every node has a NodeSLO, which goes with it",
+    ),
+    Need(
+        "",
+        "events",
+        ("create", "patch"),
+        "what is wrong with annotations of a node is told at the node",
+        namespace="default",
     ),
 )
 NODERESOURCE = (
@@ -58,8 +79,12 @@ NODERESOURCE = (
     _CONFIG,
     Need(_SLO, "nodemetrics", ("list", "watch"), "usage is what batch resources are made of"),
     Need("", "pods", ("list", "watch"), "requests of pods count as reserved"),
-    Need("", "nodes", ("patch",), "ratios and original amounts are annotations of the node"),
-    Need("", "nodes/status", ("patch",), "batch, mid and device resources are offered there"),
+    Need(
+        "",
+        "nodes/status",
+        ("patch",),
+        "batch, mid and device resources are offered there, with their annotations",
+    ),
     Need(
         "scheduling.koordinator.sh",
         "devices",
@@ -103,32 +128,38 @@ RECOMMENDER = (
         "what containers should request is its status",
     ),
     Need(_SLO, "nodemetrics", ("list", "watch"), "usage of pods is what it is learned from"),
-    Need("", "pods", ("list", "watch"), "owners and labels say to which workload a pod belongs"),
+    Need(
+        "",
+        "pods",
+        ("list", "watch", "get"),
+        "owners and labels say to which workload a pod belongs, and one pod what its containers "
+        "ask for",
+    ),
 )
 YARN = (
-    Need("", "nodes", ("list", "watch", "patch"), "what YARN uses is an annotation of the node"),
+    Need(
+        "",
+        "nodes",
+        ("list", "watch", "get", "patch"),
+        "what YARN uses is an annotation of the node",
+    ),
     Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
 )
 
 
-def needs() -> tuple[Need, ...]:
-    """Of the process with all its parts, each verb once."""
-    from koord_scheduler.daemon.parts import PARTS
-
-    merged: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
-    for each in (*PROCESS, *(need for part in PARTS for need in part.needs)):
+def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
+    """Each resource once, with all verbs that somebody needs."""
+    found: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
+    for each in (need for group in groups for need in group):
         key = (each.group, each.resource, each.namespace, each.names)
-        old = merged.get(key)
+        old = found.get(key)
         if old is not None:
             verbs = tuple(dict.fromkeys((*old.verbs, *each.verbs)))
             why = old.why if each.why in old.why else f"{old.why}; {each.why}"
             each = old._replace(verbs=verbs, why=why)
-        merged[key] = each
-    return tuple(merged.values())
+        found[key] = each
+    return tuple(found.values())
 
 
-def __getattr__(name: str) -> tuple[Need, ...]:
-    """``NEEDS``, made when somebody asks: the table of parts imports this module."""
-    if name == "NEEDS":
-        return needs()
-    raise AttributeError(name)
+NEEDS = merged((PROCESS, NODEMETRIC, NODESLO, NODERESOURCE, QUOTA_PROFILE, RECOMMENDER, YARN))
+"""Of the process with all its parts. A test sees that no part is left out."""

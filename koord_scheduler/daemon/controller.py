@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.kube.watches import Watches
 from koord_scheduler.kube.writes import Writes
 from koord_scheduler.services.http import Page
@@ -38,8 +39,9 @@ class Options:
 class Context:
     """One for all controllers of a process.
 
-    ``client`` reads; what changes something goes through ``writes``, which is fenced. Ask
-    ``watches`` for mirrors while the controller is made. ``wall`` is Unix time.
+    ``client`` reads; what changes something goes through ``writes``, which is fenced. While a
+    controller is made it asks ``watches`` for mirrors, and calls ``configured.watch`` where it
+    needs the ConfigMap. ``wall`` is Unix time.
     """
 
     options: Options
@@ -48,6 +50,7 @@ class Context:
     writes: Writes
     events: Events
     metrics: Metrics
+    configured: Configured
     leads: Callable[[], bool]
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -4,18 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koord_scheduler.daemon.access import QUOTA_PROFILE
+from koord_scheduler.daemon.access import (
+    NODEMETRIC,
+    NODERESOURCE,
+    NODESLO,
+    QUOTA_PROFILE,
+    RECOMMENDER,
+    YARN,
+)
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
 
 PARTS: tuple[Part, ...] = (
     Part(
+        "nodemetric",
+        MANAGER,
+        "gives every node a NodeMetric that says what koordlet shall report",
+        "koord_scheduler.daemon.nodemetric:make",
+        NODEMETRIC,
+    ),
+    Part(
+        "nodeslo",
+        MANAGER,
+        "gives every node a NodeSLO",
+        "koord_scheduler.daemon.nodeslo:make",
+        NODESLO,
+    ),
+    Part(
+        "noderesource",
+        MANAGER,
+        "turns reports of the nodes into batch, mid and device resources",
+        "koord_scheduler.daemon.noderesource:make",
+        NODERESOURCE,
+    ),
+    Part(
         "quotaprofile",
         MANAGER,
         "the root quota of each ElasticQuotaProfile follows its nodes",
         "koord_scheduler.daemon.quota_profile:make",
         QUOTA_PROFILE,
+    ),
+    Part(
+        "recommender",
+        MANAGER,
+        "says what the containers of a workload should request, from what they use",
+        "koord_scheduler.daemon.recommender:make",
+        RECOMMENDER,
+    ),
+    Part(
+        "yarn",
+        MANAGER,
+        "lets YARN use the batch resources of nodes that run a NodeManager",
+        "koord_scheduler.daemon.yarn:make",
+        YARN,
+        by_default=False,
     ),
 )
 ROLES = (MANAGER,)

@@ -18,6 +18,7 @@ from typing import Any
 
 import structlog
 
+from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.daemon.controller import Context, Controller, Options, Part
 from koord_scheduler.kube.watches import Watches
 from koord_scheduler.kube.writes import Writes
@@ -53,13 +54,15 @@ class Companion:
         self._changed = asyncio.Event()
         self._started_s = time.monotonic()
         metrics = Metrics()
+        watches, events = Watches(self.client, self._fault), Events(self.client, AGENT)
         self.context = Context(
             options=options,
             client=self.client,
-            watches=Watches(self.client, self._fault),
+            watches=watches,
             writes=Writes(self.client, self.leads),
-            events=Events(self.client, AGENT),
+            events=events,
             metrics=metrics,
+            configured=Configured(watches, events, options.config_namespace, options.config_name),
             leads=self.leads,
         )
         self.parts = tuple(parts)

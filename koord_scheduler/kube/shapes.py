@@ -7,33 +7,46 @@ objects have alike is kept once.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from collections.abc import Hashable
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from koord_scheduler.model import wire
+from koord_scheduler.model.facts import NodeFacts, PodFacts
+from koord_scheduler.model.reading import node_facts, pod_facts
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
+from koordlet.protocol.qos import QoSClass
+
+T = TypeVar("T")
+NO_NODE = NodeFacts("")
+NO_POD = PodFacts("", "", False, QoSClass.LS, None, 0, 0)
 
 KEPT_ANNOTATIONS = "koordinator.sh/"
 """Part of the key of an annotation of the protocol; others are dropped."""
 _NOTHING: dict[str, str] = {}
 """Shared by all that have none. Nobody may write to labels and annotations of an object."""
-_SHARED: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 _MOST_SHARED = 65_536
+_labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
+_values: dict[Any, Any] = {}
 
 
 def _share(labels: dict[str, str]) -> dict[str, str]:
     """The same labels of many pods, once."""
     if not labels:
         return _NOTHING
-    key = tuple(sorted(labels.items()))
-    found = _SHARED.get(key)
-    if found is None:
-        if len(_SHARED) >= _MOST_SHARED:
-            _SHARED.clear()  # labels of the past; those in use are made anew as they come
-        found = _SHARED[key] = labels
+    if len(_labels) >= _MOST_SHARED:
+        _labels.clear()  # many are of pods that are gone; those in use are shared anew as they come
+    return _labels.setdefault(tuple(sorted(labels.items())), labels)
+
+
+def _once(value: T, key: Hashable = None) -> T:
+    """An equal value that is there already. ``key``: what the value is by, where it has no hash."""
+    if len(_values) >= _MOST_SHARED:
+        _values.clear()
+    found: T = _values.setdefault(value if key is None else key, value)
     return found
 
 
@@ -53,41 +66,22 @@ class NodeSpec(Shape, frozen=True):
 
 
 class Node(Object, frozen=True):
+    """``facts`` are made of the rest and stand on no wire. It has no resourceVersion: what this
+    project writes on a node is its own, whatever others write there."""
+
     spec: NodeSpec = NodeSpec()
     status: wire.NodeStatus = wire.NodeStatus()
+    facts: NodeFacts = NO_NODE
 
     def __post_init__(self) -> None:
         _slim(self, self.metadata.labels or _NOTHING)
+        meta = self.metadata
+        force_setattr(meta, "resource_version", "")
+        made = node_facts(meta.name, meta.labels, meta.annotations, self.status)
+        force_setattr(self, "facts", made)
 
 
-class ContainerResources(Shape, frozen=True):
-    requests: dict[str, str] = msgspec.field(default_factory=dict)
-    limits: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class Container(Shape, frozen=True):
-    name: str = ""
-    resources: ContainerResources = ContainerResources()
-    restart_policy: str = ""
-    """``Always`` makes an init container a sidecar."""
-
-
-class PodSpec(Shape, frozen=True):
-    node_name: str = ""
-    priority: int | None = None
-    priority_class_name: str = ""
-    scheduler_name: str = ""
-    containers: tuple[Container, ...] = ()
-    init_containers: tuple[Container, ...] = ()
-    overhead: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class PodStatus(Shape, frozen=True):
-    phase: str = ""
-    qos_class: str = ""
-
-
-class Owner(Shape, frozen=True):
+class Owner(Shape, frozen=True, gc=False):
     api_version: str = ""
     kind: str = ""
     name: str = ""
@@ -95,17 +89,43 @@ class Owner(Shape, frozen=True):
     controller: bool = False
 
 
-class PodMetadata(Metadata, frozen=True):
+class PodMetadata(Metadata, frozen=True, gc=False):
     owner_references: tuple[Owner, ...] = ()
 
 
-class Pod(Object, frozen=True):
+class PodSpec(wire.PodSpec, frozen=True, gc=False):
+    priority_class_name: str = ""
+    scheduler_name: str = ""
+
+
+class Pod(Object, frozen=True, gc=False):
+    """``facts`` are made of the rest and stand on no wire. What containers ask for is there alone:
+    ``spec`` has no containers. It has no resourceVersion: nobody writes to pods read here."""
+
     metadata: PodMetadata = PodMetadata()
     spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
+    status: wire.PodStatus = wire.PodStatus()
+    facts: PodFacts = NO_POD
 
     def __post_init__(self) -> None:
-        _slim(self, _share(self.metadata.labels))
+        meta = self.metadata
+        made = pod_facts(
+            meta.namespace, meta.name, meta.labels, meta.annotations, self.spec, self.status
+        )
+        force_setattr(self, "facts", made)
+        _slim(self, _share(meta.labels))
+        force_setattr(meta, "resource_version", "")
+        force_setattr(meta, "owner_references", _once(meta.owner_references))
+        spec = self.spec
+        kept = PodSpec(
+            node_name=made.node,
+            priority=spec.priority,
+            priority_class_name=spec.priority_class_name,
+            scheduler_name=spec.scheduler_name,
+        )
+        alike = (made.node, spec.priority, spec.priority_class_name, spec.scheduler_name)
+        force_setattr(self, "spec", _once(kept, alike))
+        force_setattr(self, "status", _once(self.status))
 
 
 class ConfigMap(Object, frozen=True):
@@ -126,7 +146,7 @@ class _Unread(Object, frozen=True):
 
 
 class NodeMetric(_Unread, frozen=True):
-    pass
+    """``status`` changes with each report, ``spec`` hardly ever."""
 
 
 class NodeSLO(_Unread, frozen=True):

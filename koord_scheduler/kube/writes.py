@@ -18,6 +18,9 @@ PER_NODE_AND_MINUTE = 12
 """Writes about one node in a minute, for all controllers together. The steady state of a node is
 one write in five minutes."""
 MINUTE_S = 60.0
+_IN_TURN = Priority.READ
+"""A new configuration writes to all nodes; a list that is needed meanwhile waits no longer than one
+of these writes."""
 
 
 class NotLeadingError(Exception):
@@ -59,7 +62,7 @@ class Writes:
 
     async def create(self, kind: Kind[T], body: Any, namespace: str = "", *, about: str = "") -> T:
         self._admit(kind, "create", about)
-        return await self._client.create(kind, body, namespace)
+        return await self._client.create(kind, body, namespace, _IN_TURN)
 
     async def patch(
         self,
@@ -70,11 +73,10 @@ class Writes:
         *,
         subresource: str = "",
         about: str = "",
-        priority: Priority = Priority.STATUS,
     ) -> T:
         self._admit(kind, "patch", about, subresource)
         return await self._client.patch(
-            kind, name, body, namespace, subresource=subresource, priority=priority
+            kind, name, body, namespace, subresource=subresource, priority=_IN_TURN
         )
 
     async def replace(
@@ -88,13 +90,15 @@ class Writes:
         about: str = "",
     ) -> T:
         self._admit(kind, "update", about, subresource)
-        return await self._client.replace(kind, name, body, namespace, subresource=subresource)
+        return await self._client.replace(
+            kind, name, body, namespace, subresource=subresource, priority=_IN_TURN
+        )
 
     async def delete(
         self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", about: str = ""
     ) -> None:
         self._admit(kind, "delete", about)
-        await self._client.delete(kind, name, namespace, uid=uid)
+        await self._client.delete(kind, name, namespace, uid=uid, priority=_IN_TURN)
 
     def busiest(self) -> tuple[str, int]:
         """The node with the most writes in the last full minute, and how many."""

@@ -28,7 +28,8 @@ class ColocationStrategy(Section, frozen=True):
     metric_aggregate_policy: MetricAggregatePolicy | None = None
     metric_memory_collect_policy: MemoryPolicy | None = None
     cpu_reclaim_threshold_percent: NotNegative | None = None
-    cpu_calculate_policy: Literal["usage", "maxUsageRequest"] | None = None
+    cpu_calculate_policy: Literal["usage", "request", "maxUsageRequest"] | None = None
+    """``request`` is accepted and acts as ``usage`` (spec/central.md 12, 4)."""
     memory_reclaim_threshold_percent: NotNegative | None = None
     memory_calculate_policy: Literal["usage", "request", "maxUsageRequest"] | None = None
     degrade_time_minutes: Positive | None = None

@@ -143,32 +143,65 @@ def _strategies(
     return found
 
 
-def _strategy(
-    config: ConfigKey, text: Any, labels: Mapping[str, str], path: str, problems: list[Problem]
-) -> Section:
-    """Raises ProtocolError where the text is no document at all; what is wrong in it is added to
-    ``problems``."""
+class NodeEntry(NamedTuple):
+    """A node entry with its strategy, the cluster layer below it. ``faulty``: something in it was
+    refused."""
+
+    name: str
+    selector: LabelSelector
+    strategy: Section
+    faulty: bool
+
+
+class Layers(NamedTuple):
+    """One key. ``refused``: what is wrong in it. ``passed_over``: of entries that are left out,
+    because no selector can be read there."""
+
+    cluster: Section
+    entries: tuple[NodeEntry, ...]
+    refused: tuple[Problem, ...]
+    passed_over: tuple[Problem, ...]
+
+
+def read_layers(
+    config: ConfigKey, text: Any, path: str, defaults: Section | None, *, strict: bool
+) -> Layers:
+    """All layers of a key, over ``defaults``. Raises ProtocolError where the text is no document at
+    all. ``strict`` refuses unknown and repeated keys."""
     if not isinstance(text, str):
         raise ProtocolError(Problem(path, "must be a string that holds JSON"))
-    tree = {} if config.empty_is_default and not text else parse_json(text, path)
+    tree = {} if config.empty_is_default and not text else parse_json(text, path, repeated=strict)
     document: Any
     document, refused = decode_partly(
-        _DOCUMENT_TYPES[config.key], {} if tree is None else tree, strict=True, path=path
+        _DOCUMENT_TYPES[config.key], {} if tree is None else tree, strict=strict, path=path
     )
-    problems += refused
     if document is msgspec.UNSET:
-        return config.strategy()
+        return Layers(config.strategy(), (), refused, ())
     if config.inline:
         cluster, entries, name = _part(config, document), document.node_configs, "nodeConfigs"
     else:
         cluster, entries = document.cluster_strategy, document.node_strategies
         name = "nodeStrategies"
-    cluster = overlay(config.defaults, cluster) or config.strategy()
-    for entry in _selectable(entries or (), join(path, name), Refused(refused), problems):
-        if matches(entry.node_selector, labels):
-            own = _part(config, entry)
-            return own if config.replaces else overlay(cluster, own) or own
-    return cluster
+    cluster = overlay(defaults, cluster) or config.strategy()
+    where = join(path, name)
+    faults, passed_over, found = Refused(refused), list[Problem](), list[NodeEntry]()
+    for index, entry in _selectable(entries or (), where, faults, passed_over):
+        own = _part(config, entry)
+        merged = own if config.replaces else overlay(cluster, own) or own
+        faulty = join(where, index) in faults
+        found.append(NodeEntry(entry.name or "", entry.node_selector, merged, faulty))
+    return Layers(cluster, tuple(found), refused, tuple(passed_over))
+
+
+def _strategy(
+    config: ConfigKey, text: Any, labels: Mapping[str, str], path: str, problems: list[Problem]
+) -> Section:
+    """Raises ProtocolError where the text is no document at all; what is wrong in it is added to
+    ``problems``."""
+    layers = read_layers(config, text, path, config.defaults, strict=True)
+    problems += layers.refused + layers.passed_over
+    chosen = (each.strategy for each in layers.entries if matches(each.selector, labels))
+    return next(chosen, layers.cluster)
 
 
 def _part(config: ConfigKey, document: Section) -> Section:
@@ -180,20 +213,20 @@ def _part(config: ConfigKey, document: Section) -> Section:
 
 def _selectable(
     entries: tuple[Any, ...], path: str, refused: Refused, problems: list[Problem]
-) -> list[Any]:
-    """The entries whose selector can be read; what is wrong with the others is added to
-    ``problems``."""
+) -> list[tuple[int, Any]]:
+    """The entries whose selector can be read, by their index; what is wrong with the others is
+    added to ``problems``."""
     found = []
     for index, entry in enumerate(entries):
         where = join(join(path, index), "nodeSelector")
-        if where in refused:
+        if entry is msgspec.UNSET or where in refused:
             continue
         if entry.node_selector is None:
             problems.append(Problem(where, "is missing: without it the entry matches no node"))
         elif wrong := tuple(selector_problems(entry.node_selector, where)):
             problems += wrong
         else:
-            found.append(entry)
+            found.append((index, entry))
     return found
 
 

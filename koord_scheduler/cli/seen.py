@@ -1,0 +1,92 @@
+"""What a command looks at: the API server's objects, or those of files, and the configuration."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from koord_scheduler.cli.cluster import cluster_of
+from koord_scheduler.cli.errors import BadInputError
+from koord_scheduler.cli.output import clean
+from koord_scheduler.kube.listing import Seen, from_cluster, from_documents
+from koord_scheduler.model.facts import Inputs
+from koord_scheduler.overcommit.configuration import Configuration, load
+from koord_scheduler.services.overview import newest_report_s
+from koordlet.kube.client import Client
+from koordlet.kube.errors import UnusableError
+
+_MOST_BYTES = 1 << 30
+_DEADLINE_S = 60.0
+
+
+def seen(args: argparse.Namespace, node: str = "") -> Seen:
+    """Raises BadInputError, CredentialsError and KubeError."""
+    if args.files:
+        documents = [each for path in args.files for each in read_documents(path)]
+        try:
+            return from_documents(documents, args.config_namespace, args.slo_config_name)
+        except UnusableError as error:
+            raise BadInputError(f"{', '.join(args.files)}: {error}") from None
+    found = asyncio.run(_from_cluster(args, node))
+    for note in found.notes:
+        print(f"koord-scheduler: {clean(note)}", file=sys.stderr)
+    return found
+
+
+async def _from_cluster(args: argparse.Namespace, node: str) -> Seen:
+    async with Client(cluster_of(args), agent="koord-scheduler", deadline_s=_DEADLINE_S) as client:
+        return await from_cluster(client, args.config_namespace, args.slo_config_name, node)
+
+
+def now_s(args: argparse.Namespace, inputs: list[Inputs]) -> float:
+    """Saved objects are looked at as of their last report, others as of now."""
+    saved = newest_report_s(inputs) if args.files else None
+    return time.time() if saved is None else saved
+
+
+def configuration(data: Mapping[str, str] | None, where: str) -> Configuration:
+    """What is wrong with it goes to stderr."""
+    found = load(data, None)
+    for each in found.outcomes:
+        print(f"koord-scheduler: {where}, {each.key}: {clean(each.message)}", file=sys.stderr)
+    return found
+
+
+def read_documents(path: str) -> list[Any]:
+    """The documents of a file in YAML or JSON; ``-``: of stdin. Raises BadInputError."""
+    import yaml
+
+    try:
+        if path == "-":
+            text = sys.stdin.read(_MOST_BYTES)
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read(_MOST_BYTES)
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        return list(yaml.load_all(text, Loader=loader))
+    except OSError as error:
+        raise BadInputError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadInputError(f"{path}: is no text in UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" line {mark.line + 1}" if mark is not None else ""
+        raise BadInputError(f"{path}{where}: neither YAML nor JSON") from None
+
+
+def read_config(path: str) -> Mapping[str, str]:
+    """The data of a ConfigMap in a file: the object, or its data alone. Raises BadInputError."""
+    for document in read_documents(path):
+        if not isinstance(document, dict):
+            continue
+        data = document.get("data") if "kind" in document or "data" in document else document
+        if document.get("kind", "ConfigMap") != "ConfigMap":
+            continue
+        if isinstance(data, dict) and all(isinstance(each, str) for each in data.values()):
+            return data
+        raise BadInputError(f"{path}: the values of a ConfigMap's data are texts that hold JSON")
+    raise BadInputError(f"{path}: holds no ConfigMap and no data of one")

@@ -1,0 +1,102 @@
+"""What the controllers that keep one object right for each node have alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.queue import Queue
+from koord_scheduler.kube.shapes import NODES, Node
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
+from koordlet.kube.errors import KubeError, RefusedError
+from koordlet.kube.mirror import Change
+
+WORKERS = 8
+_NOT_LEADING_S = 1.0
+_COMPLAINT_S = 30.0
+_MOST_REASONS = 32
+_log = structlog.get_logger()
+
+
+class Reconciles:
+    """The queue of node names of one controller, and how its work went.
+
+    ``metric`` is the reference's name of its counter, with labels status and reason.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        name: str,
+        metric: str,
+        work: Callable[[str], Awaitable[float | None]],
+    ) -> None:
+        self.name = name
+        self.queue = Queue(self._one, workers=WORKERS, on_error=self._failed, retry=_retry_s)
+        self._work = work
+        self._counts = context.metrics.counter(
+            f"slo_controller_{metric}", f"Work of the controller {name}.", "status", "reason"
+        )
+        self._complained_s = float("-inf")
+        self._silent = 0
+
+    async def _one(self, node: str) -> float | None:
+        again_s = await self._work(node)
+        self._counts[("succeeded", "")] += 1
+        return again_s
+
+    def _failed(self, node: str, error: Exception) -> None:
+        reason = _reason(error)
+        if len(self._counts) >= _MOST_REASONS:
+            reason = "Other"
+        self._counts[("failed", reason)] += 1
+        now_s = time.monotonic()
+        if now_s - self._complained_s < _COMPLAINT_S:
+            self._silent += 1
+            return
+        _log.warning(
+            "reconcile failed",
+            controller=self.name,
+            node=node,
+            error=str(error),
+            others=self._silent,
+        )
+        self._complained_s, self._silent = now_s, 0
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RefusedError) and error.reason:
+        return error.reason
+    return type(error).__name__.removesuffix("Error")
+
+
+def _retry_s(error: Exception) -> float | None:
+    if isinstance(error, TooManyWritesError):
+        return error.wait_s
+    return _NOT_LEADING_S if isinstance(error, NotLeadingError) else None
+
+
+def node_differs(change: Change[Node]) -> bool:
+    """Whether anything but the version of the object did."""
+    old, new = change.old, change.new
+    return old is None or new is None or old.facts != new.facts
+
+
+async def node_is_gone(context: Context, name: str) -> bool:
+    """Asks the server itself: what goes with a node is not deleted because a watch says less than
+    there is. Raises KubeError where it cannot be asked."""
+    try:
+        await context.client.get(NODES, name)
+    except RefusedError as error:
+        if error.missing:
+            return True
+        raise
+    return False
+
+
+def already(error: KubeError) -> bool:
+    """Made by us or somebody else, and the watch has not told yet."""
+    return isinstance(error, RefusedError) and error.exists
