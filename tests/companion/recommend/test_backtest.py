@@ -38,7 +38,9 @@ def test_figures_by_hand() -> None:
     usage = ContainerUsage("main", 500, 100 * MIB)
     more = ContainerUsage("main", 1188, 57 * MIB)
     calm = [Sample(START_S + n * 300.0, (usage,)) for n in range(24)]
-    found = back_test([*calm, Sample(START_S + 7200.0, (more,))], Policy(least_history_s=HOUR_S), every_s=HOUR_S)
+    found = back_test(
+        [*calm, Sample(START_S + 7200.0, (more,))], Policy(least_history_s=HOUR_S), every_s=HOUR_S
+    )
     # From 3,600 s on 594 milli-cores and 119 MiB stand: 12 samples within, one above.
     assert found.tried == 13
     assert found.cpu_missed == pytest.approx(1 / 13) and found.memory_missed == 0
