@@ -58,7 +58,6 @@ PARTS: tuple[Part, ...] = (
         "lets YARN use the batch resources of nodes that run a NodeManager",
         "koord_scheduler.daemon.yarn:make",
         YARN,
-        by_default=False,
     ),
 )
 ROLES = (MANAGER,)
