@@ -20,7 +20,7 @@ from tests.realkube.control_plane import _free_ports
 from tests.runtime.process import Process
 
 TOOL = Path(__file__).parents[2] / "tools" / "fetch-yarn"
-READY_S = 180.0
+READY_S = 90.0
 _PACKAGE = "org.apache.hadoop.yarn.server"
 _LOG = """\
 log4j.rootLogger=INFO,console

@@ -27,9 +27,7 @@ ALLOCATIONS = "node.koordinator.sh/thirdPartyAllocations"
 GIB = 1 << 30
 
 
-def _node(
-    origin: dict[str, Any] | None = None, allocations: Any = None, **batch: int
-) -> NodeFacts:
+def _node(origin: dict[str, Any] | None = None, allocations: Any = None, **batch: int) -> NodeFacts:
     annotations = {}
     if origin is not None:
         annotations[ORIGIN] = json.dumps({"resources": origin})
