@@ -66,7 +66,7 @@ def _means(tests: list[BackTest]) -> BackTest:
     tried = sum(each.tried for each in tests)
 
     def mean(field: str) -> float:
-        return sum(getattr(each, field) * each.tried for each in tests) / tried
+        return float(sum(getattr(each, field) * each.tried for each in tests) / tried)
 
     return BackTest(
         tried,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import structlog
@@ -13,7 +14,6 @@ from koord_scheduler.kube.quota_shapes import (
     QUOTAS,
     ElasticQuota,
     ElasticQuotaProfile,
-    Resources,
 )
 from koord_scheduler.kube.shapes import NODES, Node
 from koord_scheduler.kube.writes import NotLeadingError
@@ -216,7 +216,7 @@ def _difference(known: ElasticQuota, wanted: Quota) -> dict[str, Any]:
     return found
 
 
-def _quantities(resources: Resources) -> dict[str, Quantity]:
+def _quantities(resources: Mapping[str, str | int | float]) -> dict[str, Quantity]:
     """What cannot be read is left out, as if the node did not have it."""
     found = {}
     for name, text in resources.items():

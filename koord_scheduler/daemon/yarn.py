@@ -9,6 +9,7 @@ import random
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -326,7 +327,7 @@ def _families(yarn: Yarn) -> tuple[Family, ...]:
             "gauge",
             f"{what}, in {unit}.",
             ("node",),
-            lambda o=offered, c=resource == "cpu": yarn.figures(o, c),
+            partial(yarn.figures, offered, resource == "cpu"),
         )
         for resource, unit in (("cpu", "cores"), ("memory", "bytes"))
         for suffix, offered, what in (
