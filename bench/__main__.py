@@ -37,7 +37,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import recommend
+from bench.central import manager, recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -107,6 +107,12 @@ BENCHES = {
         "what a container's creation pays for asking us", nri.run, needs_root=False, light=True
     ),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False, light=True),
+    "manager": Bench(
+        "the manager of 5,000 simulated nodes: CPU, memory, writes",
+        manager.run,
+        needs_root=False,
+        light=True,
+    ),
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",
         partial(whole.run, whole.NGINX_FFMPEG),

@@ -1,0 +1,1 @@
+"""The central companion, measured on simulated clusters."""

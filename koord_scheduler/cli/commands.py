@@ -10,7 +10,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "run",
         "run roles of the companion in the foreground",
-        "koord_scheduler.cli.run:main",
+        "koord_scheduler.cli.lean:main",
         (
             argument(
                 "--roles",
@@ -23,6 +23,11 @@ COMMANDS: tuple[Command, ...] = (
                 metavar="LIST",
                 default="*",
                 help="comma-separated: * for all that are on by default, NAME, -NAME (default: *)",
+            ),
+            argument(
+                "--sync-gpu-shared",
+                action="store_true",
+                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
             ),
             *CLUSTER,
             *CONFIG,

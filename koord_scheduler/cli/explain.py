@@ -65,8 +65,8 @@ def _lines(node: str, answer: Explanation, most: int) -> list[str]:
         lines += ["", *columns(("ZONE", ">BATCH-CPU", ">BATCH-MEMORY"), rows)]
     others = {k: v for k, v in wanted.resources.items() if v is not None and k not in TIERS}
     if others:
-        rows = [(name, str(value)) for name, value in others.items()]
-        lines += ["", *columns(("DEVICE RESOURCE", ">AMOUNT"), rows)]
+        amounts = [(name, str(value)) for name, value in others.items()]
+        lines += ["", *columns(("DEVICE RESOURCE", ">AMOUNT"), amounts)]
     lines += _pods(answer, most)
     return lines
 

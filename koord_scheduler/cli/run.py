@@ -100,7 +100,9 @@ def configure_log(level: str) -> None:
 _MOST_CHARACTERS = 4000
 
 
-def _plain(_logger: object, _method: str, line: structlog.typing.EventDict) -> object:
+def _plain(
+    _logger: object, _method: str, line: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
     for key, value in line.items():
         if isinstance(value, str):
             cut = value[:_MOST_CHARACTERS]

@@ -9,6 +9,13 @@ from koordlet.kube.access import Need
 _SLO = "slo.koordinator.sh"
 _NODES = Need("", "nodes", ("list", "watch"), "labels and annotations of nodes choose strategies")
 _GONE = Need("", "nodes", ("get",), "nothing is deleted because a watch does not show its node")
+_NODE_EVENTS = Need(
+    "",
+    "events",
+    ("create", "patch"),
+    "what is wrong with annotations of a node is told at the node",
+    namespace="default",
+)
 _CONFIG = Need(
     "",
     "configmaps",
@@ -66,17 +73,12 @@ NODESLO = (
         ("list", "watch", "create", "patch", "delete"),
         "every node has a NodeSLO, which goes with it",
     ),
-    Need(
-        "",
-        "events",
-        ("create", "patch"),
-        "what is wrong with annotations of a node is told at the node",
-        namespace="default",
-    ),
+    _NODE_EVENTS,
 )
 NODERESOURCE = (
     _NODES,
     _CONFIG,
+    _NODE_EVENTS,
     Need(_SLO, "nodemetrics", ("list", "watch"), "usage is what batch resources are made of"),
     Need("", "pods", ("list", "watch"), "requests of pods count as reserved"),
     Need(

@@ -3,7 +3,6 @@ where users look (spec/central.md 1.2)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 
 import structlog
@@ -74,9 +73,7 @@ class Configured:
             log = _log.warning if each.refused else _log.info
             log("configuration", key=each.key, message=each.message, refused=each.refused)
         if data is not None:
-            text = "\0".join(f"{key}\0{data[key]}" for key in sorted(data))
-            digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-            _log.info("configuration read", keys=",".join(sorted(data)), digest=digest)
+            _log.info("configuration read", keys=",".join(sorted(data)))
         if before != self.current:
             for listener in tuple(self._listeners):
                 listener()

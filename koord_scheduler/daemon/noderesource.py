@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.daemon.per_node import Reconciles, node_differs
+from koord_scheduler.daemon.per_node import Reconciles, Remarks, node_differs
 from koord_scheduler.kube.inputs import PodsByNode, inputs_of
 from koord_scheduler.kube.shapes import (
     DEVICES,
@@ -29,6 +28,8 @@ from koordlet.kube.mirror import Change
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 _SHOWN = {BATCH_CPU: "integer", MID_CPU: "integer", BATCH_MEMORY: "byte", MID_MEMORY: "byte"}
+_PLAN = "noderesource"
+"""Where the reference has several plugins, here one plan is made of all."""
 _LATE_S = 1.0
 """After the instant at which a report becomes too old: clocks and timers are not exact."""
 
@@ -41,7 +42,7 @@ class NodeResources:
     """``draw`` spreads the first refresh of each node over the time between two of them, so that a
     process that begins does not write to all nodes at once what differs by little."""
 
-    def __init__(self, context: Context, draw: Any = random.random) -> None:
+    def __init__(self, context: Context, draw: Callable[[], float] = random.random) -> None:
         self._context, self._draw = context, draw
         context.configured.watch()
         watches = context.watches
@@ -56,7 +57,9 @@ class NodeResources:
         self._reconciles = Reconciles(
             context, "noderesource", "node_resource_reconcile_count", self._reconcile
         )
-        self._problems = context.metrics.counter(
+        self._sync_gpu_shared = bool(context.options.extra.get("sync_gpu_shared"))
+        self._remarks = Remarks(context, "NodeResourceProblem")
+        self._plans = context.metrics.counter(
             "slo_controller_node_resource_run_plugin_status",
             "Calculations of resources, by what was computed and how it went.",
             "plugin",
@@ -115,7 +118,7 @@ class NodeResources:
         for change in changes:
             if change.new is None:
                 self._forget(change.key.name)
-            elif change.old is not None and change.old.status == change.new.status:
+            elif change.old is not None and change.old.packed == change.new.packed:
                 continue
             self._reconciles.queue.add(change.key.name)
 
@@ -142,6 +145,7 @@ class NodeResources:
                 self._reconciles.queue.add(change.key.name)
 
     def _forget(self, name: str) -> None:
+        self._remarks.forget(name)
         self._synced_s.pop(name, None)
         self._zones_synced_s.pop(name, None)
 
@@ -159,11 +163,12 @@ class NodeResources:
             topology,
         )
         wall_s = self._context.wall()
-        wanted = plan(inputs, configuration, wall_s)
+        wanted = plan(inputs, configuration, wall_s, sync_gpu_shared=self._sync_gpu_shared)
         if wanted is None:
             return None
-        for problem in wanted.problems:
-            self._problems[(problem.partition(":")[0], "failed", "")] += 1
+        self._remarks.tell(node, wanted.problems)
+        how = ("failed", "Problem") if wanted.problems else ("succeeded", "")
+        self._plans[(_PLAN, *(("succeeded", "TakenBack") if wanted.reset else how))] += 1
         await self._write_node(name, inputs, wanted)
         if topology is not None:
             await self._write_zones(name, inputs, wanted, topology)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.daemon.per_node import Reconciles, already, node_differs, node_is_gone
+from koord_scheduler.daemon.per_node import Reconciles, Remarks, already, node_differs, node_is_gone
 from koord_scheduler.kube.shapes import NODE_SLOS, NODES, Node, NodeSLO, tree
 from koord_scheduler.overcommit.nodeslo import slo_spec
 from koord_scheduler.overcommit.trees import merge_patch
 from koordlet.kube.errors import RefusedError
-from koordlet.kube.events import Subject
 from koordlet.kube.mirror import Change
 
 BAD_ANNOTATION = "NodeAnnotationRefused"
@@ -24,6 +23,7 @@ class NodeSLOs:
         context.configured.watch()
         self._nodes = context.watches.of(NODES)
         self._slos = context.watches.of(NODE_SLOS)
+        self._remarks = Remarks(context, BAD_ANNOTATION)
         self._reconciles = Reconciles(
             context, "nodeslo", "nodeslo_reconcile_count", self._reconcile
         )
@@ -69,6 +69,7 @@ class NodeSLOs:
     async def _reconcile(self, name: str) -> None:
         node, slo = self._nodes.get(name), self._slos.get(name)
         if node is None:
+            self._remarks.forget(name)
             if slo is not None and await node_is_gone(self._context, name):
                 await self._delete(slo)
             return
@@ -78,9 +79,7 @@ class NodeSLOs:
         present = tree(slo.spec) if slo is not None else None
         wanted, problems = slo_spec(configuration, node.facts, present)
         self._parsed[("failed", "AnnotationRefused") if problems else ("succeeded", "")] += 1
-        for problem in problems:
-            subject = Subject("v1", "Node", "", name, node.metadata.uid)
-            self._context.events.tell(subject, "Warning", BAD_ANNOTATION, problem)
+        self._remarks.tell(node, problems)
         writes = self._context.writes
         if slo is None:
             body = {

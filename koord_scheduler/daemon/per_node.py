@@ -12,6 +12,7 @@ from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.shapes import NODES, Node
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
 from koordlet.kube.errors import KubeError, RefusedError
+from koordlet.kube.events import Subject
 from koordlet.kube.mirror import Change
 
 WORKERS = 8
@@ -65,6 +66,29 @@ class Reconciles:
             others=self._silent,
         )
         self._complained_s, self._silent = now_s, 0
+
+
+class Remarks:
+    """What is wrong with nodes, told as events at the node: when it begins or changes, not with
+    every report."""
+
+    def __init__(self, context: Context, reason: str) -> None:
+        self._context, self._reason = context, reason
+        self._told: dict[str, tuple[str, ...]] = {}
+
+    def tell(self, node: Node, problems: tuple[str, ...]) -> None:
+        name = node.metadata.name
+        if self._told.get(name, ()) == problems:
+            return
+        self.forget(name)
+        if problems:
+            self._told[name] = problems
+        subject = Subject("v1", "Node", "", name, node.metadata.uid)
+        for problem in problems:
+            self._context.events.tell(subject, "Warning", self._reason, problem)
+
+    def forget(self, name: str) -> None:
+        self._told.pop(name, None)
 
 
 def _reason(error: Exception) -> str:

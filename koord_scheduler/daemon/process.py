@@ -74,12 +74,11 @@ class Companion:
 
     async def run(self) -> None:
         options, pages = self.options, self.context.pages
-        pages.setdefault("/all-metrics", lambda: (200, self.context.metrics.page()))
-        pages.setdefault("/metrics", lambda: (200, self.context.metrics.page()))
-        for name, internal in (("internal", True), ("external", False)):
-            pages.setdefault(
-                f"/{name}-metrics", lambda i=internal: (200, self.context.metrics.page(internal=i))
-            )
+        page = self.context.metrics.page
+        pages.setdefault("/metrics", lambda: (200, page()))
+        pages.setdefault("/all-metrics", lambda: (200, page()))
+        pages.setdefault("/internal-metrics", lambda: (200, page(internal=True)))
+        pages.setdefault("/external-metrics", lambda: (200, page(internal=False)))
         health = {"/healthz": self._healthy, "/livez": self._healthy, "/readyz": self._ready}
         async with (
             self.client,

@@ -54,7 +54,8 @@ def _device(device: Device | None) -> DeviceFacts | None:
 def _topology(topology: NodeResourceTopology | None) -> TopologyFacts | None:
     if topology is None:
         return None
-    return topology_facts(topology.metadata.annotations, _read(_zones, topology.zones) or ())
+    zones = _read(_zones, topology.zones)
+    return topology_facts(topology.metadata.annotations, zones or ())
 
 
 def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:

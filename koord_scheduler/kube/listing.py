@@ -95,9 +95,9 @@ async def from_cluster(client: Client, namespace: str, name: str, node: str = ""
     by_name = f"metadata.name={node}" if node else ""
     notes: list[str] = []
 
-    async def some(kind: Kind[T], fields: str = by_name) -> dict[str, T]:
+    async def some(kind: Kind[T]) -> dict[str, T]:
         try:
-            items = await list_all(client, kind, fields=fields)
+            items = await list_all(client, kind, fields=by_name)
         except RefusedError as error:
             if not error.missing:
                 raise
@@ -105,23 +105,28 @@ async def from_cluster(client: Client, namespace: str, name: str, node: str = ""
             return {}
         return {each.metadata.name: each for each in items}
 
-    nodes, metrics, slos, devices, topologies, pods, config = await asyncio.gather(
-        some(NODES),
-        some(NODE_METRICS),
-        some(NODE_SLOS),
-        some(DEVICES),
-        some(TOPOLOGIES),
-        list_all(client, PODS, fields=f"spec.nodeName={node}" if node else ""),
-        list_all(client, CONFIG_MAPS, namespace=namespace, fields=f"metadata.name={name}"),
-    )
+    of_node = f"spec.nodeName={node}" if node else ""
+    try:
+        async with asyncio.TaskGroup() as group:
+            nodes = group.create_task(some(NODES))
+            metrics = group.create_task(some(NODE_METRICS))
+            slos = group.create_task(some(NODE_SLOS))
+            devices = group.create_task(some(DEVICES))
+            topologies = group.create_task(some(TOPOLOGIES))
+            pods = group.create_task(list_all(client, PODS, fields=of_node))
+            config = group.create_task(
+                list_all(client, CONFIG_MAPS, namespace=namespace, fields=f"metadata.name={name}")
+            )
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None  # one is enough to say why
     return Seen(
-        nodes,
-        metrics,
-        slos,
-        devices,
-        topologies,
-        {key_of(pod): pod for pod in pods},
-        config[0].data if config else None,
+        nodes.result(),
+        metrics.result(),
+        slos.result(),
+        devices.result(),
+        topologies.result(),
+        {key_of(pod): pod for pod in pods.result()},
+        config.result()[0].data if config.result() else None,
         tuple(notes),
     )
 

@@ -7,6 +7,7 @@ objects have alike is kept once.
 from __future__ import annotations
 
 import sys
+import zlib
 from collections.abc import Hashable
 from typing import Any, TypeVar
 
@@ -28,25 +29,40 @@ KEPT_ANNOTATIONS = "koordinator.sh/"
 """Part of the key of an annotation of the protocol; others are dropped."""
 _NOTHING: dict[str, str] = {}
 """Shared by all that have none. Nobody may write to labels and annotations of an object."""
-_MOST_SHARED = 65_536
+# What is alike is shared while these hold it. They are emptied when they are full: much of it is of
+# the past then, and what is in use is shared anew as it comes.
+_MOST_LABELS, _MOST_VALUES, _MOST_PARTS = 4096, 20_000, 512
 _labels: dict[tuple[tuple[str, str], ...], dict[str, str]] = {}
 _values: dict[Any, Any] = {}
+_parts: dict[bytes, msgspec.Raw] = {}
 
 
 def _share(labels: dict[str, str]) -> dict[str, str]:
     """The same labels of many pods, once."""
     if not labels:
         return _NOTHING
-    if len(_labels) >= _MOST_SHARED:
-        _labels.clear()  # many are of pods that are gone; those in use are shared anew as they come
+    if len(_labels) >= _MOST_LABELS:
+        _labels.clear()
     return _labels.setdefault(tuple(sorted(labels.items())), labels)
 
 
 def _once(value: T, key: Hashable = None) -> T:
     """An equal value that is there already. ``key``: what the value is by, where it has no hash."""
-    if len(_values) >= _MOST_SHARED:
+    if len(_values) >= _MOST_VALUES:
         _values.clear()
     found: T = _values.setdefault(value if key is None else key, value)
+    return found
+
+
+def _shared(raw: msgspec.Raw) -> msgspec.Raw:
+    """For parts that many objects have alike. A copy: a Raw holds on to the page of the list that
+    it stands in."""
+    if len(_parts) >= _MOST_PARTS:
+        _parts.clear()
+    key = bytes(raw)
+    found = _parts.get(key)
+    if found is None:
+        found = _parts[key] = msgspec.Raw(key)
     return found
 
 
@@ -77,6 +93,9 @@ class Node(Object, frozen=True):
         _slim(self, self.metadata.labels or _NOTHING)
         meta = self.metadata
         force_setattr(meta, "resource_version", "")
+        for amounts in (self.status.capacity, self.status.allocatable):
+            for name, amount in amounts.items():
+                amounts[name] = _once(amount)
         made = node_facts(meta.name, meta.labels, meta.annotations, self.status)
         force_setattr(self, "facts", made)
 
@@ -100,7 +119,8 @@ class PodSpec(wire.PodSpec, frozen=True, gc=False):
 
 class Pod(Object, frozen=True, gc=False):
     """``facts`` are made of the rest and stand on no wire. What containers ask for is there alone:
-    ``spec`` has no containers. It has no resourceVersion: nobody writes to pods read here."""
+    ``spec`` has no containers. It has no resourceVersion, and a uid only while it waits for a node:
+    nobody writes to pods on nodes that were read here."""
 
     metadata: PodMetadata = PodMetadata()
     spec: PodSpec = PodSpec()
@@ -112,10 +132,14 @@ class Pod(Object, frozen=True, gc=False):
         made = pod_facts(
             meta.namespace, meta.name, meta.labels, meta.annotations, self.spec, self.status
         )
+        for amount in ("cpu_milli", "memory_bytes"):
+            force_setattr(made, amount, _once(getattr(made, amount)))
         force_setattr(self, "facts", made)
         _slim(self, _share(meta.labels))
         force_setattr(meta, "resource_version", "")
         force_setattr(meta, "owner_references", _once(meta.owner_references))
+        if made.node:
+            force_setattr(meta, "uid", "")
         spec = self.spec
         kept = PodSpec(
             node_name=made.node,
@@ -140,13 +164,28 @@ class _Unread(Object, frozen=True):
 
     def __post_init__(self) -> None:
         _slim(self, self.metadata.labels or _NOTHING)
-        # A copy: a Raw holds on to the page of the list that it stands in.
-        force_setattr(self, "spec", self.spec.copy())
+        force_setattr(self, "spec", _shared(self.spec))
         force_setattr(self, "status", self.status.copy())
 
 
-class NodeMetric(_Unread, frozen=True):
-    """``status`` changes with each report, ``spec`` hardly ever."""
+class NodeMetric(Object, frozen=True):
+    """``packed`` is the status, compressed: 5,000 reports of 20 pods are 5 instead of 22 MiB. It
+    changes with each report, ``spec`` hardly ever. It has no resourceVersion, as a Node."""
+
+    spec: msgspec.Raw = msgspec.Raw(b"")
+    packed: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="status")
+
+    def __post_init__(self) -> None:
+        _slim(self, self.metadata.labels or _NOTHING)
+        force_setattr(self.metadata, "resource_version", "")
+        force_setattr(self, "spec", _shared(self.spec))
+        if self.packed:
+            force_setattr(self, "packed", msgspec.Raw(zlib.compress(self.packed, 1)))
+
+    @property
+    def status(self) -> msgspec.Raw:
+        """As the server wrote it; empty where it has none."""
+        return msgspec.Raw(zlib.decompress(self.packed)) if self.packed else self.packed
 
 
 class NodeSLO(_Unread, frozen=True):

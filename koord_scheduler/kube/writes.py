@@ -55,7 +55,7 @@ class Writes:
         self.refused = 0
         """Writes that a node's share did not allow."""
         self._client, self._may_write = client, may_write
-        self._most, self._clock = most, clock
+        self.most, self._clock = most, clock
         self._minute = 0
         self._shares: Counter[str] = Counter()
         self._last_minute: OrderedDict[str, int] = OrderedDict()
@@ -111,10 +111,10 @@ class Writes:
             raise NotLeadingError(f"{verb} {what}: this process does not lead")
         if about:
             self._turn()
-            if self._shares[about] >= self._most:
+            if self._shares[about] >= self.most:
                 self.refused += 1
                 left_s = (self._minute + 1) * MINUTE_S - self._clock()
-                text = f"{verb} {what}: node {about} had {self._most} writes in this minute"
+                text = f"{verb} {what}: node {about} had {self.most} writes in this minute"
                 raise TooManyWritesError(text, max(1.0, left_s))
             self._shares[about] += 1
         self.counts[(what, verb)] += 1

@@ -39,8 +39,8 @@ def node_facts(
 
 
 def pod_key(namespace: str, name: str) -> str:
-    """``namespace/name``; a pod and its metric share the text."""
-    return sys.intern(f"{namespace}/{name}")
+    """``namespace/name``."""
+    return f"{namespace}/{name}"
 
 
 def pod_facts(
@@ -55,7 +55,6 @@ def pod_facts(
     request = pod_request(spec)
     kube = _kube_qos(spec, status)
     raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))
-    raw, _ = qos.claimed_qos(raw, kube)
     cls = qos.qos_with_default(raw, kube)
     priority = qos.raw_priority_class(labels.get(keys.PRIORITY_CLASS.name), spec.priority)
     return facts.PodFacts(

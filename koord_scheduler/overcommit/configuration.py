@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -98,7 +98,8 @@ class Outcome:
 @dataclass(frozen=True)
 class Configuration:
     """``colocation`` is None until it could be read once: nothing is reconciled before. ``error``:
-    what ``colocation`` holds is not what the ConfigMap says; NodeMetric specs then stay."""
+    what ``colocation`` holds is not what the ConfigMap says; NodeMetric specs then stay. Two are
+    equal where they have the same effect, whatever their ``outcomes``."""
 
     colocation: Layers[ColocationStrategy] | None
     error: bool
@@ -109,7 +110,7 @@ class Configuration:
     applications: Layers[HostApplications]
     normalization: Layers[CPUNormalizationStrategy]
     amplification: Layers[ResourceAmplificationStrategy]
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Outcome, ...] = field(default=(), compare=False)
 
 
 def load(data: Mapping[str, str] | None, before: Configuration | None) -> Configuration:
@@ -117,14 +118,14 @@ def load(data: Mapping[str, str] | None, before: Configuration | None) -> Config
     which stays for a key that cannot be read. ``outcomes`` are those of this text alone."""
     outcomes: list[Outcome] = []
     fields: dict[str, Any] = {}
-    for field, key in KEY_OF_FIELD.items():
-        kept = getattr(before, field) if before is not None else None
+    for name, key in KEY_OF_FIELD.items():
+        kept = getattr(before, name) if before is not None else None
         found, refused = _section(key, data, outcomes)
-        fields[field] = found if found is not None else kept
-        if field == "colocation":
+        fields[name] = found if found is not None else kept
+        if name == "colocation":
             fields["error"] = refused or data is None
-        elif fields[field] is None:
-            fields[field] = Layers(DEFAULTS[key])
+        elif fields[name] is None:
+            fields[name] = Layers(DEFAULTS[key])
     return Configuration(**fields, outcomes=tuple(outcomes))
 
 

@@ -53,7 +53,8 @@ class Sums(NamedTuple):
 def shares(pods: Iterable[PodFacts], metric: MetricFacts) -> Iterator[Share]:
     """Of pods of high priority that run or will, and of metrics whose pod does not.
 
-    Unlike in the reference, a pod without metric counts in ``largest`` too (spec/central.md 12, 3).
+    Unlike in the reference, a pod without metric counts in ``largest`` too (spec/central.md 12, 3),
+    and an LSE pod that requests no CPU has no CPUs of its own and counts by its usage.
     """
     known = set()
     metrics = metric.pods
@@ -72,7 +73,7 @@ def shares(pods: Iterable[PodFacts], metric: MetricFacts) -> Iterator[Share]:
         used_cpu, used_memory, why = usage.cpu_milli, usage.memory_bytes, REPORTED
         largest_cpu = used_cpu if used_cpu > cpu else cpu
         largest_memory = used_memory if used_memory > memory else memory
-        if pod.qos is QoSClass.LSE:
+        if pod.qos is QoSClass.LSE and cpu > 0:
             used_cpu, why = cpu, EXCLUSIVE
         yield Share(
             *(key, cpu, memory, used_cpu, used_memory, largest_cpu, largest_memory),

@@ -1,7 +1,8 @@
 """Batch resources of each NUMA node (spec/central.md 1.4, "NUMA zones").
 
 What is not pinned to zones is divided evenly. Shares are rounded up to thousandths, of bytes too,
-so memory is counted in thousandths here.
+so memory is counted in thousandths here. Unlike in the reference a zone that has memory alone, such
+as one of CXL memory, bears no CPU, of which the others would have more to give than there is.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ def batch_by_zone(
     if not zones:
         return {}
     found = {}
-    count = len(zones)
+    with_cpu, with_memory = (max(len(places), 1) for places in _places(zones))
     cpu, memory = _sums(zones, shares(pods, metric))
     outside, reserved = terms.outside, terms.reserved
-    outside_cpu = _share(outside.cpu_milli, count)
-    outside_memory = _share(outside.memory_bytes * _MILLI, count)
-    reserved_cpu = _share(reserved.cpu_milli, count)
-    reserved_memory = _share(reserved.memory_bytes * _MILLI, count)
+    outside_cpu = _share(outside.cpu_milli, with_cpu)
+    outside_memory = _share(outside.memory_bytes * _MILLI, with_memory)
+    reserved_cpu = _share(reserved.cpu_milli, with_cpu)
+    reserved_memory = _share(reserved.memory_bytes * _MILLI, with_memory)
     for place, zone in enumerate(zones):
         has = zone.allocatable
         cpu_budget = has.cpu_milli - margin_of(
@@ -80,29 +81,49 @@ def batch_by_zone(
 
 def _sums(zones: tuple[ZoneFacts, ...], of: Iterable[Share]) -> _Sums:
     """Requested, used and largest of each zone."""
-    place_of = {zone.numa_id: place for place, zone in enumerate(zones)}
-    everywhere = range(len(zones))
+    with_cpu, with_memory = _places(zones)
+    all_cpu, all_memory = list(with_cpu.values()), list(with_memory.values())
     cpu = [[0, 0, 0] for _ in zones]
     memory = [[0, 0, 0] for _ in zones]
     for share in of:
-        pinned = [place_of[each] for each in dict.fromkeys(share.numa_nodes) if each in place_of]
-        places = pinned or everywhere
-        count = len(places)
-        cpu_shares = (
-            _share(share.requested_cpu_milli, count),
-            _share(share.used_cpu_milli, count),
-            _share(share.largest_cpu_milli, count),
-        )
-        memory_shares = (
-            _share(share.requested_memory_bytes * _MILLI, count),
-            _share(share.used_memory_bytes * _MILLI, count),
-            _share(share.largest_memory_bytes * _MILLI, count),
-        )
-        for place in places:
-            for which in range(3):
-                cpu[place][which] += cpu_shares[which]
-                memory[place][which] += memory_shares[which]
+        places = _pinned(with_cpu, share.numa_nodes) or all_cpu
+        if count := len(places):
+            requested = _share(share.requested_cpu_milli, count)
+            used = _share(share.used_cpu_milli, count)
+            largest = _share(share.largest_cpu_milli, count)
+            for place in places:
+                sums = cpu[place]
+                sums[0] += requested
+                sums[1] += used
+                sums[2] += largest
+        places = _pinned(with_memory, share.numa_nodes) or all_memory
+        if count := len(places):
+            requested = _share(share.requested_memory_bytes * _MILLI, count)
+            used = _share(share.used_memory_bytes * _MILLI, count)
+            largest = _share(share.largest_memory_bytes * _MILLI, count)
+            for place in places:
+                sums = memory[place]
+                sums[0] += requested
+                sums[1] += used
+                sums[2] += largest
     return _Sums(cpu, memory)
+
+
+def _places(zones: tuple[ZoneFacts, ...]) -> tuple[dict[int, int], dict[int, int]]:
+    """Where in the list the zones with CPU stand, and those with memory, by NUMA id."""
+    with_cpu = {
+        zone.numa_id: place for place, zone in enumerate(zones) if zone.allocatable.cpu_milli > 0
+    }
+    with_memory = {
+        zone.numa_id: place for place, zone in enumerate(zones) if zone.allocatable.memory_bytes > 0
+    }
+    return with_cpu, with_memory
+
+
+def _pinned(place_of: dict[int, int], numa_nodes: tuple[int, ...]) -> list[int]:
+    if not numa_nodes:
+        return []
+    return [place_of[each] for each in dict.fromkeys(numa_nodes) if each in place_of]
 
 
 def _share(amount: int, count: int) -> int:

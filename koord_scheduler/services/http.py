@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 from aiohttp import web
@@ -50,7 +50,7 @@ async def serving(address: Address | None, pages: Mapping[str, Page]) -> AsyncIt
         await runner.cleanup()
 
 
-def _handler(page: Page) -> Callable[[web.Request], object]:
+def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(_request: web.Request) -> web.Response:
         status, text = page()
         return web.Response(status=status, text=text, content_type="text/plain")

@@ -135,11 +135,14 @@ class Mirror(Generic[T]):
             await asyncio.sleep(0)  # decoding a page of thousands takes tens of milliseconds
         self.lists += 1
         self._version = page.metadata.resource_version
-        changes = [Change(key, self.objects.get(key), new) for key, new in found.items()]
-        changes += [Change(key, old, None) for key, old in self.objects.items() if key not in found]
+        before = self.objects
+        differing = tuple(
+            Change(key, before.get(key), new)
+            for key, new in found.items()
+            if before.get(key) != new
+        ) + tuple(Change(key, old, None) for key, old in before.items() if key not in found)
         self.objects = found
         self._heard()
-        differing = tuple(change for change in changes if change.old != change.new)
         if differing or not self.synced:
             self.synced = True
             self._on_change(differing)

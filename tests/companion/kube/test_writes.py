@@ -1,0 +1,66 @@
+"""Writes are fenced, counted, and bounded for each node."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from koord_scheduler.kube.shapes import NODE_SLOS, NODES
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, Writes
+
+
+class Sent:
+    """Stands for a client: takes everything."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def take(*args: Any, **kwargs: Any) -> None:
+            self.sent.append(name)
+
+        return take
+
+
+def test_who_does_not_lead_sends_nothing() -> None:
+    async def story() -> None:
+        client = Sent()
+        writes = Writes(client, lambda: False)  # type: ignore[arg-type]
+        for call in (
+            writes.create(NODE_SLOS, {}),
+            writes.patch(NODE_SLOS, "n", {}),
+            writes.replace(NODE_SLOS, "n", {}),
+            writes.delete(NODE_SLOS, "n"),
+        ):
+            with pytest.raises(NotLeadingError):
+                await call
+        assert client.sent == [] and not writes.counts
+
+    asyncio.run(story())
+
+
+def test_a_node_has_its_share_of_each_minute() -> None:
+    async def story() -> None:
+        now = [6.0]
+        client = Sent()
+        writes = Writes(client, lambda: True, most=2, clock=lambda: now[0])  # type: ignore[arg-type]
+        for _ in range(2):
+            await writes.patch(NODES, "a", {}, subresource="status", about="a")
+        with pytest.raises(TooManyWritesError) as refused:
+            await writes.delete(NODE_SLOS, "a", about="a")
+        assert refused.value.wait_s == 54.0
+        await writes.create(NODE_SLOS, {}, about="b")
+        await writes.create(NODE_SLOS, {})
+        assert writes.busiest() == ("", 0)
+        now[0] = 61.0
+        await writes.delete(NODE_SLOS, "a", about="a")
+        assert writes.busiest() == ("a", 2)
+        assert client.sent == ["patch", "patch", "create", "create", "delete"]
+        assert writes.counts[("nodes/status", "patch")] == 2
+        assert writes.refused == 1
+        now[0] = 300.0
+        assert writes.busiest() == ("", 0)
+
+    asyncio.run(story())
