@@ -38,7 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import admission, manager
+from bench.central import admission, manager, recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -99,6 +99,12 @@ BENCHES = {
         light=True,
     ),
     "member": Bench("a write at the API server to the kernel; outages", member.run, light=True),
+    "recommend": Bench(
+        "what workloads should request, against what came",
+        recommend.run,
+        needs_root=False,
+        light=True,
+    ),
     "nri": Bench(
         "what a container's creation pays for asking us", nri.run, needs_root=False, light=True
     ),
