@@ -196,7 +196,7 @@ def test_another_pod_of_the_same_name_is_told_nothing() -> None:
         rig.state.all = (be_pod("an-older-one", faults=BAD), be_pod("gone", "gone", faults=BAD))
         await until(lambda: fake.requests["PATCH /api/v1/namespaces/jobs/pods/gone/status"] == 1)
         await asyncio.sleep(0.2)
-        assert conditions(fake, "be") == {} and notes.written == 0
+        assert conditions(fake, "be") == {} and notes.written == 0 and events(fake) == []
         assert fake.requests["PATCH /api/v1/namespaces/jobs/pods/be/status"] == 1
 
     play(story)
