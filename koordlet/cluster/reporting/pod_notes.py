@@ -32,8 +32,9 @@ COMPONENT = "koordlet-qosManager"
 """As the reference calls itself in events."""
 LOOK_S = 5.0
 WINDOW_S = 15.0
-PER_SECOND, BURST = 1.0, 30
-"""Conditions written. What is over that is written later, if it still holds then."""
+PER_SECOND, BURST = 0.2, 10
+"""Conditions written. What is over that is written later, if it still holds then. When thousands of
+nodes become busy together, the API server has other work."""
 KEPT = 200
 """Evictions not yet told; the oldest are dropped."""
 PROBLEM = "pod conditions"

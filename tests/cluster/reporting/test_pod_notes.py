@@ -12,7 +12,7 @@ from koordlet.actuator.evict.executor import EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.cluster.reporting import pod_notes
 from koordlet.cluster.reporting.conditions import EVICTED, REFUSED, SUPPRESSED
-from koordlet.cluster.reporting.pod_notes import BURST, PROBLEM, PodNotes
+from koordlet.cluster.reporting.pod_notes import BURST, PER_SECOND, PROBLEM, PodNotes
 from koordlet.cluster.shapes import PODS
 from koordlet.decision import metrics as k
 from koordlet.decision.plan import Victim, VictimKind
@@ -184,7 +184,7 @@ def test_many_pods_are_told_at_a_bounded_rate() -> None:
         await until(lambda: notes.written == BURST)
         await asyncio.sleep(0.3)
         assert notes.written == BURST
-        rig.clock.now_s += 5.0
+        rig.clock.now_s += 5 / PER_SECOND
         await until(lambda: notes.written == BURST + 5)
 
     play(story)
