@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.kube.access import Need
 from koordlet.kube.client import Client
 from koordlet.kube.errors import KubeError
+from koordlet.kube.events import EVERY_S
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.actuator.evict.test_api import begun, way
@@ -38,13 +39,13 @@ from tests.cluster.reporting.test_pod_notes import BAD, outcome
 from tests.companion.daemon.cluster import METRICS, NODES, ON, PODS, SLOS, Here
 from tests.companion.daemon.cluster import NAMESPACES as SPACES
 from tests.companion.webhook.stories import OTHER_GATES
-from tests.deploy.audited import Request, audited, cluster_of, requests
+from tests.deploy.audited import PREFIX, Request, audited, cluster_of, requests
 from tests.deploy.objects import missing_quotas
 from tests.kube.worlds import until
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, free_ports
 from tests.realkube.kubectl import kubectl
-from tools.rbac import ACCOUNTS, NAMESPACE, Account
+from tools.rbac import ACCOUNTS, NAMESPACE, Account, Rule, rules
 
 __all__ = ["quick"]
 pytestmark = [
@@ -113,10 +114,11 @@ async def _koordlet(plane: ControlPlane, admin: Client) -> None:
         await here.node(labels={"node.koordinator.sh/enable-numa-reservation": "true"})
         await rig.passes(lambda: objects.written >= 4)
         # The same event twice is one that is counted.
-        for _ in range(2):
-            notes.heard(outcome(EvictResult.EVICTED, uid, "be", "SIGTERM", namespace=JOBS))
-
-            await asyncio.sleep(1.0)
+        notes.heard(outcome(EvictResult.EVICTED, uid, "be", "SIGTERM", namespace=JOBS))
+        await _until_made(plane, "koordlet", "create", "events")
+        await asyncio.sleep(EVERY_S)
+        notes.heard(outcome(EvictResult.EVICTED, uid, "be", "SIGTERM", namespace=JOBS))
+        await _until_made(plane, "koordlet", "patch", "events")
         async with Client(us) as client:
             progress = way(client, Mode.ONLY_API).begin(begun(uid, namespace=JOBS))
             assert not isinstance(progress, str)
@@ -152,7 +154,7 @@ async def _leading(plane: ControlPlane, here: Here) -> AsyncIterator[Companion]:
         "webhook_addr": f"127.0.0.1:{port}",
         "webhook_url": f"https://127.0.0.1:{port}",
         "colocation_profile_reconcile_by_default": True,
-        "feature_gates": OTHER_GATES,
+        "feature_gates": f"{OTHER_GATES},MultiQuotaTree=true,EnablePodEnhancedValidator=true",
     }
     parts = tuple(part for part in PARTS if part.name in STORY)
     made = Companion(cluster_of(plane, "koord-manager"), here.options(extra=extra), parts)
@@ -201,12 +203,13 @@ async def _manager(plane: ControlPlane, admin: Client) -> None:
 
         # What is wrong with the ConfigMap and with a node is told, and counted when it comes back.
         bad = {BANDWIDTH: "much"}
-        for verb in ("create", "patch"):
-            await here.configure(cpu_burst_config="{")
+        for interval_s, verb in ((61, "create"), (62, "patch")):
+            changed = {**ON, "metricReportIntervalSeconds": interval_s}
+            await here.configure(changed, cpu_burst_config="{")
             await here.node(annotations=bad)
             for namespace in (NAMESPACE, "default"):
                 await _until_made(plane, "koord-manager", verb, "events", namespace)
-            await here.configure(cpu_burst_config="{}")
+            await here.configure(changed, cpu_burst_config="{}")
             await here.node(annotations={BANDWIDTH: None})
             await here.until(NODES, lambda node: BANDWIDTH not in node.metadata.annotations)
 
@@ -247,6 +250,85 @@ def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> Non
         and not any(_fits(each, account, need, verb) for each in made)
     ]
     assert not unused, "\n".join(unused)
+    asyncio.run(_take_away(plane, made))
+
+
+async def _take_away(plane: ControlPlane, made: set[Request]) -> None:
+    """One verb after the other: then what was asked with it is refused, and only that."""
+    async with Client(plane.admin, per_second=1e6, burst=1000) as admin:
+        for account in ACCOUNTS:
+            played = _played(account)
+            for namespace, all_rules in rules(account.needs).items():
+                for rule in all_rules:
+                    for verb in rule.verbs:
+                        asked = _asked(made, account, played, rule, verb, namespace)
+                        if asked is None:
+                            continue
+                        less = rule._replace(verbs=tuple(set(rule.verbs) - {verb}))
+                        left = [less if each is rule else each for each in all_rules]
+                        await _grant(admin, account.name, namespace, left)
+                        await _until_refused(admin, asked)
+                await _grant(admin, account.name, namespace, all_rules)
+
+
+def _asked(
+    made: set[Request],
+    account: Account,
+    played: tuple[Need, ...],
+    rule: Rule,
+    verb: str,
+    namespace: str,
+) -> Request | None:
+    """A request for which this verb is needed; None for parts that are not played here."""
+    need = Need(rule.group, rule.resource, (verb,), "", namespace, rule.names)
+    if (verb, rule.resource) in BY_KUBELET:
+        return Request(account.name, verb, rule.group, rule.resource, "", "", 0)
+    if not any(
+        (each.group, each.resource, each.namespace) == (need.group, need.resource, namespace)
+        and verb in each.verbs
+        for each in played
+    ):
+        return None
+    return next(each for each in sorted(made) if _fits(each, account, need, verb))
+
+
+async def _grant(admin: Client, name: str, namespace: str, left: Sequence[Rule]) -> None:
+    kind = "Role" if namespace else "ClusterRole"
+    roles = Kind(
+        "rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s", bool(namespace), Object
+    )
+    body = {
+        "rules": [
+            {
+                "apiGroups": [each.group],
+                "resources": [each.resource],
+                "verbs": list(each.verbs),
+                **({"resourceNames": list(each.names)} if each.names else {}),
+            }
+            for each in left
+            if each.verbs
+        ]
+    }
+    await admin.patch(roles, name, body, namespace)
+
+
+async def _until_refused(admin: Client, asked: Request) -> None:
+    """The authorizer sees a changed role a moment later."""
+    resource, _, sub = asked.resource.partition("/")
+    attributes = {"verb": asked.verb, "group": asked.group, "resource": resource}
+    attributes |= {"subresource": sub, "namespace": asked.namespace, "name": asked.name}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": f"{PREFIX}{asked.account}", "resourceAttributes": attributes},
+    }
+    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    for _ in range(600):
+        answer = json.loads(await admin._request("POST", path, body=body))
+        if not answer["status"]["allowed"]:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"still allowed without the verb, so another rule permits it: {asked}")
 
 
 def _played(account: Account) -> tuple[Need, ...]:
