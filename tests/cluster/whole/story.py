@@ -49,7 +49,7 @@ class Story:
 
     def components(self) -> None:
         whole = self.whole
-        self.tell(f"node {NODE} is Ready: {versions()}, containerd {whole.node.containerd.version}")
+        self.tell(f"node {NODE} is Ready ({versions()})")
         self.configure(POLICY="cpuset")
         whole.manager.start()
         self.tell("the manager leads; slo-controller-config and a ClusterColocationProfile exist")
@@ -206,13 +206,18 @@ class Story:
         self.tell("with the threshold back, the Deployment's new pod runs")
 
     def objects(self) -> None:
+        pod = self.whole.pods("cruncher")[0]["metadata"]["name"]
         for command in (
             ("get", "nodemetric,nodeslo"),
-            ("get", "node", NODE, "-o", f"jsonpath={_ALLOCATABLE}"),
+            ("get", "node", NODE, "-o", f"custom-columns={_COLUMNS}"),
             ("-n", "shop", "get", "pods", "-o", "wide"),
-            ("-n", "shop", "get", "events", "--field-selector", "source=koordlet"),
+            ("-n", "shop", "get", "pod", pod, "-o", f"jsonpath={_CONDITIONS}"),
+            ("-n", "shop", "get", "events", "--field-selector", "reason=evictPodSuccess"),
         ):
             self.tell(f"$ kubectl {' '.join(command)}\n{self.whole.kubectl(*command).rstrip()}")
+        explained = self.whole.manager.command("explain", NODE)
+        self.tell(f"$ koord-scheduler explain {NODE}\n{explained.rstrip()}")
+        self.tell(f"$ koordlet status\n{self.whole.koordlet.command('status').rstrip()}")
 
     def _patch_slo(self, spec: dict[str, Any]) -> bool:
         patch = json.dumps({"spec": spec})
@@ -249,7 +254,12 @@ class Story:
 
 
 _SLO = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NODE}"
-_ALLOCATABLE = "{.status.allocatable}"
+_COLUMNS = (
+    "NAME:.metadata.name,CPU:.status.allocatable.cpu,"
+    r"BATCH-CPU:.status.allocatable.kubernetes\.io/batch-cpu,"
+    r"BATCH-MEMORY:.status.allocatable.kubernetes\.io/batch-memory"
+)
+_CONDITIONS = r'{range .status.conditions[*]}{.type}={.status} {.message}{"\n"}{end}'
 
 
 def _reclaim() -> int:
