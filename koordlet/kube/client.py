@@ -25,8 +25,10 @@ CONNECT_S = 5.0
 _MAX_ANSWER_BYTES = 256 << 20
 """A page of 5,000 nodes is 23 MB."""
 _MAX_MESSAGE = 300
-_ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 15, 5, 3
-"""A watch says nothing for minutes; keepalive tells within 30 s that its server is gone."""
+_ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
+"""A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
+server could not send for longer it sends again ever more seldom: a new connection is sooner right.
+"""
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,21 @@ from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.joined import NODE, Joined, node, pod
 from tests.kube import certificates
 from tests.kube.certificates import Pair
+from tests.realkube.binaries import program, why_not
 
 BE = {"koordinator.sh/qosClass": "BE"}
+KUBELET = """
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://{}/none.sock
+address: 127.0.0.1
+port: 0
+healthzPort: 0
+failSwapOn: false
+failCgroupV1: false
+authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: false}}}}
+authorization: {{mode: AlwaysAllow}}
+"""
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "kubeReserved": {"cpu": "1"}}
 
 
@@ -75,6 +89,30 @@ def test_the_certificate_that_kubelet_made_for_itself_is_trusted(
             assert joined.object("kubelet").name == "CPU manager static"
             assert joined.member.kubelet.config.reserved_milli == 1000
             assert "/pods/" not in kubelet.paths()  # the API server tells them
+
+    asyncio.run(main())
+
+
+@pytest.mark.cluster
+def test_the_certificate_of_a_real_kubelet_is_trusted(join: Join, tmp_path: Path) -> None:
+    """It makes it before it finds that there is no runtime, and ends."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made, config = tmp_path / "kubelet" / "pki", tmp_path / "kubelet.yaml"
+    made.mkdir(parents=True)
+    config.write_text(KUBELET.format(tmp_path))
+    where = ("--root-dir", tmp_path / "root", "--cert-dir", made, "--hostname-override", NODE)
+    done = subprocess.run(
+        [program("kubelet"), "--config", config, *where],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (made / "kubelet.crt").exists(), done.stderr[-1000:]
+    pair = Pair(made / "kubelet.crt", made / "kubelet.key")
+
+    async def main() -> None:
+        async with with_kubelet(join, tmp_path, pair) as (joined, kubelet):
+            kubelet.config = STATIC
+            await joined.sees(lambda: static(joined))
 
     asyncio.run(main())
 
