@@ -26,6 +26,8 @@ from koordlet.protocol.resources import CPU, MEMORY
 
 AMPLIFICATION_RATIO = "node.koordinator.sh/resource-amplification-ratio"
 _AMPLIFIED = (CPU, MEMORY)
+_MOST_MILLI = 1000 * (2**63 - 1)
+"""Kubernetes counts whole units in 64 bits."""
 
 
 class _Named(msgspec.Struct, frozen=True):
@@ -140,7 +142,13 @@ def mutate_node_status(node: Tree, old: Tree | None) -> tuple[Tree, tuple[Step, 
         given = _amount(raw, name)
         if ratio <= 1 or given is None:
             continue
-        amplified = str(Quantity(int(given.milli * ratio) * (NANO // 1000), given.format))
+        milli = given.milli * ratio
+        if milli > _MOST_MILLI:
+            raise AdmissionError(
+                f"annotation {AMPLIFICATION_RATIO}: {name}: {ratio:g} times {given} is more than a"
+                " node can offer"
+            )
+        amplified = str(Quantity(int(milli) * (NANO // 1000), given.format))
         if allocatable.get(name) != amplified:
             steps.append(
                 Step("amplification", f"allocatable {name}", str(allocatable.get(name)), amplified)

@@ -79,7 +79,14 @@ class Server:
             answer = Answer(refusal=f"koord-scheduler cannot decide: {error}", code=500)
         except TimeoutError:
             answer = Answer(refusal="koord-scheduler: no answer in time", code=500)
-        except (TypeError, KeyError, AttributeError, ValueError, RecursionError) as error:
+        except (
+            TypeError,
+            KeyError,
+            AttributeError,
+            ValueError,
+            ArithmeticError,
+            RecursionError,
+        ) as error:
             # A field that no check foresaw. The process must outlive any request.
             answer = Answer(refusal=f"koord-scheduler: {type(error).__name__}: {error}", code=500)
             self._tell(path, error)
@@ -115,8 +122,10 @@ def tls_context() -> ssl.SSLContext:
 
 def load_pair(context: ssl.SSLContext, certificate: bytes, key: bytes) -> None:
     """Connections from now on get this certificate; those that are open keep theirs. The key is
-    never on a disk. Raises ssl.SSLError for a pair that does not fit."""
+    never on a disk. Raises ssl.SSLError for a pair that does not fit, which changes nothing."""
     with _in_memory(certificate) as certificate_path, _in_memory(key) as key_path:
+        # A context that refuses a pair has lost the one that it had before.
+        tls_context().load_cert_chain(certificate_path, key_path)
         context.load_cert_chain(certificate_path, key_path)
 
 

@@ -131,7 +131,7 @@ def test_amplification(name: str, new: Any, old: Any, allocatable: Any, raw: Any
     assert mutate_node_status(new, None) == (new, ())
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"cpu":"x"}', '{"cpu":1e999}'])
+@pytest.mark.parametrize("text", ["{", "[]", '{"cpu":"x"}', '{"cpu":1e999}', '{"cpu":1e308}'])
 def test_a_ratio_that_cannot_be_read(text: str) -> None:
     with pytest.raises(AdmissionError, match=RATIO):
         mutate_node_status(node(FOUR, ratio=text), node(FOUR))

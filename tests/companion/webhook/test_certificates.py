@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
+import ssl
 
 import pytest
 from cryptography import x509
@@ -35,6 +37,33 @@ def test_what_is_made_first() -> None:
     load_pair(tls_context(), bundle.certificate, bundle.key)
     for each in (bundle.key, bundle.authority_key):
         assert b"PRIVATE KEY" in each and b"BEGIN CERTIFICATE" not in each
+
+
+def _handshake(server: ssl.SSLContext, authorities: bytes) -> str | None:
+    """Version of TLS that both sides agree on. Raises ssl.SSLError."""
+    client = ssl.create_default_context(cadata=authorities.decode())
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = (
+        client.wrap_bio(back, there, server_hostname=NAMES[0]),
+        server.wrap_bio(there, back, server_side=True),
+    )
+    for _ in range(4):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    return ends[0].version()
+
+
+def test_a_pair_that_does_not_fit_leaves_the_one_in_use() -> None:
+    """Files that somebody else renews are read one after the other."""
+    now = datetime.datetime.now(datetime.UTC)
+    good, other = (renewed(None, NAMES, now, trusted=False) for _ in range(2))
+    assert good is not None and other is not None
+    context = tls_context()
+    load_pair(context, good.certificate, good.key)
+    with pytest.raises(ssl.SSLError):
+        load_pair(context, other.certificate, good.key)
+    assert _handshake(context, good.authorities) == "TLSv1.3"
 
 
 @pytest.mark.parametrize(("days", "leaf"), [(0, False), (59, False), (61, True), (91, True)])
