@@ -37,6 +37,8 @@ log = structlog.get_logger()
 PROBLEM = "cluster"
 AGAIN_S = 10.0
 """Between two looks for credentials, and before a part that has failed runs again."""
+STEADY_S = 60.0
+"""A part that ran for so long has worked: when it fails anew, that is told."""
 LOOK_S = 3.0
 """The most that the one mirror waits before it looks for the server again: what a node does is
 right 5 s after an outage."""
@@ -83,6 +85,7 @@ class Member:
         self._changed = False
         self._saved_s = -math.inf
         self._refused: dict[str, Fault] = {}
+        self._ends = False
 
     def mirrors(self) -> tuple[AnyMirror, ...]:
         return tuple(each for each in (self.nodes, self.slos, self.pods) if each is not None)
@@ -123,6 +126,10 @@ class Member:
                     for task in self.tasks:
                         name = getattr(task, "__name__", type(task).__name__).strip("_")
                         group.create_task(self._kept(name, partial(task, self)))
+                    try:
+                        await asyncio.Event().wait()
+                    finally:
+                        self._ends = True
             finally:
                 self.client = None
 
@@ -180,17 +187,21 @@ class Member:
         await asyncio.sleep(random.random())
 
     async def _kept(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
-        """A part that fails is shown, runs again, and stops no other."""
-        part = f"{PROBLEM}: {name}"
+        """A part that fails is shown, runs again, and stops no other. What it fails of each time is
+        logged once."""
+        part, logged, clock = f"{PROBLEM}: {name}", "", self.around.host.monotonic
         while True:
+            begun_s = clock()
             try:
                 await work()
                 return
             except Exception as error:  # the isolation boundary: one part, whatever it raised
-                text = f"{type(error).__name__}: {error}"
-                if self.around.problems.get(part) != text:
+                if self._ends:  # a group of tasks that fails now has forgotten its cancellation
+                    return
+                text = _words(error)
+                if text != logged or clock() - begun_s >= STEADY_S:
                     log.error("part failed", part=part, exc_info=error)
-                self.around.problems[part] = text
+                self.around.problems[part] = logged = text
             await asyncio.sleep(AGAIN_S)
             self.around.problems.pop(part, None)
 
@@ -261,7 +272,6 @@ class Member:
             gone = {uid_of(change.old) for change in changes if change.old is not None}
             api.put(facts_of(pod) for pod in new if uid_of(pod))
             api.drop(gone - kept)
-        self.tell_node()
 
     def _refuse_pod(self, text: str) -> None:
         """Only some, and each once: their authors can make as many as they like."""
@@ -270,6 +280,13 @@ class Member:
             log.warning("a pod of the API server cannot be read", pod=name, why=text)
             self._refused[name] = Fault(f"pod {name}", "", text)
             self.around.listed["api"].refused = tuple(self._refused.values())
+
+
+def _words(error: Exception) -> str:
+    """Of a group, its first one: which tasks a part is made of says nothing to its user."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
 
 
 def cluster_of(options: Options) -> Cluster:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import pytest
+import structlog
+
+from koordlet.cluster import member
 from koordlet.cluster.member import MOST_REFUSED, NODE_SLOS
+from koordlet.cluster.options import Options
 from koordlet.config.load import load
 from koordlet.daemon.reload import until_restart
 from koordlet.protocol.slo_defaults import DEFAULTS
 from tests.cluster.conftest import Join
-from tests.cluster.joined import NODE, Joined, node, pod, slo
+from tests.cluster.joined import NODE, Joined, kubeconfig, node, pod, slo
+from tests.cluster.reporting.rig import Rig
 from tests.daemon.world import World
 from tests.fakekube import FakeKube
 
@@ -323,3 +330,57 @@ def test_no_definition_of_node_slos_stops_nothing_else(join: Join) -> None:
             assert NODE_SLOS.name == mirror.kind.name
 
     run(main())
+
+
+def test_a_part_that_fails_each_time_is_shown_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(member, "AGAIN_S", 0.001)
+    rig, tries = Rig(), 0
+    shown: list[str] = []
+
+    async def broken() -> None:
+        nonlocal tries
+        tries += 1
+        if tries == 10:
+            await asyncio.Event().wait()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_raise(OSError("no such socket" if tries < 5 else "another")))
+
+    async def main() -> None:
+        task = asyncio.create_task(rig.member._kept("proxy", broken))
+        while tries < 10:
+            shown.append(rig.problems.get("cluster: proxy", ""))
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    with structlog.testing.capture_logs() as logs:
+        run(main())
+    assert {"OSError: no such socket", "OSError: another"} <= set(shown)
+    assert len([each for each in logs if each["event"] == "part failed"]) == 2
+
+
+def test_a_part_that_fails_as_it_is_cancelled_ends(tmp_path: Path) -> None:
+    rig, begun = Rig(), asyncio.Event()
+
+    async def fails(_: member.Member) -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise OSError("at the same moment")
+
+    async def main() -> None:
+        options = Options(str(kubeconfig(tmp_path, "http://127.0.0.1:9")), NODE, kubelet=False)
+        task = asyncio.create_task(member.Member(options, rig.around, (fails,)).run())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait([task], timeout=member.AGAIN_S / 2)
+        assert task.cancelled()
+
+    run(main())
+
+
+async def _raise(error: Exception) -> None:
+    raise error
