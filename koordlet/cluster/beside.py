@@ -118,13 +118,14 @@ class KubeletFollower:
 
     async def _ask_pods(self, place: Place) -> None:
         source = self._member.around.listed["kubelet"]
-        pods = [
-            pod for pod in await self._kubelet.pods(place) if uid_of(pod) and not has_ended(pod)
-        ]
+        pods = list[PodFacts]()
+        async for each in self._kubelet.pods(place):
+            if uid_of(each) and not has_ended(each):
+                pods.append(facts_of(each))
         self.lists += 1
         if not pods and source.pods():
             return  # kubelet has just started and does not know its pods yet
-        source.replace(facts_of(pod) for pod in pods)
+        source.replace(pods)
 
     def _wants_pods(self, now_s: float) -> bool:
         member = self._member

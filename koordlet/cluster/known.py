@@ -53,7 +53,7 @@ def load(directory: str, name: str) -> Loaded:
         return Loaded(nothing, f"{path}: damaged; it is written anew when the API server answers")
     try:
         known = msgspec.json.decode(body, type=Known)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         return Loaded(nothing, f"{path}: {error}; it is written anew when the API server answers")
     return Loaded(known if known.name == name else nothing)
 

@@ -7,7 +7,9 @@ that it is kubelet's.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import msgspec
@@ -25,6 +27,7 @@ DEADLINE_S = 3.0
 OWN_CERTIFICATE = "pki/kubelet.crt"
 """The one that kubelet made for itself, with the authority that it made for it."""
 DEFAULT_PORT = 10250
+PODS_AT_ONCE = 20
 
 
 class Place(NamedTuple):
@@ -66,18 +69,19 @@ class Kubelet:
     async def config(self, place: Place) -> KubeletConfig:
         return read_configz(await self._get(place, "/configz"))
 
-    async def pods(self, place: Place) -> tuple[Pod, ...]:
-        """Those that can be read; a bad one costs itself alone."""
+    async def pods(self, place: Place) -> AsyncIterator[Pod]:
+        """Those that can be read; a bad one costs itself alone. Others have their turn between
+        them: hundreds of pods take tens of milliseconds."""
         body = await self._get(place, "/pods/")
         try:
             items = msgspec.json.decode(body, type=Page).items or ()
         except msgspec.MsgspecError as error:
             raise KubeletError(f"/pods/: no list of pods ({error})") from None
-        found = []
-        for raw in items:
+        for number, raw in enumerate(items):
+            if number % PODS_AT_ONCE == 0:
+                await asyncio.sleep(0)
             with contextlib.suppress(msgspec.MsgspecError):
-                found.append(msgspec.json.decode(raw, type=Pod))
-        return tuple(found)
+                yield msgspec.json.decode(raw, type=Pod)
 
     async def _get(self, place: Place, path: str) -> bytes:
         if place != self._place:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from itertools import islice
 
 from koordlet.cluster.shapes import MIRROR, Amounts, Pod, PodContainer
 from koordlet.decision.facts import ContainerFacts, PodFacts
@@ -43,7 +45,10 @@ def facts_of(pod: Pod) -> PodFacts:
     """Without cgroups: only this node knows them."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     lasting = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
-    by_name = {each.name: _resources((each.resources,)) for each in (*lasting, *_passing(pod))}
+    asked = [_resources(each.resources) for each in lasting]
+    passing = islice(_passing(pod), MOST_CONTAINERS)
+    by_name = dict(zip((each.name for each in lasting), asked, strict=True))
+    by_name |= {each.name: _resources(each.resources) for each in passing}
     return PodFacts(
         uid=uid_of(pod),
         kube_qos=_kube_qos(status.qos_class),
@@ -53,7 +58,7 @@ def facts_of(pod: Pod) -> PodFacts:
         phase=status.phase or None,
         labels=meta.labels,
         annotations=meta.annotations,
-        resources=_resources([each.resources for each in lasting], spec.overhead),
+        resources=_together(asked, spec.overhead),
         host_network=spec.host_network,
         ips=tuple(each.ip for each in status.pod_ips) or None,
         runtime_handler=None,  # a RuntimeClass names another handler than itself
@@ -92,26 +97,33 @@ def _kube_qos(text: str) -> KubeQoS | None:
     return KubeQoS(text) if text in set(KubeQoS) else None
 
 
-def _resources(amounts: Sequence[Amounts], overhead: Mapping[str, str] | None = None) -> Resources:
-    """Sums. A limit that one container lacks is no limit of the pod; a request that is not there is
-    that of the limit, as the API server has it."""
-    found: dict[str, int] = {}
-    extra = overhead or {}
+def _resources(amounts: Amounts) -> Resources:
+    """Of a container. A request that is not there is that of the limit, as the API server has
+    it."""
+    found: dict[str, int | None] = {}
     for field, name in _FIELDS:
-        limits = [amount(each.limits.get(name), name) for each in amounts]
-        requests = [
-            amount(each.requests.get(name, each.limits.get(name)), name) for each in amounts
-        ]
-        known = [each for each in requests if each is not None]
-        more = amount(extra.get(name), name) or 0
-        if known:
-            found[f"request_{field}"] = sum(known) + more
-        whole = [each for each in limits if each is not None]
-        if limits and len(whole) == len(limits):
-            found[f"limit_{field}"] = sum(whole) + more
+        limit = amounts.limits.get(name)
+        found[f"limit_{field}"] = amount(limit, name)
+        found[f"request_{field}"] = amount(amounts.requests.get(name, limit), name)
     return Resources(**found)
 
 
+def _together(every: Sequence[Resources], overhead: Mapping[str, str]) -> Resources:
+    """Of a pod. A limit that one container lacks is no limit of the pod."""
+    found: dict[str, int] = {}
+    for field, name in _FIELDS:
+        more = amount(overhead.get(name), name) or 0
+        requests = [getattr(each, f"request_{field}") for each in every]
+        known = [each for each in requests if each is not None]
+        if known:
+            found[f"request_{field}"] = sum(known) + more
+        limits = [getattr(each, f"limit_{field}") for each in every]
+        if limits and None not in limits:
+            found[f"limit_{field}"] = sum(limits) + more
+    return Resources(**found)
+
+
+@lru_cache(maxsize=2048)  # pods of a workload ask for the same
 def amount(text: str | None, resource: str) -> int | None:
     """CPU in milli-cores, everything else in its own unit (those of the tiers are whole numbers);
     None where it is not there or no quantity."""

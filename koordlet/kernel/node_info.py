@@ -80,7 +80,7 @@ def _text(host: Host, path: str) -> str:
 def _cpuinfo(text: str) -> dict[str, str]:
     """Of the first CPU; names in lower case, because arm64 writes ``Model Name``."""
     found: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.partition("\n\n")[0].splitlines():
         name, colon, value = line.partition(":")
         if colon:
             found.setdefault(name.strip().lower(), value.strip())

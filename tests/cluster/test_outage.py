@@ -163,8 +163,10 @@ def test_a_damaged_file_says_so_and_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / known.FILE_NAME
     known.save(directory, objects())
     whole = path.read_bytes()
+    deep = b'{"slo":{"spec":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}}"
     for damaged in (
         b"",
+        known._head(deep) + deep,
         whole[:-3],
         whole.replace(b"1000", b"2000"),
         b"0" * (known.MOST_BYTES + 1),

@@ -57,7 +57,9 @@ class MetricReporter:
         self.status: NodeMetricStatus | None = None
         self._lent = lent
         self._host = lent.around.host
-        self._trigger = Trigger(Pace(PER_SECOND, BURST, self._host.monotonic()), lent.step_percent)
+        now_s = self._host.monotonic()
+        pace = Pace(PER_SECOND, BURST, now_s)
+        self._trigger = Trigger(pace, lent.step_percent, reported_s=now_s)
         self._backoff = Backoff(random.random, first_s=0.5, most_s=MOST_WAIT_S)
         self._spec: dict[str, Any] | None = None
         self.policy = policy_of(NodeMetricSpec())

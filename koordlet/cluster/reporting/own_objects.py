@@ -161,6 +161,7 @@ class OwnObjects:
                 if member.node is None:  # who owns them is not known
                     continue
                 uid = member.node.metadata.uid
+                await self._look_at_the_machine(now_s)
                 if devices.is_due(now_s) and (body := self._device(devices.there)):
                     await devices.write(body, uid, now_s)
                 if topologies.is_due(now_s) and (
@@ -203,7 +204,6 @@ class OwnObjects:
             if self._host.monotonic() - self._begun_s < KUBELET_S:
                 return {}
             kubelet = kubelet_there(present)
-        self._look_at_the_machine()
         around = self._lent.around
         self._keys = parse_node(node.metadata.annotations, self._keys)
         report = topology_report(
@@ -223,16 +223,18 @@ class OwnObjects:
             return {}
         return changes(report, present)
 
-    def _look_at_the_machine(self) -> None:
-        """What cannot be read stays as it was."""
-        now_s = self._host.monotonic()
+    async def _look_at_the_machine(self, now_s: float) -> None:
+        """What cannot be read stays as it was. Large machines take tens of milliseconds to write
+        ``/proc/cpuinfo``."""
         if self._machine_s is not None and now_s - self._machine_s < MACHINE_S:
             return
         self._machine_s = now_s
         lent = self._lent
-        self._cpu = cpu_info(self._host, sys_root=lent.sys_root, proc_root=lent.proc_root)
+        self._cpu = await asyncio.to_thread(
+            cpu_info, self._host, sys_root=lent.sys_root, proc_root=lent.proc_root
+        )
         try:
-            self._memory = numa_memory(self._host, lent.sys_root)
+            self._memory = await asyncio.to_thread(numa_memory, self._host, lent.sys_root)
             lent.around.problems.pop("NUMA memory", None)
         except (OSError, ValueError) as error:
             lent.around.problems["NUMA memory"] = str(error)

@@ -208,5 +208,5 @@ def _same_json(text: str, other: str | None) -> bool:
         return True
     try:
         return bool(json.loads(text) == json.loads(other))
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -42,7 +42,8 @@ class Pace:
 
 @dataclass
 class Trigger:
-    """``reported``: at the last report; None before the first one."""
+    """``reported``: at the last report; None before the first one. ``reported_s``: of the last
+    report, at first of the start."""
 
     pace: Pace
     step_percent: float = STEP_PERCENT
@@ -55,10 +56,12 @@ class Trigger:
         return why if why and self.pace.take(now_s) else ""
 
     def _why(self, now_s: float, interval_s: float, level: Level, capacity: Level) -> str:
-        if self.reported is None:
-            return "first report" if None not in level else ""
+        if self.reported is None and None not in level:
+            return "first report"
         if now_s - self.reported_s >= interval_s:
             return "period"
+        if self.reported is None:
+            return ""
         for name, now, then, all_of_it in zip(
             ("CPU", "memory"), level, self.reported, capacity, strict=True
         ):

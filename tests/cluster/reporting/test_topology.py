@@ -285,7 +285,7 @@ def test_only_what_differs_is_written() -> None:
     name = "node.koordinator.sh/cpu-topology"
     spaced = json.dumps(json.loads(report.annotations[name]), indent=1, sort_keys=True)
     assert changes(report, there._replace(annotations={**report.annotations, name: spaced})) == {}
-    for wrong in ("no JSON", "{}"):
+    for wrong in ("no JSON", "{}", "[" * 100_000):
         bad = there._replace(annotations={**report.annotations, name: wrong})
         assert changes(report, bad) == {
             "metadata": {"annotations": {name: report.annotations[name]}}

@@ -22,6 +22,12 @@ def test_the_first_report_waits_for_figures_alone() -> None:
     assert trigger.due(0.1, 60.0, CALM, CAPACITY) == "first report"
 
 
+def test_what_cannot_be_measured_is_waited_for_a_period_long() -> None:
+    trigger = Trigger(Pace(PER_SECOND, BURST, 100.0), reported_s=100.0)
+    assert trigger.due(159.0, 60.0, Level(None, 1.0), CAPACITY) == ""
+    assert trigger.due(160.0, 60.0, Level(None, 1.0), CAPACITY) == "period"
+
+
 def test_each_period() -> None:
     trigger = begun()
     assert trigger.due(59.9, 60.0, CALM, CAPACITY) == ""
