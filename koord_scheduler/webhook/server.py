@@ -21,6 +21,9 @@ from koordlet.kube.errors import KubeError
 
 _MOST_BYTES = 8 << 20
 """A review has an object twice; the API server takes none of more than 3 MiB."""
+_MOST_HELD_BYTES = 128 << 20
+"""Of all requests that are read or worked on. Whoever finds the port may send, and the memory is
+that of the controllers too."""
 _AT_ONCE = 64
 """Requests that are worked on. Whoever sends more waits, and is refused when the API server would
 no longer wait either."""
@@ -44,6 +47,7 @@ class Server:
         self._world, self._settings, self._outcomes = world, settings, outcomes
         self._slots = asyncio.Semaphore(_AT_ONCE)
         self._logged_s = -_LOG_EVERY_S
+        self._held_bytes = 0
 
     @contextlib.asynccontextmanager
     async def serving(
@@ -64,6 +68,17 @@ class Server:
             await runner.cleanup()
 
     async def _handle(self, http: web.Request) -> web.Response:
+        size_bytes = min(http.content_length or _MOST_BYTES, _MOST_BYTES)
+        if self._held_bytes + size_bytes > _MOST_HELD_BYTES:
+            self._outcomes.counts[http.path, "busy"] += 1
+            return web.Response(status=503)
+        self._held_bytes += size_bytes
+        try:
+            return await self._reviewed(http)
+        finally:
+            self._held_bytes -= size_bytes
+
+    async def _reviewed(self, http: web.Request) -> web.Response:
         path, begun_s = http.path, time.monotonic()
         uid = ""
         try:
