@@ -51,7 +51,6 @@ async def _run(nodes: int, pods: int, seconds: float, say: Callable[[str], None]
                         *("--kubeconfig", str(file), "--metrics-addr=0", "--health-probe-addr=0"),
                         # The first writes would take minutes; afterwards no limit is ever met.
                         *("--rest-config-qps=400", "--rest-config-burst=400"),
-                        "--controllers=nodemetric,nodeslo,noderesource",
                         "--log-level=warning",
                     ],
                     stdin=subprocess.DEVNULL,
