@@ -112,7 +112,9 @@ async def settled(made: Companion) -> None:
     quiet = 0
     async with asyncio.timeout(60):
         while quiet < 20:
-            busy = any(len(c._reconciles.queue) for _, c in made.controllers)
+            busy = any(
+                len(c._reconciles.queue) for _, c in made.controllers if hasattr(c, "_reconciles")
+            )
             quiet = 0 if busy else quiet + 1
             await asyncio.sleep(0.01)
 
