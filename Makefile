@@ -5,6 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_ARGS ?=
 TEST_ARGS ?=
+CLUSTER_ARGS ?=
 VM_ARGS ?=
 HISTORIES ?= 1000
 ATTACK_SECONDS ?= 3600
@@ -13,10 +14,11 @@ ATTACK_ARGS ?=
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm test-cluster attack lint format docs proto crds bpf bench bench-smoke install-service clean help
+.PHONY: demo test histories test-vm cluster test-cluster attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
+	@echo "make cluster  the story of one node on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--long --guest v2')"
@@ -27,6 +29,9 @@ help:
 	@echo "make docs     write the pages and the sample that come from declarations anew"
 	@echo "make proto    regenerate the stubs in koordlet/admin/pb from proto/"
 	@echo "make crds     write the definitions in deploy/crds anew from the types"
+	@echo "make deploy   write RBAC, the Helm chart and what else is made in deploy/ anew"
+	@echo "make deb      a Debian package in dist/, with its modules (debhelper, lintian)"
+	@echo "make image    a container image in dist/, as an OCI archive (root, debootstrap)"
 	@echo "make bpf      compile the programs in koordlet/kernel/bpf/programs (clang 14, libbpf-dev)"
 	@echo "make bench    print the figures of docs/benchmarks.md on this machine"
 	@echo "make install-service  install koordlet as a systemd service (root)"
@@ -53,6 +58,11 @@ histories: $(VENV)/.dev
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)
+
+cluster: $(VENV)/.dev
+	tools/fetch-runtime sid
+	tools/fetch-cluster
+	$(BIN)/python -m tests.cluster.whole $(CLUSTER_ARGS)
 
 test-cluster: $(VENV)/.dev
 	tools/test-setup
@@ -82,6 +92,17 @@ proto: $(VENV)/.dev
 
 crds: $(VENV)/.dev
 	$(BIN)/python tools/crds.py
+
+deploy: $(VENV)/.dev crds
+	$(BIN)/python tools/kustomize.py
+	$(BIN)/python tools/rbac.py
+	$(BIN)/python tools/chart.py
+
+deb:
+	tools/deb
+
+image: $(VENV)/.runtime
+	$(BIN)/python tools/image.py
 
 bpf:
 	tools/bpf

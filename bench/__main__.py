@@ -31,13 +31,14 @@ from bench import (
     explain,
     hooks,
     inputs,
+    member,
     nri,
     page,
     prediction,
     proxy,
     scripts,
 )
-from bench.central import manager, recommend
+from bench.central import admission, manager, recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -97,6 +98,7 @@ BENCHES = {
         needs_root=False,
         light=True,
     ),
+    "member": Bench("a write at the API server to the kernel; outages", member.run, light=True),
     "recommend": Bench(
         "what workloads should request, against what came",
         recommend.run,
@@ -112,6 +114,9 @@ BENCHES = {
         manager.run,
         needs_root=False,
         light=True,
+    ),
+    "admission": Bench(
+        "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
     ),
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",

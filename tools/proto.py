@@ -16,7 +16,13 @@ PACKAGES = {
     "koordlet/admin/pb": ("proto/koordlet/admin/v1", {"admin.proto": True}),
     "koordlet/wire/pb": (
         "proto/peers",
-        {"cri.proto": True, "hook.proto": True, "nri.proto": False, "ttrpc.proto": False},
+        {
+            "cri.proto": True,
+            "hook.proto": True,
+            "nri.proto": False,
+            "pod_resources.proto": True,
+            "ttrpc.proto": False,
+        },
     ),
 }
 

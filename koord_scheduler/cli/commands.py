@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koord_scheduler.cli.admission import ADMISSION, GATES
 from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
 
 _LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
@@ -68,6 +69,7 @@ COMMANDS: tuple[Command, ...] = (
                 default=50,
                 help="requests at once (default: 50)",
             ),
+            *ADMISSION,
             argument(
                 "--yarn-resource-manager",
                 metavar="[CLUSTER=]URL",
@@ -157,6 +159,49 @@ COMMANDS: tuple[Command, ...] = (
                 help="end with 1 where anything differs, for scripts",
             ),
             *_LOOK,
+        ),
+    ),
+    Command(
+        "mutations",
+        "what admission makes of pods",
+        children=(
+            Command(
+                "explain",
+                "each change that the profiles make to a pod, and what admission would refuse",
+                "koord_scheduler.cli.mutations:main",
+                (
+                    argument(
+                        "-f",
+                        "--file",
+                        metavar="FILE",
+                        action="append",
+                        default=[],
+                        dest="files",
+                        is_path=True,
+                        help="pods, or workloads that make pods, in YAML or JSON; may be given "
+                        "again",
+                    ),
+                    argument(
+                        "--profiles",
+                        metavar="FILE",
+                        action="append",
+                        default=[],
+                        is_path=True,
+                        help="profiles, namespaces, priority classes and quotas in YAML or JSON "
+                        "instead of those of the API server; may be given again",
+                    ),
+                    argument(
+                        "-n",
+                        "--namespace",
+                        metavar="NAME",
+                        default="",
+                        help="of pods that name none (default: default)",
+                    ),
+                    GATES,
+                    OUTPUT,
+                    *CLUSTER,
+                ),
+            ),
         ),
     ),
     Command(

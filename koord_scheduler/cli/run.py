@@ -9,6 +9,7 @@ import sys
 
 import structlog
 
+from koord_scheduler.cli.admission import check_admission
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import WrongUseError
 from koord_scheduler.daemon.controller import Options
@@ -46,8 +47,15 @@ def _options(args: argparse.Namespace) -> Options:
             raise WrongUseError(str(error)) from None
     if args.rest_config_qps <= 0 or args.rest_config_burst < 1:
         raise WrongUseError("--rest-config-qps must be more than 0, --rest-config-burst at least 1")
+    controllers = _words(args.controllers)
+    try:
+        # The reference switches this one on by its gate.
+        if check_admission(args).colocation_profile_controller:
+            controllers = (*controllers, "colocationprofile")
+    except ValueError as error:
+        raise WrongUseError(str(error)) from None
     return Options(
-        controllers=_words(args.controllers),
+        controllers=controllers,
         config_namespace=args.config_namespace,
         config_name=args.slo_config_name,
         elect=not args.no_leader_election,

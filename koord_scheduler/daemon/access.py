@@ -149,6 +149,105 @@ YARN = (
 )
 
 
+_PROFILES = Need(
+    "config.koordinator.sh",
+    "clustercolocationprofiles",
+    ("list", "watch"),
+    "profiles say what pods become",
+)
+_NAMESPACES = Need("", "namespaces", ("get", "list", "watch"), "profiles select namespaces")
+_CERTIFICATE = "koordinator-webhook-certs"
+_REGISTRATIONS = (
+    ("mutatingwebhookconfigurations", "koordinator-mutating-webhook-configuration"),
+    ("validatingwebhookconfigurations", "koordinator-validating-webhook-configuration"),
+)
+_ADMISSION = "admissionregistration.k8s.io"
+
+WEBHOOK = (
+    _PROFILES,
+    _NAMESPACES,
+    _NODES,
+    _CONFIG,
+    Need(
+        "scheduling.k8s.io",
+        "priorityclasses",
+        ("list", "watch"),
+        "a profile's PriorityClass has a value and a policy",
+    ),
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch"),
+        "quotas are admitted against each other, and pods against quotas",
+    ),
+    Need(
+        "quota.koordinator.sh",
+        "elasticquotaprofiles",
+        ("list", "watch"),
+        "pods stay on the nodes of their quota tree",
+    ),
+    Need("", "pods", ("get", "list"), "a quota with pods stays, and pods may exempt bindings"),
+    Need(
+        "",
+        "configmaps",
+        ("list", "watch"),
+        "pod-enhanced-validator-config names labels that pods must have",
+        namespace="koordinator-system",
+        names=("pod-enhanced-validator-config",),
+    ),
+    Need(
+        "",
+        "secrets",
+        ("list", "watch"),
+        "every replica shows the same certificate",
+        namespace="koordinator-system",
+        names=(_CERTIFICATE,),
+    ),
+)
+WEBHOOK_REGISTRATION = (
+    Need(
+        "",
+        "secrets",
+        ("get", "update"),
+        "the certificate is renewed",
+        namespace="koordinator-system",
+        names=(_CERTIFICATE,),
+    ),
+    # No name can be given to what does not exist yet.
+    Need(
+        "",
+        "secrets",
+        ("create",),
+        "the first process makes the certificate",
+        namespace="koordinator-system",
+    ),
+    *(
+        Need(
+            _ADMISSION,
+            resource,
+            ("get", "list", "watch", "patch"),
+            "the API server knows the webhooks and whom to trust",
+            names=(name,),
+        )
+        for resource, name in _REGISTRATIONS
+    ),
+    *(
+        Need(_ADMISSION, resource, ("create",), "the first process registers the webhooks")
+        for resource, _ in _REGISTRATIONS
+    ),
+)
+COLOCATIONPROFILE = (
+    _PROFILES,
+    _NAMESPACES,
+    Need(
+        "",
+        "pods",
+        ("get", "list", "watch", "update"),
+        "pods that wait for a node get what profiles say now",
+    ),
+)
+
+
 def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
     """Each resource once, with all verbs that somebody needs."""
     found: dict[tuple[str, str, str, tuple[str, ...]], Need] = {}
@@ -163,5 +262,18 @@ def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
     return tuple(found.values())
 
 
-NEEDS = merged((PROCESS, NODEMETRIC, NODESLO, NODERESOURCE, QUOTA_PROFILE, RECOMMENDER, YARN))
+NEEDS = merged(
+    (
+        PROCESS,
+        NODEMETRIC,
+        NODESLO,
+        NODERESOURCE,
+        WEBHOOK,
+        WEBHOOK_REGISTRATION,
+        COLOCATIONPROFILE,
+        QUOTA_PROFILE,
+        RECOMMENDER,
+        YARN,
+    )
+)
 """Of the process with all its parts. A test sees that no part is left out."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
+    COLOCATIONPROFILE,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
     QUOTA_PROFILE,
     RECOMMENDER,
+    WEBHOOK,
+    WEBHOOK_REGISTRATION,
     YARN,
 )
 from koord_scheduler.daemon.controller import Part
@@ -37,6 +40,32 @@ PARTS: tuple[Part, ...] = (
         "turns reports of the nodes into batch, mid and device resources",
         "koord_scheduler.daemon.noderesource:make",
         NODERESOURCE,
+    ),
+    # Off by default: a registration that points at nobody keeps pods from being created.
+    Part(
+        "webhook",
+        MANAGER,
+        "admits pods, quotas and nodes over HTTPS: profiles, classes, amplification",
+        "koord_scheduler.daemon.admission:make_server",
+        WEBHOOK,
+        leads=False,
+        by_default=False,
+    ),
+    Part(
+        "webhook-registration",
+        MANAGER,
+        "tells the API server of the webhooks, and renews their certificate",
+        "koord_scheduler.daemon.admission:make_keeper",
+        WEBHOOK_REGISTRATION,
+        by_default=False,
+    ),
+    Part(
+        "colocationprofile",
+        MANAGER,
+        "gives profiles to pods that exist already and wait for a node",
+        "koord_scheduler.daemon.profiles:make",
+        COLOCATIONPROFILE,
+        by_default=False,
     ),
     Part(
         "quotaprofile",

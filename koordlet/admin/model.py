@@ -12,6 +12,7 @@ from enum import StrEnum
 
 import msgspec
 
+from koordlet.admin.cluster import ClusterView
 from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
 from koordlet.decision.record import Record
@@ -212,6 +213,7 @@ class StatusView(msgspec.Struct, frozen=True, kw_only=True):
     pauses: tuple[PauseView, ...] = ()
     armed: tuple[ArmedView, ...] = ()
     verdict: VerdictView = VerdictView()
+    cluster: ClusterView = ClusterView()
 
 
 class PressureView(msgspec.Struct, frozen=True, kw_only=True):

@@ -80,8 +80,11 @@ def _reasons(status: StatusView, *, starts: bool) -> Iterator[str]:
     nri = nri_check(status.nri)
     if nri.state is not CheckState.OK and not starts:
         yield f"NRI {nri.why}"
+    if status.cluster.enabled and not status.cluster.connected and not starts:
+        why = f": {status.cluster.error}" if status.cluster.error else ""
+        yield f"the API server is not heard{why}"
     for source in status.sources:
-        if source.error:
+        if source.error and not (status.cluster.error and source.name == "api"):
             yield f"source {source.name}: {source.error}"
     for collector in status.collectors:
         if not collector.success and not collector.shed and collector.error:

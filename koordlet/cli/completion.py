@@ -10,15 +10,19 @@ from koordlet.cli.main import Exit, build_parser, named
 
 
 def main(args: argparse.Namespace) -> int:
-    if args.shell == "fish":  # which shtab does not know
+    print(koordlet_script(args.shell), end="")
+    return Exit.OK
+
+
+def koordlet_script(shell: str) -> str:
+    """What a shell reads to complete ``koordlet``."""
+    if shell == "fish":  # which shtab does not know
         from koordlet.cli.fish import script
 
-        print(script(), end="")
-        return Exit.OK
+        return script()
     import shtab
 
-    print(shtab.complete(build_parser(attach=_complete), shell=args.shell))
-    return Exit.OK
+    return str(shtab.complete(build_parser(attach=_complete), shell=shell)) + "\n"
 
 
 def _complete(argument: Argument, action: Any) -> None:

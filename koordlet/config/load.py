@@ -33,7 +33,8 @@ from koordlet.protocol.validate import validate
 class Loaded(msgspec.Struct, frozen=True):
     """A configuration in force.
 
-    ``slo`` is the effective NodeSLO: built-in defaults, ``slo.file``, then the inline keys.
+    ``slo`` is the effective NodeSLO: built-in defaults, ``slo.file`` (or the NodeSLO of a cluster,
+    see ``cluster_slo``), then the inline keys, which are ``inline``.
     ``origins``: dotted key -> where its value came from (see ``origins``); keys of the NodeSLO
     begin with ``slo.``. ``files``: what was read, for ``fingerprint``. ``warnings``: what is in
     force and probably not meant.
@@ -45,6 +46,7 @@ class Loaded(msgspec.Struct, frozen=True):
     origins: Mapping[str, str]
     files: tuple[str, ...]
     warnings: tuple[ConfigError, ...] = ()
+    inline: NodeSLOSpec = NodeSLOSpec()
 
 
 def load(file: str, *, missing_ok: bool = False, host: Host | None = None) -> Loaded:
@@ -90,7 +92,7 @@ def load(file: str, *, missing_ok: bool = False, host: Host | None = None) -> Lo
     names = Names(os.path.basename(file), os.path.basename(slo_file), lines)
     origins = config_origins(config, names) | slo_origins(spec, inline_spec, theirs.spec, names)
     files = (file, slo_file) if slo_file else (file,)
-    return Loaded(file, config, spec, origins, files, in_file_order(warnings))
+    return Loaded(file, config, spec, origins, files, in_file_order(warnings), inline_spec)
 
 
 def check(file: str, *, missing_ok: bool = False, host: Host | None = None) -> Findings:

@@ -36,6 +36,7 @@ def problems(config: Config, refused: Refused = NOTHING) -> Iterator[Problem]:
     yield from absolute(config.hook_server.config_dir, "hook-server.config_dir")
     if config.sources.kubepods_root:
         yield from cgroup_path(config.sources.kubepods_root, "sources.kubepods_root")
+    yield from _cluster(config)
     yield from _sockets(config, refused)
     yield from _listen(config.metrics.listen, "metrics.listen")
     if "tsdb.hot_window" not in refused:
@@ -56,6 +57,19 @@ def problems(config: Config, refused: Refused = NOTHING) -> Iterator[Problem]:
     for table, part in configured(config):
         for each in part.problems():
             yield msgspec.structs.replace(each, path=f"{table}.{each.path}")
+
+
+def _cluster(config: Config) -> Iterator[Problem]:
+    cluster = config.cluster
+    if cluster.api not in ("off", "in-cluster"):
+        yield from absolute(cluster.api, "cluster.api")
+    if cluster.kubelet_ca != "auto":
+        yield from absolute(cluster.kubelet_ca, "cluster.kubelet_ca")
+    yield from absolute(cluster.kubelet_dir, "cluster.kubelet_dir")
+    if cluster.pod_resources != "off":
+        yield from absolute(cluster.pod_resources, "cluster.pod_resources")
+    if cluster.pods == "kubelet" and not cluster.kubelet:
+        yield Problem("cluster.kubelet", 'must be true where cluster.pods is "kubelet"')
 
 
 def remarks(config: Config) -> Iterator[Problem]:

@@ -20,7 +20,10 @@ from koordlet.protocol.slo import Int32
 class NodeTable(Table, frozen=True):
     """Facts about the machine that koordlet cannot find out itself."""
 
-    name: Annotated[str, about("Name of the node; empty = the host name.")] = ""
+    name: Annotated[
+        str,
+        about("Name of the node; empty = that in the environment's NODE_NAME, else the host name."),
+    ] = ""
     labels: Annotated[
         dict[str, str],
         about("Node labels, matched by the nodeSelectors of a slo-controller-config."),
@@ -199,6 +202,90 @@ class SourcesTable(Table, frozen=True):
     ] = 30.0
 
 
+class ClusterTable(Table, frozen=True):
+    """The Kubernetes cluster that this node is a member of."""
+
+    api: Annotated[
+        str,
+        about(
+            'Where the API server is: "off" = no cluster, "in-cluster" = the service account of '
+            "the pod that koordlet runs in, else the path of a kubeconfig file.",
+            restart=True,
+        ),
+    ] = "off"
+    context: Annotated[
+        str, about("Context of the kubeconfig; empty = the current one.", restart=True)
+    ] = ""
+    pods: Annotated[
+        Literal["auto", "api", "kubelet"],
+        about(
+            'Who tells the pods of the node: "api" = a watch of the API server, "kubelet" = its '
+            'list every 10 s, "auto" = the watch, and kubelet while the API server is away.',
+            restart=True,
+        ),
+    ] = "auto"
+    kubelet: Annotated[
+        bool, about("Ask kubelet for its configuration, and for pods.", restart=True)
+    ] = True
+    kubelet_address: Annotated[
+        Literal["InternalIP", "Hostname", "ExternalIP", "InternalDNS", "ExternalDNS"],
+        about("Which address of the Node kubelet is asked at.", restart=True),
+    ] = "InternalIP"
+    kubelet_ca: Annotated[
+        str,
+        about(
+            'Certificates that kubelet\'s is checked against, a PEM file; "auto" = those of the '
+            "API server, and the one that kubelet made for itself in kubelet_dir.",
+            restart=True,
+        ),
+    ] = "auto"
+    kubelet_dir: Annotated[
+        str, about("Directory of kubelet's own state on this node.", restart=True)
+    ] = "/var/lib/kubelet"
+    requests_per_second: Annotated[
+        Annotated[float, Meta(ge=1, le=1000)],
+        about("Requests to the API server, over a longer time.", restart=True),
+    ] = 20.0
+    request_burst: Annotated[
+        Annotated[int, Meta(ge=1, le=1000)],
+        about("Requests to the API server at once.", restart=True),
+    ] = 30
+    report_step_percent: Annotated[
+        Annotated[float, Meta(ge=1, le=100)],
+        about(
+            "A NodeMetric is reported at once where the node's usage moves by so much of its "
+            "capacity, at most once in 10 s; else in the interval of its spec.",
+            restart=True,
+        ),
+    ] = 5.0
+    huge_pages: Annotated[
+        bool,
+        about(
+            "Report huge pages by NUMA node apart from memory, in the NodeResourceTopology.",
+            restart=True,
+        ),
+    ] = False
+    evictions: Annotated[
+        Literal["api-first", "only-api", "node"],
+        about(
+            'Who evicts pods: "api-first" = the API server, and the node where that refuses, for a '
+            'disruption budget or another reason; "only-api" = the API server, and another pod '
+            'where it refuses; "node" = the node, without asking. While the API server is away the '
+            "node acts by itself.",
+            restart=True,
+        ),
+    ] = "api-first"
+    pod_resources: Annotated[
+        str,
+        about(
+            "Directory where kubelet's pod-resources API is served with the devices that the "
+            'scheduler gave to pods; "off" = nowhere, the reference uses '
+            "/var/run/koordlet/pod-resources.",
+            restart=True,
+        ),
+    ] = "off"
+
+
 class AlarmsTable(Table, frozen=True):
     """What wakes the strategies between two ticks."""
 
@@ -337,6 +424,7 @@ class Config(Table, frozen=True):
     inputs: InputsTable = InputsTable()
     explain: ExplainTable = ExplainTable()
     sources: SourcesTable = SourcesTable()
+    cluster: ClusterTable = ClusterTable()
     alarms: AlarmsTable = AlarmsTable()
     strategies: StrategiesTable = StrategiesTable()
     hooks: HooksTable = HooksTable()

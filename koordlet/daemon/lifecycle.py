@@ -16,6 +16,7 @@ from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.load import Loaded
 from koordlet.config.schema import Config
 from koordlet.daemon.guard import Guard
+from koordlet.daemon.membership import Membership
 from koordlet.daemon.own_cpus import OwnCpus
 from koordlet.daemon.reload import ConfigFiles, until_restart
 from koordlet.daemon.runtimes import Runtimes
@@ -94,6 +95,7 @@ class Daemon:
         if self.runtimes.plugin is not None:
             self.views.nri_status = self.runtimes.plugin.status
         self.servers = Servers(self.engine, self.views, self.health)
+        self.membership = self.views.joined = Membership(self.engine, self._wakes.changed)
         if own_cpus is not None:
             self.engine.after_turn.append(
                 lambda _: own_cpus.follow(self.engine.node(), self.parts.state.pods())
@@ -109,6 +111,7 @@ class Daemon:
         loop.add_signal_handler(
             signal.SIGHUP, lambda: self._guard.run("configuration", self.reload)
         )
+        self._guard.run("cluster", self.membership.begin)
         self._guard.run("sources", self.parts.state.start)
         self._guard.run("rescan", self.engine.rescan)
         # What no decision waits for, such as containers and pressure, is measured a tick later.
@@ -133,8 +136,10 @@ class Daemon:
         known = self.views.config_state.error
         old = self.engine.loaded
         try:
-            loaded, found = until_restart(old, self._files.read())
+            read = self._files.read()
+            loaded, found = until_restart(old, self.membership.laid(read))
             self._reconfigure(loaded)
+            self.membership.took(read, loaded)
         except ConfigErrors as errors:
             self.views.keep_out(errors)
             why = self.views.config_state.error
@@ -191,6 +196,7 @@ class Daemon:
             guard.run_async("metrics", self.servers.start_metrics),
             guard.run_async("hook server", self._serve_hooks),
             guard.run_async("nri", self.runtimes.talk_nri),
+            guard.run_async("cluster", self.membership.run),
             self._probe(),
             self._ticks(),
             self._every("alarms", lambda: parts.alarms.options.sample_interval_s, self._sample),

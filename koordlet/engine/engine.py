@@ -53,7 +53,7 @@ from koordlet.prediction.part import PREDICTION
 from koordlet.report import metrics
 from koordlet.report.record import record_of
 from koordlet.state.applications import specs_of_slo
-from koordlet.state.node import NodeOptions, node_of, refused
+from koordlet.state.node import NO_CLUSTER, ClusterNode, NodeOptions, node_of, refused
 from koordlet.state.snapshot import take
 from koordlet.state.usage_alarm import Expected
 
@@ -94,6 +94,10 @@ class Engine:
         self._wake = Wake()
         self._hooks_due = -math.inf
         self._hooks_pass: Pass | None = None
+        self.cluster = NO_CLUSTER
+        """What the cluster says of the node; see ``take_cluster``."""
+        self.cluster_faults: tuple[Fault, ...] = ()
+        """What of its NodeSLO was refused."""
         self._node: tuple[tuple[object, ...], Node] | None = None
         self._node_options = NodeOptions("")
         # What an earlier run had set and this one has switched off goes back at the first tick.
@@ -123,9 +127,7 @@ class Engine:
         self.evictions.adapt(loaded)
         self.loaded = loaded
         config = loaded.config
-        self._node_options = options.node_options(
-            config, node_name(config), self._node_options.node_keys
-        )
+        self._read_node_options()
         if observed != self.observing:
             self._changes.mode(loaded)
         for part in [each for each in self.parts.problems if each.startswith(PLUGIN)]:
@@ -153,6 +155,19 @@ class Engine:
         self._hooks_due = -math.inf
         self.parts.applications.set(options.application_specs(config))
         self._set_slo_applications()
+
+    def take_cluster(self, cluster: ClusterNode) -> None:
+        """What a cluster says of the node from now on."""
+        if cluster != self.cluster:
+            self.cluster = cluster
+            self._read_node_options()
+            self._node = None
+            self._hooks_due = -math.inf
+
+    def _read_node_options(self) -> None:
+        config = self.loaded.config
+        before = self._node_options.node_keys
+        self._node_options = options.node_options(config, node_name(config), before, self.cluster)
 
     @property
     def observing(self) -> bool:
@@ -315,7 +330,7 @@ class Engine:
         )
         if self._node is None or self._node[0] != about:
             node = node_of(self._node_options, *about[1:])
-            offered = options.allocatable(config)
+            offered = options.allocatable(config, self.cluster)
             v1 = parts.cgroups.layout.v1
             node = msgspec.structs.replace(
                 node,
@@ -334,6 +349,7 @@ class Engine:
         """Everything that was refused and still stands: of the node, of pods, of sources."""
         return (
             *refused(self._node_options),
+            *self.cluster_faults,
             *self.parts.state.faults(),
             *self.parts.predictions.faults(),
         )

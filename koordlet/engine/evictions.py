@@ -12,9 +12,10 @@ import msgspec
 import structlog
 
 from koordlet.actuator.evict import journal as evict_journal
+from koordlet.actuator.evict.api import EvictionApi
 from koordlet.actuator.evict.executor import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
-from koordlet.actuator.evict.ways import Attempt, EvictionApi, Progress, Terminate
+from koordlet.actuator.evict.ways import Attempt, Progress, Terminate
 from koordlet.config.load import Loaded
 from koordlet.config.part_tables import options_in
 from koordlet.decision.names import shown
@@ -55,12 +56,15 @@ class Evictions:
     def __init__(self, parts: Parts, loaded: Loaded, pauses: Pauses) -> None:
         self._parts = parts
         self._pauses = pauses
+        self.api = EvictionApi()
+        self.listeners: list[Callable[[EvictOutcome], None]] = []
+        """Told of each outcome."""
         paths = loaded.config.paths
         self._evictor = Evictor(
             parts.host,
             parts.cgroups,
             (
-                EvictionApi(),
+                self.api,
                 RuntimeStop(parts.host, lambda: runtime_socket(parts.host, parts.config)),
                 UnitStop(parts.host),
                 Terminate(parts.host, parts.cgroups, paths.proc_root),
@@ -251,6 +255,8 @@ class Evictions:
                 detail=outcome.text,
             )
         )
+        for listener in self.listeners:
+            listener(outcome)
 
     def _count(self, outcome: EvictOutcome) -> None:
         begun, found = outcome.begun, self._parts.metrics

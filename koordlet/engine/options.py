@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from koordlet.collectors import COLLECTORS, applications, node, pods
@@ -17,7 +18,7 @@ from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.resources import CPU
 from koordlet.qos import STRATEGIES
 from koordlet.state.applications import ApplicationSpec
-from koordlet.state.node import NodeOptions
+from koordlet.state.node import NO_CLUSTER, ClusterNode, NodeOptions
 from koordlet.state.pressure import AlarmOptions
 
 _MEASURING = (node.COLLECTOR, pods.COLLECTOR, applications.COLLECTOR)
@@ -46,18 +47,26 @@ def _application_spec(application: Application) -> ApplicationSpec:
     )
 
 
-def node_options(config: Config, name: str, before: NodeKeys | None = None) -> NodeOptions:
-    """``before``: what the node's annotations said last."""
+def node_options(
+    config: Config,
+    name: str,
+    before: NodeKeys | None = None,
+    cluster: ClusterNode = NO_CLUSTER,
+) -> NodeOptions:
+    """``before``: what the node's annotations said last. What the configuration says goes before
+    what the cluster says."""
     node = config.node
     return NodeOptions(
         name=name,
-        kubelet_reserved_milli=node.kubelet_reserved_cpu_milli,
+        kubelet_reserved_milli=node.kubelet_reserved_cpu_milli or cluster.kubelet_reserved_milli,
         reserved_cpus=node.reserved_cpus,
         # spec/qos.md 2.2: reserved CPUs count as a reservation of that many cores.
         annotation_reserved_milli=1000 * len(node.reserved_cpus),
         system_qos_cpus=node.system_qos_cpus,
-        kubelet_static_policy=node.kubelet_cpu_manager_policy == "static",
-        annotations=node.annotations,
+        kubelet_static_policy=node.kubelet_cpu_manager_policy == "static"
+        or cluster.kubelet_static_policy,
+        static_cpus=cluster.static_cpus,
+        annotations={**cluster.annotations, **node.annotations},
         before=before,
     )
 
@@ -101,11 +110,11 @@ def evict_policies(config: Config) -> dict[str, EvictPolicy]:
     }
 
 
-def allocatable(config: Config) -> dict[str, int] | None:
+def allocatable(config: Config, cluster: ClusterNode = NO_CLUSTER) -> Mapping[str, int] | None:
     """CPU in milli-cores, also of the tiers, which are written that way already."""
     amounts = config.node.allocatable
     if not amounts:
-        return None
+        return cluster.allocatable
     return {name: each.milli if name == CPU else each.value for name, each in amounts.items()}
 
 

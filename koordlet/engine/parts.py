@@ -55,6 +55,7 @@ from koordlet.state.applications import ApplicationsSource
 from koordlet.state.cri import CriSource
 from koordlet.state.kubepods import KubepodsSource
 from koordlet.state.labels import bounded
+from koordlet.state.listed import ListedSource
 from koordlet.state.node import Hardware
 from koordlet.state.node_state import NodeState
 from koordlet.state.reported import ReportedSource
@@ -102,6 +103,7 @@ class Parts:
     slo_applications: ApplicationsSource
     reported: Mapping[str, ReportedSource]
     cri: CriSource | None
+    listed: Mapping[str, ListedSource]
     worker: Worker
     runner: Runner
     alarms: Alarms
@@ -118,6 +120,15 @@ class Parts:
     observing: bool
     capabilities: dict[str, Capability] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in self.listed.values():
+            each.alive = self._alive
+
+    def _alive(self) -> set[str]:
+        """Uids of the pods that cgroups and runtimes know."""
+        found = (self.kubepods, *self.reported.values(), self.cri)
+        return {pod.uid for each in found if each is not None for pod in each.pods()}
 
     def tell(self, record: Record) -> None:
         """For the decision log and for those who follow events."""
@@ -171,7 +182,12 @@ class Parts:
         if self.cri is not None:
             log.info("container runtime found", socket=self.cri.socket)
             self.sources = self.state.sources = _ranked(
-                self.kubepods, self.reported, self.cri, self.applications, self.slo_applications
+                self.kubepods,
+                self.reported,
+                self.cri,
+                *self.listed.values(),
+                self.applications,
+                self.slo_applications,
             )
             self.cri.start(self.callbacks.on_change)
             self.callbacks.on_change()
@@ -245,7 +261,8 @@ class Parts:
 
 
 def node_name(config: Config) -> str:
-    return config.node.name or socket.gethostname()
+    """A pod of a DaemonSet learns the name of its Node by ``NODE_NAME`` (spec/metrics.md 0)."""
+    return config.node.name or os.environ.get("NODE_NAME") or socket.gethostname()
 
 
 def journal_path(config: Config) -> str:
@@ -298,7 +315,8 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
     reported = _reported(host, layout, config)
     cri = _cri(host, layout, config)
     gpu_health, asides = GpuHealth(host.time), Asides()
-    sources = _ranked(kubepods, reported, cri, applications, slo_applications)
+    listed = _listed(host, config)
+    sources = _ranked(kubepods, reported, cri, *listed.values(), applications, slo_applications)
     worker = Worker()
     return Parts(
         host=host,
@@ -317,6 +335,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         slo_applications=slo_applications,
         reported=reported,
         cri=cri,
+        listed=listed,
         worker=worker,
         runner=_runner(host, cgroups, store, config, gpu_health, asides, worker),
         alarms=_alarms(host, cgroups, config, callbacks),
@@ -373,6 +392,19 @@ def _reported(host: Host, layout: Layout, config: Config) -> dict[str, ReportedS
         for origin, is_on in enabled.items()
         if is_on
     }
+
+
+def _listed(host: Host, config: Config) -> dict[str, ListedSource]:
+    """Origin -> the pods that it lists, where there is a cluster. Kubelet is asked only while it
+    knows better, so it goes first."""
+    if config.cluster.api == "off":
+        return {}
+    file = reported_file(host, config, "api", PodFacts, bounded)
+    found = {"kubelet": ListedSource("kubelet", host), "api": ListedSource("api", host, file)}
+    # Nobody waits for a list that is not asked for.
+    found["kubelet"].awaited = config.cluster.pods == "kubelet"
+    found["api"].awaited = config.cluster.pods != "kubelet"
+    return found
 
 
 def _cri(host: Host, layout: Layout, config: Config) -> CriSource | None:

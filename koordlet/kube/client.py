@@ -25,10 +25,13 @@ CONNECT_S = 5.0
 _MAX_ANSWER_BYTES = 256 << 20
 """A page of 5,000 nodes is 23 MB."""
 _MAX_MESSAGE = 300
-_ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 15, 5, 3
-"""A watch says nothing for minutes; keepalive tells within 30 s that its server is gone."""
+_ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
+"""A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
+server could not send for longer it sends again ever more seldom: a new connection is sooner right.
+"""
 
 MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 T = TypeVar("T", bound=Object)
 
 
@@ -127,14 +130,15 @@ class Client:
         namespace: str = "",
         *,
         subresource: str = "",
+        strategic: bool = False,
         priority: Priority = Priority.STATUS,
     ) -> T:
         """A JSON merge patch (RFC 7386). With ``metadata.uid`` or ``metadata.resourceVersion`` in
-        it, the server refuses it for another object or another version (409)."""
+        it, the server refuses it for another object or another version (409). ``strategic``: lists
+        with a key, such as conditions, are merged by it; Kubernetes' own kinds alone know that."""
         path = kind.path(namespace, name, subresource)
-        answer = await self._request(
-            "PATCH", path, body=body, content=MERGE_PATCH, priority=priority
-        )
+        content = STRATEGIC_PATCH if strategic else MERGE_PATCH
+        answer = await self._request("PATCH", path, body=body, content=content, priority=priority)
         return decoded(kind, answer)
 
     async def delete(

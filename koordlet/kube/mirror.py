@@ -11,14 +11,21 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from koordlet.kube.backoff import Backoff
 from koordlet.kube.client import Client, decoded
-from koordlet.kube.errors import CredentialsError, KubeError, RefusedError, UnusableError
+from koordlet.kube.errors import (
+    CredentialsError,
+    KubeError,
+    NoAnswerError,
+    NotSentError,
+    RefusedError,
+    UnusableError,
+)
 from koordlet.kube.kinds import Kind
 from koordlet.kube.lines import LineTooLongError, split_lines
 from koordlet.kube.objects import Event, Object, Status
@@ -26,6 +33,7 @@ from koordlet.kube.objects import Event, Object, Status
 WATCH_S = (300.0, 600.0)
 """How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
 PAGE = 500
+MOST_WAIT_S = 30.0
 STEADY_S = 10.0
 """A watch that lasted this long was a good one: the next failure starts a new count."""
 
@@ -50,7 +58,8 @@ class Mirror(Generic[T]):
     """``on_change`` gets each batch of changes on the event loop, the first list as one batch.
 
     ``fields`` and ``labels`` are selectors of the API. ``on_fault`` hears of objects that cannot be
-    decoded, which keep their last good state here.
+    decoded, which keep their last good state here. ``most_wait_s``: between two tries while the
+    server is away; ``pause`` waits for so long, or until there is reason to try.
     """
 
     def __init__(
@@ -66,6 +75,8 @@ class Mirror(Generic[T]):
         on_fault: Callable[[str], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
+        most_wait_s: float = MOST_WAIT_S,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.kind = kind
         self.objects: dict[Key, T] = {}
@@ -91,7 +102,9 @@ class Mirror(Generic[T]):
         self._clock = clock
         self._draw = draw
         self._version = ""
-        self._backoff = Backoff(draw)
+        self._backoff = Backoff(draw, most_s=most_wait_s)
+        self._pause = pause
+        self._away = False
         self._retry_after_s: float | None = None
 
     async def run(self) -> None:
@@ -107,7 +120,7 @@ class Mirror(Generic[T]):
             if self._clock() - begun_s >= STEADY_S:
                 self._backoff.reset()
             if self.error:
-                await asyncio.sleep(self._wait_s())
+                await self._pause(self._wait_s())
             else:
                 # A server that ends watches at once must not be asked without a pause.
                 await asyncio.sleep(0.05 + 0.1 * self._draw())
@@ -118,6 +131,9 @@ class Mirror(Generic[T]):
         self.missing = isinstance(error, RefusedError) and error.missing
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
+            if self._away:  # it is back: the list need not wait as long as the connection did
+                self._backoff.reset()
+        self._away = isinstance(error, (NotSentError, NoAnswerError))
 
     def _wait_s(self) -> float:
         wait_s = self._backoff.next_s()

@@ -247,6 +247,43 @@ POD_MEMORY_TRAFFIC = Family(
     ("cache_id", "mb_type", *_POD),
     page=Page.EXTERNAL,
 )
+_USAGE, _NUMA_USAGE = ("resource", "unit"), ("numa_node_id", "resource", "unit")
+NODE_METRIC_NODE_USAGE = Family(
+    "node_metric_node_usage", Kind.GAUGE, "The node's usage as reported last", _USAGE, node=True
+)
+NODE_METRIC_SYSTEM_USAGE = Family(
+    "node_metric_system_usage",
+    Kind.GAUGE,
+    "Usage by no pod and no application, as reported last",
+    _USAGE,
+    node=True,
+)
+NODE_METRIC_NUMA_NODE_USAGE = Family(
+    "node_metric_numa_node_usage",
+    Kind.GAUGE,
+    "Usage of a NUMA node as reported last",
+    _NUMA_USAGE,
+    node=True,
+)
+NODE_METRIC_NUMA_SYSTEM_USAGE = Family(
+    "node_metric_numa_system_usage",
+    Kind.GAUGE,
+    "Usage of a NUMA node by no pod and no application, as reported last",
+    _NUMA_USAGE,
+    node=True,
+)
+CLUSTER_CONNECTED = Family(
+    "cluster_connected", Kind.GAUGE, "1 while the API server is heard, where there is a cluster"
+)
+CLUSTER_WRITES = Family(
+    "cluster_writes_total", Kind.COUNTER, "Requests to the API server that change something"
+)
+CLUSTER_OBJECT_AGE = Family(
+    "cluster_object_age_seconds",
+    Kind.GAUGE,
+    "Time since the API server last said what is in force; 0 while it is watched",
+    ("kind",),
+)
 NRI_CONNECTED = Family("nri_connected", Kind.GAUGE, "1 while the container runtime is connected")
 NRI_EVENTS = Family(
     "nri_events_total", Kind.COUNTER, "Requests of the container runtime", ("event",)

@@ -1,8 +1,9 @@
 """What several sources know about one pod, put together. Pure.
 
 The first source that knows a field decides it, so the order of the sources is their rank. Labels
-and annotations change while a pod lives: those reported last count. A container without an id was
-reported before it was created: what was asked for it counts for the container of its name.
+and annotations change while a pod lives: those reported last count. A container without an id is
+one that a pod's spec names, or was reported before it was created: what was asked for it counts for
+the container of its name.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from koordlet.kernel.cgroup.kubepods import classify
 _T = TypeVar("_T", PodFacts, ContainerFacts)
 
 _LIVE = ("labels", "annotations")
+_OF_NAME = ("requested", "resources")
 
 
 def bare_id(container_id: str) -> str:
@@ -44,26 +46,38 @@ def merge_pod(known: Sequence[tuple[str, PodFacts]]) -> tuple[PodFacts, dict[str
         merged = msgspec.structs.replace(merged, kube_qos=classify(merged.cgroup))
         origins["kube_qos"] = origins["cgroup"]
     containers: dict[str, list[tuple[str, ContainerFacts]]] = {}
-    unborn: dict[str | None, tuple[str, ContainerFacts]] = {}
+    by_name: dict[str, list[tuple[str, ContainerFacts]]] = {}
     for origin, facts in known:
         for container in facts.containers:
             if not container.id:
-                unborn.setdefault(container.name, (origin, container))
+                by_name.setdefault(container.name or "", []).append((origin, container))
                 continue
             containers.setdefault(bare_id(container.id), []).append((origin, container))
     merged_containers = []
     for bare in sorted(containers):
         group = containers[bare]
         container, container_origins = _first_known(group, {"id"})
-        if container.requested is None and container.name in unborn:
-            container_origins["requested"], before = unborn[container.name]
-            container = msgspec.structs.replace(container, requested=before.requested)
+        for origin, before in by_name.get(container.name or "", ()) if container.name else ():
+            container = _with_asked_for(container, before, origin, container_origins)
         full_id = next((facts.id for _, facts in group if "://" in facts.id), bare)
         # Ids of sandboxes and containers differ: one source that knows is enough.
         sandbox = any(facts.is_sandbox for _, facts in group) or container.is_sandbox
         merged_containers.append(msgspec.structs.replace(container, id=full_id, is_sandbox=sandbox))
         origins.update({f"containers.{bare}.{k}": v for k, v in container_origins.items()})
     return msgspec.structs.replace(merged, containers=tuple(merged_containers)), origins
+
+
+def _with_asked_for(
+    container: ContainerFacts, before: ContainerFacts, origin: str, origins: dict[str, str]
+) -> ContainerFacts:
+    """With what ``origin`` knew of its name before it had an id, where nobody knows it of the
+    container itself."""
+    for field in _OF_NAME:
+        value = getattr(before, field)
+        if getattr(container, field) is None and value is not None:
+            container = msgspec.structs.replace(container, **{field: value})
+            origins[field] = origin
+    return container
 
 
 def containers_of(facts: PodFacts) -> tuple[Container, ...]:

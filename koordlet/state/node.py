@@ -34,8 +34,28 @@ from koordlet.protocol.cpuset import CPUSet
 from koordlet.protocol.resources import CPU
 
 
+class ClusterNode(msgspec.Struct, frozen=True):
+    """What a cluster says about the node; empty where there is none.
+
+    ``annotations``: of the Node and its NodeResourceTopology. ``allocatable``: resource name ->
+    amount, CPU in milli-cores, the rest in its own unit; None: not known. ``kubelet_...``: what
+    kubelet keeps for itself, and whether its CPU manager policy is ``static``; ``static_cpus``:
+    which CPUs this policy gave to containers for themselves.
+    """
+
+    labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+    annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
+    allocatable: Mapping[str, int] | None = None
+    kubelet_reserved_milli: int = 0
+    kubelet_static_policy: bool = False
+    static_cpus: CPUSet = frozenset()
+
+
+NO_CLUSTER = ClusterNode()
+
+
 class NodeOptions(msgspec.Struct, frozen=True):
-    """What a configuration says about the node because it cannot be read from it.
+    """What a configuration or a cluster says about the node because it cannot be read from it.
 
     ``annotations``: those that a cluster would have on the Node and its NodeResourceTopology.
     What one of the other fields says goes before them; 0, False and an empty set say nothing.
@@ -48,6 +68,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     reserved_cpus: CPUSet = frozenset()
     system_qos_cpus: CPUSet = frozenset()
     kubelet_static_policy: bool = False
+    static_cpus: CPUSet = frozenset()
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
     before: NodeKeys | None = None
 
@@ -125,7 +146,7 @@ def node_of(
             reserved_milli=options.kubelet_reserved_milli,
             static_policy=options.kubelet_static_policy
             or (policy is not None and policy.policy == "static"),
-            static_cpus=frozenset[int]().union(
+            static_cpus=options.static_cpus.union(
                 *(each.cpuset for each in reported.pod_cpu_allocs or () if each.managed_by_kubelet)
             ),
         ),

@@ -211,11 +211,16 @@ def _asked(old: PodFacts | None, facts: PodFacts) -> PodFacts:
     for container in facts.containers:
         key = container_key(container)
         containers[key] = with_previous(container, containers.get(key))
-    return msgspec.structs.replace(
-        with_previous(facts, old),
-        containers=tuple(containers.values()),
-        as_of=math.inf if facts.as_of is None else facts.as_of,
-    )
+    merged = with_previous(facts, old)
+    as_of = facts.as_of
+    if as_of is None:
+        # What the runtime says again is as old as when it first said it: others may know better.
+        again = old is not None and (old.labels, old.annotations) == (
+            merged.labels,
+            merged.annotations,
+        )
+        as_of = old.as_of if old is not None and again else math.inf
+    return msgspec.structs.replace(merged, containers=tuple(containers.values()), as_of=as_of)
 
 
 def _build(known: _Known) -> Pod | None:

@@ -17,6 +17,7 @@ from koordlet.pause.model import Scope
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram
 from koordlet.views import prediction_page, stalls, tiers, waits
+from koordlet.views.cluster import publish_cluster, publish_node_metric
 from koordlet.views.cold import publish_cold
 from koordlet.views.nri_view import publish_nri
 from koordlet.views.publish_devices import publish_devices
@@ -261,6 +262,9 @@ def _health(engine: Engine, views: Views) -> None:
     metrics.replace(r.SOURCE_SYNCED, {(s.name,): float(s.synced) for s in status.sources})
     if views.nri_status is not None:
         publish_nri(metrics, views.nri_status)
+    if status.cluster.enabled:
+        publish_cluster(parts, status.cluster)
+        publish_node_metric(parts, views.joined.status if views.joined is not None else None)
     for refusal, count in views.refused_connections.items():
         metrics.set(r.ADMIN_REFUSED_CONNECTIONS, count, (refusal,))
     collectors = status.collectors

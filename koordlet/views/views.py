@@ -16,6 +16,7 @@ from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import damage_of
 from koordlet.admin import checks
 from koordlet.admin import model as m
+from koordlet.admin.cluster import ClusterView
 from koordlet.admin.daemon import Lookup
 from koordlet.admin.missed import missed_checks
 from koordlet.admin.runtime import NriView
@@ -43,6 +44,7 @@ from koordlet.qos import STRATEGIES
 from koordlet.state.alarms import Armed
 from koordlet.views import antagonists, plugin_checks, prediction, questions, standings, undo, usage
 from koordlet.views.armed import arms
+from koordlet.views.cluster import Joined, cluster_view
 from koordlet.views.nri_view import nri_view
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ VERDICT_LENGTH = 300
 class Views:
     """``reload`` reads the configuration again; its outcome is in ``config_state`` afterwards.
 
-    ``nri_status``: of the NRI plugin, where it is switched on."""
+    ``nri_status``: of the NRI plugin, where it is switched on; ``joined``: the daemon's membership
+    of a cluster."""
 
     def __init__(self, engine: Engine, reload: Callable[[], None]) -> None:
         self._engine = engine
@@ -71,6 +74,7 @@ class Views:
         self._verdict = ""
         self.refused_connections: Counter[str] = Counter()
         self.nri_status: Status | None = None
+        self.joined: Joined | None = None
         self.config_state = m.ConfigState(file=engine.loaded.file, in_force_since=self._started)
         self.standings = standings.Standings()
         self.worker = engine.parts.worker
@@ -260,6 +264,7 @@ class Views:
             problems=tuple(_problem(*each) for each in sorted(parts.problems.items())),
             pauses=undo.views(engine.pausing.pauses),
             armed=arms(engine.loaded),
+            cluster=self.cluster(),
         )
 
     def doctor(self) -> Lookup[m.DoctorView]:
@@ -285,6 +290,11 @@ class Views:
         parts = self._engine.parts
         has_tree = parts.kubepods is not None and parts.kubepods.tree() is not None
         return nri_view(self.nri_status, parts.host.time(), awaited=has_tree)
+
+    def cluster(self) -> ClusterView:
+        return (
+            ClusterView() if self.joined is None else cluster_view(self._engine.parts, self.joined)
+        )
 
     def devices(self) -> DevicesView:
         # Not at the top: most nodes have no devices.

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from koordlet.cli.process.lean import UNUSED, unavailable
+from koordlet.cli.process.lean import UNUSED, _in_cluster, unavailable
 
 _PROBE = """
 import sys
@@ -38,3 +39,21 @@ def test_a_hidden_module_raises_inside_and_a_loaded_one_stays() -> None:
             __import__("fractions_of_nothing")
     assert again is json
     assert "fractions_of_nothing" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('[cluster]\napi = "in-cluster"\n', True),
+        ('cluster = { api = "/etc/kubeconfig" }\n', True),
+        ('[cluster]\napi = "off"\n', False),
+        ("[cluster]\nkubelet = false\n", False),
+        ("cluster = 1\n", False),
+        ("[cluster\n", False),
+    ],
+)
+def test_a_node_of_a_cluster_has_tls(tmp_path: Path, text: str, expected: bool) -> None:
+    file = tmp_path / "koordlet.toml"
+    file.write_text(text)
+    assert _in_cluster(str(file)) is expected
+    assert not _in_cluster(f"{file}.missing")

@@ -1,21 +1,28 @@
-"""An event loop on the fake kernel's time: when nothing is ready, time moves to the next timer."""
+"""An event loop on time that others keep, such as the fake kernel's: when nothing is ready, time
+moves to the next timer."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
 from collections.abc import Coroutine
-from typing import Any, TypeVar
-
-from koordlet_fakefs import FakeHost
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Timed(Protocol):
+    """FakeHost is one."""
+
+    def monotonic(self) -> float: ...
+
+    def advance(self, seconds: float) -> None: ...
 
 
 class _Selector(selectors.DefaultSelector):
     """Never waits: what is ready is ready, else the host's time moves on by the timeout."""
 
-    def __init__(self, host: FakeHost) -> None:
+    def __init__(self, host: Timed) -> None:
         super().__init__()
         self._host = host
 
@@ -30,7 +37,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    def __init__(self, host: FakeHost) -> None:
+    def __init__(self, host: Timed) -> None:
         super().__init__(_Selector(host))
         self._host = host
 
@@ -38,6 +45,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._host.monotonic()
 
 
-def run_virtually(host: FakeHost, main: Coroutine[Any, Any, T]) -> T:
+def run_virtually(host: Timed, main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(host)) as runner:
         return runner.run(main)

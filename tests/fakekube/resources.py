@@ -42,4 +42,12 @@ BUILT_IN = (
         "mutatingwebhookconfigurations",
         False,
     ),
+    Resource(
+        "admissionregistration.k8s.io",
+        "v1",
+        "ValidatingWebhookConfiguration",
+        "validatingwebhookconfigurations",
+        False,
+    ),
+    Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False),
 )

@@ -135,10 +135,15 @@ class FakeKube:
             case "PUT", ("" | "status") if name[1]:
                 return web.json_response(store.replace(resource, name, body, subresource))
             case "PATCH", ("" | "status") if name[1]:
-                if request.content_type != "application/merge-patch+json":
-                    text = "the fake server knows merge patches alone"
+                strategic = request.content_type == "application/strategic-merge-patch+json"
+                if not strategic and request.content_type != "application/merge-patch+json":
+                    text = "the fake server knows merge patches, strategic or not, alone"
                     raise ApiError(415, "UnsupportedMediaType", text)
-                return web.json_response(store.merge(resource, name, body, subresource))
+                if strategic and resource in store.schemas:
+                    text = "custom resources have no strategic merge patch"
+                    raise ApiError(415, "UnsupportedMediaType", text)
+                done = store.merge(resource, name, body, subresource, strategic=strategic)
+                return web.json_response(done)
             case "DELETE", "" if name[1]:
                 conditions = body.get("preconditions", {})
                 return web.json_response(store.delete(resource, name, conditions))

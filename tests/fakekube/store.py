@@ -110,10 +110,19 @@ class Store:
             raise invalid(resource, name[1], text)
         return self._update(resource, name, old, body, subresource)
 
-    def merge(self, resource: Resource, name: Name, patch: Tree, subresource: str = "") -> Tree:
-        """RFC 7386."""
+    def merge(
+        self,
+        resource: Resource,
+        name: Name,
+        patch: Tree,
+        subresource: str = "",
+        *,
+        strategic: bool = False,
+    ) -> Tree:
+        """RFC 7386; ``strategic``: of lists, conditions are merged by their type."""
         old = self.get(resource, name)
-        return self._update(resource, name, old, merged(old, patch), subresource)
+        new = merged(old, patch, by_type=strategic)
+        return self._update(resource, name, old, new, subresource)
 
     def delete(self, resource: Resource, name: Name, preconditions: Mapping[str, str]) -> Tree:
         old = self.get(resource, name)
@@ -198,15 +207,20 @@ class Store:
         return copy.deepcopy(new)
 
 
-def merged(tree: Any, patch: Any) -> Any:
+def merged(tree: Any, patch: Any, *, by_type: bool = False) -> Any:
     if not isinstance(patch, dict):
         return patch
     base = dict(tree) if isinstance(tree, dict) else {}
     for key, value in patch.items():
         if value is None:
             base.pop(key, None)
+        elif by_type and key == "conditions":
+            found = {each["type"]: each for each in base.get(key, [])}
+            for each in value:
+                found[each["type"]] = merged(found.get(each["type"]), each)
+            base[key] = list(found.values())
         else:
-            base[key] = merged(base.get(key), value)
+            base[key] = merged(base.get(key), value, by_type=by_type)
     return base
 
 

@@ -14,8 +14,10 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from koordlet.kube.credentials import Cluster, Material
 from tests.realkube.binaries import program
@@ -24,17 +26,39 @@ from tests.runtime.process import Process
 READY_S = 120.0
 """It takes 3 s on a machine that has nothing else to do."""
 ISSUER = "https://kubernetes.default.svc"
+_AUDIT = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted", "Panic"],
+    "rules": [
+        {"level": "Metadata", "verbs": ["create", "update", "patch", "delete"]},
+        {"level": "None"},
+    ],
+}
+
+
+class Write(NamedTuple):
+    """A kind of write: ``agent`` is the program's name, ``resource`` as ``pods/status``."""
+
+    agent: str
+    verb: str
+    resource: str
 
 
 class ControlPlane:
     """``admin`` may do everything. ``start_server`` and ``end_server`` are for tests that take the
     API server away: it keeps its port, its certificate and, in etcd, its objects."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, users: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """``users``: name -> groups, of those that get a token of their own."""
         self.work = work
-        self.port, self._etcd_port, self._peer_port = _free_ports(3)
+        self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
-        self._token = secrets.token_hex(16)
+        self._users = {"admin": ("system:masters",), **(users or {})}
+        self._tokens = {name: secrets.token_hex(16) for name in self._users}
+        self._token = self._tokens["admin"]
+        self._audit = work / "audit.log"
+        self._trust: ssl.SSLContext | None = None
         self._etcd = Process(self._etcd_command(), work / "etcd.log")
         self._server = Process(self._server_command(), work / "kube-apiserver.log")
 
@@ -45,18 +69,22 @@ class ControlPlane:
     @property
     def kubeconfig(self) -> Path:
         """Of the administrator."""
-        path = self.work / "admin.kubeconfig"
+        return self.kubeconfig_of("admin", self._token)
+
+    def kubeconfig_of(self, name: str, token: str = "") -> Path:
+        """Of one of ``users``, or of a bearer of ``token``, such as a ServiceAccount's."""
+        path = self.work / f"{name.replace(':', '-')}.kubeconfig"
         cluster = {"server": self.url, "certificate-authority": str(self.ca)}
         tree = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "test",
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": name}}],
             "clusters": [{"name": "test", "cluster": cluster}],
-            "users": [{"name": "admin", "user": {"token": self._token}}],
+            "users": [{"name": name, "user": {"token": token or self._tokens[name]}}],
         }
+        path.touch(0o600)
         path.write_text(json.dumps(tree))  # which is YAML too
-        path.chmod(0o600)
         return path
 
     @property
@@ -70,7 +98,12 @@ class ControlPlane:
 
     def start(self) -> None:
         """Returns when it is ready. Raises TimeoutError with the end of its log."""
-        (self.work / "tokens.csv").write_text(f'{self._token},admin,1,"system:masters"\n')
+        lines = [
+            f'{self._tokens[name]},{name},{name},"{",".join(groups)}"\n'
+            for name, groups in self._users.items()
+        ]
+        (self.work / "tokens.csv").write_text("".join(lines))
+        (self.work / "audit.json").write_text(json.dumps(_AUDIT))
         key = ["openssl", "ecparam", "-name", "prime256v1", "-genkey", "-noout"]
         subprocess.run([*key, "-out", self.work / "sa.key"], check=True, capture_output=True)
         self._etcd.start()
@@ -87,21 +120,54 @@ class ControlPlane:
     def end_server(self, number: int = 15) -> None:
         self._server.end(number)
 
+    @property
+    def serves(self) -> bool:
+        return self._server.is_running
+
     def end(self) -> None:
         self._server.end()  # before etcd, or it hangs
         self._etcd.end()
+
+    def get(self, path: str) -> Any:
+        """What the administrator is told, as JSON; None where it does not exist. For waits, because
+        kubectl takes a hundred times the CPU. Raises OSError while the server is away."""
+        try:
+            return json.loads(self._get(path))
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise
+
+    def _get(self, path: str) -> bytes:
+        if self._trust is None:
+            self._trust = ssl.create_default_context(cafile=str(self.ca))
+        head = {"Authorization": f"Bearer {self._token}"}
+        request = urllib.request.Request(self.url + path, headers=head)
+        with urllib.request.urlopen(request, timeout=10, context=self._trust) as answer:
+            found: bytes = answer.read()
+            return found
+
+    def writes(self) -> Counter[Write]:
+        """All that were taken since it was made, whatever became of the server meanwhile."""
+        found: Counter[Write] = Counter()
+        for line in self._audit.read_text().splitlines() if self._audit.exists() else ():
+            try:
+                told = json.loads(line)
+            except ValueError:  # it was killed in the middle of a line
+                continue
+            if told.get("responseStatus", {}).get("code", 500) < 300:
+                target = told.get("objectRef", {})
+                parts = (target.get("resource", ""), target.get("subresource", ""))
+                agent = told.get("userAgent", "").split("/")[0]
+                found[Write(agent, told["verb"], "/".join(filter(None, parts)))] += 1
+        return found
 
     def _ready(self) -> bool:
         if not self.ca.exists():
             return False
         try:
-            context = ssl.create_default_context(cafile=str(self.ca))
-            request = urllib.request.Request(
-                f"{self.url}/readyz", headers={"Authorization": f"Bearer {self._token}"}
-            )
-            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-                return bool(answer.status == 200)
-        except (OSError, urllib.error.URLError):
+            return self._get("/readyz") == b"ok"
+        except OSError:
             return False
 
     def _etcd_command(self) -> list[str | Path]:
@@ -136,6 +202,8 @@ class ControlPlane:
             # No controller manager says that nodes and service accounts are in order.
             "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
             "--allow-privileged=true",
+            f"--audit-policy-file={self.work / 'audit.json'}",
+            f"--audit-log-path={self._audit}",
             "--v=1",
         ]
 
@@ -150,7 +218,7 @@ def control_plane(work: Path) -> Iterator[ControlPlane]:
         made.end()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Different ones, because all are open at once."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

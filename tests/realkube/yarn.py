@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tests.realkube.control_plane import _free_ports
+from tests.realkube.control_plane import free_ports
 from tests.runtime.process import Process
 
 TOOL = Path(__file__).parents[2] / "tools" / "fetch-yarn"
@@ -59,7 +59,7 @@ class RealYarn:
     def __init__(self, work: Path) -> None:
         self.work = work
         names = ("web", "client", "scheduler", "tracker", "admin", "node", "localizer", "node-web")
-        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.url = f"http://127.0.0.1:{ports['web']}"
         self.node = f"localhost:{ports['node']}"
         self._configure(ports)

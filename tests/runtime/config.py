@@ -34,7 +34,9 @@ _CRI_1 = """
 sandbox_image = "{pause}"
 disable_apparmor = true
 restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
 [plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{work}/cni/bin"
 conf_dir = "{work}/cni"
 [plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "overlayfs"
@@ -55,7 +57,9 @@ sandbox = "{pause}"
 [plugins.'io.containerd.cri.v1.runtime']
 disable_apparmor = true
 restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
 [plugins.'io.containerd.cri.v1.runtime'.cni]
+bin_dirs = ["{work}/cni/bin"]
 conf_dir = "{work}/cni"
 [plugins.'io.containerd.cri.v1.runtime'.containerd]
 default_runtime_name = "runc"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
@@ -249,6 +250,36 @@ def test_who_asks_is_believed_at_once() -> None:
     assert state.pods()[0].labels == {"koordinator.sh/core-sched-group-id": "old"}, (
         "asking tells nobody else"
     )
+
+
+def test_what_a_runtime_says_again_is_no_news() -> None:
+    """It has the labels of when the sandbox was made; somebody may have changed them since."""
+    old = {"koordinator.sh/core-sched-group-id": "old"}
+    new = {"koordinator.sh/core-sched-group-id": "new"}
+    api = PodFacts(TREE_POD.uid, labels=new, annotations={}, as_of=math.inf)
+    nri = labelled(labels=old, annotations={}, as_of=9.0)
+    state = state_of(Fixed("nri", (nri,)), Fixed("api", (api,)), Fixed("tree", (TREE_POD,)))
+    again = state.asked("nri", labelled(labels=old, annotations={}))
+    assert again is not None
+    assert again.labels == new
+    other = {"koordinator.sh/core-sched-group-id": "other"}
+    fresh = state.asked("nri", labelled(labels=other, annotations={}))
+    assert fresh is not None
+    assert fresh.labels == other
+
+
+def test_what_is_known_of_a_container_by_its_name_alone() -> None:
+    """The pod's spec names it before there is an id, and a runtime asks with one."""
+    asked_for = Resources(request_batch_cpu_milli=500)
+    api = PodFacts(
+        TREE_POD.uid, labels={}, containers=(ContainerFacts("", name="x", resources=asked_for),)
+    )
+    nri = PodFacts(TREE_POD.uid, containers=(ContainerFacts("aaa", name="x"),))
+    state = state_of(Fixed("nri", (nri,)), Fixed("api", (api,)), Fixed("tree", (TREE_POD,)))
+    (pod,) = state.pods()
+    (first,) = (each for each in pod.containers if each.name == "x")
+    assert first.resources == asked_for
+    assert pod.origins["containers.aaa.resources"] == "api"
 
 
 def test_a_pod_that_only_the_asker_knows() -> None:

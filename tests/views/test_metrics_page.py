@@ -22,6 +22,13 @@ from tests.engine.test_kubepods import UIDS
 MakeWorld = Callable[..., World]
 GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
+    "cluster_connected",
+    "cluster_object_age_seconds",
+    "cluster_writes_total",
+    "node_metric_node_usage",
+    "node_metric_numa_node_usage",
+    "node_metric_numa_system_usage",
+    "node_metric_system_usage",
     "node_memory_cold_bytes",
     "node_memory_with_hot_page_cache_bytes",
     "pod_memory_cold_bytes",

@@ -244,6 +244,9 @@ class Evictor:
         if case.attempt.done:
             if case.attempt.error:
                 case.tried[-1] += f" failed: {case.attempt.error}"
+                if case.attempt.forbids:
+                    self._fail(case, "not ended in another way")
+                    return
                 case.attempt = None
                 self._ask(case, now)
                 return

@@ -11,8 +11,6 @@ from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
 from koordlet.kernel.proc import kill
 
-NO_CLUSTER = "no cluster configured"
-
 
 class Attempt(Protocol):
     """One way, under way. ``error`` counts once it is ``done``; empty: the victim has ended or
@@ -35,6 +33,11 @@ class Attempt(Protocol):
         """Whether the process that works on it kills at the end of the grace period itself."""
         ...
 
+    @property
+    def forbids(self) -> bool:
+        """Whether its error means that the victim must not be ended in another way either."""
+        ...
+
 
 class Way(Protocol):
     """``begin``: an attempt, or the reason why there can be none. Never waits."""
@@ -53,15 +56,7 @@ class Progress:
     error: str = ""
     final: bool = False
     kills: bool = True
-
-
-class EvictionApi:
-    """Asks the cluster to evict a pod."""
-
-    name = "Kubernetes eviction API"
-
-    def begin(self, begun: Begun) -> Attempt | str:
-        return NO_CLUSTER
+    forbids: bool = False
 
 
 class Terminate:

@@ -4,7 +4,8 @@ less by what malloc keeps.
 asyncio imports ``ssl`` (4 MiB) and structlog imports ``rich`` (4 MiB) if they are there; both do
 without. msgspec imports ``typing_extensions`` (a tenth of the start), which adds nothing to the
 ``typing`` of Python 3.11. hashlib loads OpenSSL's libcrypto (4 MiB) beside the functions of its
-own. The daemon serves plain HTTP and a unix socket, and logs ``key=value``.
+own. The daemon serves plain HTTP and a unix socket, and logs ``key=value``; in a cluster it speaks
+TLS.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from __future__ import annotations
 import argparse
 import ctypes
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 UNUSED = ("ssl", "rich", "typing_extensions", "_hashlib")
+TLS = frozenset({"ssl", "_hashlib"})
+"""Those that a node of a cluster needs. asyncio does without for ever where they were not there
+when it was imported."""
 
 # mallopt(3), <malloc.h>
 _M_TRIM_THRESHOLD = -1
@@ -28,9 +33,21 @@ _KEPT_FOR_READS_BYTES = 2 << 20
 
 def main(args: argparse.Namespace) -> int:
     _keep_little()
-    with unavailable(*UNUSED):
+    needed = TLS if _in_cluster(args.config) else ()
+    with unavailable(*(name for name in UNUSED if name not in needed)):
         from koordlet.cli.process import run
     return run.main(args)
+
+
+def _in_cluster(file: str) -> bool:
+    """Whether the configuration names an API server. One that cannot be read is for those to refuse
+    who read it in full."""
+    try:
+        with open(file, "rb") as found:
+            table = tomllib.load(found).get("cluster")
+    except (OSError, ValueError):
+        return False
+    return isinstance(table, dict) and table.get("api", "off") != "off"
 
 
 def _keep_little() -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable
 
+from koordlet.admin.cluster import ClusterView
 from koordlet.admin.model import StatusView
 from koordlet.cli import output, pause
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
@@ -75,6 +76,7 @@ def _head(status: StatusView) -> list[str]:
             + (f", {log.dropped} dropped" if log.dropped else ""),
         ),
         *([("", f"not recorded: {log.error}")] if log.error else []),
+        *_cluster(status.cluster),
         ("nri", nri.connection(status.nri)),
         *_proxy(),
         ("journal", f"{journal.entries} changed values in {journal.path}"),
@@ -96,6 +98,23 @@ def _armed(status: StatusView) -> Iterable[tuple[str, str]]:
     for number, each in enumerate(status.armed):
         name = f"{each.owner}, {each.name}" if each.owner else each.name
         yield "" if number else "armed", f"{name}: {each.does} when {each.when}; by {each.by}"
+
+
+def _cluster(cluster: ClusterView) -> Iterable[tuple[str, str]]:
+    if not cluster.enabled:
+        return
+    if cluster.connected:
+        yield "cluster", f"{cluster.server}, as {cluster.node}, {cluster.writes} writes"
+        return
+    server = cluster.server or "no API server yet"
+    text = f"{server}, as {cluster.node}: not heard; what was last known stays in force"
+    yield "cluster", f"{text}: {cluster.error}" if cluster.error else text
+
+
+def _objects(status: StatusView) -> Iterable[Row]:
+    for o in status.cluster.objects:
+        age = "now" if o.age_s == 0 else "" if o.age_s is None else f"{output.span(o.age_s)} ago"
+        yield o.kind, o.name, o.state, age, o.error
 
 
 def _proxy() -> Iterable[tuple[str, str]]:
@@ -175,6 +194,7 @@ def _pauses(status: StatusView) -> Iterable[Row]:
 _TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
     ("Paused", pause.HEADER, _pauses),
     ("Sources", ("NAME", "SYNCED", ">PODS", ">APPLICATIONS", "ERROR"), _sources),
+    ("Cluster", ("KIND", "NAME", "STATE", ">HEARD", "ERROR"), _objects),
     (
         "Collectors",
         ("NAME", ">EVERY", "STATE", ">TOOK", ">LAST SUCCESS", ">SAMPLES", "ERROR"),

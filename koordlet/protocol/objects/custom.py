@@ -9,6 +9,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from koordlet.protocol.objects.colocation_profile import (
+    ClusterColocationProfileSpec,
+    ClusterColocationProfileStatus,
+)
 from koordlet.protocol.objects.device import DeviceSpec
 from koordlet.protocol.objects.node_metric import NodeMetricSpec, NodeMetricStatus
 from koordlet.protocol.objects.numa_topology import NumaTopology
@@ -52,6 +56,21 @@ class CustomResource(NamedTuple):
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 CUSTOM_RESOURCES = (
+    CustomResource(
+        "config.koordinator.sh",
+        "v1alpha1",
+        "ClusterColocationProfile",
+        "clustercolocationprofiles",
+        "What admission changes of the pods that it selects.",
+        spec=ClusterColocationProfileSpec,
+        status=ClusterColocationProfileStatus,
+        columns=(
+            Column("QoS", ".spec.qosClass"),
+            Column("Priority", ".spec.priorityClassName"),
+            Column("Probability", ".spec.probability", wide=True),
+            AGE,
+        ),
+    ),
     CustomResource(
         "slo.koordinator.sh",
         "v1alpha1",

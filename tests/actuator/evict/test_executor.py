@@ -13,9 +13,10 @@ import pytest
 from koordlet_fakefs import FakeHost
 
 from koordlet.actuator.evict import executor as evict
+from koordlet.actuator.evict.api import NO_CLUSTER, EvictionApi
 from koordlet.actuator.evict.executor import Evictor, EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
-from koordlet.actuator.evict.ways import NO_CLUSTER, EvictionApi, Progress, Terminate
+from koordlet.actuator.evict.ways import Progress, Terminate
 from koordlet.actuator.restore import Status, restore
 from koordlet.decision.plan import Eviction, Victim, VictimKind
 from koordlet.decision.snapshot import Application, Pod, Snapshot, Wake
@@ -550,3 +551,19 @@ def test_the_outcome_survives_the_journal(world: World) -> None:
     world.take()
     stored = msgspec.json.decode((world.directory / "evictions").read_bytes())
     assert stored["evictions"][0]["title"] == "pod ns/a"
+
+
+def test_a_way_may_forbid_all_others(world: World) -> None:
+    asked, other = Asked("api"), Asked("other")
+    world.ways = (asked, other)
+    world.restart()
+    world.take()
+    asked.progress[0].error, asked.progress[0].forbids = "a budget does not allow it", True
+    asked.progress[0].done = True
+    world.run(0.1)
+    assert world.results == [EvictResult.BEGUN, EvictResult.FAILED]
+    assert world.heard[-1].text.endswith(
+        "api failed: a budget does not allow it; not ended in another way"
+    )
+    assert other.progress == [] and all(world.alive())
+    assert not world.evictor.busy

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from koordlet.cluster.reporting.trigger import Level
 from koordlet.decision import metrics as k
 from koordlet.decision.memory_figures import Subject, memory_figure
 from koordlet.decision.metrics import Aggregate, Metric, MetricView
@@ -38,7 +39,7 @@ AGGREGATES = (Aggregate.AVG, Aggregate.P50, Aggregate.P90, Aggregate.P95, Aggreg
 MIN_SPAN = 0.5
 """Of a window, that samples must span for its percentiles to mean anything."""
 PODS_AT_ONCE = 10
-"""Between two calls of ``pause``."""
+"""Between two rests."""
 
 
 class Policy(NamedTuple):
@@ -76,27 +77,40 @@ class Who(NamedTuple):
     applications: tuple[Application, ...] = ()
 
 
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""Work that rests at each ``yield`` and returns a T."""
+
+
 def status_of(
-    view: MetricView,
-    policy: Policy,
-    who: Who,
-    predicted: Reclaimable | None,
-    now_s: float,
-    pause: Callable[[], None] = lambda: None,
+    view: MetricView, policy: Policy, who: Who, predicted: Reclaimable | None, now_s: float
 ) -> NodeMetricStatus:
-    """``now_s``: unix seconds. ``pause`` is called every now and then, because 300 pods take some
-    tens of milliseconds."""
+    """``now_s``: unix seconds."""
+    steps = status_steps(view, policy, who, predicted, now_s)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def status_steps(
+    view: MetricView, policy: Policy, who: Who, predicted: Reclaimable | None, now_s: float
+) -> Steps[NodeMetricStatus]:
+    """As ``status_of``, in steps, because 300 pods take some tens of milliseconds."""
+    node = yield from _node(view, policy, who.node)
+    pods = yield from _pods(view, policy, who.pods)
     return NodeMetricStatus(
         update_time=instant(now_s),
-        node_metric=_node(view, policy, who.node, pause),
-        pods_metric=tuple(_pods(view, policy, who.pods, pause)),
+        node_metric=node,
+        pods_metric=pods,
         host_application_metric=tuple(_applications(view, policy, who.applications)),
         prod_reclaimable_metric=prod_reclaimable_metric(predicted),
         prod_peak_metric=prod_peak_metric(predicted),
     )
 
 
-def _node(view: MetricView, policy: Policy, node: Node, pause: Callable[[], None]) -> NodeUsage:
+def _node(view: MetricView, policy: Policy, node: Node) -> Steps[NodeUsage]:
     window_s = policy.window_s
     nodes = list[AggregatedUsage]()
     systems = list[AggregatedUsage]()
@@ -109,7 +123,7 @@ def _node(view: MetricView, policy: Policy, node: Node, pause: Callable[[], None
         enough = _spans(view, system, duration_s)
         usage = _by_aggregate(_system_map, view, policy, duration_s) if enough else {}
         systems.append(AggregatedUsage(usage, text))
-        pause()
+        yield
     usage_now = _node_map(view, policy, window_s, Aggregate.AVG)
     gpus = tuple(_gpus(view, window_s))
     return NodeUsage(
@@ -119,6 +133,15 @@ def _node(view: MetricView, policy: Policy, node: Node, pause: Callable[[], None
         tuple(systems),
         tuple(_numa(view, window_s, node)),
     )
+
+
+def level_of(view: MetricView, policy: Policy) -> Level:
+    """The node's usage as it is reported."""
+    how, window_s = Aggregate.AVG, policy.window_s
+    memory = memory_figure(view, policy.memory, Subject.NODE, window_s=window_s, aggregate=how)
+    cores = _value(view, k.NODE_CPU_USAGE, (), window_s)
+    milli = None if cores is None else 1000 * cores
+    return Level(milli, memory.reading.value if memory is not None else None)
 
 
 def _spans(view: MetricView, metric: Metric, duration_s: float) -> bool:
@@ -167,29 +190,29 @@ def _numa(view: MetricView, window_s: float, node: Node) -> Iterator[NumaUsage]:
         yield NumaUsage(numa_node_id=numa, node_usage=_map(*used), system_usage=of_system)
 
 
-def _pods(
-    view: MetricView, policy: Policy, pods: Iterable[Pod], pause: Callable[[], None]
-) -> Iterator[PodUsage]:
+def _pods(view: MetricView, policy: Policy, pods: Iterable[Pod]) -> Steps[tuple[PodUsage, ...]]:
     """Those whose CPU or memory was measured and whose name is known, by namespace and name."""
     window_s = policy.window_s
-    gpus = _pod_gpus(view, window_s)
+    gpus, found = _pod_gpus(view, window_s), list[PodUsage]()
     named = sorted((pod for pod in pods if pod.name), key=lambda each: (each.namespace, each.name))
     for number, pod in enumerate(named):
         if number % PODS_AT_ONCE == 0:
-            pause()
+            yield
         labels = (pod.uid,)
         cpu = _value(view, k.POD_CPU_USAGE, labels, window_s)
         memory = memory_figure(view, policy.memory, Subject.POD, labels, window_s=window_s)
         if cpu is None and memory is None:
             continue
-        yield PodUsage(
-            pod.namespace,
-            pod.name,
-            *_classes(pod.priority_class, pod.qos),
-            ResourceMap(
-                _map(cpu, memory and memory.reading.value).resources, gpus.get(pod.uid, ())
-            ),
+        usage = _map(cpu, memory and memory.reading.value)
+        found.append(
+            PodUsage(
+                pod.namespace,
+                pod.name,
+                *_classes(pod.priority_class, pod.qos),
+                ResourceMap(usage.resources, gpus.get(pod.uid, ())),
+            )
         )
+    return tuple(found)
 
 
 def _applications(

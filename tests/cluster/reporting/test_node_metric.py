@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from koordlet.cluster.node_metric import Policy, Who, policy_of, status_of
+from koordlet.cluster.reporting.node_metric import Policy, Who, policy_of, status_of
 from koordlet.decision import metrics as k
 from koordlet.decision.memory_figures import (
     NODE_MEMORY_WITH_HOT_PAGE_USAGE,

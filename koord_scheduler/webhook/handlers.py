@@ -1,0 +1,215 @@
+"""What each path answers, from the facts that the process has of the cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple, Protocol
+
+from koord_scheduler.admission.config_map import data_of, node_conflict, validate_config
+from koord_scheduler.admission.others import (
+    BindingRules,
+    binding_refusal,
+    check_object,
+    mutate_node_status,
+    mutate_reservation,
+)
+from koord_scheduler.admission.pod_mutation import Facts, mutate_pod, settle_pod
+from koord_scheduler.admission.pod_validation import LabelRule, validate_pod
+from koord_scheduler.admission.pods import labels_of
+from koord_scheduler.admission.profiles import PriorityClassValue, Profile
+from koord_scheduler.admission.quota_admission import (
+    mutate_quota,
+    validate_changed_quota,
+    validate_deleted_quota,
+    validate_new_quota,
+)
+from koord_scheduler.admission.quotas import QuotaProfile, Quotas, quota_from
+from koord_scheduler.admission.words import AdmissionError, Gates, Step, Tree
+from koord_scheduler.webhook.review import ALLOWED, Answer, Request
+
+_AUDIT_CHARACTERS = 1000
+
+
+class World(Protocol):
+    """What admission asks of the cluster. Methods that wait raise KubeError."""
+
+    def profiles(self) -> tuple[Profile, ...]: ...
+    def priority_classes(self) -> Mapping[str, PriorityClassValue]: ...
+    def quotas(self) -> Quotas: ...
+    def quota_profiles(self) -> tuple[QuotaProfile, ...]: ...
+    def nodes(self) -> Mapping[str, Mapping[str, str]]: ...
+    def config(self) -> Mapping[str, str]: ...
+    def label_rules(self) -> tuple[LabelRule, ...]: ...
+    async def namespace_labels(self, name: str) -> Mapping[str, str]: ...
+    async def pod(self, namespace: str, name: str) -> Tree | None: ...
+    async def has_pods(self, quota: str, namespaces: tuple[str, ...]) -> bool: ...
+
+
+class Settings(NamedTuple):
+    gates: Gates = Gates()
+    binding: BindingRules = BindingRules()
+    config_namespace: str = "koordinator-system"
+    config_name: str = "slo-controller-config"
+    names_needed: bool = False
+    """Whether node entries of the ConfigMap need names."""
+
+
+Handler = Callable[[Request, World, Settings], Awaitable[Answer]]
+
+
+async def _mutate_pod(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation != "CREATE":
+        return ALLOWED
+    pod, facts = request.tree, await _facts(request, world)
+    made = mutate_pod(pod, request.namespace, facts, settings.gates, random.random)
+    return Answer(original=pod, changed=made.pod, audit=_audit(made.steps))
+
+
+async def _settle_pod(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation != "CREATE":
+        return ALLOWED
+    pod, facts = request.tree, await _facts(request, world)
+    changed, steps = settle_pod(pod, facts, settings.gates)
+    return Answer(original=pod, changed=changed, audit=_audit(steps))
+
+
+async def _facts(request: Request, world: World) -> Facts:
+    return Facts(
+        profiles=world.profiles(),
+        namespace_labels=await world.namespace_labels(request.namespace),
+        priority_classes=world.priority_classes(),
+        quotas=world.quotas(),
+        quota_profiles=world.quota_profiles(),
+    )
+
+
+async def _validate_pod(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return ALLOWED
+    old = request.old_tree if request.operation == "UPDATE" else None
+    rules = world.label_rules() if settings.gates.enable_pod_enhanced_validator else ()
+    validate_pod(request.tree, old, request.namespace, world.quotas(), settings.gates, rules)
+    return ALLOWED
+
+
+async def _validate_binding(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource != "binding" or not settings.gates.binding_admission_webhook:
+        return ALLOWED
+    user, namespace = request.user_info.username, request.namespace
+    # The pod is asked for only where it can matter.
+    if not binding_refusal(user, namespace, {"metadata": {}}, settings.binding):
+        return ALLOWED
+    pod = await world.pod(namespace, request.name)
+    why = binding_refusal(user, namespace, pod, settings.binding)
+    if not why or settings.binding.dry_run:
+        return ALLOWED if not why else Answer(warnings=(f"{why} (dry run)",))
+    return Answer(refusal=why, code=403)
+
+
+async def _mutate_reservation(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation != "CREATE":
+        return ALLOWED
+    tree = request.tree
+    changed, steps = mutate_reservation(
+        tree, world.profiles(), world.priority_classes(), random.random
+    )
+    return Answer(original=tree, changed=changed, audit=_audit(steps))
+
+
+async def _mutate_quota(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation != "CREATE":
+        return ALLOWED
+    tree = request.tree
+    changed, _ = mutate_quota(tree, world.quotas())
+    return Answer(original=tree, changed=changed)
+
+
+async def _validate_quota(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource:
+        return ALLOWED
+    quotas, old = world.quotas(), request.old_tree
+    if request.operation == "CREATE":
+        validate_new_quota(request.tree, quotas, settings.gates)
+    elif request.operation == "UPDATE" and old is not None:
+        before, after = quota_from(old), quota_from(request.tree)
+        has_pods = after.is_parent and not before.is_parent
+        if has_pods:
+            has_pods = await world.has_pods(after.name, after.namespaces)
+        validate_changed_quota(request.tree, old, quotas, settings.gates, lambda _: has_pods)
+    elif request.operation == "DELETE" and old is not None:
+        found = await world.has_pods(quota_from(old).name, ())
+        validate_deleted_quota(old, quotas, lambda _: found)
+    return ALLOWED
+
+
+async def _mutate_node_status(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource != "status" or request.operation != "UPDATE":
+        return ALLOWED
+    node = request.tree
+    changed, steps = mutate_node_status(node, request.old_tree)
+    return Answer(original=node, changed=changed, audit=_audit(steps))
+
+
+async def _validate_node(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation not in ("CREATE", "UPDATE"):
+        return ALLOWED
+    node, old = request.tree, request.old_tree
+    check_object(node, "node")
+    if old is not None:
+        check_object(old, "node as it was")
+        if labels_of(old) == labels_of(node):
+            return ALLOWED
+    why = await asyncio.to_thread(node_conflict, labels_of(node), world.config())
+    # A new node must not be kept away: it may be the only one. Its admin is told.
+    if why and request.operation == "CREATE":
+        return Answer(warnings=(why,))
+    return Answer(refusal=why, code=400) if why else ALLOWED
+
+
+async def _validate_config_map(request: Request, world: World, settings: Settings) -> Answer:
+    place = (settings.config_namespace, settings.config_name)
+    if request.operation not in ("CREATE", "UPDATE") or request.sub_resource:
+        return ALLOWED
+    tree = request.tree
+    name = request.name or str((tree.get("metadata") or {}).get("name", ""))
+    if (request.namespace, name) != place:
+        return ALLOWED
+    old = request.old_tree
+    verdict = await asyncio.to_thread(
+        validate_config,
+        data_of(tree),
+        None if old is None else data_of(old),
+        world.nodes(),
+        names_needed=settings.names_needed,
+    )
+    return Answer(warnings=verdict.warnings)
+
+
+HANDLERS: dict[str, Handler] = {
+    "/mutate-pod": _mutate_pod,
+    "/settle-pod": _settle_pod,
+    "/validate-pod": _validate_pod,
+    "/validate-pod-binding": _validate_binding,
+    "/mutate-reservation": _mutate_reservation,
+    "/mutate-scheduling-sigs-k8s-io-v1alpha1-elasticquota": _mutate_quota,
+    "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota": _validate_quota,
+    "/mutate-node-status": _mutate_node_status,
+    "/validate-node": _validate_node,
+    "/validate-configmap": _validate_config_map,
+}
+
+
+def _audit(steps: tuple[Step, ...]) -> dict[str, str]:
+    """Who changed it, for the audit log."""
+    names = ", ".join(dict.fromkeys(each.by for each in steps))
+    return {"changed-by": names[:_AUDIT_CHARACTERS]} if names else {}
+
+
+async def answered(path: str, request: Request, world: World, settings: Settings) -> Answer:
+    """A refusal where the object is at fault, or something that it needs of the cluster."""
+    try:
+        return await HANDLERS[path](request, world, settings)
+    except AdmissionError as error:
+        return Answer(refusal=error.message, code=error.code)

@@ -1,0 +1,51 @@
+"""Roles are made of what the parts declare."""
+
+from __future__ import annotations
+
+from koordlet.kube.access import Need
+from tools.rbac import ACCOUNTS, Account, Rule, rules, text
+
+
+def test_needs_of_the_same_objects_become_one_rule() -> None:
+    needs = (
+        Need("", "nodes", ("list",), "so that nodes are known"),
+        Need("", "nodes", ("watch", "list"), "so that they stay known"),
+        Need("", "nodes/status", ("patch",), "so that resources are offered"),
+    )
+    assert rules(needs) == {
+        "": (
+            Rule(
+                "",
+                "nodes",
+                (),
+                ("list", "watch"),
+                ("so that nodes are known", "so that they stay known"),
+            ),
+            Rule("", "nodes/status", (), ("patch",), ("so that resources are offered",)),
+        )
+    }
+
+
+def test_a_need_in_a_namespace_is_a_role_there() -> None:
+    made = text(Account("a", "", (Need("g", "r", ("get",), "so that", namespace="there"),)))
+    assert "kind: Role\nmetadata:\n  name: a\n  namespace: there\n" in made
+    assert "ClusterRole" not in made
+
+
+def test_create_is_never_limited_to_names() -> None:
+    """The name is in the body, which RBAC does not read: such a rule permits nothing."""
+    found = rules((Need("", "secrets", ("get", "create"), "so that", "ns", names=("one",)),))
+    assert found == {
+        "ns": (
+            Rule("", "secrets", (), ("create",), ("so that",)),
+            Rule("", "secrets", ("one",), ("get",), ("so that",)),
+        )
+    }
+
+
+def test_nobody_asks_for_everything() -> None:
+    for account in ACCOUNTS:
+        for need in account.needs:
+            words = (need.group, need.resource, *need.verbs)
+            assert "*" not in words, (account.name, need)
+            assert need.why
