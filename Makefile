@@ -67,6 +67,7 @@ cluster: $(VENV)/.dev
 test-cluster: $(VENV)/.dev
 	tools/test-setup
 	tools/fetch-cluster
+	-tools/fetch-yarn # without Java or Maven its tests are skipped
 	KOORDLET_CLUSTER=1 PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest -m cluster $(TEST_ARGS)
 
 attack: $(VENV)/.dev

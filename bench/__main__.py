@@ -38,6 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
+from bench.central import admission, manager, recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -98,10 +99,25 @@ BENCHES = {
         light=True,
     ),
     "member": Bench("a write at the API server to the kernel; outages", member.run, light=True),
+    "recommend": Bench(
+        "what workloads should request, against what came",
+        recommend.run,
+        needs_root=False,
+        light=True,
+    ),
     "nri": Bench(
         "what a container's creation pays for asking us", nri.run, needs_root=False, light=True
     ),
     "proxy": Bench("what the CRI proxy adds to a call", proxy.run, needs_root=False, light=True),
+    "manager": Bench(
+        "the manager of 5,000 simulated nodes: CPU, memory, writes",
+        manager.run,
+        needs_root=False,
+        light=True,
+    ),
+    "admission": Bench(
+        "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
+    ),
     "whole": Bench(
         "nginx beside ffmpeg: p99, CPU, frames",
         partial(whole.run, whole.NGINX_FFMPEG),

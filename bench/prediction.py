@@ -19,8 +19,8 @@ from bench.figures import Figure
 from bench.prediction_rounds import rounds
 from koordlet.prediction.backtest import STEP_S, Model, adapted
 from koordlet.prediction.forecast import CPU, Forecast, Rule
-from koordlet.prediction.histogram import CPU_BUCKETS, SECOND_NS, Histogram
 from koordlet.prediction.season import HORIZON_S, Season
+from koordlet.protocol.histogram import CPU_BUCKETS, SECOND_NS, Histogram
 
 SEED = 1
 RULE = Rule(Model.SEASONAL)

@@ -59,7 +59,7 @@ def definition(each: CustomResource) -> dict[str, Any]:
             for column in each.columns
         ],
     }
-    if each.status is not None:
+    if each.status is not None and each.status_apart:
         version["subresources"] = {"status": {}}
     names: dict[str, Any] = {
         "kind": each.kind,

@@ -27,7 +27,8 @@ _POD_CHURN_PER_S = 0.002
 """Of each node: a pod goes and another comes, each eight minutes."""
 
 CONFIG = {
-    "colocation-config": '{"enable":true}',
+    # Every node is written once while it is measured; the default is five minutes.
+    "colocation-config": '{"enable":true,"updateTimeThresholdSeconds":120}',
     "resource-threshold-config": '{"clusterStrategy":{"enable":true}}',
 }
 _NODES, _PODS = "/api/v1/nodes", "/api/v1/pods"
@@ -36,6 +37,13 @@ _SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 _DEVICES = "/apis/scheduling.koordinator.sh/v1alpha1/devices"
 _TOPOLOGIES = "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies"
 _MAPS = "/api/v1/namespaces/koordinator-system/configmaps"
+_EMPTY = frozenset(
+    {
+        *("recommendations", "elasticquotas", "elasticquotaprofiles", "clustercolocationprofiles"),
+        *("namespaces", "priorityclasses", "secrets"),
+    }
+)
+"""Kinds that the server has, and nobody made any of."""
 _LISTS = (_NODES, _PODS, _METRICS, _SLOS, _DEVICES, _TOPOLOGIES, _MAPS)
 
 Tree = dict[str, Any]
@@ -253,6 +261,8 @@ class Cluster:
     async def handle(self, request: web.Request) -> web.StreamResponse:
         path, method = request.path, request.method
         self.requests[method] += 1
+        if method == "GET" and path.rpartition("/")[2] in _EMPTY:
+            self._kinds.setdefault(path, _Kind())
         if method == "GET" and path in self._kinds:
             if request.query.get("watch"):
                 return await self._watch(request, self._kinds[path])

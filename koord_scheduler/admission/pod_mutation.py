@@ -21,7 +21,11 @@ from koord_scheduler.admission.profiles import (
     skips_resources,
 )
 from koord_scheduler.admission.quotas import QuotaProfile, Quotas
-from koord_scheduler.admission.translation import translate_resources, write_extended_resources
+from koord_scheduler.admission.translation import (
+    drop_native_again,
+    translate_resources,
+    write_extended_resources,
+)
 from koord_scheduler.admission.words import AdmissionError, Gates, Step, Tree
 from koordlet.protocol import keys
 from koordlet.protocol.selector import LabelSelector, selector_problems
@@ -76,6 +80,21 @@ def mutate_pod(pod: Tree, namespace: str, facts: Facts, gates: Gates, draw: Draw
     if not gates.disable_device_resource_spec:
         write_device_shares(pod, steps)
     return Mutation(pod, tuple(steps), tuple(matches), tuple(left_out))
+
+
+def settle_pod(pod: Tree, facts: Facts, gates: Gates) -> tuple[Tree, tuple[Step, ...]]:
+    """``pod`` after others have changed it once more: what ``mutate_pod`` translated does not come
+    back. It may be called any number of times. Raises AdmissionError."""
+    check_pod(pod)
+    matches = matching(facts.profiles, labels_of(pod), facts.namespace_labels)
+    profiles = [each.profile for each in matches if not each.why]
+    skipped = gates.colocation_profile_skip_mutating_resources or skips_resources(profiles)
+    if not profiles or skipped:
+        return pod, ()
+    pod = copy.deepcopy(pod)
+    steps: list[Step] = []
+    drop_native_again(pod, steps)
+    return pod, tuple(steps)
 
 
 def _check_patched(pod: Tree, profile: Profile) -> None:

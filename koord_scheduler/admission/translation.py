@@ -54,8 +54,28 @@ def translate_resources(pod: Tree, steps: list[Step]) -> None:
             if limit is not None and name not in amounts_of(container, "requests"):
                 part_of_resources(container, "requests")[name] = limit
                 steps.append(Step(BY, f"{where}: requests of {name}", None, str(limit)))
-    if pod["spec"].get("overhead"):
+    # The API server compares the overhead with that of the RuntimeClass once more, after us, and
+    # refuses the pod where they differ.
+    if pod["spec"].get("overhead") and not pod["spec"].get("runtimeClassName"):
         _rename(pod["spec"]["overhead"], names, "overhead", steps)
+
+
+def drop_native_again(pod: Tree, steps: list[Step]) -> None:
+    """Of a batch or mid pod whose containers have the resources of their tier: native ones beside
+    them are defaults of the namespace (LimitRange), which the API server fills in once more after
+    the translation."""
+    cls = priority_class_of(pod)
+    if cls not in _TRANSLATED:
+        return
+    for container in all_containers(pod):
+        for native, name in TIER_NAMES[cls].items():
+            if not any(name in amounts_of(container, kind) for kind in ("requests", "limits")):
+                continue
+            for kind in ("requests", "limits"):
+                if native in amounts_of(container, kind):
+                    gone = str(part_of_resources(container, kind).pop(native))
+                    where = f"container {container['name']}: {kind} of {native}"
+                    steps.append(Step(BY, where, gone, None))
 
 
 def _rename(amounts: Amounts, names: dict[str, str], where: str, steps: list[Step]) -> None:

@@ -25,6 +25,11 @@ COMMANDS: tuple[Command, ...] = (
                 default="*",
                 help="comma-separated: * for all that are on by default, NAME, -NAME (default: *)",
             ),
+            argument(
+                "--sync-gpu-shared",
+                action="store_true",
+                help="also offer koordinator.sh/gpu.shared, 100 for each healthy GPU",
+            ),
             *CLUSTER,
             *CONFIG,
             argument(
@@ -65,6 +70,48 @@ COMMANDS: tuple[Command, ...] = (
                 help="requests at once (default: 50)",
             ),
             *ADMISSION,
+            argument(
+                "--yarn-resource-manager",
+                metavar="[CLUSTER=]URL",
+                action="append",
+                default=[],
+                help="a ResourceManager of YARN that may use batch resources, as http://HOST:8088; "
+                "with commas where several stand in for each other; may be given again",
+            ),
+            argument(
+                "--yarn-user",
+                metavar="NAME",
+                default="",
+                help="who asks the ResourceManager, where it has no Kerberos (default: nobody)",
+            ),
+            argument(
+                "--yarn-token-file",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="bearer token for a gateway before the ResourceManager",
+            ),
+            argument(
+                "--yarn-ca-file",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="authority that signed its certificate (default: those of the system)",
+            ),
+            argument(
+                "--yarn-namespace",
+                metavar="NAMESPACE",
+                default="hadoop-yarn",
+                help="namespace of the pods of NodeManagers (default: hadoop-yarn)",
+            ),
+            argument(
+                "--yarn-over-commit-timeout",
+                metavar="SECONDS",
+                type=int,
+                default=-1,
+                help="kill containers that no longer fit after this time; -1: let them end "
+                "(default: -1)",
+            ),
             argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),

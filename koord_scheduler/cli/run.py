@@ -15,7 +15,11 @@ from koord_scheduler.cli.errors import WrongUseError
 from koord_scheduler.daemon.controller import Options
 from koord_scheduler.daemon.parts import UnknownPartError, chosen
 from koord_scheduler.daemon.process import run
+from koord_scheduler.daemon.yarn import Setup
 from koord_scheduler.services.http import parse_address
+from koord_scheduler.sinks.yarn_client import Access, parse_managers
+
+_LONGEST_TIMEOUT_S = 86_400
 
 
 def main(args: argparse.Namespace) -> int:
@@ -60,8 +64,21 @@ def _options(args: argparse.Namespace) -> Options:
         health_address=args.health_probe_addr,
         requests_per_s=args.rest_config_qps,
         requests_burst=args.rest_config_burst,
-        extra=vars(args),
+        extra={**vars(args), "yarn": _yarn(args)},
     )
+
+
+def _yarn(args: argparse.Namespace) -> Setup:
+    try:
+        managers = parse_managers(args.yarn_resource_manager)
+    except ValueError as error:
+        raise WrongUseError(f"--yarn-resource-manager {error}") from None
+    timeout_s = args.yarn_over_commit_timeout
+    if not -1 <= timeout_s <= _LONGEST_TIMEOUT_S:
+        raise WrongUseError(f"--yarn-over-commit-timeout must be -1 to {_LONGEST_TIMEOUT_S}")
+    access = Access(args.yarn_user, args.yarn_token_file, args.yarn_ca_file)
+    timeout_ms = timeout_s * 1000 if timeout_s >= 0 else -1
+    return Setup(managers, access, args.yarn_namespace, timeout_ms)
 
 
 def _words(text: str) -> tuple[str, ...]:

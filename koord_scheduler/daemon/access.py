@@ -100,6 +100,53 @@ NODERESOURCE = (
         "NUMA nodes get their part of the batch resources",
     ),
 )
+QUOTA_PROFILE = (
+    _NODES,
+    Need(
+        "quota.koordinator.sh",
+        "elasticquotaprofiles",
+        ("list", "watch", "patch"),
+        "each profile becomes a quota, and gets the id of its tree",
+    ),
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch", "create", "patch"),
+        "the quota of a profile follows its nodes",
+    ),
+    Need("", "events", ("create", "patch"), "what is wrong with a profile is told beside it"),
+)
+RECOMMENDER = (
+    Need(
+        "analysis.koordinator.sh",
+        "recommendations",
+        ("list", "watch", "patch"),
+        "a recommendation says whose usage to look at, and keeps what was learned",
+    ),
+    Need(
+        "analysis.koordinator.sh",
+        "recommendations/status",
+        ("patch",),
+        "what containers should request is its status",
+    ),
+    Need(_SLO, "nodemetrics", ("list", "watch"), "usage of pods is what it is learned from"),
+    Need(
+        "",
+        "pods",
+        ("list", "watch", "get"),
+        "owners and labels say to which workload a pod belongs, and one pod what its containers "
+        "ask for",
+    ),
+)
+YARN = (
+    Need(
+        "",
+        "nodes",
+        ("list", "watch", "get", "patch"),
+        "what YARN uses is an annotation of the node",
+    ),
+    Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
+)
 
 
 _PROFILES = Need(
@@ -224,6 +271,9 @@ NEEDS = merged(
         WEBHOOK,
         WEBHOOK_REGISTRATION,
         COLOCATIONPROFILE,
+        QUOTA_PROFILE,
+        RECOMMENDER,
+        YARN,
     )
 )
 """Of the process with all its parts. A test sees that no part is left out."""

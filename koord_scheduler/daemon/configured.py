@@ -33,10 +33,11 @@ class Configured:
 
     def watch(self) -> None:
         """For each part that needs it, while it is made."""
+        fields = f"metadata.name={self._name}"
+        watched = self._watches.of(CONFIG_MAPS, namespace=self._namespace, fields=fields)
         if self._watched is None:
-            fields = f"metadata.name={self._name}"
-            self._watched = self._watches.of(CONFIG_MAPS, namespace=self._namespace, fields=fields)
-            self._watched.listen(self._take)
+            self._watched = watched
+            watched.listen(self._take)
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """``listener`` is called after each effective change. Returns what ends it."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.per_node import Reconciles, Remarks, node_differs
@@ -43,7 +42,7 @@ class NodeResources:
     """``draw`` spreads the first refresh of each node over the time between two of them, so that a
     process that begins does not write to all nodes at once what differs by little."""
 
-    def __init__(self, context: Context, draw: Any = random.random) -> None:
+    def __init__(self, context: Context, draw: Callable[[], float] = random.random) -> None:
         self._context, self._draw = context, draw
         context.configured.watch()
         watches = context.watches
@@ -58,6 +57,7 @@ class NodeResources:
         self._reconciles = Reconciles(
             context, "noderesource", "node_resource_reconcile_count", self._reconcile
         )
+        self._sync_gpu_shared = bool(context.options.extra.get("sync_gpu_shared"))
         self._remarks = Remarks(context, "NodeResourceProblem")
         self._plans = context.metrics.counter(
             "slo_controller_node_resource_run_plugin_status",
@@ -163,7 +163,7 @@ class NodeResources:
             topology,
         )
         wall_s = self._context.wall()
-        wanted = plan(inputs, configuration, wall_s)
+        wanted = plan(inputs, configuration, wall_s, sync_gpu_shared=self._sync_gpu_shared)
         if wanted is None:
             return None
         self._remarks.tell(node, wanted.problems)

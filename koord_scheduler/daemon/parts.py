@@ -9,8 +9,11 @@ from koord_scheduler.daemon.access import (
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
+    QUOTA_PROFILE,
+    RECOMMENDER,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
+    YARN,
 )
 from koord_scheduler.daemon.controller import Part
 
@@ -63,6 +66,27 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.profiles:make",
         COLOCATIONPROFILE,
         by_default=False,
+    ),
+    Part(
+        "quotaprofile",
+        MANAGER,
+        "the root quota of each ElasticQuotaProfile follows its nodes",
+        "koord_scheduler.daemon.quota_profile:make",
+        QUOTA_PROFILE,
+    ),
+    Part(
+        "recommender",
+        MANAGER,
+        "says what the containers of a workload should request, from what they use",
+        "koord_scheduler.daemon.recommender:make",
+        RECOMMENDER,
+    ),
+    Part(
+        "yarn",
+        MANAGER,
+        "lets YARN use the batch resources of nodes that run a NodeManager",
+        "koord_scheduler.daemon.yarn:make",
+        YARN,
     ),
 )
 ROLES = (MANAGER,)

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -30,6 +30,8 @@ from koordlet.kube.events import Events
 from koordlet.kube.lease import DEADLINE_S, Leadership
 
 AGENT = "koord-scheduler"
+_LONG_S = 15.0
+"""A controller that waits so long for what it watches says for what."""
 _log = structlog.get_logger()
 
 
@@ -52,7 +54,6 @@ class Companion:
         """Objects of the API server that could not be decoded."""
         self._leads = asyncio.Event()
         self._changed = asyncio.Event()
-        self._started_s = time.monotonic()
         metrics = Metrics()
         watches, events = Watches(self.client, self._fault), Events(self.client, AGENT)
         self.context = Context(
@@ -66,7 +67,11 @@ class Companion:
             leads=self.leads,
         )
         self.parts = tuple(parts)
-        self.controllers = tuple((part, _made(part, self.context)) for part in parts)
+        made, self._watched = [], {}
+        for part in parts:
+            made.append((part, _made(part, self.context)))
+            self._watched[part.name] = watches.asked()
+        self.controllers: tuple[tuple[Part, Controller], ...] = tuple(made)
         self._declare_metrics(metrics)
 
     def leads(self) -> bool:
@@ -127,24 +132,44 @@ class Companion:
             await self._changed.wait()
 
     async def _run_controllers(self, *, lead: bool) -> None:
-        await self.context.watches.until_synced()
         async with asyncio.TaskGroup() as group:
             for part, controller in self.controllers:
                 if part.leads is lead:
-                    group.create_task(controller.run(), name=part.name)
+                    group.create_task(self._run_one(part, controller), name=part.name)
             await asyncio.Event().wait()
+
+    async def _run_one(self, part: Part, controller: Controller) -> None:
+        """When everything that it watches was listed: a kind that the server does not have stops
+        those alone that need it."""
+        waiting = asyncio.get_running_loop().call_later(_LONG_S, self._say_waiting, part)
+        try:
+            for each in self._watched[part.name]:
+                await each.until_synced()
+        finally:
+            waiting.cancel()
+        await controller.run()
+
+    def _say_waiting(self, part: Part) -> None:
+        for each in self._watched[part.name]:
+            if not each.synced:
+                _log.warning(
+                    "waits for a list",
+                    controller=part.name,
+                    kind=str(each.kind),
+                    error=each.mirror.error,
+                )
 
     def _healthy(self) -> Answer:
         return 200, "ok\n"
 
     def _ready(self) -> Answer:
-        """Ready while everything was listed once; a process that only waits to lead is ready."""
-        unsynced = self.context.watches.unsynced()
-        if unsynced:
-            lines = (f"{kind}: {why}\n" for kind, why in sorted(unsynced.items()))
-            return 503, "".join(lines)
+        """Ready while everything that the server has was listed once; a process that only waits to
+        lead is ready."""
+        watches = self.context.watches
+        if unsynced := watches.unsynced():
+            return 503, _lines(unsynced)
         role = "leads" if self.leads() else "waits to lead"
-        return 200, f"ok, {role}\n"
+        return 200, f"ok, {role}\n" + _lines(watches.unsynced(missing=True))
 
     def _fault(self, text: str) -> None:
         self.faults += 1
@@ -215,6 +240,10 @@ class Companion:
             ),
         ):
             metrics.add(family)
+
+
+def _lines(kinds: Mapping[str, str]) -> str:
+    return "".join(f"{kind}: {why}\n" for kind, why in sorted(kinds.items()))
 
 
 def _made(part: Part, context: Context) -> Controller:

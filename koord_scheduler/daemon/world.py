@@ -22,9 +22,11 @@ from koord_scheduler.webhook.kinds import (
     PROFILES,
     QUOTA_PROFILES,
     QUOTAS,
+    ElasticQuota,
 )
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import PODS
+from koordlet.kube.mirror import Key
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
 
@@ -76,6 +78,7 @@ class ClusterWorld:
             watched.append(self._rules)
         self._watched = watched
         self._forest: Quotas | None = None
+        self._read: dict[Key, tuple[ElasticQuota, Quota]] = {}
         self._rules_of: tuple[object, tuple[LabelRule, ...]] = (None, ())
 
     async def until_known(self) -> None:
@@ -92,15 +95,19 @@ class ClusterWorld:
         return {key.name: each.facts for key, each in self._classes.objects.items()}
 
     def quotas(self) -> Quotas:
+        """Read anew as far as they changed: the scheduler writes figures to them all the time."""
         if self._forest is None:
-            found: list[Quota] = []
-            for each in self._quotas.objects.values() if self._quotas else ():
+            known, self._read = self._read, {}
+            for key, each in self._quotas.objects.items() if self._quotas else ():
+                before = known.get(key)
+                if before is not None and before[0] is each:
+                    self._read[key] = before
+                    continue
                 try:
-                    found.append(each.quota)
+                    self._read[key] = (each, each.quota)
                 except AdmissionError as error:
-                    name = f"{each.metadata.namespace}/{each.metadata.name}"
-                    _log.warning("a quota is passed over", quota=name, error=error.message)
-            self._forest = Quotas(tuple(found))
+                    _log.warning("a quota is passed over", quota="/".join(key), error=error.message)
+            self._forest = Quotas(tuple(quota for _, quota in self._read.values()))
         return self._forest
 
     def quota_profiles(self) -> tuple[QuotaProfile, ...]:

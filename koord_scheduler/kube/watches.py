@@ -65,6 +65,7 @@ class Watches:
         self._client = client
         self._on_fault = on_fault
         self._made: dict[tuple[str, ...], Watched[Any]] = {}
+        self._asked: list[Watched[Any]] = []
         self._group: asyncio.TaskGroup | None = None
 
     def of(
@@ -83,6 +84,13 @@ class Watches:
             )
             if self._group is not None:
                 self._group.create_task(found.mirror.run(), name=f"watch {kind}")
+        self._asked.append(found)
+        return found
+
+    def asked(self) -> tuple[Watched[Any], ...]:
+        """What ``of`` gave since the last call: who made a controller in between learns what that
+        one needs."""
+        found, self._asked = tuple(dict.fromkeys(self._asked)), []
         return found
 
     async def run(self) -> None:
@@ -92,16 +100,13 @@ class Watches:
                 self._group.create_task(each.mirror.run(), name=f"watch {each.kind}")
             await asyncio.Event().wait()
 
-    async def until_synced(self) -> None:
-        for each in tuple(self._made.values()):
-            await each.until_synced()
-
-    def unsynced(self) -> dict[str, str]:
-        """Kind -> why it was never listed, as far as is known."""
+    def unsynced(self, *, missing: bool = False) -> dict[str, str]:
+        """Kind -> why it was never listed, as far as is known. ``missing``: those that the server
+        does not have, instead of those that it has."""
         return {
             str(each.kind): each.mirror.error or "not listed yet"
             for each in self._made.values()
-            if not each.synced
+            if not each.synced and each.mirror.missing is missing
         }
 
     def all(self) -> tuple[Watched[Any], ...]:

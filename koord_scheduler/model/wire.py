@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from koord_scheduler.model.amounts import Text
 
@@ -19,9 +20,28 @@ class Wire(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Keys as the API server writes them."""
 
 
+class NodeCondition(Wire, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+
+
+READY = NodeCondition("Ready", "True")
+
+
 class NodeStatus(Wire, frozen=True):
+    """``conditions``: of a node that is ready this one alone, of others none."""
+
     capacity: Resources = {}
     allocatable: Resources = {}
+    conditions: tuple[NodeCondition, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.conditions:
+            force_setattr(self, "conditions", (READY,) if READY in self.conditions else ())
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.conditions)
 
 
 class ContainerResources(Wire, frozen=True):

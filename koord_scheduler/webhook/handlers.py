@@ -15,7 +15,7 @@ from koord_scheduler.admission.others import (
     mutate_node_status,
     mutate_reservation,
 )
-from koord_scheduler.admission.pod_mutation import Facts, mutate_pod
+from koord_scheduler.admission.pod_mutation import Facts, mutate_pod, settle_pod
 from koord_scheduler.admission.pod_validation import LabelRule, validate_pod
 from koord_scheduler.admission.pods import labels_of
 from koord_scheduler.admission.profiles import PriorityClassValue, Profile
@@ -62,16 +62,27 @@ Handler = Callable[[Request, World, Settings], Awaitable[Answer]]
 async def _mutate_pod(request: Request, world: World, settings: Settings) -> Answer:
     if request.sub_resource or request.operation != "CREATE":
         return ALLOWED
-    pod = request.tree
-    facts = Facts(
+    pod, facts = request.tree, await _facts(request, world)
+    made = mutate_pod(pod, request.namespace, facts, settings.gates, random.random)
+    return Answer(original=pod, changed=made.pod, audit=_audit(made.steps))
+
+
+async def _settle_pod(request: Request, world: World, settings: Settings) -> Answer:
+    if request.sub_resource or request.operation != "CREATE":
+        return ALLOWED
+    pod, facts = request.tree, await _facts(request, world)
+    changed, steps = settle_pod(pod, facts, settings.gates)
+    return Answer(original=pod, changed=changed, audit=_audit(steps))
+
+
+async def _facts(request: Request, world: World) -> Facts:
+    return Facts(
         profiles=world.profiles(),
         namespace_labels=await world.namespace_labels(request.namespace),
         priority_classes=world.priority_classes(),
         quotas=world.quotas(),
         quota_profiles=world.quota_profiles(),
     )
-    made = mutate_pod(pod, request.namespace, facts, settings.gates, random.random)
-    return Answer(original=pod, changed=made.pod, audit=_audit(made.steps))
 
 
 async def _validate_pod(request: Request, world: World, settings: Settings) -> Answer:
@@ -178,6 +189,7 @@ async def _validate_config_map(request: Request, world: World, settings: Setting
 
 HANDLERS: dict[str, Handler] = {
     "/mutate-pod": _mutate_pod,
+    "/settle-pod": _settle_pod,
     "/validate-pod": _validate_pod,
     "/validate-pod-binding": _validate_binding,
     "/mutate-reservation": _mutate_reservation,

@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from koord_scheduler.admission.words import Gates
+from koordlet.protocol.keys import PRIORITY_CLASS, QOS_CLASS
+from koordlet.protocol.qos import PRIORITY_BANDS, PriorityClass
 
 MUTATING_NAME = "koordinator-mutating-webhook-configuration"
 VALIDATING_NAME = "koordinator-validating-webhook-configuration"
@@ -24,7 +26,8 @@ _SYSTEM_NAME = "kubernetes.io/metadata.name"
 class Webhook(NamedTuple):
     """``name`` is unique. ``gate``: the field of Gates that switches it on. ``resources`` may name
     subresources. ``ignores``: a request goes through where nobody answers. ``labelled``: only
-    objects with this label."""
+    objects with this label. ``only_if``: where this expression (CEL) holds. ``again``: asked once
+    more where somebody has changed the object meanwhile."""
 
     name: str
     path: str
@@ -37,12 +40,23 @@ class Webhook(NamedTuple):
     ignores: bool = False
     not_control_plane: bool = False
     labelled: tuple[str, str] | None = None
+    only_if: str = ""
+    again: bool = False
 
 
 _PODS = ("", "v1", ("pods",))
 _QUOTAS = ("scheduling.sigs.k8s.io", "v1alpha1", ("elasticquotas",))
 _QUOTA_PATH = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 CREATE, UPDATE, DELETE = "CREATE", "UPDATE", "DELETE"
+_LOWEST = PRIORITY_BANDS[PriorityClass.BATCH].low
+_HIGHEST = PRIORITY_BANDS[PriorityClass.MID].high
+_MAYBE_TRANSLATED = (
+    f"has(object.metadata.labels) && ('{QOS_CLASS.name}' in object.metadata.labels"
+    f" || '{PRIORITY_CLASS.name}' in object.metadata.labels)"
+    f" || has(object.spec.priority)"
+    f" && object.spec.priority >= {_LOWEST} && object.spec.priority <= {_HIGHEST}"
+)
+"""Pods that are batch or mid, and some others; the handler looks closer."""
 
 WEBHOOKS: tuple[Webhook, ...] = (
     Webhook(
@@ -53,6 +67,17 @@ WEBHOOKS: tuple[Webhook, ...] = (
         *_PODS,
         (CREATE,),
         not_control_plane=True,
+    ),
+    Webhook(
+        "pod-settle",
+        "/settle-pod",
+        "pod_mutating_webhook",
+        True,
+        *_PODS,
+        (CREATE,),
+        not_control_plane=True,
+        only_if=_MAYBE_TRANSLATED,
+        again=True,
     ),
     Webhook(
         "pod-update",
@@ -225,9 +250,11 @@ def _webhook(each: Webhook, place: Place, authorities: bytes) -> dict[str, Any]:
         "timeoutSeconds": TIMEOUT_S,
         "admissionReviewVersions": ["v1"],
     }
+    if each.only_if:
+        found["matchConditions"] = [{"name": each.name, "expression": each.only_if}]
     if each.mutates:
         # A profile appends suffixes: a second call would append them again.
-        found["reinvocationPolicy"] = "Never"
+        found["reinvocationPolicy"] = "IfNeeded" if each.again else "Never"
     return found
 
 

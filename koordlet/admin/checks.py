@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from koordlet.admin.cluster import ClusterView
 from koordlet.admin.model import (
     CheckState,
     CheckView,
@@ -79,6 +80,7 @@ def of_status(status: StatusView) -> tuple[CheckView, ...]:
     return (
         *_of_daemon(status),
         *_of_measuring(status),
+        *_of_cluster(status.cluster),
         *_of_findings(status),
         *_of_core_scheduling(status),
         *of_capabilities(status.capabilities),
@@ -222,6 +224,51 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
             "pods or applications it knows may be missing",
             "see the error" if source.error else "wait",
         )
+
+
+def _of_cluster(cluster: ClusterView) -> Iterator[CheckView]:
+    if not cluster.enabled:
+        return
+    yield _check(
+        "cluster: API server",
+        cluster.connected,
+        cluster.error or "is not heard yet",
+        "the node acts on what was last known, and nobody hears of it",
+        "see the error; `koordlet status` shows how old what is known is",
+        well=f"{cluster.server}, as {cluster.node}",
+    )
+    for each in cluster.objects:
+        good = not each.error and each.state not in ("missing", "deleted", "last known")
+        cost, remedy = _WITHOUT.get(each.kind, ("what it tells is not known", "see the error"))
+        yield _check(
+            f"cluster: {each.kind}",
+            good,
+            each.error or f"{each.name} is {each.state}".strip(),
+            cost,
+            remedy,
+            well=f"{each.name} is {each.state}",
+        )
+
+
+_WITHOUT = {
+    "Node": (
+        "what the node offers, and CPUs that are reserved by annotation, are not known",
+        "set node.name to the name of the Node",
+    ),
+    "NodeSLO": (
+        "slo.file or the defaults apply, or what it said last",
+        "run the manager (koord-scheduler run --roles manager), or koord-manager",
+    ),
+    "Pod": (
+        "pods are known by what runtimes say, or by kubelet",
+        "see the error; the rights that koordlet needs are in deploy/",
+    ),
+    "kubelet": (
+        "its CPU manager policy and pinned CPUs are not known",
+        "see the error; cluster.kubelet_ca, or cluster.kubelet = false",
+    ),
+}
+"""Kind -> what does not work without it, and what to do."""
 
 
 def _of_rounds(collector: CollectorView) -> str:

@@ -220,28 +220,33 @@ class Member:
             api.error = self.pods.error
 
     def _nodes_changed(self, changes: tuple[Change[Node], ...]) -> None:
-        node = self._last(NODES.name, changes, self.node)
+        node = self._last(self.nodes, changes, self.node)
         if node is not None and node is not self.node:
             self.node = node
             self.tell_node()
 
     def _slos_changed(self, changes: tuple[Change[NodeSLO], ...]) -> None:
-        slo = self._last(NODE_SLOS.name, changes, self.slo)
+        slo = self._last(self.slos, changes, self.slo)
         if slo is not None and slo is not self.slo:
             self.slo = slo
             self.around.took_slo(slo)
 
-    def _last(self, kind: str, changes: Sequence[Change[T]], old: T | None) -> T | None:
-        for change in changes:
-            if change.new is None:
-                # By hand or by mistake: who acts on it goes on with what it said.
-                self.deleted.add(kind)
-                log.warning("deleted; what it said last stays in force", object=kind)
-            else:
-                self.deleted.discard(kind)
-                old = change.new
-            self._changed = True
-        return old
+    def _last(
+        self, mirror: Mirror[T] | None, changes: Sequence[Change[T]], old: T | None
+    ) -> T | None:
+        """What counts from now on: the object, and ``old`` where it is gone, by hand or by mistake:
+        who acts on it goes on with what it said."""
+        if mirror is None:
+            return old
+        kind = mirror.kind.name
+        self._changed |= bool(changes)
+        now = next(iter(mirror.objects.values()), None)
+        if now is not None:
+            self.deleted.discard(kind)
+        elif old is not None and kind not in self.deleted:
+            self.deleted.add(kind)
+            log.warning("deleted; what it said last stays in force", object=kind)
+        return now or old
 
     def _pods_changed(self, changes: tuple[Change[Pod], ...]) -> None:
         api = self.around.listed["api"]

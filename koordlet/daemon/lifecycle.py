@@ -136,8 +136,10 @@ class Daemon:
         known = self.views.config_state.error
         old = self.engine.loaded
         try:
-            loaded, found = until_restart(old, self.membership.laid(self._files.read()))
+            read = self._files.read()
+            loaded, found = until_restart(old, self.membership.laid(read))
             self._reconfigure(loaded)
+            self.membership.took(read, loaded)
         except ConfigErrors as errors:
             self.views.keep_out(errors)
             why = self.views.config_state.error

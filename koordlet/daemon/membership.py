@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 import structlog
 
 from koordlet.cluster import known
@@ -47,7 +48,7 @@ class Membership:
         self._engine = engine
         self._on_change = on_change
         self._files = engine.loaded
-        """The configuration as its files say."""
+        """The configuration in force as its files say it, without the NodeSLO."""
         self._slo: tuple[str, NodeSLOSpec] | None = None
         """What the values of the NodeSLO are said to come from, and the last good ones."""
         self.member: Member | None = None
@@ -101,10 +102,15 @@ class Membership:
         finally:
             told.detach()
 
-    def laid(self, loaded: Loaded) -> Loaded:
+    def laid(self, read: Loaded) -> Loaded:
         """A configuration that was read anew, with the NodeSLO in its place."""
-        self._files = loaded
-        return loaded if self._slo is None else with_node_slo(loaded, self._slo[1], self._slo[0])
+        return read if self._slo is None else with_node_slo(read, self._slo[1], self._slo[0])
+
+    def took(self, read: Loaded, loaded: Loaded) -> None:
+        """``read`` is in force now as ``loaded``, in which keys wait for a restart."""
+        waiting = {key: text for key, text in loaded.origins.items() if not key.startswith("slo.")}
+        origins = {**read.origins, **waiting}
+        self._files = msgspec.structs.replace(read, config=loaded.config, origins=origins)
 
     def _around(self) -> Around:
         parts = self._engine.parts
@@ -157,7 +163,7 @@ def options_of(config: Config) -> Options | None:
         return None
     return Options(
         api=cluster.api,
-        node=node_name(config),
+        node=node_name(config).lower(),  # as kubelet makes it of a host name
         context=cluster.context,
         per_second=cluster.requests_per_second,
         burst=cluster.request_burst,

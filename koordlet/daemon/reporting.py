@@ -56,7 +56,8 @@ class Reporting:
         metric, objects, notes = self.metric, self.objects, self.notes
         age_s = now_s - metric.reported_s if metric.reported_s is not None else None
         text = f"{metric.written} reports" + (f", the last: {metric.why}" if metric.why else "")
-        found = [Report("NodeMetric", text, age_s, problems.get("NodeMetric", ""))]
+        error = metric.unheard or problems.get("NodeMetric", "")
+        found = [Report("NodeMetric", text, age_s, error)]
         for kind, own in (
             ("NodeResourceTopology", objects.topology),
             ("Device", objects.device),
@@ -64,7 +65,8 @@ class Reporting:
             if own is not None:
                 is_there = own.there is not None
                 text = f"{own.written} writes" if is_there else "there is none"
-                found.append(Report(kind, text, 0.0 if is_there else None, own.error))
+                error = own.mirror.error or own.error
+                found.append(Report(kind, text, 0.0 if is_there else None, error))
         text = f"{notes.written} conditions"
         found.append(Report("pods told", text, 0.0, problems.get("pod conditions", "")))
         return tuple(found)

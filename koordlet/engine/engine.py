@@ -161,13 +161,13 @@ class Engine:
         if cluster != self.cluster:
             self.cluster = cluster
             self._read_node_options()
+            self._node = None
             self._hooks_due = -math.inf
 
     def _read_node_options(self) -> None:
         config = self.loaded.config
         before = self._node_options.node_keys
         self._node_options = options.node_options(config, node_name(config), before, self.cluster)
-        self._node = None
 
     @property
     def observing(self) -> bool:

@@ -84,6 +84,8 @@ class Mirror(Generic[T]):
         """Whether everything was listed once."""
         self.error = ""
         """Why it does not hear from the server at present; empty while it does."""
+        self.missing = False
+        """Whether the server does not have this kind: its definition was not applied yet."""
         self.heard_s: float | None = None
         """On ``clock``, when the server last said anything."""
         self.lists = self.watches = 0
@@ -126,6 +128,7 @@ class Mirror(Generic[T]):
     def _failed(self, error: Exception) -> None:
         self.error = str(error)
         self._retry_after_s = error.retry_after_s if isinstance(error, RefusedError) else None
+        self.missing = isinstance(error, RefusedError) and error.missing
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
             if self._away:  # it is back: the list need not wait as long as the connection did
@@ -243,6 +246,7 @@ class Mirror(Generic[T]):
 
     def _heard(self) -> None:
         self.error = ""
+        self.missing = False
         self.heard_s = self._clock()
 
 

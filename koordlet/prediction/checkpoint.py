@@ -16,9 +16,9 @@ import msgspec
 
 from koordlet.prediction.backtest import MOST_MARGIN, Model, Score
 from koordlet.prediction.forecast import FIRST_MARGIN, Forecast
-from koordlet.prediction.histogram import EPSILON, SECOND_NS, Buckets, Histogram
 from koordlet.prediction.season import HOURS, Season
 from koordlet.prediction.subject import Subject
+from koordlet.protocol.histogram import EPSILON, SECOND_NS, Buckets, Histogram
 
 MOST_WEIGHT = 10_000
 """What the heaviest bucket is scaled to."""

@@ -7,14 +7,14 @@ import math
 from typing import NamedTuple
 
 from koordlet.prediction.backtest import BackTest, Model, adapted
-from koordlet.prediction.histogram import (
+from koordlet.prediction.season import Season
+from koordlet.protocol.histogram import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     SECOND_NS,
     Buckets,
     Histogram,
 )
-from koordlet.prediction.season import Season
 
 FIRST_MARGIN = 0.1
 SEASON_SHARE = 0.98

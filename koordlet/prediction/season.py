@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import accumulate
 
-from koordlet.prediction.histogram import Buckets
+from koordlet.protocol.histogram import Buckets
 
 HOURS = 24
 HOUR_S = 3600

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from koordlet.prediction.forecast import CPU, MEMORY, Forecast, Rule
-from koordlet.prediction.histogram import SECOND_NS
 from koordlet.prediction.reclaimable import Amounts
 from koordlet.prediction.season import HORIZON_S
+from koordlet.protocol.histogram import SECOND_NS
 from koordlet.protocol.qos import PriorityClass
 
 NODE = "__node__"

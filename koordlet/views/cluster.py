@@ -134,7 +134,8 @@ def _mirrored(parts: Parts, member: Member) -> Iterator[ClusterObjectView]:
         if mirror.heard_s is not None:
             age_s: float | None = now_s - mirror.heard_s if mirror.error else 0.0
         else:
-            age_s = time_s - member.known.heard_s if member.known.heard_s else None
+            known_s = member.known.heard_s
+            age_s = max(time_s - known_s, 0.0) if known_s else None
         if kind == "Pod":
             name = str(len(mirror.objects) if mirror.synced else len(parts.listed["api"].pods()))
             state = "watched" if mirror.synced and not mirror.error else "last known"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.tree import add_directory
 
+from koordlet.cluster.beside import MOST_CPU_STATE_BYTES
 from koordlet.wire.pb import pod_resources_pb2 as pb
 from koordlet.wire.pb.pod_resources_pb2_grpc import (
     PodResourcesListerServicer,
@@ -24,8 +26,21 @@ from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.joined import NODE, Joined, node, pod
 from tests.kube import certificates
 from tests.kube.certificates import Pair
+from tests.realkube.binaries import program, why_not
 
 BE = {"koordinator.sh/qosClass": "BE"}
+KUBELET = """
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix://{}/none.sock
+address: 127.0.0.1
+port: 0
+healthzPort: 0
+failSwapOn: false
+failCgroupV1: false
+authentication: {{anonymous: {{enabled: false}}, webhook: {{enabled: false}}}}
+authorization: {{mode: AlwaysAllow}}
+"""
 STATIC = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "kubeReserved": {"cpu": "1"}}
 
 
@@ -74,6 +89,30 @@ def test_the_certificate_that_kubelet_made_for_itself_is_trusted(
             assert joined.object("kubelet").name == "CPU manager static"
             assert joined.member.kubelet.config.reserved_milli == 1000
             assert "/pods/" not in kubelet.paths()  # the API server tells them
+
+    asyncio.run(main())
+
+
+@pytest.mark.cluster
+def test_the_certificate_of_a_real_kubelet_is_trusted(join: Join, tmp_path: Path) -> None:
+    """It makes it before it finds that there is no runtime, and ends."""
+    if reason := why_not():
+        pytest.skip(reason)
+    made, config = tmp_path / "kubelet" / "pki", tmp_path / "kubelet.yaml"
+    made.mkdir(parents=True)
+    config.write_text(KUBELET.format(tmp_path))
+    where = ("--root-dir", tmp_path / "root", "--cert-dir", made, "--hostname-override", NODE)
+    done = subprocess.run(
+        [program("kubelet"), "--config", config, *where],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (made / "kubelet.crt").exists(), done.stderr[-1000:]
+    pair = Pair(made / "kubelet.crt", made / "kubelet.key")
+
+    async def main() -> None:
+        async with with_kubelet(join, tmp_path, pair) as (joined, kubelet):
+            kubelet.config = STATIC
+            await joined.sees(lambda: static(joined))
 
     asyncio.run(main())
 
@@ -186,6 +225,21 @@ def test_cpus_that_the_static_policy_gave_away_come_from_its_file(
             host.replace(state, b'{"entries":{"pinned":{"main":"x"}}}')
             await joined.sees(lambda: "'x'" in joined.object("kubelet").error)
             assert taken() == frozenset({2, 3})
+
+    asyncio.run(main())
+
+
+def test_a_file_of_cpus_that_is_too_large_is_not_read(
+    join: Join, tmp_path: Path, own: Pair
+) -> None:
+    async def main() -> None:
+        async with with_kubelet(join, tmp_path, own) as (joined, kubelet):
+            kubelet.config = STATIC
+            add_directory(joined.world.host.root, f"{tmp_path}/kubelet".lstrip("/"), FilesDirectory)
+            path = f"{tmp_path}/kubelet/cpu_manager_state"
+            joined.world.host.replace(path, b" " * (MOST_CPU_STATE_BYTES + 1))
+            await joined.sees(lambda: "larger than" in joined.object("kubelet").error)
+            assert static(joined)
 
     asyncio.run(main())
 

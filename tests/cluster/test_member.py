@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from koordlet.cluster.member import NODE_SLOS
+from koordlet.cluster.member import MOST_REFUSED, NODE_SLOS
+from koordlet.config.load import load
+from koordlet.daemon.reload import until_restart
 from koordlet.protocol.slo_defaults import DEFAULTS
 from tests.cluster.conftest import Join
 from tests.cluster.joined import NODE, Joined, node, pod, slo
@@ -63,6 +65,45 @@ def test_keys_of_the_configuration_stay_above_the_node_slo_and_over_a_reload(joi
             again = joined.membership.laid(loaded())
             assert again.slo == loaded().slo
             assert again.origins == loaded().origins
+
+    run(main())
+
+
+def test_a_configuration_that_is_taken_up_is_what_the_next_node_slo_is_laid_over(
+    join: Join,
+) -> None:
+    async def main() -> None:
+        async with join() as joined:
+            world, membership = joined.world, joined.membership
+            use = {"enable": True, "cpuSuppressThresholdPercent": 40}
+            joined.put("nodeslos", slo(resourceUsedThresholdWithBE=use))
+            await joined.sees(lambda: threshold(joined) == 40)
+
+            def reload(more: str, *, refused: bool = False) -> None:
+                text = world.file.read_text()
+                world.file.write_text(text + more)
+                read = load(str(world.file))
+                world.file.write_text(text)
+                loaded, _ = until_restart(world.engine.loaded, membership.laid(read))
+                if not refused:
+                    world.engine.reconfigure(loaded)
+                    membership.took(read, loaded)
+
+            reload("\n[daemon]\ntick_seconds = 5\n", refused=True)
+            reload('\n[daemon]\ntick_seconds = 2\n[tsdb]\nmax_bytes = "50Mi"\n')
+            before = world.engine.loaded
+            assert threshold(joined) == 40
+            joined.change(
+                "nodeslos",
+                NODE,
+                {"spec": {"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 50}}},
+            )
+            await joined.sees(lambda: threshold(joined) == 50)
+            after = world.engine.loaded
+            assert after.config == before.config
+            assert after.config.daemon.tick_seconds == 2
+            assert after.config.tsdb.max_bytes == 100 << 20  # until a restart
+            assert "after a restart" in after.origins["tsdb.max_bytes"]
 
     run(main())
 
@@ -246,6 +287,23 @@ def test_a_pod_cannot_pass_for_another_one(join: Join) -> None:
             assert joined.pod(victim).qos != "BE"
             (fault,) = [f for f in joined.world.engine.faults() if "thief" in f.subject]
             assert "uid" in fault.message
+
+    run(main())
+
+
+def test_refused_pods_are_listed_up_to_a_number(join: Join) -> None:
+    def crowd(world: World, kube: FakeKube) -> None:
+        claim = {"kubernetes.io/config.mirror": "no uid"}
+        for number in range(MOST_REFUSED + 5):
+            tree = pod(f"thief-{number}", annotations=claim)
+            kube.store.create(kube.resource("pods"), "default", tree)
+
+    async def main() -> None:
+        async with join(before=crowd) as joined:
+            api = joined.world.parts.listed["api"]
+            await joined.sees(lambda: api.listed)
+            assert len(api.refused) == MOST_REFUSED
+            assert not api.pods()
 
     run(main())
 

@@ -108,6 +108,29 @@ def test_a_restart_without_the_server_goes_on_with_what_was_known(
     asyncio.run(main())
 
 
+def test_what_was_deleted_while_nobody_looked_stays_and_is_said(
+    make_world: Callable[..., World], tmp_path: Path
+) -> None:
+    async def main() -> None:
+        async with serving(*definitions()) as kube:
+            world = make_world(config(kubeconfig(tmp_path, kube.url)))
+            async with running(world, kube) as joined:
+                uid = fill(joined)
+                await joined.sees(settled(joined, uid))
+                await joined.sees(lambda: joined.member.known.slo is not None)
+            world.stop()
+            joined.delete("nodeslos", NODE)
+            async with running(world, kube) as joined:
+                await joined.sees(lambda: joined.object("NodeSLO").state == "deleted")
+                assert threshold(joined) == 40
+                checks = {each.name: each for each in world.views.doctor()().checks}
+                assert checks["cluster: NodeSLO"].state == "limited"
+                assert checks["cluster: Node"].state == "ok"
+                assert checks["cluster: API server"].why == f"{kube.url}, as {NODE}"
+
+    asyncio.run(main())
+
+
 def test_without_credentials_it_says_so_and_tries_again(
     make_world: Callable[..., World], tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from koordlet.cluster.pods import amount, facts_of, has_ended, uid_of
+from koordlet.cluster.pods import MOST_CONTAINERS, amount, facts_of, has_ended, uid_of
 from koordlet.cluster.shapes import Pod
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.limits import LABEL
@@ -139,3 +139,11 @@ def test_who_has_ended() -> None:
 def test_a_class_that_is_unknown_is_left_to_the_cgroup() -> None:
     assert facts_of(msgspec.convert(tree_of("a", qosClass="Newest"), Pod)).kube_qos is None
     assert facts_of(msgspec.convert(tree_of("a"), Pod)).kube_qos == "Burstable"
+
+
+def test_containers_beyond_all_bounds_are_left_out() -> None:
+    many = MOST_CONTAINERS + 1
+    tree = tree_of("a", ids={f"c{n}": f"id{n}" for n in range(many)})
+    tree["spec"]["containers"] = [container(f"c{n}") for n in range(many)]
+    found = facts_of(msgspec.convert(tree, Pod)).containers
+    assert len(found) == 2 * MOST_CONTAINERS

@@ -177,6 +177,7 @@ def test_every_kind_of_key_is_tried() -> None:
         *("node.name", "paths.state_dir", "paths.run_dir", "paths.cgroup_root"),
         *("paths.proc_root", "paths.sys_root", "api.socket", "api.group", "tsdb.path"),
         "prediction.checkpoint_path",
+        *("cluster.api", "cluster.context", "cluster.kubelet_ca", "cluster.kubelet_dir"),
         *("nri.socket", "nri.plugin_name", "hook-server.socket", "hook-server.config_dir"),
         *("hooks.gpu-env.hami_library", "slo.file", "collectors.xpu.directory"),
     }

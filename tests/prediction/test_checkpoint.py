@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from koordlet.prediction.backtest import Model, Score
 from koordlet.prediction.checkpoint import MAX_BYTES, CheckpointError, decode, encode
 from koordlet.prediction.forecast import Rule
-from koordlet.prediction.histogram import SECOND_NS
 from koordlet.prediction.subject import Subject
-from tests.prediction.test_histogram import START_NS, samples
+from koordlet.protocol.histogram import SECOND_NS
+from tests.protocol.test_histogram import START_NS, samples
 
 DAY_S = 86_400.0
 CPU_S, MEMORY_S = DAY_S / 2, DAY_S

@@ -6,8 +6,8 @@ import pytest
 
 from koordlet.prediction.backtest import MOST_MARGIN, Model
 from koordlet.prediction.forecast import CPU, MEMORY, Forecast, Kind, Rule
-from koordlet.prediction.histogram import SECOND_NS
 from koordlet.prediction.subject import ITEMS, NODE_UIDS, Subject, uid_of_item
+from koordlet.protocol.histogram import SECOND_NS
 
 HALF_DAY_S = 43_200.0
 START_S = 20_000 * 86_400

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from koordlet.prediction.histogram import CPU_BUCKETS, MEMORY_BUCKETS
 from koordlet.prediction.season import DAY_S, HOUR_S, Season
+from koordlet.protocol.histogram import CPU_BUCKETS, MEMORY_BUCKETS
 
 MIDNIGHT_S = 20_000 * DAY_S
 

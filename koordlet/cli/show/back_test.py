@@ -27,10 +27,10 @@ from koordlet.history.source import Source
 from koordlet.history.who import everybody
 from koordlet.prediction.backtest import Model
 from koordlet.prediction.forecast import Rule
-from koordlet.prediction.histogram import SECOND_NS
 from koordlet.prediction.part import PredictionOptions
 from koordlet.prediction.season import DAY_S
 from koordlet.prediction.subject import NODE, Subject, uid_of_application
+from koordlet.protocol.histogram import SECOND_NS
 
 LONGEST_S = 7 * DAY_S
 """Coarse history is kept for a week by default."""

@@ -14,7 +14,6 @@ from koordlet.cluster.member import AGAIN_S, Member
 from koordlet.cluster.reporting.kinds import NODE_METRICS, NodeMetricObject
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.node_metric import (
-    Policy,
     Who,
     level_of,
     policy_of,
@@ -47,13 +46,13 @@ PROBLEM = "NodeMetric"
 
 class MetricReporter:
     """``status``, ``why``: of the last report. ``written``: how many there were. ``reported_s``:
-    monotonic."""
+    monotonic. ``unheard``: why the server does not tell of the object; empty while it does."""
 
     __name__ = "NodeMetric"
 
     def __init__(self, lent: Lent) -> None:
         self.written = 0
-        self.why = ""
+        self.why = self.unheard = ""
         self.reported_s: float | None = None
         self.status: NodeMetricStatus | None = None
         self._lent = lent
@@ -61,7 +60,7 @@ class MetricReporter:
         self._trigger = Trigger(Pace(PER_SECOND, BURST, self._host.monotonic()), lent.step_percent)
         self._backoff = Backoff(random.random, first_s=0.5, most_s=MOST_WAIT_S)
         self._spec: dict[str, Any] | None = None
-        self._policy = policy_of(NodeMetricSpec())
+        self.policy = policy_of(NodeMetricSpec())
         self._version = ""
         """Of the object as we wrote it last, until the mirror has it."""
         self._is_missing = False
@@ -91,6 +90,9 @@ class MetricReporter:
     async def _step(self, client: Client, mirror: Mirror[NodeMetricObject], name: str) -> float:
         """How long to wait for the next one."""
         there = mirror.objects.get(Key("", name))
+        self.unheard = mirror.error
+        if mirror.error:  # what follows would only fail, after ten seconds
+            return LOOK_S
         if there is None:
             if mirror.synced:
                 self._say(f"there is no NodeMetric {name}: is the manager there?")
@@ -103,9 +105,9 @@ class MetricReporter:
         now_s = self._host.monotonic()
         view = TsdbView(self._lent.around.store, int(self._host.time() * 1000))
         node = self._lent.around.node()
-        level = level_of(view, self._policy)
+        level = level_of(view, self.policy)
         capacity = Level(node.capacity_milli, node.memory_bytes)
-        why = self._trigger.due(now_s, self._policy.interval_s, level, capacity)
+        why = self._trigger.due(now_s, self.policy.interval_s, level, capacity)
         if not why:
             return LOOK_S
         try:
@@ -131,23 +133,19 @@ class MetricReporter:
         if there.spec == self._spec:
             return
         spec, problems = decode_partly(NodeMetricSpec, there.spec, strict=False)
-        self._spec, self._policy = there.spec, policy_of(spec)
+        self._spec, self.policy = there.spec, policy_of(spec)
         log.info(
             "NodeMetric policy",
-            window_s=self._policy.window_s,
-            interval_s=self._policy.interval_s,
-            memory=self._policy.memory,
+            window_s=self.policy.window_s,
+            interval_s=self.policy.interval_s,
+            memory=self.policy.memory,
             refused=[f"{each.path}: {each.reason}" for each in problems],
         )
-
-    @property
-    def policy(self) -> Policy:
-        return self._policy
 
     async def _status(self, view: TsdbView) -> NodeMetricStatus:
         around = self._lent.around
         who = Who(around.node(), around.state.pods(), around.state.applications())
-        steps = status_steps(view, self._policy, who, self._lent.predicted(), self._host.time())
+        steps = status_steps(view, self.policy, who, self._lent.predicted(), self._host.time())
         while True:
             try:
                 next(steps)

@@ -84,7 +84,8 @@ class OwnObject(Generic[T]):
 
     def is_due(self, now_s: float) -> bool:
         """Whether what is there is known, and nothing of ours is on its way."""
-        return self.mirror.synced and now_s >= max(self._awaited_until_s, self._again_s)
+        is_heard = self.mirror.synced and not self.mirror.error
+        return is_heard and now_s >= max(self._awaited_until_s, self._again_s)
 
     async def write(self, body: dict[str, Any], node_uid: str, now_s: float) -> None:
         """``body``: a merge patch, or what a new object has beside its name and owner."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from typing import NamedTuple
+from enum import Enum, auto
+from typing import Literal, NamedTuple
 
 import structlog
 
 from koordlet.actuator.evict.executor import EvictOutcome, EvictResult
 from koordlet.cluster.member import Member
 from koordlet.cluster.reporting import conditions
-from koordlet.cluster.reporting.conditions import Due, Ledger, Suppression, Told
+from koordlet.cluster.reporting.conditions import Ledger, Suppression, Told
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.trigger import Pace
 from koordlet.cluster.shapes import PODS
@@ -31,13 +32,23 @@ COMPONENT = "koordlet-qosManager"
 """As the reference calls itself in events."""
 LOOK_S = 5.0
 WINDOW_S = 15.0
-PER_SECOND, BURST = 1.0, 30
-"""Conditions written. What is over that is written later, if it still holds then."""
+PER_SECOND, BURST = 0.2, 10
+"""Conditions written. What is over that is written later, if it still holds then. When thousands of
+nodes become busy together, the API server has other work."""
 KEPT = 200
 """Evictions not yet told; the oldest are dropped."""
 PROBLEM = "pod conditions"
 
 _TYPES = frozenset({conditions.SUPPRESSED, conditions.REFUSED})
+
+
+class _Answer(Enum):
+    """``GONE``: there is no such pod any more, another one has its name, or the server does not
+    take it: nothing is told."""
+
+    WRITTEN = auto()
+    GONE = auto()
+    LATER = auto()
 
 
 class _Eviction(NamedTuple):
@@ -132,29 +143,32 @@ class PodNotes:
         )
 
     async def _tell(self, client: Client, events: Events) -> None:
+        is_heard = True
         while self._evictions:
-            await self._tell_eviction(client, events, self._evictions.popleft())
+            each = self._evictions.popleft()
+            if each.result is not EvictResult.BEGUN:
+                self._tell_end(events, each)
+            elif is_heard and self._pace.take(self._host.monotonic()):
+                answer = await self._set(client, each.subject, each.told)
+                is_heard = answer is not _Answer.LATER
+        if not is_heard:
+            return
         pods = self._lent.around.state.pods()
         self.ledger.forget_others(pod.uid for pod in pods)
         for due in self.ledger.due(pods, self.suppression.told):
             if not self._pace.take(self._host.monotonic()):
                 break
             subject = Subject("v1", "Pod", due.pod.namespace, due.pod.name, due.pod.uid)
-            if not await self._set(client, subject, due.told, turns=due.turns):
+            answer = await self._set(client, subject, due.told, turns=due.turns)
+            if answer is _Answer.LATER:
                 break
-            self._done(due, events, subject)
+            self.ledger.done(due)
+            if answer is _Answer.WRITTEN:
+                warns = due.told.warns and due.told.status
+                kind: Literal["Normal", "Warning"] = "Warning" if warns else "Normal"
+                events.tell(subject, kind, due.told.reason, due.told.message)
 
-    def _done(self, due: Due, events: Events, subject: Subject) -> None:
-        self.ledger.done(due)
-        told = due.told
-        kind = "Warning" if told.warns and told.status else "Normal"
-        events.tell(subject, kind, told.reason, told.message)  # type: ignore[arg-type]
-
-    async def _tell_eviction(self, client: Client, events: Events, each: _Eviction) -> None:
-        if each.result is EvictResult.BEGUN:
-            if self._pace.take(self._host.monotonic()):
-                await self._set(client, each.subject, each.told)
-            return
+    def _tell_end(self, events: Events, each: _Eviction) -> None:
         done = each.result is EvictResult.EVICTED
         events.tell(
             each.subject, "Warning", "evictPodSuccess" if done else "evictPodFail", each.message
@@ -162,8 +176,8 @@ class PodNotes:
 
     async def _set(
         self, client: Client, subject: Subject, told: Told, *, turns: bool = True
-    ) -> bool:
-        """False: not now, and others of the same need not be tried either."""
+    ) -> _Answer:
+        """``LATER`` holds for all others too."""
         now = instant(self._host.time())
         condition = {
             "type": told.type,
@@ -184,17 +198,17 @@ class PodNotes:
                 strategic=True,
             )
         except RefusedError as error:
-            # Gone, or another pod of its name by now: nothing to be told.
-            if not (error.missing or error.conflict):
-                self._say(str(error))
-                return False
+            if error.missing or error.conflict:
+                return _Answer.GONE
+            self._say(str(error))
+            # One that this server finds invalid must not keep the others from being told.
+            return _Answer.GONE if error.status in (400, 422) else _Answer.LATER
         except (KubeError, CredentialsError) as error:
             self._say(str(error))
-            return False
-        else:
-            self.written += 1
+            return _Answer.LATER
+        self.written += 1
         self._lent.around.problems.pop(PROBLEM, None)
-        return True
+        return _Answer.WRITTEN
 
     def _say(self, why: str) -> None:
         problems = self._lent.around.problems

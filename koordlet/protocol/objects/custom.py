@@ -16,6 +16,12 @@ from koordlet.protocol.objects.colocation_profile import (
 from koordlet.protocol.objects.device import DeviceSpec
 from koordlet.protocol.objects.node_metric import NodeMetricSpec, NodeMetricStatus
 from koordlet.protocol.objects.numa_topology import NumaTopology
+from koordlet.protocol.objects.quota import (
+    ElasticQuotaProfileSpec,
+    ElasticQuotaSpec,
+    ElasticQuotaStatus,
+)
+from koordlet.protocol.objects.recommendation import RecommendationSpec, RecommendationStatus
 from koordlet.protocol.slo import NodeSLOSpec
 
 
@@ -30,7 +36,8 @@ class Column(NamedTuple):
 
 
 class CustomResource(NamedTuple):
-    """``body``: where fields stand beside ``metadata`` instead of in ``spec`` and ``status``."""
+    """``body``: where fields stand beside ``metadata`` instead of in ``spec`` and ``status``.
+    ``status_apart``: whether the status is a subresource, which is written by itself."""
 
     group: str
     version: str
@@ -42,6 +49,7 @@ class CustomResource(NamedTuple):
     body: type[msgspec.Struct] | None = None
     namespaced: bool = False
     short_names: tuple[str, ...] = ()
+    status_apart: bool = True
     columns: tuple[Column, ...] = ()
 
 
@@ -110,6 +118,61 @@ CUSTOM_RESOURCES = (
         "The accelerators and network cards of the node of this name.",
         spec=DeviceSpec,
         columns=(AGE,),
+    ),
+    CustomResource(
+        "scheduling.sigs.k8s.io",
+        "v1alpha1",
+        "ElasticQuota",
+        "elasticquotas",
+        "What the pods of a group may use: at least, and at most.",
+        spec=ElasticQuotaSpec,
+        status=ElasticQuotaStatus,
+        namespaced=True,
+        status_apart=False,
+        columns=(
+            Column("Min-CPU", ".spec.min.cpu"),
+            Column("Max-CPU", ".spec.max.cpu"),
+            Column("Used-CPU", ".status.used.cpu"),
+            Column("Min-Memory", ".spec.min.memory", wide=True),
+            Column("Max-Memory", ".spec.max.memory", wide=True),
+            Column("Used-Memory", ".status.used.memory", wide=True),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "quota.koordinator.sh",
+        "v1alpha1",
+        "ElasticQuotaProfile",
+        "elasticquotaprofiles",
+        "A quota made of the nodes that it selects.",
+        spec=ElasticQuotaProfileSpec,
+        namespaced=True,
+        short_names=("eqp",),
+        columns=(
+            Column("Quota", ".spec.quotaName"),
+            Column("Ratio", ".spec.resourceRatio"),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "analysis.koordinator.sh",
+        "v1alpha1",
+        "Recommendation",
+        "recommendations",
+        "What the containers of a workload should request.",
+        spec=RecommendationSpec,
+        status=RecommendationStatus,
+        namespaced=True,
+        short_names=("recom",),
+        columns=(
+            Column("Type", ".spec.target.type"),
+            Column("Kind", ".spec.target.workload.kind"),
+            Column("Name", ".spec.target.workload.name"),
+            Column("CPU", ".status.podStatus.containerStatuses[*].resources.cpu"),
+            Column("Memory", ".status.podStatus.containerStatuses[*].resources.memory"),
+            Column("Updated", ".status.updateTime", "date"),
+            AGE,
+        ),
     ),
     CustomResource(
         "topology.node.k8s.io",

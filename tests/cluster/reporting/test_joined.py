@@ -57,7 +57,9 @@ def furnish(world: World, kube: FakeKube) -> None:
         groups.containers[0], memory_bytes=100 * MIB, demand_cores=1.0, threads=1
     )
     world.processes[UID] = process
-    body = pod("leak", labels=BE)
+    amounts = {"kubernetes.io/batch-cpu": "4000"}
+    containers = ({"name": "main", "resources": {"requests": amounts, "limits": amounts}},)
+    body = pod("leak", labels=BE, containers=containers, ids={"main": "c1" * 32})
     made = store.create(kube.resource("pods"), "default", body)
     # The server chooses uids; the runtime knows the pod by this one.
     resource = kube.resource("pods")
@@ -128,6 +130,28 @@ def test_usage_topology_and_refusals_reach_the_cluster(join: Join) -> None:
         assert "cpuBurst" in events(joined)["InvalidAnnotation"]
 
     play(join, "", story)
+
+
+def test_suppression_reaches_those_who_are_suppressed(join: Join) -> None:
+    """The latency-sensitive application takes most of the machine, and later rests."""
+
+    def told(joined: Joined) -> dict[str, str]:
+        status = found(joined, "pods", "leak", "default")["status"]
+        every = {each["type"]: each for each in status.get("conditions", ())}
+        return every.get("koordinator.sh/Suppressed", {"status": "", "message": ""})
+
+    async def story(joined: Joined) -> None:
+        await joins(joined)
+        world = joined.world
+        shop = world.application("shop", demand_cores=1.5)
+        await ticks(joined, lambda: told(joined)["status"] == "True")
+        assert "production needs CPU" in told(joined)["message"]
+        await ticks(joined, lambda: "CPUSuppressed" in events(joined))
+        shop.demand_cores = 0.0
+        await ticks(joined, lambda: "less than 75 %" in told(joined)["message"])
+
+    use = "[slo.resourceUsedThresholdWithBE]\nenable = true\ncpuSuppressPolicy = 'cfsQuota'\n"
+    play(join, use, story)
 
 
 def budget(joined: Joined) -> None:

@@ -4,6 +4,7 @@ kubectl shows it."""
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 from koordlet.actuator.evict.api import Mode
 from koordlet.actuator.evict.executor import EvictResult
 from koordlet.actuator.evict.journal import Begun
+from koordlet.cluster.access import NEEDS
 from koordlet.cluster.reporting import pod_notes
 from koordlet.cluster.reporting.kinds import DEVICES, NODE_METRICS, TOPOLOGIES
 from koordlet.cluster.reporting.metric_reporter import MetricReporter
@@ -23,6 +25,8 @@ from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.cluster.shapes import NODES, PODS
 from koordlet.decision import metrics as k
 from koordlet.kube.client import Client
+from koordlet.kube.credentials import Cluster, Material
+from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.actuator.evict.test_api import begun, way
@@ -41,6 +45,7 @@ ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, Object)
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, Object)
 
 
+RBAC = "rbac.authorization.k8s.io/v1"
 _numbers = itertools.count()
 
 
@@ -174,6 +179,61 @@ def test_conditions_and_events(plane: ControlPlane) -> None:
             notes.heard(outcome(EvictResult.EVICTED, uid, "bad", "SIGTERM", namespace=jobs))
             await holds(lambda: "evictPodSuccess" in described())
             assert "koordinator.sh/Evicted" in await asyncio.to_thread(described)
+
+    play(plane, story)
+
+
+async def least(client: Client, plane: ControlPlane, jobs: str) -> Cluster:
+    """A service account that may do what ``NEEDS`` lists, and nothing else."""
+    rules = [
+        {"apiGroups": [need.group], "resources": [need.resource], "verbs": list(need.verbs)}
+        for need in NEEDS
+    ]
+    head = {"apiVersion": RBAC}
+    role = {**head, "kind": "ClusterRole", "metadata": {"name": jobs}, "rules": rules}
+    binding = {
+        **head,
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": jobs},
+        "roleRef": {"apiGroup": RBAC.partition("/")[0], "kind": "ClusterRole", "name": jobs},
+        "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": jobs}],
+    }
+    await client.create(Kind(*RBAC.split("/"), "ClusterRole", "clusterroles", False, Object), role)
+    kind = Kind(*RBAC.split("/"), "ClusterRoleBinding", "clusterrolebindings", False, Object)
+    await client.create(kind, binding)
+    token = await asyncio.to_thread(kubectl, plane, "create", "token", "default", "-n", jobs)
+    return dataclasses.replace(plane.admin, token=Material(text=token.strip().encode()))
+
+
+def test_the_rights_that_are_declared_are_enough(plane: ControlPlane) -> None:
+    async def story(client: Client) -> None:
+        jobs, rig = await namespace(client), Rig(_unused("least-node"))
+        parts = MetricReporter(rig.lent), OwnObjects(rig.lent), PodNotes(rig.lent)
+        metric, objects, notes = parts
+        rig.inventory = INVENTORY
+        await make_node(client, rig)
+        uid = await make_pod(client, "bad", jobs, rig.node.name)
+        rig.state.all = (be_pod(uid, "bad", jobs, faults=BAD),)
+        head = {"apiVersion": NODE_METRICS.api_version, "kind": "NodeMetric"}
+        body = {**head, "metadata": {"name": rig.node.name}, "spec": {}}
+        await client.create(NODE_METRICS, body)
+        cluster = await least(client, plane, jobs)
+        rig.use(10, 2.0)
+        async with Client(cluster) as ours:
+            with pytest.raises(RefusedError) as caught:
+                await ours.delete(PODS, "bad", jobs)
+            assert caught.value.status == 403
+            async with rig.reporting(ours, *parts):
+                await rig.passes(lambda: objects.written == 2 and notes.written == 1)
+                await until(lambda: metric.written == 1)
+                patch = {"metadata": {"labels": {"node.koordinator.sh/gpu-vendor": "x"}}}
+                await client.patch(DEVICES, rig.node.name, patch)
+                await client.patch(TOPOLOGIES, rig.node.name, {"topologyPolicies": ["x"]})
+                await rig.passes(lambda: objects.written == 4)
+                for _ in range(2):  # the second one only counts the event
+                    notes.heard(outcome(EvictResult.FAILED, uid, "bad", namespace=jobs))
+                assert rig.problems == {}
+            await ours.evict(jobs, "bad", uid=uid)
 
     play(plane, story)
 

@@ -4,6 +4,7 @@ koordlet and the manager."""
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +16,15 @@ from tests.realkube.binaries import program
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.controllers import Controllers, controllers
 from tests.realkube.kubectl import kubectl
-from tests.realkube.node import NODE, USERS, Node, node
+from tests.realkube.node import NODE, USERS, VERSION, Node, node
 from tests.realkube.turn import turn
+from tests.runtime.containerd import binaries_of
 
-CRDS = Path(__file__).parents[3] / "deploy" / "crds"
+DEPLOY = Path(__file__).parents[3] / "deploy"
+CRDS = DEPLOY / "crds"
+SYSTEM = "koordinator-system"
+ACCOUNTS = ("koordlet", "koord-manager")
+"""ServiceAccounts of ``deploy/``, with the least rights that these programs need."""
 PATIENCE_S = 300.0
 """How long anything may take on a machine that others use too."""
 T = TypeVar("T")
@@ -33,8 +39,9 @@ class Whole:
         self.node = node
         self.stage = node.containerd.work / "stage"
         self.stage.mkdir()
-        self.koordlet = Koordlet(node, plane.kubeconfig)
-        self.manager = Manager(plane, plane.kubeconfig)
+        koordlet, manager = (_account(plane, name) for name in ACCOUNTS)
+        self.koordlet = Koordlet(node, koordlet)
+        self.manager = Manager(plane, manager)
 
     def apply(self, text: str) -> None:
         """As ``kubectl apply -f``. Raises AssertionError with what it said."""
@@ -63,11 +70,11 @@ def wait(
     what: str,
     probe: Callable[[], T | None],
     shows: Callable[[], object] = lambda: "",
-    within_s: float = PATIENCE_S,
+    within_s: float | None = None,
 ) -> T:
     """What ``probe`` gives as soon as it is neither None nor False; an API server that is away
     (OSError) or refuses is waited for too. Raises AssertionError with ``shows``."""
-    until_s = time.monotonic() + within_s
+    until_s = time.monotonic() + (PATIENCE_S if within_s is None else within_s)
     trouble: Exception | None = None
     while True:
         try:
@@ -89,6 +96,8 @@ def whole(work: Path) -> Iterator[Whole]:
         try:
             plane.start()
             kubectl(plane, "apply", "--server-side", "-f", str(CRDS))
+            for name in ("namespace", "priorityclasses", "koordlet/rbac", "manager/rbac"):
+                kubectl(plane, "apply", "-f", str(DEPLOY / f"{name}.yaml"))
             kubectl(plane, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
             with controllers(plane) as running, node(plane) as one:
                 made = Whole(plane, running, one)
@@ -102,4 +111,19 @@ def whole(work: Path) -> Iterator[Whole]:
 
 def versions() -> str:
     """Of the programs that are not ours."""
-    return (program("").parent / "version").read_text().replace("\n", ", ").strip(", ")
+    told = (program("").parent / "version").read_text()
+    etcd = re.search(r"etcd Version: (\S+)", told)
+    release = re.search(r"kubernetes (\S+)", told)
+    runtime = (binaries_of(VERSION).parent / "version").read_text().split()
+    names = (
+        ("etcd", etcd and etcd[1]),
+        ("Kubernetes", release and release[1]),
+        ("containerd", runtime[2]),
+    )
+    return ", ".join(f"{name} {version}" for name, version in names)
+
+
+def _account(plane: ControlPlane, name: str) -> Path:
+    """A kubeconfig with its own token."""
+    token = kubectl(plane, "create", "token", name, "-n", SYSTEM, "--duration=24h").strip()
+    return plane.kubeconfig_of(name, token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -14,6 +15,7 @@ from tests.runtime import machine
 from tests.runtime.process import Process
 
 READY_S = 120.0
+_COMPANION = Path(sys.executable).with_name("koord-scheduler")
 _KOORDLET = """
 [node]
 name = "{name}"
@@ -35,6 +37,12 @@ kubelet_address = "Hostname"
 kubelet_ca = "{kubelet_ca}"
 kubelet_dir = "{kubelet_dir}"
 """
+
+
+def _said(command: list[str | Path]) -> str:
+    """What a command prints; some end with another code than 0 where they found something."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stdout or done.stderr
 
 
 class Koordlet:
@@ -78,6 +86,9 @@ class Koordlet:
                 assert self.process.is_running, f"koordlet ended:\n{self.process.said()}"
                 assert time.monotonic() < until_s, f"koordlet hangs:\n{self.process.said()}"
 
+    def command(self, *words: str) -> str:
+        return _said([sys.executable, "-m", "koordlet", *words, "--socket", str(self.socket)])
+
 
 class Manager:
     """``koord-scheduler run --roles manager``."""
@@ -86,9 +97,10 @@ class Manager:
         self.work = plane.work / "manager"
         self.work.mkdir()
         self.metrics_port, self.health_port, self.webhook_port = free_ports(3)
+        self._kubeconfig = kubeconfig
         self.process = Process(
             [
-                Path(sys.executable).with_name("koord-scheduler"), "run", "--roles", "manager",
+                _COMPANION, "run", "--roles", "manager",
                 "--kubeconfig", kubeconfig,
                 "--metrics-addr", f"127.0.0.1:{self.metrics_port}",
                 "--health-probe-addr", f"127.0.0.1:{self.health_port}",
@@ -97,8 +109,17 @@ class Manager:
             self.work / "log",
         )  # fmt: skip
 
+    def command(self, *words: str) -> str:
+        return _said([_COMPANION, *words, "--kubeconfig", self._kubeconfig])
+
     def _webhook(self) -> tuple[str, ...]:
-        return ()
+        """The API server finds it on loopback, where a Service would be in a cluster."""
+        where = f"127.0.0.1:{self.webhook_port}"
+        return (
+            "--controllers", "*,webhook,webhook-registration,colocationprofile",
+            "--webhook-addr", where,
+            "--webhook-url", f"https://{where}",
+        )  # fmt: skip
 
     def start(self) -> None:
         """Returns when it is ready. Raises AssertionError with the end of its log."""

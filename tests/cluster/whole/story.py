@@ -20,7 +20,7 @@ WEB_LIMIT_MILLI = 1500
 REQUESTED_US = CRUNCHERS * REQUEST_MILLI * look.PERIOD_US // 1000
 SUPPRESSED_US = 9 * REQUESTED_US // 10
 """Best effort with less than 90 % of what it asked for is suppressed, whatever else runs here."""
-SAFE = {"EVICT": 95, "EVICT_LOWER": 90}
+CONFIGURED = {"EVICT": 95, "EVICT_LOWER": 90, "POLICY": "cfsQuota"}
 NEEDED_MILLI = 2 * CRUNCHERS * REQUEST_MILLI
 Tell = Callable[[str], None]
 
@@ -31,6 +31,7 @@ class Story:
     def __init__(self, whole: Whole, tell: Tell) -> None:
         self.whole = whole
         self.tell = tell
+        self._reclaim = _reclaim()
 
     def all(self) -> None:
         self.components()
@@ -42,10 +43,14 @@ class Story:
         self.eviction()
         self.objects()
 
+    def configure(self, **values: object) -> None:
+        """What differs from CONFIGURED."""
+        self.whole.apply(manifest("platform", **{**CONFIGURED, **values}, RECLAIM=self._reclaim))
+
     def components(self) -> None:
         whole = self.whole
-        self.tell(f"node {NODE} is Ready: {versions()}, containerd {whole.node.containerd.version}")
-        whole.apply(manifest("platform", **SAFE, RECLAIM=_reclaim()))
+        self.tell(f"node {NODE} is Ready ({versions()})")
+        self.configure(POLICY="cpuset")
         whole.manager.start()
         self.tell("the manager leads; slo-controller-config and a ClusterColocationProfile exist")
         whole.koordlet.start()
@@ -101,13 +106,22 @@ class Story:
             group = look.cgroup(pod)
             wait(
                 f"{group} has the limits of its batch resources",
-                lambda group=group: as_written(look.limits(group)),  # type: ignore[misc]
+                lambda group=group: as_written(look.limits(group), _quota_us()),  # type: ignore[misc]
                 lambda group=group: f"it has {look.limits(group)}; {self._said()}",  # type: ignore[misc]
             )
         self.tell(
             f"their cgroups: {LIMIT_MILLI}m of CPU (quota {_quota_us()} us), "
             f"{LIMIT_BYTES >> 20} MiB of memory, weight by request"
         )
+        self.configure()
+        for pod in self.running():
+            group = look.cgroup(pod)
+            wait(
+                f"{group} has no quota of its own",
+                lambda group=group: as_written(look.limits(group)),  # type: ignore[misc]
+                lambda group=group: f"it has {look.limits(group)}; {self._said()}",  # type: ignore[misc]
+            )
+        self.tell("with cpuSuppressPolicy cfsQuota, best effort has one quota for all its pods")
 
     def suppression(self) -> None:
         before = look.tier_quota_us()
@@ -171,8 +185,7 @@ class Story:
         before = {pod["metadata"]["uid"] for pod in self.running()}
         used = look.memory_used_percent()
         threshold = max(1, int(used) - 1)
-        scarce = {"EVICT": threshold, "EVICT_LOWER": threshold - 1}
-        whole.apply(manifest("platform", **scarce, RECLAIM=_reclaim()))
+        self.configure(EVICT=threshold, EVICT_LOWER=threshold - 1)
         self.tell(
             f"the machine uses {used:.1f} % of its memory; the administrator sets the threshold "
             f"to {threshold} %"
@@ -185,7 +198,7 @@ class Story:
             )
             assert [p for p in whole.pods("web") if look.is_running(p)], "web was evicted too"
         finally:
-            whole.apply(manifest("platform", **SAFE, RECLAIM=_reclaim()))
+            self.configure()
         self.tell(f"koordlet evicts {len(gone)} of {CRUNCHERS} crunchers; web runs on")
         event = wait("an event tells why", self._eviction_event, self._said)
         self.tell(f"event {event['reason']}: {event['message']}")
@@ -193,13 +206,18 @@ class Story:
         self.tell("with the threshold back, the Deployment's new pod runs")
 
     def objects(self) -> None:
+        pod = self.whole.pods("cruncher")[0]["metadata"]["name"]
         for command in (
             ("get", "nodemetric,nodeslo"),
-            ("get", "node", NODE, "-o", f"jsonpath={_ALLOCATABLE}"),
+            ("get", "node", NODE, "-o", f"custom-columns={_COLUMNS}"),
             ("-n", "shop", "get", "pods", "-o", "wide"),
-            ("-n", "shop", "get", "events", "--field-selector", "source=koordlet"),
+            ("-n", "shop", "get", "pod", pod, "-o", f"jsonpath={_CONDITIONS}"),
+            ("-n", "shop", "get", "events", "--field-selector", "reason=evictPodSuccess"),
         ):
             self.tell(f"$ kubectl {' '.join(command)}\n{self.whole.kubectl(*command).rstrip()}")
+        explained = self.whole.manager.command("explain", NODE)
+        self.tell(f"$ koord-scheduler explain {NODE}\n{explained.rstrip()}")
+        self.tell(f"$ koordlet status\n{self.whole.koordlet.command('status').rstrip()}")
 
     def _patch_slo(self, spec: dict[str, Any]) -> bool:
         patch = json.dumps({"spec": spec})
@@ -236,7 +254,12 @@ class Story:
 
 
 _SLO = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NODE}"
-_ALLOCATABLE = "{.status.allocatable}"
+_COLUMNS = (
+    "NAME:.metadata.name,CPU:.status.allocatable.cpu,"
+    r"BATCH-CPU:.status.allocatable.kubernetes\.io/batch-cpu,"
+    r"BATCH-MEMORY:.status.allocatable.kubernetes\.io/batch-memory"
+)
+_CONDITIONS = r'{range .status.conditions[*]}{.type}={.status} {.message}{"\n"}{end}'
 
 
 def _reclaim() -> int:
@@ -263,9 +286,10 @@ def _quota_us() -> int:
     return LIMIT_MILLI * look.PERIOD_US // 1000
 
 
-def as_written(found: look.Limits) -> bool:
+def as_written(found: look.Limits, quota_us: int = -1) -> bool:
+    """Whether these are the limits of a cruncher; its own quota counts where the tier has none."""
     shares = REQUEST_MILLI * 1024 // 1000
-    return found == look.Limits(shares, _quota_us(), LIMIT_BYTES)
+    return found == look.Limits(shares, quota_us, LIMIT_BYTES)
 
 
 def _suppressed(seen: list[str]) -> int | None:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from koord_scheduler.admission.pod_mutation import Facts, Mutation, mutate_pod
+from koord_scheduler.admission.pod_mutation import Facts, Mutation, mutate_pod, settle_pod
 from koord_scheduler.admission.profiles import PriorityClassValue, Profile
 from koord_scheduler.admission.words import AdmissionError, Gates
 from koordlet.protocol.objects.colocation_profile import ClusterColocationProfileSpec
@@ -248,6 +248,15 @@ def test_a_limit_alone_is_the_request_too() -> None:
     assert main["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
 
 
+def test_overhead_of_a_runtime_class_stays() -> None:
+    tree = pod(
+        container(requests={"cpu": "1"}), overhead={"cpu": "100m"}, runtimeClassName="sandboxed"
+    )
+    spec = mutated(tree, profile("p", qosClass="BE")).pod["spec"]
+    assert spec["overhead"] == {"cpu": "100m"}
+    assert spec["containers"][0]["resources"]["requests"] == {"kubernetes.io/batch-cpu": "1k"}
+
+
 def test_a_quantity_that_is_none_is_the_pods_fault() -> None:
     with pytest.raises(AdmissionError, match="container main: requests of cpu") as raised:
         mutated(pod(container(requests={"cpu": "much"})), profile("p", qosClass="BE"))
@@ -306,6 +315,25 @@ def test_an_annotation_that_cannot_be_read_is_an_error() -> None:
     for text in ("", "{", '{"containers":[]}', "x" * 20_000):
         with pytest.raises(AdmissionError, match=SPEC_KEY):
             mutated(pod(annotations={SPEC_KEY: text}))
+
+
+def test_native_defaults_do_not_come_back() -> None:
+    found = profile("p", qosClass="BE")
+    tier = {"kubernetes.io/batch-cpu": "500"}
+    full = {**tier, "cpu": "100m", "memory": "1Gi"}
+    tree = pod(container(requests=full, limits=full), labels={QOS: "BE"})
+    facts = Facts((found,))
+    made, steps = settle_pod(tree, facts, Gates())
+    kept = {**tier, "memory": "1Gi"}  # nothing of its tier stands beside it
+    (main,) = made["spec"]["containers"]
+    assert main["resources"] == {"requests": kept, "limits": kept}
+    assert len(steps) == 2 and settle_pod(made, facts, Gates()) == (made, ())
+    skip = Facts((profile("p", {"config.koordinator.sh/skip-update-resources": ""}),))
+    gates = Gates(colocation_profile_skip_mutating_resources=True)
+    for others in ((Facts(), Gates()), (skip, Gates()), (facts, gates)):
+        assert settle_pod(tree, *others) == (tree, ())
+    prod = pod(container(requests=full), labels={QOS: "LS"}, priority=9000)
+    assert settle_pod(prod, facts, Gates()) == (prod, ())
 
 
 def test_each_change_is_explained() -> None:

@@ -147,9 +147,11 @@ class Here:
             while await self.get(kind) is not None:
                 await asyncio.sleep(0.01)
 
-    async def events(self) -> list[Whole]:
-        page = await self.client.page(EVENTS, namespace=self.namespace)
-        return [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
+    async def events(self, namespace: str = "", about: str = CONFIG) -> list[Whole]:
+        """``namespace`` empty: that of the test."""
+        page = await self.client.page(EVENTS, namespace=namespace or self.namespace)
+        found = [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
+        return [each for each in found if each.involved_object.get("name") == about]
 
     async def clean(self) -> None:
         for kind, name in reversed(self.made):

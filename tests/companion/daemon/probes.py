@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.kube.shapes import CONFIG_MAPS
+from koord_scheduler.kube.shapes import CONFIG_MAPS, NODE_SLOS
 from koord_scheduler.kube.watches import Watched
 
 HERE = "tests.companion.daemon.probes:"
@@ -37,6 +37,12 @@ MADE: list[Probe] = []
 def make_probe(context: Context) -> Probe:
     MADE.append(Probe(context))
     return MADE[-1]
+
+
+def make_needy(context: Context) -> Probe:
+    """It also needs what a bare server does not have."""
+    context.watches.of(NODE_SLOS)
+    return make_probe(context)
 
 
 def make_broken(context: Context) -> Probe:

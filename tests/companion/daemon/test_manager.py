@@ -11,10 +11,13 @@ from contextlib import AbstractAsyncContextManager
 import pytest
 
 from koord_scheduler.daemon.process import Companion
+from koord_scheduler.kube.shapes import CONFIG_MAPS
 from koord_scheduler.kube.shapes import NODES as WATCHED
 from koordlet.kube.errors import RefusedError
 from tests.companion.daemon.cluster import (
+    CONFIG,
     DEVICES,
+    MAPS,
     METRICS,
     NODES,
     ON,
@@ -104,6 +107,19 @@ async def _fixture_f(here: Here) -> list[Tree]:
     ]
 
 
+OF_NODES = {"nodemetric", "nodeslo", "noderesource"}
+
+
+async def settled(made: Companion) -> None:
+    """The queues of nodes were empty for a while."""
+    queues = [c._reconciles.queue for part, c in made.controllers if part.name in OF_NODES]
+    quiet = 0
+    async with asyncio.timeout(60):
+        while quiet < 20:
+            quiet = 0 if any(map(len, queues)) else quiet + 1
+            await asyncio.sleep(0.01)
+
+
 def test_a_node_from_its_beginning_to_its_end(open_here: OpenHere) -> None:
     """Objects come with the node, batch resources with its report, new ones with another
     configuration; all go with the node."""
@@ -111,7 +127,7 @@ def test_a_node_from_its_beginning_to_its_end(open_here: OpenHere) -> None:
     async def story() -> None:
         async with open_here() as here:
             await here.configure(ON)
-            async with manager(here):
+            async with manager(here) as made:
                 await here.node()
                 metrics = await _fixture_f(here)
                 metric = await here.until(METRICS, lambda m: True)
@@ -124,6 +140,13 @@ def test_a_node_from_its_beginning_to_its_end(open_here: OpenHere) -> None:
 
                 await here.report(pods=metrics)
                 node = await here.until(NODES, _offers("25000", "33000000000"))  # B1
+                page = made.context.metrics.page(internal=True)
+                assert 'slo_controller_node_resource_reconcile_count{status="succeeded"' in page
+                labels = f'{{node="{here.name}",resource="{BATCH_CPU}",unit="integer"}}'
+                family = "slo_controller_node_extended_resource_allocatable_internal"
+                async with asyncio.timeout(60):  # the manager's own watch tells it
+                    while f"{family}{labels} 25\n" not in made.context.metrics.page():
+                        await asyncio.sleep(0.01)
                 origin = "node.koordinator.sh/originExtendedAllocatable"
                 said = json.loads(node.metadata.annotations[origin])["resources"]
                 assert said == {BATCH_CPU: "25000", BATCH_MEMORY: "33000000000"}
@@ -175,7 +198,7 @@ def test_devices_and_zones(open_here: OpenHere) -> None:
     async def story() -> None:
         async with open_here() as here:
             await here.configure(ON)
-            async with manager(here):
+            async with manager(here, extra={"sync_gpu_shared": True}):
                 await here.node(cpu="100", memory="120G")
                 gpu = {
                     "type": "gpu",
@@ -201,6 +224,7 @@ def test_devices_and_zones(open_here: OpenHere) -> None:
                     NODES, lambda n: "koordinator.sh/gpu-core" in n.status["allocatable"]
                 )
                 assert node.metadata.labels["node.koordinator.sh/gpu-model"] == "A100"
+                assert node.status["allocatable"]["koordinator.sh/gpu.shared"] == "100"
                 # (100 - 35 - 7) / 2 cores and (120 - 42 - 12) / 2 GB.
                 await here.until(NODES, _offers("58000", "66000000000"))
                 topology = await here.until(
@@ -241,6 +265,48 @@ def test_what_is_wrong_with_the_configuration_is_told_at_the_configmap(
     asyncio.run(story())
 
 
+def test_what_is_wrong_with_a_node_is_told_at_the_node_once(open_here: OpenHere) -> None:
+    async def story() -> None:
+        async with open_here() as here:
+            await here.configure(ON)
+            async with manager(here) as made:
+                bad = {"node.koordinator.sh/network-bandwidth": "much"}
+                await here.node(annotations=bad)
+                await here.until(SLOS, lambda s: bool(s.spec))
+                async with asyncio.timeout(60):
+                    while not (found := await here.events("default", here.name)):
+                        await asyncio.sleep(0.02)
+                assert "network-bandwidth" in found[0].message
+                for count in range(3):
+                    await here.node(labels={"count": str(count)}, annotations=bad)
+                await settled(made)
+                assert len(await here.events("default", here.name)) == len(found)
+
+    asyncio.run(story())
+
+
+def test_a_configmap_that_is_deleted_changes_nothing(open_here: OpenHere) -> None:
+    async def story() -> None:
+        async with open_here() as here:
+            await here.configure(ON)
+            async with manager(here) as made:
+                await here.node()
+                await here.until(METRICS, lambda m: True)
+                await here.report()
+                await here.until(NODES, _offers("58000", "66000000000"))
+                await here.client.delete(MAPS, CONFIG, here.namespace)
+                watched = made.context.watches.of(
+                    CONFIG_MAPS, namespace=here.namespace, fields=f"metadata.name={CONFIG}"
+                )
+                async with asyncio.timeout(60):
+                    while watched.objects:
+                        await asyncio.sleep(0.01)
+                await here.report(system="17")
+                await here.until(NODES, _offers("48000", "66000000000"))
+
+    asyncio.run(story())
+
+
 # What a real server does not do on demand
 
 
@@ -258,22 +324,12 @@ def test_nothing_is_written_twice() -> None:
                 await here.until(NODES, lambda n: BATCH_CPU in n.status["allocatable"])
             version = fake.store.version
             async with manager(here) as second:
-                await _settled(second)
+                await settled(second)
                 assert second.context.writes.counts.total() == 0
             changed = {each.resource.plural for each in fake.store.log if each.version > version}
             assert changed <= {"leases"}
 
     asyncio.run(story())
-
-
-async def _settled(made: Companion) -> None:
-    """Every queue was empty for a while."""
-    quiet = 0
-    async with asyncio.timeout(60):
-        while quiet < 20:
-            busy = any(len(c._reconciles.queue) for _, c in made.controllers)
-            quiet = 0 if busy else quiet + 1
-            await asyncio.sleep(0.01)
 
 
 def test_a_conflict_is_tried_again() -> None:
@@ -308,7 +364,7 @@ def test_a_watch_that_shows_too_little_deletes_nothing() -> None:
             lie.body = json.dumps(empty).encode()
             fake.faults.add(lie)
             async with manager(here) as made:
-                await _settled(made)
+                await settled(made)
                 assert lie.met and not made.context.watches.of(WATCHED).objects
                 assert made.context.writes.counts.total() == 0
                 assert await here.get(SLOS) and await here.get(METRICS)
@@ -344,7 +400,7 @@ def test_who_no_longer_leads_writes_nothing() -> None:
             async with manager(here) as made:
                 await here.node()
                 await here.until(METRICS, lambda m: True)
-                await _settled(made)
+                await settled(made)
                 assert made.leadership is not None
                 # Somebody else has the lease from now on.
                 lease = fake.resource("leases")

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+import yaml
 
 from koord_scheduler.daemon.controller import Options, Part
 from koord_scheduler.daemon.parts import PARTS, UnknownPartError, chosen
 from koord_scheduler.daemon.process import Companion
 from koordlet.kube.credentials import Cluster
+from tests.companion.daemon.cluster import CRDS
 from tests.companion.daemon.probes import HERE, MADE
 from tests.fakekube import FakeKube, serving
 from tests.kube.worlds import until
@@ -131,6 +133,23 @@ def test_not_ready_before_everything_was_listed() -> None:
                 assert (await _get(made.health_port, "/readyz")) == (200, "ok, leads\n")
                 status, page = await _get(made.metrics_port, "/metrics")
                 assert status == 200 and "koord_scheduler_leader 1\n" in page
+
+    asyncio.run(story())
+
+
+def test_a_kind_that_the_server_does_not_have_stops_those_who_need_it_alone() -> None:
+    async def story() -> None:
+        MADE.clear()
+        needy = Part("needy", "manager", "", HERE + "make_needy")
+        async with serving() as fake, companion(fake, needy, PROBE) as made:
+            await until(lambda: MADE[1].running)
+            await until(lambda: bool(made.context.watches.unsynced(missing=True)))
+            assert not MADE[0].running
+            status, text = await _get(made.health_port, "/readyz")
+            assert status == 200 and "nodeslos.slo.koordinator.sh: " in text
+            path = CRDS / "slo.koordinator.sh_nodeslos.yaml"
+            fake.define(yaml.safe_load(path.read_text()))
+            await until(lambda: MADE[0].running)
 
     asyncio.run(story())
 

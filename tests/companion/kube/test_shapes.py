@@ -165,7 +165,9 @@ def test_one_watch_for_all_who_ask() -> None:
             end = one.listen(lambda changes: told.extend(c.key.name for c in changes))
             task = asyncio.create_task(watches.run())
             try:
-                await watches.until_synced()
+                assert watches.asked() == (one, other) and watches.asked() == ()
+                await one.until_synced()
+                await other.until_synced()
                 assert watches.unsynced() == {}
                 await world.put("a", "1")
                 await world.put("b", "1")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from bench.central import admission
 from koord_scheduler.admission.words import Gates, gate_name
 from koord_scheduler.webhook.handlers import HANDLERS
 from koord_scheduler.webhook.registration import WEBHOOKS, Place, configuration, same
@@ -45,3 +46,13 @@ def test_the_policy_of_all_webhooks() -> None:
         for each in usual["webhooks"]:
             service = each["clientConfig"]["service"]
             assert (service["namespace"], service["port"]) == ("koordinator-system", 443)
+
+
+def test_the_bench_in_small() -> None:
+    figures = admission.run(True, lambda _: None)
+    assert [each.name.split(",")[0] for each in figures] == [
+        "/mutate-pod",
+        "/settle-pod",
+        "/validate-pod",
+    ]
+    assert all(each.value > 0 for each in figures)

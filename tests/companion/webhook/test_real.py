@@ -24,6 +24,7 @@ from koord_scheduler.webhook.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
+    QUOTAS,
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
@@ -46,12 +47,15 @@ from tests.companion.webhook.stories import (
     pod,
     priority_class,
 )
+from tests.kube.conftest import CRDS
 from tests.kube.kinds import CONFIG_MAPS
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
 
 pytestmark = pytest.mark.cluster
 NODES = Kind("", "v1", "Node", "nodes", False, Object)
+LIMIT_RANGES = Kind("", "v1", "LimitRange", "limitranges", True, Object)
+RUNTIME_CLASSES = Kind("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", False, Object)
 GATES = f"{WITHOUT_QUOTAS},{OTHER_GATES}"
 
 
@@ -248,6 +252,74 @@ def test_the_declared_rights_are_enough(
     asyncio.run(story())
 
 
+def test_quotas_are_admitted(plane: ControlPlane) -> None:
+    if not (CRDS / "scheduling.sigs.k8s.io_elasticquotas.yaml").exists():
+        pytest.skip("the definition of ElasticQuota is not here")
+
+    async def story() -> None:
+        async with admitting(plane, gates="") as client:
+            prefix = "quota.scheduling.koordinator.sh/"
+
+            def body(name: str, least: str, **labels: str) -> dict[str, Any]:
+                return {
+                    "apiVersion": QUOTAS.api_version,
+                    "kind": "ElasticQuota",
+                    "metadata": {
+                        "name": name,
+                        "labels": {prefix + k.replace("_", "-"): v for k, v in labels.items()},
+                    },
+                    "spec": {"min": {"cpu": least}, "max": {"cpu": "8"}},
+                }
+
+            async def known(name: str) -> None:
+                """Until the watch of the webhook has shown it: its name is taken then."""
+                for _ in range(600):
+                    try:
+                        await client._request(
+                            "POST",
+                            QUOTAS.path("colocated"),
+                            query={"dryRun": "All"},
+                            body=body(name, "0"),
+                        )
+                    except RefusedError as error:
+                        if "there is a quota" in str(error):
+                            return
+                    await asyncio.sleep(0.1)
+                raise TimeoutError(name)
+
+            try:
+                top = body("top", "4", is_parent="true", tree_id="t")
+                made = await client.create(QUOTAS, top, "plain")
+                assert made.metadata.labels[f"{prefix}parent"] == "koordinator-root-quota"
+                weight = json.loads(made.metadata.annotations[f"{prefix}shared-weight"])
+                assert weight == {"cpu": "8"}
+                await known("top")
+                with pytest.raises(RefusedError, match=r"more spec\.min together"):
+                    await client.create(QUOTAS, body("leaf", "5", parent="top"), "plain")
+                leaf = await client.create(QUOTAS, body("leaf", "3", parent="top"), "plain")
+                assert leaf.metadata.labels[f"{prefix}tree-id"] == "t"
+                await known("leaf")
+                with pytest.raises(RefusedError, match="has quotas below it"):
+                    await client.delete(QUOTAS, "top", "plain")
+                labelled = pod("in-leaf", {f"{prefix}name": "leaf"})
+                await client.create(PODS, labelled, "plain")
+                with pytest.raises(RefusedError, match="has pods"):
+                    await client.delete(QUOTAS, "leaf", "plain")
+                with pytest.raises(RefusedError, match="quotas below it; pods belong"):
+                    await client.create(PODS, pod("in-top", {f"{prefix}name": "top"}), "plain")
+                await client.delete(PODS, "in-leaf", "plain")
+            finally:
+                for kind, name in ((MUTATING, MUTATING_NAME), (VALIDATING, VALIDATING_NAME)):
+                    with contextlib.suppress(RefusedError):
+                        await client.delete(kind, name)
+                await asyncio.sleep(1.0)
+                for name in ("leaf", "top"):
+                    with contextlib.suppress(RefusedError):
+                        await client.delete(QUOTAS, name, "plain")
+
+    asyncio.run(story())
+
+
 async def until_gone(client: Client, name: str) -> None:
     for _ in range(200):
         try:
@@ -256,6 +328,83 @@ async def until_gone(client: Client, name: str) -> None:
             if error.missing:
                 return
         await asyncio.sleep(0.05)
+
+
+def test_overhead_of_a_runtime_class_stays_what_the_class_says(plane: ControlPlane) -> None:
+    """The API server compares it once more after the webhooks."""
+
+    async def story() -> None:
+        async with admitting(plane) as client:
+            sandboxed = {
+                "metadata": {"name": "sandboxed"},
+                "handler": "any",
+                "overhead": {"podFixed": {"cpu": "100m", "memory": "64Mi"}},
+            }
+            await ensure(client, RUNTIME_CLASSES, sandboxed)
+            await client.create(PROFILES, BATCH)
+            body = pod("over", {"app": "batch"}, cpu="1")
+            body["spec"]["runtimeClassName"] = "sandboxed"
+            for _ in range(200):
+                await client.create(PODS, body, "colocated")
+                made = await tree(client, "over")
+                await client.delete(PODS, "over", "colocated")
+                if "mutated" in made["metadata"]["labels"]:
+                    break
+                await until_gone(client, "over")
+            assert made["spec"]["overhead"] == {"cpu": "100m", "memory": "64Mi"}
+            asked = made["spec"]["containers"][0]["resources"]["requests"]
+            assert asked == {"kubernetes.io/batch-cpu": "1k"}
+
+    asyncio.run(story())
+
+
+TIERS = {
+    "batch": {"qosClass": "BE", "priorityClassName": "koord-batch"},
+    "mid": {"priorityClassName": "koord-mid"},
+}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_defaults_of_a_namespace_do_not_come_back(plane: ControlPlane, tier: str) -> None:
+    """A LimitRange fills in native resources once more, after they got the names of their tier."""
+
+    async def story() -> None:
+        async with admitting(plane) as client:
+            limits = {
+                "metadata": {"name": "usual"},
+                "spec": {
+                    "limits": [
+                        {
+                            "type": "Container",
+                            "default": {"cpu": "200m", "memory": "1Gi"},
+                            "defaultRequest": {"cpu": "100m", "memory": "256Mi"},
+                        }
+                    ]
+                },
+            }
+            await ensure(client, LIMIT_RANGES, limits, "colocated")
+            try:
+                given = {"labels": {"mutated": "true"}, **TIERS[tier]}
+                await client.create(PROFILES, {**BATCH, "spec": given})
+                body = pod("filled", {"app": "batch"}, cpu="1500m")
+                for _ in range(200):
+                    await client.create(PODS, body, "colocated")
+                    made = await tree(client, "filled")
+                    await client.delete(PODS, "filled", "colocated")
+                    if "mutated" in made["metadata"]["labels"]:
+                        break
+                    await until_gone(client, "filled")
+                (container,) = made["spec"]["containers"]
+                cpu, memory = f"kubernetes.io/{tier}-cpu", f"kubernetes.io/{tier}-memory"
+                assert container["resources"] == {
+                    "requests": {cpu: "1500", memory: "256Mi"},
+                    "limits": {cpu: "1500", memory: "1Gi"},
+                }
+                assert made["status"]["qosClass"] == "BestEffort"
+            finally:
+                await client.delete(LIMIT_RANGES, "usual", "colocated")
+
+    asyncio.run(story())
 
 
 def test_what_does_not_go_together_is_refused_with_a_reason(plane: ControlPlane) -> None:

@@ -19,8 +19,8 @@ from koordlet.engine.prediction.files import (
 )
 from koordlet.prediction.checkpoint import MAX_BYTES, decode, encode
 from koordlet.prediction.forecast import Rule
-from koordlet.prediction.histogram import SECOND_NS
 from koordlet.prediction.subject import NODE_UIDS, Subject, uid_of_application
+from koordlet.protocol.histogram import SECOND_NS
 
 NOW_S = 1_800_000_000
 UID = "8f2c1a5e-0000-4000-8000-000000000001"

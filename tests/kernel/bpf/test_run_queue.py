@@ -59,10 +59,12 @@ def test_rows_are_the_waits_and_cells_are_what_the_culprits_ran(
         used = [loads.cpu_ns(group) - then for group, then in zip((big, small), used, strict=True)]
     before, row = first.waits_ns[victim_id], last.waits_ns[victim_id]
     grown = {culprit: ns - before.get(culprit, 0) for culprit, ns in row.items()}
-    # The wait that goes on while both are read is in neither, in one or in the other.
-    assert sum(grown.values()) == pytest.approx(waited, rel=0.02)
-    assert grown[big_id] == pytest.approx(used[0], rel=0.03)
-    assert grown[small_id] == pytest.approx(used[1], rel=0.03)
+    # The wait that goes on while both are read is in neither, in one or in the other. On a guest
+    # whose host is busy one wait takes 50 ms.
+    one_ns = 2 * last.delays[victim_id].longest_ns
+    assert sum(grown.values()) == pytest.approx(waited, rel=0.02, abs=one_ns)
+    assert grown[big_id] == pytest.approx(used[0], rel=0.03, abs=one_ns)
+    assert grown[small_id] == pytest.approx(used[1], rel=0.03, abs=one_ns)
     assert victim_id not in grown  # one task does not wait for itself
     slots = last.delays[victim_id].slots
     assert sum(slots) == last.delays[victim_id].waits
@@ -82,9 +84,11 @@ def test_waiting_for_its_own_tasks_is_its_own_doing(loads: Loads, run_queue: Bpf
         first, used = run_queue.read(no_pause).waits_ns[victim_id], loads.cpu_ns(victim)
     _wait_for(loads, pid, WAITED_NS)
     with _undisturbed():
-        last, used = run_queue.read(no_pause).waits_ns[victim_id], loads.cpu_ns(victim) - used
+        last, used = run_queue.read(no_pause), loads.cpu_ns(victim) - used
     # While one of them runs, the other waits for it.
-    assert last[victim_id] - first[victim_id] == pytest.approx(used, rel=0.03)
+    one_ns = 2 * last.delays[victim_id].longest_ns
+    grown = last.waits_ns[victim_id][victim_id] - first[victim_id]
+    assert grown == pytest.approx(used, rel=0.03, abs=one_ns)
 
 
 @pytest.mark.parametrize("tasks", [1, 3])

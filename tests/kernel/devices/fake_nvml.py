@@ -6,7 +6,9 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -21,6 +23,14 @@ TWO = (
     f"gpu {A} 0 00000000:3B:00.0 81920 600 NVIDIA_H100_80GB_HBM3",
     f"gpu {B} 1 00000000:86:00.0 81920 600 NVIDIA_H100_80GB_HBM3",
 )
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Within a minute, whatever else the machine does."""
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
 
 
 class FakeNvml:
@@ -82,6 +92,8 @@ def fake_nvml(
     yield fake
     fake.drop("hang")
     fake.drop("fail")
+    # A thread of this test that ends later would end a session of the next one.
+    until(lambda: all(thread.name != "gpu-health" for thread in threading.enumerate()))
     library = ctypes.CDLL(str(nvml_library))
     while library.fakeSessions() > 0:
         library.nvmlShutdown()

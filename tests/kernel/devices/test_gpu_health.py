@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
@@ -13,7 +11,7 @@ from koordlet.decision.devices import HEALTHY, Health, State
 from koordlet.kernel.devices import xid_events
 from koordlet.kernel.devices.gpu_health import NOT_HEARD, GpuHealth
 from koordlet.kernel.devices.nvml_abi import Code
-from tests.kernel.devices.fake_nvml import TWO, A, B, FakeNvml
+from tests.kernel.devices.fake_nvml import TWO, A, B, FakeNvml, until
 
 
 @pytest.fixture
@@ -33,14 +31,6 @@ def state(health: GpuHealth, uuid: str) -> tuple[State, str] | None:
 
 def marked(xid: int) -> tuple[State, str]:
     return State.UNHEALTHY, f"Xid{xid}"
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Within a minute, whatever else the machine does."""
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def test_who_reports_nothing_is_healthy(fake_nvml: FakeNvml, health: GpuHealth) -> None:
@@ -179,8 +169,6 @@ def test_a_driver_that_hangs_keeps_nobody_waiting(fake_nvml: FakeNvml, health: G
 
 def test_what_the_driver_keeps_is_told_once(fake_nvml: FakeNvml, health: GpuHealth) -> None:
     """Whatever ends a session, and however often one begins anew."""
-    # Threads of earlier tests end within a second, and would tell the same of their own sessions.
-    until(lambda: all(thread.name != "gpu-health" for thread in threading.enumerate()))
     fake_nvml.say(*TWO, f"fail nvmlEventSetFree {Code.UNKNOWN}")
     with capture_logs() as logs:
         health.follow(fake_nvml.load())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.prediction.histogram import (
+from koordlet.protocol.histogram import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     SECOND_NS,

@@ -1,0 +1,360 @@
+"""Lets YARN use the batch resources of nodes that run a NodeManager, and tells Kubernetes what it
+took (spec/protocol.md 2.7). `docs/yarn.md` says how to set it up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import structlog
+
+from koord_scheduler.daemon.controller import Context, Controller
+from koord_scheduler.kube.shapes import NODES, Node
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
+from koord_scheduler.kube.yarn_shapes import (
+    BATCH_PODS,
+    NODE_HEADS,
+    NODE_MANAGER_PODS,
+    BatchPod,
+    NodeManagerPod,
+)
+from koord_scheduler.model.amounts import Amounts
+from koord_scheduler.overcommit.third_party import ALLOCATIONS
+from koord_scheduler.services.metrics import Family, Values
+from koord_scheduler.sinks import yarn_shares as shares
+from koord_scheduler.sinks.yarn_client import (
+    NO_ACCESS,
+    Access,
+    ResourceManager,
+    YarnError,
+    YarnNode,
+)
+from koord_scheduler.sinks.yarn_shares import NodeManager, Share
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
+from koordlet.kube.events import Subject
+from koordlet.kube.mirror import Change
+from koordlet.protocol.errors import ProtocolError
+
+EVERY_S = 20.0
+"""How often YARN is compared with what it should say; changes of nodes come sooner."""
+SETTLE_S = 5.0
+"""At most one round in this time, however often nodes change."""
+GONE_S = 600.0
+"""A NodeManager that is away for this long is gone with its containers, as YARN itself says.
+Before, it may be that only the ResourceManager began anew, and the containers go on."""
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class Setup:
+    """From the command line. ``managers``: URLs by name of the cluster. ``namespace``: that of the
+    pods of NodeManagers; in another, anybody could say that his pod is one."""
+
+    managers: Mapping[str, tuple[str, ...]]
+    access: Access = NO_ACCESS
+    namespace: str = "hadoop-yarn"
+    over_commit_timeout_ms: int = -1
+
+
+class _Idle:
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+
+def make(context: Context) -> Controller:
+    """It does nothing, and watches nothing, where no ResourceManager is named."""
+    setup: Setup | None = context.options.extra.get("yarn")
+    return Yarn(context, setup) if setup is not None and setup.managers else _Idle()
+
+
+class Yarn:
+    def __init__(self, context: Context, setup: Setup) -> None:
+        self._context, self._setup = context, setup
+        self._nodes = context.watches.of(NODES)
+        self._batch = context.watches.of(BATCH_PODS, labels="koordinator.sh/qosClass=BE")
+        self._agents = context.watches.of(
+            NODE_MANAGER_PODS,
+            namespace=setup.namespace,
+            labels=f"{shares.NODE_MANAGER_LABEL}={shares.NODE_MANAGER_VALUE}",
+        )
+        self._requested: Counter[tuple[str, str]] = Counter()
+        self._wake = asyncio.Event()
+        self._mine: set[str] = set()
+        """Nodes that have a NodeManager, or had one."""
+        self._away_s: dict[str, float] = {}
+        """Since when their NodeManagers are away."""
+        self._problems: dict[str, str] = {}
+        """By node or cluster; each is told when it begins."""
+        self._offered: dict[str, Share] = {}
+        self._used: dict[str, Share] = {}
+        self._updates = context.metrics.counter(
+            "koord_scheduler_yarn_updates_total",
+            "What a ResourceManager was told, by outcome.",
+            "cluster",
+            "outcome",
+        )
+        for family in _families(self):
+            context.metrics.add(family)
+
+    async def run(self) -> None:
+        self._problems.clear()
+        self._requested.clear()
+        for pod in self._batch.objects.values():
+            self._count(pod, 1)
+        endings = (
+            self._batch.listen(self._on_batch_pods),
+            self._agents.listen(self._on_agents),
+            self._nodes.listen(self._on_nodes),
+        )
+        try:
+            await self._rounds()
+        finally:
+            for end in endings:
+                end()
+
+    def _on_batch_pods(self, changes: tuple[Change[BatchPod], ...]) -> None:
+        for _, old, new in changes:
+            if old is not None:
+                self._count(old, -1)
+            if new is not None:
+                self._count(new, 1)
+            if any(each.spec.node_name in self._mine for each in (old, new) if each is not None):
+                self._wake.set()
+
+    def _count(self, pod: BatchPod, sign: int) -> None:
+        node = pod.spec.node_name
+        self._requested[(node, "cpu")] += sign * pod.batch.cpu_milli
+        self._requested[(node, "memory")] += sign * pod.batch.memory_bytes
+        for key in ((node, "cpu"), (node, "memory")):
+            if not self._requested[key]:
+                del self._requested[key]
+
+    def _on_agents(self, _changes: tuple[Change[NodeManagerPod], ...]) -> None:
+        self._wake.set()
+
+    def _on_nodes(self, changes: tuple[Change[Node], ...]) -> None:
+        for change in changes:
+            is_mine = change.key.name in self._mine or _is_named(change.new)
+            if is_mine and _matters(change):
+                self._wake.set()
+
+    async def _rounds(self) -> None:
+        """Compares again and again: a ResourceManager and a NodeManager that begin anew know
+        nothing of what was told before."""
+        async with contextlib.AsyncExitStack() as stack:
+            managers = {}
+            for cluster, urls in self._setup.managers.items():
+                manager = ResourceManager(urls, self._setup.access)
+                try:
+                    managers[cluster] = await stack.enter_async_context(manager)
+                except YarnError as error:  # a file that cannot be used; the rest goes on
+                    self._tell(f"cluster {cluster}", str(error))
+            while True:
+                claims, orphans = self._claims()
+                self._mine = {node.metadata.name for node, _ in claims} | {*orphans}
+                for name in orphans:
+                    await self._one("", None, name, None)
+                for cluster, manager in managers.items():
+                    await self._round(cluster, manager, self._by_agent(cluster, claims))
+                await self._rest()
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(EVERY_S * random.uniform(0.9, 1.1)):
+                await self._wake.wait()
+                await asyncio.sleep(SETTLE_S)
+        except TimeoutError:
+            pass
+        self._wake.clear()
+
+    async def _round(
+        self, cluster: str, manager: ResourceManager, wanted: Mapping[NodeManager, Node]
+    ) -> None:
+        try:
+            found = await manager.nodes()
+        except YarnError as error:
+            # What it took stays as it is: its containers go on without it.
+            self._tell(f"cluster {cluster}", str(error))
+            return
+        self._settle(f"cluster {cluster}")
+        for agent, node in wanted.items():
+            await self._one(cluster, manager, node.metadata.name, _running(agent, found))
+
+    def _by_agent(
+        self, cluster: str, claims: list[tuple[Node, NodeManager]]
+    ) -> dict[NodeManager, Node]:
+        """The node of each NodeManager of this cluster. One that two nodes claim is nobody's."""
+        found: dict[NodeManager, list[Node]] = {}
+        for node, agent in claims:
+            if agent.cluster == cluster:
+                found.setdefault(agent, []).append(node)
+        for agent, nodes in found.items():
+            if len(nodes) > 1:
+                names = ", ".join(sorted(each.metadata.name for each in nodes)[:5])
+                text = f"NodeManager {agent.host}:{agent.port} is claimed by several nodes: {names}"
+                for node in nodes:
+                    self._tell_node(node, text)
+        return {agent: nodes[0] for agent, nodes in found.items() if len(nodes) == 1}
+
+    def _claims(self) -> tuple[list[tuple[Node, NodeManager]], list[str]]:
+        """Which node has which NodeManager, and the nodes whose NodeManager nobody names any more.
+        What a node says of itself counts before what a pod on it says."""
+        pods: dict[str, NodeManagerPod] = {}
+        for _, pod in sorted(self._agents.objects.items()):
+            if pod.status.phase == "Running" and shares.POD_NODE_ID in pod.metadata.annotations:
+                pods.setdefault(pod.spec.node_name, pod)
+        claims, orphans = [], []
+        for key, node in self._nodes.objects.items():
+            annotations = node.metadata.annotations
+            keys = (shares.NODE_NODE_ID, shares.NODE_CLUSTER_ID)
+            if shares.NODE_NODE_ID not in annotations:
+                if key.name not in pods:
+                    if shares.taken(annotations.get(ALLOCATIONS, "")) != shares.NOTHING:
+                        orphans.append(key.name)
+                    continue
+                annotations = pods[key.name].metadata.annotations
+                keys = (shares.POD_NODE_ID, shares.POD_CLUSTER_ID)
+            try:
+                agent = shares.node_manager(annotations, *keys)
+            except ValueError as error:
+                self._tell_node(node, str(error))
+                continue
+            if agent.cluster not in self._setup.managers:
+                text = f"no --yarn-resource-manager is named for cluster {agent.cluster[:64]!r}"
+                self._tell_node(node, text)
+                continue
+            claims.append((node, agent))
+        return claims, orphans
+
+    async def _one(
+        self, cluster: str, manager: ResourceManager | None, name: str, yarn: YarnNode | None
+    ) -> None:
+        """``yarn`` None: its NodeManager does not run."""
+        node = self._nodes.get(name)
+        if node is None:
+            return
+        now_s = self._context.clock()
+        try:
+            if yarn is not None and manager is not None:
+                self._away_s.pop(name, None)
+                await self._offer(cluster, manager, node, yarn)
+                await self._told(node, yarn.used)
+            elif now_s - self._away_s.setdefault(name, now_s) >= GONE_S:
+                self._offered.pop(name, None)
+                await self._told(node, shares.NOTHING)
+        except YarnError as error:
+            self._updates[(cluster, "failed")] += 1
+            self._tell_node(node, str(error))
+        except ProtocolError as error:
+            self._tell_node(node, f"annotation {ALLOCATIONS}: {error}; remove or correct it")
+        except (KubeError, CredentialsError, TooManyWritesError, NotLeadingError) as error:
+            # The next round tries again.
+            _log.debug("node waits", node=name, problem=str(error))
+        else:
+            self._settle(name)
+
+    async def _offer(
+        self, cluster: str, manager: ResourceManager, node: Node, yarn: YarnNode
+    ) -> None:
+        name = node.metadata.name
+        requested = Amounts(self._requested[(name, "cpu")], self._requested[(name, "memory")])
+        wanted = shares.offered(node.facts, requested)
+        self._offered[name] = wanted
+        if not shares.is_due(yarn.total, wanted):
+            return
+        if not self._context.leads():
+            raise NotLeadingError("this process does not lead")
+        await manager.offer(yarn.id, wanted, self._setup.over_commit_timeout_ms)
+        self._updates[(cluster, "ok")] += 1
+
+    async def _told(self, node: Node, used: Share) -> None:
+        """The node's annotation says what YARN took. It is read anew before it is written, because
+        others write to it too."""
+        name = node.metadata.name
+        self._used[name] = used
+        if shares.taken(node.metadata.annotations.get(ALLOCATIONS, "")) == used:
+            return
+        try:
+            head = await self._context.client.get(NODE_HEADS, name)
+        except RefusedError as error:
+            if error.missing:
+                return
+            raise
+        old = head.metadata.annotations.get(ALLOCATIONS, "")
+        text = shares.allocations_text(old, used)
+        if (text or "") == old:
+            return
+        meta: dict[str, Any] = {
+            "annotations": {ALLOCATIONS: text},
+            "resourceVersion": head.metadata.resource_version,
+        }
+        await self._context.writes.patch(NODES, name, {"metadata": meta}, about=name)
+
+    def _tell_node(self, node: Node, text: str) -> None:
+        name = node.metadata.name
+        if self._problems.get(name) != text:
+            subject = Subject("v1", "Node", "", name, node.metadata.uid)
+            self._context.events.tell(subject, "Warning", "YarnProblem", text)
+        self._tell(name, text)
+
+    def _tell(self, what: str, text: str) -> None:
+        if self._problems.get(what) != text:
+            _log.warning("yarn", about=what, problem=text)
+        self._problems[what] = text
+
+    def _settle(self, what: str) -> None:
+        if self._problems.pop(what, None) is not None:
+            _log.info("yarn is well again", about=what)
+
+    def figures(self, offered: bool, cpu: bool) -> Values:
+        """In cores and bytes, by node."""
+        for name, share in (self._offered if offered else self._used).items():
+            if self._nodes.get(name) is not None:
+                yield (name,), float(share.vcores if cpu else share.memory_mib * shares.MIB)
+
+
+def _families(yarn: Yarn) -> tuple[Family, ...]:
+    """Under the names of the reference's operator."""
+    return tuple(
+        Family(
+            f"yarn_node_{resource}{suffix}_resource",
+            "gauge",
+            f"{what}, in {unit}.",
+            ("node",),
+            partial(yarn.figures, offered, resource == "cpu"),
+        )
+        for resource, unit in (("cpu", "cores"), ("memory", "bytes"))
+        for suffix, offered, what in (
+            ("", True, "What YARN may use of a node"),
+            ("_allocated", False, "What containers of YARN have"),
+        )
+    )
+
+
+def _running(agent: NodeManager, nodes: list[YarnNode]) -> YarnNode | None:
+    """None where it does not run, or where only a host is named and several run there."""
+    if agent.port:
+        wanted = f"{agent.host}:{agent.port}"
+        return next((each for each in nodes if each.id == wanted), None)
+    found = [each for each in nodes if each.id.rpartition(":")[0] == agent.host]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_named(node: Node | None) -> bool:
+    return node is not None and shares.NODE_NODE_ID in node.metadata.annotations
+
+
+def _matters(change: Change[Node]) -> bool:
+    old, new = change.old, change.new
+    if old is None or new is None:
+        return True
+    return (
+        old.metadata.annotations != new.metadata.annotations
+        or old.facts.extended_allocatable != new.facts.extended_allocatable
+    )

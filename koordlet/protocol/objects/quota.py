@@ -1,0 +1,49 @@
+"""Elastic quotas, and profiles that make the root of a tree of quotas out of nodes
+(spec/protocol.md 2.9, 4.8)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from koordlet.protocol.objects.node_metric import QuantityText
+from koordlet.protocol.selector import LabelSelector
+from koordlet.protocol.slo import Section
+
+PREFIX = "quota.scheduling.koordinator.sh/"
+PROFILE = f"{PREFIX}profile"
+TREE_ID = f"{PREFIX}tree-id"
+IS_ROOT = f"{PREFIX}is-root"
+RESOURCE_KEYS = f"{PREFIX}resource-keys"
+TOTAL_RESOURCE = f"{PREFIX}total-resource"
+UNSCHEDULABLE_RESOURCE = f"{PREFIX}unschedulable-resource"
+
+
+class ElasticQuotaSpec(Section, frozen=True):
+    """``min`` is guaranteed, ``max`` the ceiling."""
+
+    min: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    max: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+
+
+class ElasticQuotaStatus(Section, frozen=True):
+    used: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+
+
+class ElasticQuotaProfileSpec(Section, frozen=True):
+    """``quota_name``: the quota that is made, in the profile's namespace. ``resource_ratio``: the
+    share of the nodes' allocatable that the quota gets, as text."""
+
+    quota_name: Annotated[str, Meta(description="The quota that is made, in this namespace.")]
+    node_selector: Annotated[
+        LabelSelector, Meta(description="The nodes that it is made of, by their labels.")
+    ]
+    quota_labels: Annotated[
+        dict[str, str] | None, Meta(description="Labels that the quota gets.")
+    ] = None
+    resource_ratio: Annotated[
+        str | None,
+        Meta(description="The share of their allocatable that it gets: above 0, at most 1."),
+    ] = None
