@@ -69,6 +69,7 @@ def rules(needs: Iterable[Need]) -> dict[str, tuple[Rule, ...]]:
     sorted_rules: dict[str, list[Rule]] = {}
     for (namespace, group, resource, names), (verbs_kept, whys) in sorted(found.items()):
         # What a wider rule permits already is not permitted again.
+        wider: set[tuple[str, str, str, tuple[str, ...]]]
         wider = {(where, group, resource, ()) for where in ("", namespace)}
         wider.discard((namespace, group, resource, names))
         wider |= {("", group, resource, names)} if namespace else set()
