@@ -21,7 +21,7 @@ REQUESTED_US = CRUNCHERS * REQUEST_MILLI * look.PERIOD_US // 1000
 SUPPRESSED_US = 9 * REQUESTED_US // 10
 """Best effort with less than 90 % of what it asked for is suppressed, whatever else runs here."""
 CONFIGURED = {"EVICT": 95, "EVICT_LOWER": 90, "POLICY": "cfsQuota"}
-NEEDED_MILLI = 2 * CRUNCHERS * REQUEST_MILLI
+NEEDED_MILLI = (CRUNCHERS + 1) * REQUEST_MILLI
 Tell = Callable[[str], None]
 
 
