@@ -23,9 +23,16 @@ class Configured:
     the overcommitted resources of a whole cluster must not hang on one slip of the hand.
     """
 
-    def __init__(self, watches: Watches, events: Events, namespace: str, name: str) -> None:
+    def __init__(
+        self,
+        watches: Watches,
+        events: Events,
+        leads: Callable[[], bool],
+        namespace: str,
+        name: str,
+    ) -> None:
         self.current: Configuration | None = None
-        self._watches, self._events = watches, events
+        self._watches, self._events, self._leads = watches, events, leads
         self._namespace, self._name = namespace, name
         self._watched: Watched[ConfigMap] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -45,7 +52,7 @@ class Configured:
         return lambda: self._listeners.remove(listener)
 
     def tell(self) -> None:
-        """Events of what was refused: by who leads, when it begins to, and at each change."""
+        """Events of what was refused: by who begins to lead, and at each change while it leads."""
         if self.current is None or self._object is None:
             return
         meta = self._object.metadata
@@ -75,6 +82,9 @@ class Configured:
             log("configuration", key=each.key, message=each.message, refused=each.refused)
         if data is not None:
             _log.info("configuration read", keys=",".join(sorted(data)))
+        outcomes = before.outcomes if before is not None else ()
+        if outcomes != self.current.outcomes and self._leads():
+            self.tell()
         if before != self.current:
             for listener in tuple(self._listeners):
                 listener()

@@ -39,7 +39,7 @@ class NodeSLOs:
         ends = [
             self._nodes.listen(self._on_nodes),
             self._slos.listen(self._on_slos),
-            self._context.configured.listen(self._on_configuration),
+            self._context.configured.listen(lambda: queue.add_all(self._names())),
         ]
         self._context.configured.tell()
         queue.add_all(self._names())
@@ -51,10 +51,6 @@ class NodeSLOs:
 
     def _names(self) -> list[str]:
         return sorted({key.name for key in (*self._nodes.objects, *self._slos.objects)})
-
-    def _on_configuration(self) -> None:
-        self._context.configured.tell()
-        self._reconciles.queue.add_all(self._names())
 
     def _on_nodes(self, changes: tuple[Change[Node], ...]) -> None:
         self._reconciles.queue.add_all(c.key.name for c in changes if node_differs(c))

@@ -63,7 +63,9 @@ class Companion:
             writes=Writes(self.client, self.leads),
             events=events,
             metrics=metrics,
-            configured=Configured(watches, events, options.config_namespace, options.config_name),
+            configured=Configured(
+                watches, events, self.leads, options.config_namespace, options.config_name
+            ),
             leads=self.leads,
         )
         self.parts = tuple(parts)
