@@ -85,6 +85,7 @@ class Member:
         self._changed = False
         self._saved_s = -math.inf
         self._refused: dict[str, Fault] = {}
+        self._refusals_logged = 0
         self._ends = False
 
     def mirrors(self) -> tuple[AnyMirror, ...]:
@@ -262,8 +263,11 @@ class Member:
     def _pods_changed(self, changes: tuple[Change[Pod], ...]) -> None:
         api = self.around.listed["api"]
         for change in changes:
+            name = f"{change.key.namespace}/{change.key.name}"
             if change.new is not None and not uid_of(change.new):
-                self._refuse_pod(f"{change.key.namespace}/{change.key.name}: its uid is no uid")
+                self._refuse_pod(f"{name}: its uid is no uid")
+            elif self._refused.pop(name, None) is not None:
+                api.refused = tuple(self._refused.values())
         if not api.listed and self.pods is not None:
             api.replace(facts_of(pod) for pod in self.pods.objects.values() if uid_of(pod))
         else:
@@ -274,12 +278,16 @@ class Member:
             api.drop(gone - kept)
 
     def _refuse_pod(self, text: str) -> None:
-        """Only some, and each once: their authors can make as many as they like."""
+        """Some at a time are shown, and as many are logged in all: their authors can make as many
+        as they like."""
         name = text.partition(": ")[0]
-        if name not in self._refused and len(self._refused) < MOST_REFUSED:
+        if name in self._refused or len(self._refused) >= MOST_REFUSED:
+            return
+        if self._refusals_logged < MOST_REFUSED:
+            self._refusals_logged += 1
             log.warning("a pod of the API server cannot be read", pod=name, why=text)
-            self._refused[name] = Fault(f"pod {name}", "", text)
-            self.around.listed["api"].refused = tuple(self._refused.values())
+        self._refused[name] = Fault(f"pod {name}", "", text)
+        self.around.listed["api"].refused = tuple(self._refused.values())
 
 
 def _words(error: Exception) -> str:

@@ -298,7 +298,7 @@ def test_a_pod_cannot_pass_for_another_one(join: Join) -> None:
     run(main())
 
 
-def test_refused_pods_are_listed_up_to_a_number(join: Join) -> None:
+def test_refused_pods_are_listed_up_to_a_number_and_while_they_are_there(join: Join) -> None:
     def crowd(world: World, kube: FakeKube) -> None:
         claim = {"kubernetes.io/config.mirror": "no uid"}
         for number in range(MOST_REFUSED + 5):
@@ -311,8 +311,16 @@ def test_refused_pods_are_listed_up_to_a_number(join: Join) -> None:
             await joined.sees(lambda: api.listed)
             assert len(api.refused) == MOST_REFUSED
             assert not api.pods()
+            for number in range(MOST_REFUSED + 5):
+                joined.delete("pods", f"thief-{number}", "default")
+            await joined.sees(lambda: not api.refused)
+            crowd(joined.world, joined.kube)
+            await joined.sees(lambda: len(api.refused) == MOST_REFUSED)
 
-    run(main())
+    with structlog.testing.capture_logs() as logs:
+        run(main())
+    told = [each for each in logs if each["event"] == "a pod of the API server cannot be read"]
+    assert len(told) == MOST_REFUSED
 
 
 def test_no_definition_of_node_slos_stops_nothing_else(join: Join) -> None:
