@@ -14,15 +14,19 @@ from koord_scheduler.admission.profiles import PriorityClassValue, Profile
 from koord_scheduler.admission.quotas import Quota, QuotaProfile, Quotas
 from koord_scheduler.admission.words import AdmissionError, Gates, Tree
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.quota_shapes import (
+    QUOTA_PROFILES,
+    QUOTAS,
+    ElasticQuota,
+    quota_of,
+    quota_profile_of,
+)
 from koord_scheduler.kube.shapes import CONFIG_MAPS, NODES
 from koord_scheduler.kube.watches import Watched
 from koord_scheduler.webhook.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
-    QUOTA_PROFILES,
-    QUOTAS,
-    ElasticQuota,
 )
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import PODS
@@ -104,7 +108,7 @@ class ClusterWorld:
                     self._read[key] = before
                     continue
                 try:
-                    self._read[key] = (each, each.quota)
+                    self._read[key] = (each, quota_of(each))
                 except AdmissionError as error:
                     _log.warning("a quota is passed over", quota="/".join(key), error=error.message)
             self._forest = Quotas(tuple(quota for _, quota in self._read.values()))
@@ -112,7 +116,7 @@ class ClusterWorld:
 
     def quota_profiles(self) -> tuple[QuotaProfile, ...]:
         found = self._quota_profiles
-        return tuple(each.facts for each in found.objects.values()) if found else ()
+        return tuple(map(quota_profile_of, found.objects.values())) if found else ()
 
     def nodes(self) -> Mapping[str, Mapping[str, str]]:
         if self._nodes is None:

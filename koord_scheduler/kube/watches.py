@@ -84,6 +84,10 @@ class Watches:
             )
             if self._group is not None:
                 self._group.create_task(found.mirror.run(), name=f"watch {kind}")
+        if found.kind is not kind:
+            raise TypeError(
+                f"{kind}: one watch cannot give both {found.kind.shape} and {kind.shape}"
+            )
         self._asked.append(found)
         return found
 
