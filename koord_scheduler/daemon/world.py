@@ -40,14 +40,14 @@ _log = structlog.get_logger()
 
 
 class ClusterWorld:
-    """Watches what the gates need, and nothing else: a kind that the cluster does not have would
-    never be listed."""
+    """Watches what the gates need, and nothing else. A kind of Koordinator whose definition was not
+    applied counts as one without objects: pods must be admitted all the same."""
 
     def __init__(self, context: Context, gates: Gates) -> None:
         self._context, self._gates = context, gates
         of = context.watches.of
         options = context.options
-        self._profiles = of(PROFILES)
+        self._profiles = of(PROFILES, optional=True)
         self._namespaces = of(NAMESPACES)
         self._classes = of(PRIORITY_CLASSES)
         watched: list[Watched[Any]] = [self._profiles, self._namespaces, self._classes]
@@ -58,11 +58,11 @@ class ClusterWorld:
             or gates.enable_quota_admission
             or gates.multi_quota_tree
         ):
-            self._quotas = of(QUOTAS)
+            self._quotas = of(QUOTAS, optional=True)
             self._quotas.listen(self._forget)
             watched.append(self._quotas)
         if gates.multi_quota_tree:
-            self._quota_profiles = of(QUOTA_PROFILES)
+            self._quota_profiles = of(QUOTA_PROFILES, optional=True)
             watched.append(self._quota_profiles)
         if gates.config_map_validating_webhook or gates.node_validating_webhook:
             self._nodes = of(NODES)
@@ -87,7 +87,7 @@ class ClusterWorld:
 
     async def until_known(self) -> None:
         for each in self._watched:
-            await each.until_synced()
+            await each.until_known()
 
     def _forget(self, _changes: object) -> None:
         self._forest = None

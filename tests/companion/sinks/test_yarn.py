@@ -12,6 +12,7 @@ import pytest
 from koord_scheduler.daemon import yarn as controller
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.yarn import Setup
+from koord_scheduler.kube import shapes
 from koord_scheduler.sinks.yarn_client import Access
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
@@ -173,7 +174,7 @@ def test_only_pods_of_its_namespace_say_so() -> None:
             async with companion(world, PART, yarn=_setup(yarn, namespace="elsewhere")) as made:
                 await node(world, "n1", annotations={ORIGIN: _origin(4000, 8)})
                 await _agent(world, AGENT)
-                nodes = made.context.watches.of(NODES)
+                nodes = made.context.watches.of(shapes.NODES)
                 await until(lambda: bool(nodes.objects) and yarn.requests.total() > 5)
                 assert yarn.total(AGENT) == (1, 1024)
 
@@ -302,5 +303,20 @@ def test_without_a_resource_manager_nothing_is_watched() -> None:
         async with cluster() as (world, _), companion(world, PART) as made:
             await until(lambda: bool(made.metrics_port))
             assert made.context.watches.all() == ()
+
+    asyncio.run(story())
+
+
+def test_two_watches_of_a_kind_are_one_line_of_the_metrics() -> None:
+    async def story() -> None:
+        async with (
+            fake_yarn() as yarn,
+            cluster() as (world, _),
+            companion(world, PART, yarn=_setup(yarn)) as made,
+        ):
+            await until(lambda: not made.context.watches.unsynced())
+            page = made.context.metrics.page()
+            for name in ("watched_objects", "watch_listed", "watch_silent_seconds"):
+                assert page.count(f'koord_scheduler_{name}{{resource="pods"}}') == 1
 
     asyncio.run(story())

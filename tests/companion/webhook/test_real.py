@@ -19,12 +19,12 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     merged,
 )
+from koord_scheduler.kube.quota_shapes import QUOTAS
 from koord_scheduler.webhook.kinds import (
     MUTATING,
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
-    QUOTAS,
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
