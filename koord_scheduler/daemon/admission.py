@@ -27,7 +27,7 @@ from koord_scheduler.webhook.kinds import MUTATING, SECRETS, VALIDATING, Configu
 from koord_scheduler.webhook.registration import Place, configuration, same
 from koord_scheduler.webhook.server import Outcomes, Server, load_pair, tls_context
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.errors import KubeError, RefusedError
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.kinds import Kind
 
 SECRET_NAME = "koordinator-webhook-certs"
@@ -200,8 +200,10 @@ class WebhookKeeper:
             try:
                 await self._once()
             except NotLeadingError:
-                return
-            except KubeError as error:
+                # For an instant: who no longer leads is cancelled.
+                await asyncio.sleep(backoff.next_s())
+                continue
+            except (KubeError, CredentialsError) as error:
                 if not (isinstance(error, RefusedError) and error.conflict):
                     _log.warning("registration of the webhooks", error=str(error))
                 await asyncio.sleep(backoff.next_s())

@@ -2,6 +2,7 @@
 
 What a controller knows stands in the API server, so ending at any instant loses nothing, and a
 controller that fails with what nobody expected ends the process: whoever runs it starts it anew.
+What one object can cause is another matter: it costs that object alone (`kube/queue.py`).
 """
 
 from __future__ import annotations
