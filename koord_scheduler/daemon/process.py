@@ -65,7 +65,9 @@ class Companion:
             writes=Writes(self.client, self.leads),
             events=events,
             metrics=metrics,
-            configured=Configured(watches, events, options.config_namespace, options.config_name),
+            configured=Configured(
+                watches, events, options.config_namespace, options.config_name, self.leads
+            ),
             leads=self.leads,
         )
         self.parts = tuple(parts)
@@ -114,6 +116,8 @@ class Companion:
         _log.info("leading" if leads else "no longer leading")
         (self._leads.set if leads else self._leads.clear)()
         self._changed.set()
+        if leads:
+            self.context.configured.tell()
 
     async def _while_leading(self) -> None:
         while True:

@@ -112,7 +112,11 @@ OF_NODES = {"nodemetric", "nodeslo", "noderesource"}
 
 async def settled(made: Companion) -> None:
     """The queues of nodes were empty for a while."""
-    queues = [c._reconciles.queue for part, c in made.controllers if part.name in OF_NODES]
+    queues = [
+        (c._reconciles if part.name == "noderesource" else c._all.reconciles).queue
+        for part, c in made.controllers
+        if part.name in OF_NODES
+    ]
     quiet = 0
     async with asyncio.timeout(60):
         while quiet < 20:
@@ -261,6 +265,25 @@ def test_what_is_wrong_with_the_configuration_is_told_at_the_configmap(
                 assert found[0].involved_object["name"] == "slo-controller-config"
                 node = await here.get(NODES)
                 assert node is not None and BATCH_CPU in node.status["allocatable"]
+
+    asyncio.run(story())
+
+
+def test_a_section_that_is_refused_later_is_told_though_nothing_changes() -> None:
+    async def story() -> None:
+        async with fake_here() as (here, _):
+            await here.configure(ON)
+            async with manager(here) as made:
+                await here.node()
+                await here.until(SLOS, lambda slo: True)
+                await settled(made)
+                assert not await here.events()
+                await here.configure(ON, resource_threshold_config="{")
+                async with asyncio.timeout(60):
+                    while not (found := await here.events()):
+                        await asyncio.sleep(0.02)
+                assert found[0].reason == "SLOCfgUnmarshalFailed"
+                assert "resource-threshold-config" in found[0].message
 
     asyncio.run(story())
 

@@ -13,7 +13,9 @@ from koord_scheduler.daemon import yarn as controller
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.yarn import Setup
 from koord_scheduler.kube import shapes
+from koord_scheduler.kube.yarn_shapes import BATCH_PODS
 from koord_scheduler.sinks.yarn_client import Access
+from koordlet.kube.client import decoded
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
 from tests.fakekube import FakeKube, Fault
@@ -320,3 +322,33 @@ def test_two_watches_of_a_kind_are_one_line_of_the_metrics() -> None:
                 assert page.count(f'koord_scheduler_{name}{{resource="pods"}}') == 1
 
     asyncio.run(story())
+
+
+def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(AGENT)
+            async with companion(world, PART, yarn=_setup(yarn)) as made:
+                await _node(world)
+                await until(lambda: yarn.total(AGENT) == (8, 16384))
+                ((_, part),) = made.controllers
+                assert isinstance(part, controller.Yarn) and "n1" in part._offered
+                await world.client.delete(NODES, "n1")
+                await until(lambda: not (part._offered or part._used or part._problems))
+
+    asyncio.run(story())
+
+
+def test_a_batch_pod_counts_as_the_scheduler_counts_it() -> None:
+    """Sidecars run already while an init container that comes after them does."""
+
+    def container(milli: str, **more: str) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {CPU: milli}}, **more}
+
+    spec = {
+        "nodeName": "n1",
+        "initContainers": [container("500", restartPolicy="Always"), container("2000")],
+        "containers": [container("1000")],
+    }
+    body = {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}}
+    assert decoded(BATCH_PODS, json.dumps(body).encode()).batch.cpu_milli == 2500
