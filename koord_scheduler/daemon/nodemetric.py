@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.daemon.per_node import NodeTwins
+from koord_scheduler.daemon.per_node import ObjectPerNode
 from koord_scheduler.kube.shapes import NODE_METRICS, tree
+from koord_scheduler.overcommit.merge_patch import merge_patch
 from koord_scheduler.overcommit.nodemetric import metric_spec
-from koord_scheduler.overcommit.trees import merge_patch
 
 
 def make(context: Context) -> NodeMetrics:
@@ -16,7 +16,7 @@ def make(context: Context) -> NodeMetrics:
 class NodeMetrics:
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._all = NodeTwins(
+        self._all = ObjectPerNode(
             context, NODE_METRICS, "nodemetric", lambda metric: metric.spec, self._reconcile
         )
 
@@ -24,7 +24,7 @@ class NodeMetrics:
         await self._all.run()
 
     async def _reconcile(self, name: str) -> None:
-        node, metric = self._all.nodes.get(name), self._all.twins.get(name)
+        node, metric = self._all.nodes.get(name), self._all.objects.get(name)
         if node is None:
             if metric is not None:
                 await self._all.delete_without_node(metric)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from koord_scheduler.daemon.controller import Context
-from koord_scheduler.daemon.per_node import NodeTwins, Remarks
+from koord_scheduler.daemon.per_node import ObjectPerNode, Remarks
 from koord_scheduler.kube.shapes import NODE_SLOS, tree
+from koord_scheduler.overcommit.merge_patch import merge_patch
 from koord_scheduler.overcommit.nodeslo import slo_spec
-from koord_scheduler.overcommit.trees import merge_patch
 
 BAD_ANNOTATION = "NodeAnnotationRefused"
 
@@ -19,13 +19,15 @@ class NodeSLOs:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._remarks = Remarks(context, BAD_ANNOTATION)
-        self._all = NodeTwins(context, NODE_SLOS, "nodeslo", lambda slo: slo.spec, self._reconcile)
+        self._all = ObjectPerNode(
+            context, NODE_SLOS, "nodeslo", lambda slo: slo.spec, self._reconcile
+        )
 
     async def run(self) -> None:
         await self._all.run()
 
     async def _reconcile(self, name: str) -> None:
-        node, slo = self._all.nodes.get(name), self._all.twins.get(name)
+        node, slo = self._all.nodes.get(name), self._all.objects.get(name)
         if node is None:
             self._remarks.forget(name)
             if slo is not None:

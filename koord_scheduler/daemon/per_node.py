@@ -115,8 +115,8 @@ def node_differs(change: Change[Node]) -> bool:
     return old is None or new is None or old.facts != new.facts
 
 
-class NodeTwins(Generic[T]):
-    """The objects of ``kind`` that exist for each node and are called as it: NodeMetric, NodeSLO.
+class ObjectPerNode(Generic[T]):
+    """Objects of ``kind``, one for each node and with its name: NodeMetrics, NodeSLOs.
 
     ``work`` is called with the name of each node and of each such object, and with all names again
     when the configuration changes.
@@ -132,7 +132,7 @@ class NodeTwins(Generic[T]):
     ) -> None:
         context.configured.watch()
         self.nodes = context.watches.of(NODES)
-        self.twins = context.watches.of(kind)
+        self.objects = context.watches.of(kind)
         self.reconciles = Reconciles(context, name, f"{name}_reconcile_count", work)
         self.parsed = context.metrics.counter(
             f"slo_controller_{name}_spec_parse_count",
@@ -146,7 +146,7 @@ class NodeTwins(Generic[T]):
         """Until it is cancelled."""
         ends = [
             self.nodes.listen(self._on_nodes),
-            self.twins.listen(self._on_twins),
+            self.objects.listen(self._on_objects),
             self._context.configured.listen(self._add_all),
         ]
         self._add_all()
@@ -170,10 +170,10 @@ class NodeTwins(Generic[T]):
             if not error.exists:  # made by somebody else, and the watch has not told yet
                 raise
 
-    async def delete_without_node(self, twin: T) -> None:
+    async def delete_without_node(self, item: T) -> None:
         """Asks the server itself whether the node is gone: what goes with a node is not deleted
         because a watch says less than there is. Raises KubeError where it cannot be asked."""
-        meta = twin.metadata
+        meta = item.metadata
         try:
             await self._context.client.get(NODES, meta.name)
             return
@@ -187,13 +187,13 @@ class NodeTwins(Generic[T]):
                 raise
 
     def _add_all(self) -> None:
-        names = {key.name for key in (*self.nodes.objects, *self.twins.objects)}
+        names = {key.name for key in (*self.nodes.objects, *self.objects.objects)}
         self.reconciles.queue.add_all(sorted(names))
 
     def _on_nodes(self, changes: tuple[Change[Node], ...]) -> None:
         self.reconciles.queue.add_all(c.key.name for c in changes if node_differs(c))
 
-    def _on_twins(self, changes: tuple[Change[T], ...]) -> None:
+    def _on_objects(self, changes: tuple[Change[T], ...]) -> None:
         """What koordlet reports there is no concern of these controllers."""
         self.reconciles.queue.add_all(
             change.key.name
