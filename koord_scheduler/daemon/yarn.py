@@ -155,14 +155,16 @@ class Yarn:
         """Compares again and again: a ResourceManager and a NodeManager that begin anew know
         nothing of what was told before."""
         async with contextlib.AsyncExitStack() as stack:
-            managers = {}
-            for cluster, urls in self._setup.managers.items():
-                manager = ResourceManager(urls, self._setup.access)
-                try:
-                    managers[cluster] = await stack.enter_async_context(manager)
-                except YarnError as error:  # a file that cannot be used; the rest goes on
-                    self._tell(f"cluster {cluster}", str(error))
+            managers: dict[str, ResourceManager] = {}
             while True:
+                for cluster, urls in self._setup.managers.items():
+                    if cluster in managers:
+                        continue
+                    manager = ResourceManager(urls, self._setup.access)
+                    try:
+                        managers[cluster] = await stack.enter_async_context(manager)
+                    except YarnError as error:  # a file that may come later; the rest goes on
+                        self._tell(f"cluster {cluster}", str(error))
                 claims, orphans = self._claims()
                 self._mine = {node.metadata.name for node, _ in claims} | {*orphans}
                 for name in orphans:

@@ -19,6 +19,7 @@ from koordlet.kube.client import decoded
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
 from tests.fakekube import FakeKube, Fault
+from tests.kube.certificates import authority
 from tests.kube.worlds import World, until
 
 PART = next(part for part in PARTS if part.name == "yarn")
@@ -352,3 +353,20 @@ def test_a_batch_pod_counts_as_the_scheduler_counts_it() -> None:
     }
     body = {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}}
     assert decoded(BATCH_PODS, json.dumps(body).encode()).batch.cpu_milli == 2500
+
+
+def test_a_ca_file_that_comes_later_is_used(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "ca.crt"
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(AGENT)
+            setup = _setup(yarn, access=Access(ca_file=str(path)))
+            async with companion(world, PART, yarn=setup) as made:
+                await _node(world)
+                ((_, part),) = made.controllers
+                assert isinstance(part, controller.Yarn)
+                await until(lambda: "cluster " in part._problems)
+                path.write_bytes(authority(tmp_path, "late").certificate.read_bytes())
+                await until(lambda: yarn.total(AGENT) == (8, 16384))
+
+    asyncio.run(story())
