@@ -90,7 +90,7 @@ def build(text: str, work: Path) -> Stage:
             _copy(stage, words, stages)
         elif name in ("ENV", "LABEL"):
             kept = stage.environ if name == "ENV" else stage.labels
-            kept.update(word.split("=", 1) for word in words)
+            kept.update((word.partition("=")[0], word.partition("=")[2]) for word in words)
         elif name == "ENTRYPOINT":
             stage.entrypoint = json.loads(line)
         else:

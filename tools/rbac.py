@@ -1,6 +1,6 @@
 """Writes ``deploy/*/rbac.yaml``: service accounts, roles and bindings, from what the parts declare
-that they ask of the API server (`koordlet/kube/access.py`). With ``--check``, fails where a file
-differs."""
+that they ask of the API server (`koordlet/kube/access.py`). Of the manager's parts those count that
+its Deployment switches on. With ``--check``, fails where a file differs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from koord_scheduler.daemon.access import NEEDS as MANAGER_NEEDS
+import yaml
+
+from koord_scheduler.cli.main import build_parser
+from koord_scheduler.daemon.access import PROCESS, merged
+from koord_scheduler.daemon.parts import chosen
 from koordlet.cluster.access import NEEDS as NODE_NEEDS
 from koordlet.kube.access import Need
 
@@ -27,9 +31,18 @@ class Account(NamedTuple):
     needs: tuple[Need, ...]
 
 
+def manager_needs() -> tuple[Need, ...]:
+    """Of what ``deploy/manager/deployment.yaml`` runs."""
+    tree = yaml.safe_load((DEPLOY / "manager" / "deployment.yaml").read_text())
+    (container,) = tree["spec"]["template"]["spec"]["containers"]
+    args = build_parser().parse_args(container["args"])
+    parts = chosen(args.roles.split(","), args.controllers.split(","))
+    return merged((PROCESS, *(part.needs for part in parts)))
+
+
 ACCOUNTS = (
     Account("koordlet", "koordlet/rbac.yaml", tuple(NODE_NEEDS)),
-    Account("koord-manager", "manager/rbac.yaml", tuple(MANAGER_NEEDS)),
+    Account("koord-manager", "manager/rbac.yaml", manager_needs()),
 )
 
 
@@ -44,7 +57,8 @@ class Rule(NamedTuple):
 
 
 def rules(needs: Iterable[Need]) -> dict[str, tuple[Rule, ...]]:
-    """By namespace, empty = everywhere. Needs of the same objects become one rule."""
+    """By namespace, empty = everywhere. Needs of the same objects become one rule, and none permits
+    what a rule for more objects does."""
     found: dict[tuple[str, str, str, tuple[str, ...]], tuple[dict[str, None], dict[str, None]]] = {}
     for need in needs:
         for names, verbs in _parts(need):
@@ -54,8 +68,15 @@ def rules(needs: Iterable[Need]) -> dict[str, tuple[Rule, ...]]:
             kept[1][need.why] = None
     sorted_rules: dict[str, list[Rule]] = {}
     for (namespace, group, resource, names), (verbs_kept, whys) in sorted(found.items()):
-        rule = Rule(group, resource, names, tuple(sorted(verbs_kept)), tuple(whys))
-        sorted_rules.setdefault(namespace, []).append(rule)
+        # What a wider rule permits already is not permitted again.
+        wider: set[tuple[str, str, str, tuple[str, ...]]]
+        wider = {(where, group, resource, ()) for where in ("", namespace)}
+        wider.discard((namespace, group, resource, names))
+        wider |= {("", group, resource, names)} if namespace else set()
+        had = {verb for key in wider if key in found for verb in found[key][0]}
+        if left := tuple(sorted(set(verbs_kept) - had)):
+            rule = Rule(group, resource, names, left, tuple(whys))
+            sorted_rules.setdefault(namespace, []).append(rule)
     return {namespace: tuple(each) for namespace, each in sorted_rules.items()}
 
 

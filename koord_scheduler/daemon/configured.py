@@ -20,17 +20,16 @@ class Configured:
     """``current`` is None until the API server said whether there is a ConfigMap.
 
     A ConfigMap that is deleted changes nothing until the process starts anew, as in the reference:
-    the overcommitted resources of a whole cluster must not hang on one slip of the hand. Who
-    ``leads`` tells what was refused as events at the ConfigMap.
+    the overcommitted resources of a whole cluster must not hang on one slip of the hand.
     """
 
     def __init__(
         self,
         watches: Watches,
         events: Events,
+        leads: Callable[[], bool],
         namespace: str,
         name: str,
-        leads: Callable[[], bool],
     ) -> None:
         self.current: Configuration | None = None
         self._watches, self._events, self._leads = watches, events, leads
@@ -53,8 +52,8 @@ class Configured:
         return lambda: self._listeners.remove(listener)
 
     def tell(self) -> None:
-        """Events of what was refused; also for when this process begins to lead."""
-        if self.current is None or self._object is None or not self._leads():
+        """Events of what was refused: by who begins to lead, and at each change while it leads."""
+        if self.current is None or self._object is None:
             return
         meta = self._object.metadata
         subject = Subject("v1", "ConfigMap", meta.namespace, meta.name, meta.uid)
@@ -83,8 +82,9 @@ class Configured:
             log("configuration", key=each.key, message=each.message, refused=each.refused)
         if data is not None:
             _log.info("configuration read", keys=",".join(sorted(data)))
-        # Also where the effect is the same: what was refused leaves in force what there was.
-        self.tell()
+        outcomes = before.outcomes if before is not None else ()
+        if outcomes != self.current.outcomes and self._leads():
+            self.tell()
         if before != self.current:
             for listener in tuple(self._listeners):
                 listener()

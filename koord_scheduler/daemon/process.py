@@ -66,7 +66,7 @@ class Companion:
             events=events,
             metrics=metrics,
             configured=Configured(
-                watches, events, options.config_namespace, options.config_name, self.leads
+                watches, events, self.leads, options.config_namespace, options.config_name
             ),
             leads=self.leads,
         )

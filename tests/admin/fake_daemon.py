@@ -11,6 +11,7 @@ import msgspec
 from koordlet.admin import blame as b
 from koordlet.admin import model as m
 from koordlet.admin import series
+from koordlet.admin.cluster import ClusterObjectView, ClusterView
 from koordlet.admin.daemon import DaemonApi, InvalidError, Lookup, NotFoundError
 from koordlet.admin.devices import DevicesView
 from koordlet.admin.prediction import PredictView
@@ -120,6 +121,24 @@ class FakeDaemon:
             ),
             journal=m.JournalView(path="/var/lib/koordlet/journal", entries=2, why="ok"),
             nri=self.nri(),
+            cluster=ClusterView(
+                enabled=True,
+                server="https://10.96.0.1:443",
+                node="node-1",
+                error="watch /api/v1/nodes: no answer in time",
+                writes=12,
+                objects=(
+                    ClusterObjectView(
+                        kind="Node",
+                        name="node-1",
+                        state="last known",
+                        age_s=75.0,
+                        error="watch /api/v1/nodes: no answer in time",
+                    ),
+                    ClusterObjectView(kind="NodeSLO", name="node-1", state="missing"),
+                    ClusterObjectView(kind="Pod", name="31", state="watched", age_s=0.0),
+                ),
+            ),
             endpoints=(
                 m.EndpointView(
                     name="metrics",

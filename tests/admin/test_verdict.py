@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from koordlet.admin import model as m
+from koordlet.admin.cluster import ClusterView
 from koordlet.admin.runtime import NriView
 from koordlet.admin.undo import PauseView
 from koordlet.admin.verdict import STARTING_S, verdict
@@ -31,6 +32,7 @@ def well(**differs: Any) -> m.StatusView:
         "decision_log": m.DecisionLogView(),
         "journal": m.JournalView(),
         "nri": NriView(enabled=False),
+        "cluster": ClusterView(),
         **dict.fromkeys(("endpoints", "sources", "collectors", "conflicts", "pauses"), ()),
         **dict.fromkeys(("refused_inputs", "problems", "armed"), ()),
     }
@@ -53,6 +55,17 @@ def conflict(until: float) -> m.ConflictView:
             State.OK,
             "ok; 1 refused input",
         ),
+        (
+            {"cluster": ClusterView(enabled=True, error="no answer in time")},
+            State.DEGRADED,
+            "degraded: the API server is not heard: no answer in time",
+        ),
+        (
+            {"cluster": ClusterView(enabled=True, error="starts"), "uptime_s": 1.0},
+            State.OK,
+            "ok",
+        ),
+        ({"cluster": ClusterView(enabled=True, connected=True)}, State.OK, "ok"),
         (
             {"mode": m.Mode.OBSERVE},
             State.OBSERVING,
@@ -135,9 +148,9 @@ def test_verdict(differs: dict[str, Any], state: State, line: str) -> None:
 def test_every_reason_is_listed_and_the_first_ones_are_in_the_line() -> None:
     found = verdict(FakeDaemon().status())
     assert found.state is State.PAUSED
-    assert len(found.reasons) == 5
+    assert len(found.reasons) == 6
     assert all(reason in found.line for reason in found.reasons[:3])
-    assert found.line.endswith("(and 2 more)")
+    assert found.line.endswith("(and 3 more)")
     for name in ("topology", "configuration is kept out", "not ready", "metrics", "store"):
         assert any(name in reason for reason in found.reasons), name
 

@@ -12,6 +12,7 @@ import yaml
 
 from koord_scheduler.daemon.controller import Options, Part
 from koord_scheduler.daemon.process import Companion
+from koordlet.kube.credentials import Cluster
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.fakekube import FakeKube
@@ -33,8 +34,11 @@ async def cluster() -> AsyncIterator[tuple[World, FakeKube]]:
 
 
 @contextlib.asynccontextmanager
-async def companion(world: World, *parts: Part, **extra: object) -> AsyncIterator[Companion]:
-    """``extra``: what the command line would say to these parts."""
+async def companion(
+    world: World, *parts: Part, us: Cluster | None = None, **extra: object
+) -> AsyncIterator[Companion]:
+    """``us``: as whom it asks, if not as the test. ``extra``: what the command line would say to
+    these parts."""
     options = Options(
         elect=False,
         metrics_address="127.0.0.1:0",
@@ -43,7 +47,7 @@ async def companion(world: World, *parts: Part, **extra: object) -> AsyncIterato
         requests_burst=1000,
         extra=extra,
     )
-    made = Companion(world.cluster, options, parts)
+    made = Companion(us or world.cluster, options, parts)
     task = asyncio.create_task(made.run())
     try:
         yield made

@@ -57,10 +57,10 @@ JOBS = "jobs"
 STORY = frozenset(
     (
         *("nodemetric", "nodeslo", "noderesource"),
-        *("webhook", "webhook-registration", "colocationprofile"),
+        *("webhook", "webhook-registration"),
     )
 )
-"""Parts of the manager that are played here."""
+"""Parts of the manager that are played here: not those of quotas and recommendations."""
 PROFILES = Kind(
     "config.koordinator.sh",
     "v1alpha1",
@@ -217,6 +217,7 @@ async def _manager(plane: ControlPlane, admin: Client) -> None:
         world = next(each for part, each in running.controllers if part.name == "webhook")
         with contextlib.suppress(KubeError):
             await world._world.namespace_labels("nobody")  # type: ignore[attr-defined]
+        await world._world.pod("waiting", "waits")  # type: ignore[attr-defined]
 
         # Somebody takes the certificate away and changes the registration.
         await admin.patch(SECRETS, SECRET_NAME, {"data": {"tls.crt": None}}, NAMESPACE)

@@ -32,6 +32,22 @@ def test_a_need_in_a_namespace_is_a_role_there() -> None:
     assert "ClusterRole" not in made
 
 
+def test_what_is_permitted_everywhere_is_not_permitted_again() -> None:
+    everywhere = Need("", "events", ("create",), "so that one")
+    there = Need("", "events", ("create", "patch"), "so that two", namespace="there")
+    assert rules((everywhere, there)) == {
+        "": (Rule("", "events", (), ("create",), ("so that one",)),),
+        "there": (Rule("", "events", (), ("patch",), ("so that two",)),),
+    }
+
+
+def test_parts_that_are_off_give_no_rights() -> None:
+    (manager,) = (each for each in ACCOUNTS if each.name == "koord-manager")
+    asked = {(each.resource, verb) for each in manager.needs for verb in each.verbs}
+    assert ("nodes/status", "patch") in asked
+    assert ("pods", "update") not in asked  # the part colocationprofile
+
+
 def test_create_is_never_limited_to_names() -> None:
     """The name is in the body, which RBAC does not read: such a rule permits nothing."""
     found = rules((Need("", "secrets", ("get", "create"), "so that", "ns", names=("one",)),))

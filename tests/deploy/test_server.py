@@ -65,6 +65,12 @@ def _within(ours: object, kept: object, where: str) -> None:
         assert ours == kept, where
 
 
+def test_the_examples_are_taken(deployed: ControlPlane) -> None:
+    for name in ("colocation.yaml", "be-pod.yaml"):
+        path = str(DEPLOY / "examples" / name)
+        kubectl(deployed, "apply", "--server-side", "--validate=strict", "-f", path)
+
+
 class Question(NamedTuple):
     """Whether an account may: as in RBAC, with ``name`` of an object, or empty."""
 

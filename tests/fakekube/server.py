@@ -96,6 +96,11 @@ class FakeKube:
                 body = json.loads(await request.read())
             except ValueError:
                 raise ApiError(400, "BadRequest", "the body is not JSON") from None
+        if request.method in ("POST", "PUT") and resource in self.store.schemas:
+            for key in ("kind", "apiVersion"):
+                if not body.get(key):
+                    text = f"the object provided is unrecognized: Object {key!r} is missing"
+                    raise ApiError(400, "BadRequest", text)
         return self._do(request, resource, name, subresource, body)
 
     def _target(self, path: str) -> tuple[Resource, Name, str]:

@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.vm.services import copy_bcc, copy_services
 from tests.vm.stages import Stage
@@ -136,7 +137,7 @@ def packages_disk(image: Path, architecture: str) -> Path:
     for something else."""
     asked = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
     project = asked["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["test"]]
+    wanted = [*project["dependencies"], *_extra(project, "test")]
     wanted += ["pip", *asked["build-system"]["requires"]]
     version = _version(image)
     platforms = [f"{platform}_{_MACHINES[architecture]}" for platform in _PLATFORMS]
@@ -154,6 +155,16 @@ def packages_disk(image: Path, architecture: str) -> Path:
                 (Path(work) / "image").rename(disk)
         forget_unused((image, disk))
     return disk
+
+
+def _extra(project: dict[str, Any], name: str) -> list[str]:
+    """What an extra asks for; one that names another extra of ours has its things too."""
+    found = []
+    for each in project["optional-dependencies"][name]:
+        ours = re.fullmatch(r"koordlet\[([\w,-]+)\]", each)
+        inner = ours[1].split(",") if ours else []
+        found += [part for extra in inner for part in _extra(project, extra)] if ours else [each]
+    return found
 
 
 def _make_prefix(prefix: Path, version: str, wanted: list[str], platforms: list[str]) -> None:
@@ -184,7 +195,9 @@ def payload_disk(guest: str, image: Path, stages: tuple[Stage, ...], disk: Path)
     ).stdout  # fmt: skip
     with tempfile.TemporaryDirectory(dir=disk.parent) as work:
         tree = Path(work) / "tree"
-        for name in filter(None, listed.split("\0")):
+        # What make deb has made is ignored by git, and tests/vm/test_guest_deb.py installs it.
+        packages = (str(each.relative_to(REPOSITORY)) for each in REPOSITORY.glob("dist/*.deb"))
+        for name in (*filter(None, listed.split("\0")), *packages):
             source = REPOSITORY / name
             if source.is_file():  # it may have been removed and not committed yet
                 (tree / name).parent.mkdir(parents=True, exist_ok=True)

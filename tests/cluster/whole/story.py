@@ -21,7 +21,7 @@ REQUESTED_US = CRUNCHERS * REQUEST_MILLI * look.PERIOD_US // 1000
 SUPPRESSED_US = 9 * REQUESTED_US // 10
 """Best effort with less than 90 % of what it asked for is suppressed, whatever else runs here."""
 CONFIGURED = {"EVICT": 95, "EVICT_LOWER": 90, "POLICY": "cfsQuota"}
-NEEDED_MILLI = 2 * CRUNCHERS * REQUEST_MILLI
+NEEDED_MILLI = (CRUNCHERS + 1) * REQUEST_MILLI
 Tell = Callable[[str], None]
 
 
@@ -126,18 +126,28 @@ class Story:
     def suppression(self) -> None:
         before = look.tier_quota_us()
         self.tell(f"while web is idle, best effort may use {_cores(before)}")
-        used: list[float] = []
-        after = self._suppressed_by(lambda: used.append(look.used_cores(look.BE, 3.0)))
-        self.tell(f"web needs CPU: best effort may use {_cores(after)}, and uses {used[0]:.2f}")
+        self._suppressed_by(self._told)
 
-    def _suppressed_by(self, meanwhile: Callable[[], None]) -> int:
-        """Web needs CPU until best effort is suppressed and ``meanwhile`` has returned. The quota
-        of best effort then."""
+    def _told(self) -> None:
+        """The figures, and the condition that lasting suppression gives a pod."""
+        used = look.used_cores(look.BE, 3.0)
+        may = _cores(look.tier_quota_us())
+        self.tell(f"web needs CPU: best effort may use {may}, and uses {used:.2f}")
+        message = wait("a cruncher is told", self._suppressed_condition, self._said)
+        self.tell(f"condition {_SUPPRESSED} of a cruncher: {message}")
+
+    def _suppressed_condition(self) -> str | None:
+        found = [c for pod in self.whole.pods("cruncher") for c in pod["status"]["conditions"]]
+        told = (c["message"] for c in found if c["type"] == _SUPPRESSED and c["status"] == "True")
+        return next(told, None)
+
+    def _suppressed_by(self, meanwhile: Callable[[], None]) -> None:
+        """Web needs CPU until best effort is suppressed and ``meanwhile`` has returned."""
         seen: list[str] = []
         busy = self.whole.stage / "busy"
         busy.touch()
         try:
-            after = wait(
+            wait(
                 f"best effort has less than {SUPPRESSED_US} us of {REQUESTED_US} us it asked for",
                 lambda: _suppressed(seen),
                 lambda: f"quotas seen: {', '.join(seen[-20:])}; {self._said()}",
@@ -145,7 +155,6 @@ class Story:
             meanwhile()
         finally:
             busy.unlink()
-        return after
 
     def outage(self) -> None:
         """The node acts by itself meanwhile, and is right soon afterwards."""
@@ -253,6 +262,7 @@ class Story:
             return str(error)
 
 
+_SUPPRESSED = "koordinator.sh/Suppressed"
 _SLO = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NODE}"
 _COLUMNS = (
     "NAME:.metadata.name,CPU:.status.allocatable.cpu,"

@@ -269,25 +269,6 @@ def test_what_is_wrong_with_the_configuration_is_told_at_the_configmap(
     asyncio.run(story())
 
 
-def test_a_section_that_is_refused_later_is_told_though_nothing_changes() -> None:
-    async def story() -> None:
-        async with fake_here() as (here, _):
-            await here.configure(ON)
-            async with manager(here) as made:
-                await here.node()
-                await here.until(SLOS, lambda slo: True)
-                await settled(made)
-                assert not await here.events()
-                await here.configure(ON, resource_threshold_config="{")
-                async with asyncio.timeout(60):
-                    while not (found := await here.events()):
-                        await asyncio.sleep(0.02)
-                assert found[0].reason == "SLOCfgUnmarshalFailed"
-                assert "resource-threshold-config" in found[0].message
-
-    asyncio.run(story())
-
-
 def test_what_is_wrong_with_a_node_is_told_at_the_node_once(open_here: OpenHere) -> None:
     async def story() -> None:
         async with open_here() as here:
@@ -331,6 +312,24 @@ def test_a_configmap_that_is_deleted_changes_nothing(open_here: OpenHere) -> Non
 
 
 # What a real server does not do on demand
+
+
+def test_a_refused_key_is_told_also_where_nothing_else_changes(open_here: OpenHere) -> None:
+    async def story() -> None:
+        async with open_here() as here:
+            await here.configure(ON)
+            async with manager(here) as made:
+                async with asyncio.timeout(60):
+                    while not made.leads() or made.context.configured.current is None:
+                        await asyncio.sleep(0.02)
+                assert not await here.events()
+                await here.configure(ON, cpu_burst_config="{")
+                async with asyncio.timeout(60):
+                    while not (found := await here.events()):
+                        await asyncio.sleep(0.02)
+                assert "cpu-burst-config" in found[0].message
+
+    asyncio.run(story())
 
 
 def test_nothing_is_written_twice() -> None:

@@ -167,7 +167,13 @@ def test_another_process_goes_on_where_one_ended() -> None:
                 await _pod(world, "web-1")
                 await _until_told(world, fake, "Recommended", "web-1")
                 await until(lambda: bool(_record(fake, world)))
-            samples = _record(fake, world)["containers"]["main"]["samples"]
+            kept = _record(fake, world)
+            # So that it can be told from what is learned in a moment.
+            kept["since"] -= 5000
+            kept["containers"]["main"]["samples"] += 1000
+            samples = kept["containers"]["main"]["samples"]
+            head = {"metadata": {"annotations": {HISTORY: json.dumps(kept)}}}
+            await world.client.patch(RECOMMENDATIONS, "web", head, world.namespace)
             await world.client.delete(PODS, "web-1", world.namespace)
             async with companion(world, PART, recommend_policy=EAGER):
                 await _pod(world, "web-2")
@@ -181,6 +187,7 @@ def test_another_process_goes_on_where_one_ended() -> None:
                 await asyncio.wait_for(more(), 20)
                 assert _told(fake, world)[1] == {"main": {"cpu": "594m", "memory": "119Mi"}}
                 assert _record(fake, world)["containers"]["main"]["tried"] > 0
+                assert _record(fake, world)["since"] == kept["since"]
 
     asyncio.run(story())
 

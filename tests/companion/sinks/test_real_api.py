@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -16,11 +18,12 @@ from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.yarn import Setup
 from koord_scheduler.recommend.policy import Policy
 from koord_scheduler.recommend.record import HISTORY
+from koordlet.kube.credentials import Cluster
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from koordlet.protocol.objects.times import instant
 from tests.companion.running import NODES, PODS, companion, make, node
-from tests.companion.sinks.yarn_fake import fake_yarn
+from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
 from tests.kube.worlds import World, world_on
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
@@ -81,35 +84,45 @@ async def _reports(world: World) -> None:
         await asyncio.sleep(1.0)
 
 
-def test_a_story(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextlib.asynccontextmanager
+async def playing(
+    world: World, monkeypatch: pytest.MonkeyPatch, us: Cluster | None = None
+) -> AsyncIterator[FakeYarn]:
+    """The three parts at work on objects that are made here. ``us``: as whom they ask, if not as
+    the test."""
     monkeypatch.setattr(recommender, "WRITE_S", 1.0)
     monkeypatch.setattr(yarn_controller, "EVERY_S", 0.5)
     monkeypatch.setattr(yarn_controller, "SETTLE_S", 0.1)
     monkeypatch.setattr(yarn_controller, "GONE_S", 0.0)
     policy = Policy(least_samples=3, least_history_s=0.0, sample_every_s=0.0)
-
-    async def story() -> None:
-        async with fake_yarn() as fake, world_on(plane.admin) as world:
-            fake.join(AGENT)
-            fake.use(AGENT, 2, 1024)
-            extra = {"yarn": Setup({"": (fake.url,)}), "recommend_policy": policy}
-            async with companion(world, *MINE, **extra):
+    async with fake_yarn() as fake:
+        fake.join(AGENT)
+        fake.use(AGENT, 2, 1024)
+        extra = {"yarn": Setup({"": (fake.url,)}), "recommend_policy": policy}
+        async with companion(world, *MINE, us=us, **extra):
+            try:
+                await _objects(world)
+                reports = asyncio.create_task(_reports(world))
                 try:
-                    await _objects(world)
-                    reports = asyncio.create_task(_reports(world))
-                    try:
-                        await _told(plane, world)
-                    finally:
-                        reports.cancel()
-                    assert fake.total(AGENT) == (8, 16384)
+                    yield fake
                 finally:
-                    await world.client.delete(NODES, NODE)
-                    await world.client.delete(METRICS, NODE)
+                    reports.cancel()
+            finally:
+                await world.client.delete(NODES, NODE)
+                await world.client.delete(METRICS, NODE)
+
+
+def test_a_story(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with world_on(plane.admin) as world, playing(world, monkeypatch) as fake:
+            await settled(plane, world)
+            assert fake.total(AGENT) == (8, 16384)
 
     asyncio.run(story())
 
 
-async def _told(plane: ControlPlane, world: World) -> None:
+async def settled(plane: ControlPlane, world: World) -> None:
+    """Until each has written what it should, which is checked."""
     space = ("-n", world.namespace)
     quota = await _until(
         plane, "elasticquotas,eqp", *space, holds=lambda all_: len(all_["items"]) == 2

@@ -52,6 +52,8 @@ QUOTAS = Kind(GROUP, "v1alpha1", "ElasticQuota", "elasticquotas", True, Object)
 def quota(name: str, **labels: str) -> dict[str, Any]:
     given = {P + key.replace("_", "-"): value for key, value in labels.items()}
     return {
+        "apiVersion": f"{GROUP}/v1alpha1",
+        "kind": "ElasticQuota",
         "metadata": {"name": name, "namespace": "colocated", "labels": given},
         "spec": {"min": {"cpu": "1"}, "max": {"cpu": "2"}},
     }
@@ -126,6 +128,7 @@ def test_pods_that_wait_get_what_their_profiles_say_now(monkeypatch: pytest.Monk
             }
             await client.create(PROFILES, managed)
             ignored = {
+                **PROFILE,
                 "metadata": {"name": "ignored"},
                 "spec": {"selector": {}, "namespaceSelector": {}, "labels": {"no": "no"}},
             }

@@ -49,6 +49,8 @@ from tests.kube.worlds import until
 
 CRDS = [yaml.safe_load(path.read_text()) for path in sorted(DEFINITIONS.glob("*.yaml"))]
 PROFILE: dict[str, Any] = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
     "metadata": {"name": "batch"},
     "spec": {
         "namespaceSelector": {"matchLabels": {"colocation": "true"}},
