@@ -10,12 +10,16 @@ from koord_scheduler.admission.pods import (
 )
 from koord_scheduler.admission.words import Step, Tree
 from koordlet.protocol.quantity import NANO, Quantity
-from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
+from koordlet.protocol.resources import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARE,
+    GPU_SHARED,
+)
 
-GPU = "koordinator.sh/gpu"
-GPU_SHARED = "koordinator.sh/gpu.shared"
 NPU_CORE = "huawei.com/npu-core"
-_SHARES = (GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
+_SHARES = (GPU_SHARE, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED)
 _CARD = 100
 """Percent of one card."""
 
@@ -28,14 +32,14 @@ def write_device_shares(pod: Tree, steps: list[Step]) -> None:
         if not any(name in asked for name in _SHARES):
             continue
         where = f"container {container['name']}"
-        if GPU in asked:
-            whole = str(asked[GPU])
+        if GPU_SHARE in asked:
+            whole = str(asked[GPU_SHARE])
             for kind in ("requests", "limits"):
                 amounts = part_of_resources(container, kind)
-                amounts.pop(GPU, None)
+                amounts.pop(GPU_SHARE, None)
                 amounts[GPU_CORE] = amounts[GPU_MEMORY_RATIO] = whole
             steps.append(
-                Step("devices", f"{where}: {GPU}", whole, f"{GPU_CORE}, {GPU_MEMORY_RATIO}")
+                Step("devices", f"{where}: {GPU_SHARE}", whole, f"{GPU_CORE}, {GPU_MEMORY_RATIO}")
             )
         asked = amounts_of(container, "requests")
         if GPU_SHARED not in asked:
@@ -70,12 +74,12 @@ def device_refusal(pod: Tree) -> str:
 
 
 def _refusal(asked: dict[str, Quantity]) -> str:
-    if GPU in asked and GPU_SHARED in asked:
-        return f"asks for {GPU} and {GPU_SHARED}, which exclude each other"
-    if GPU in asked:
-        percent = asked[GPU].value
+    if GPU_SHARE in asked and GPU_SHARED in asked:
+        return f"asks for {GPU_SHARE} and {GPU_SHARED}, which exclude each other"
+    if GPU_SHARE in asked:
+        percent = asked[GPU_SHARE].value
         if percent <= 0 or (percent > _CARD and percent % _CARD):
-            return f"{GPU} is {percent}, must be above 0 and, above 100, a multiple of 100"
+            return f"{GPU_SHARE} is {percent}, must be above 0 and, above 100, a multiple of 100"
     if GPU_SHARED not in asked:
         return ""
     cards = asked[GPU_SHARED].value

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from koord_scheduler.admission.json_patch import json_patch
-from koord_scheduler.admission.merge_patch import strategic_merge
 from koord_scheduler.admission.pods import labels_of, set_annotation, set_label
+from koord_scheduler.admission.strategic_merge import strategic_merge
 from koord_scheduler.admission.words import AdmissionError, Step, Tree
 from koordlet.protocol import keys
 from koordlet.protocol.objects.colocation_profile import ClusterColocationProfileSpec

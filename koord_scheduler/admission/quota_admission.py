@@ -17,7 +17,6 @@ from koord_scheduler.admission.quotas import (
     SHARED_WEIGHT,
     STRICT_KEYS,
     SYSTEM,
-    TREE_ID,
     Amounts,
     Quota,
     Quotas,
@@ -28,6 +27,7 @@ from koord_scheduler.admission.quotas import (
     summed,
 )
 from koord_scheduler.admission.words import AdmissionError, Gates, Step, Tree
+from koordlet.protocol.objects.quota import TREE_ID
 from koordlet.protocol.quantity import Quantity
 
 _ZERO = Quantity(0)

@@ -14,21 +14,19 @@ from koord_scheduler.admission.pods import annotations_of, labels_of
 from koord_scheduler.admission.words import AdmissionError, Tree
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.objects.quota import IS_ROOT, PREFIX, TREE_ID
 from koordlet.protocol.quantity import Quantity, parse_quantity
 from koordlet.protocol.selector import LabelSelector
 
-_PREFIX = "quota.scheduling.koordinator.sh/"
-PARENT = f"{_PREFIX}parent"
-IS_PARENT = f"{_PREFIX}is-parent"
-IS_ROOT = f"{_PREFIX}is-root"
-TREE_ID = f"{_PREFIX}tree-id"
-ALLOW_FORCE_UPDATE = f"{_PREFIX}allow-force-update"
-SHARED_WEIGHT = f"{_PREFIX}shared-weight"
-NAMESPACES = f"{_PREFIX}namespaces"
-GUARANTEED = f"{_PREFIX}guaranteed"
-ADMISSION = f"{_PREFIX}admission"
-CHILD_REQUEST = f"{_PREFIX}child-request"
-STRICT_KEYS = f"{_PREFIX}max-strict-check-resource-keys"
+PARENT = f"{PREFIX}parent"
+IS_PARENT = f"{PREFIX}is-parent"
+ALLOW_FORCE_UPDATE = f"{PREFIX}allow-force-update"
+SHARED_WEIGHT = f"{PREFIX}shared-weight"
+NAMESPACES = f"{PREFIX}namespaces"
+GUARANTEED = f"{PREFIX}guaranteed"
+ADMISSION = f"{PREFIX}admission"
+CHILD_REQUEST = f"{PREFIX}child-request"
+STRICT_KEYS = f"{PREFIX}max-strict-check-resource-keys"
 
 ROOT = "koordinator-root-quota"
 SYSTEM = "koordinator-system-quota"

@@ -20,13 +20,17 @@ from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.output import clean, columns, emit
 from koord_scheduler.cli.seen import read_documents
+from koord_scheduler.kube.quota_shapes import (
+    QUOTA_PROFILES,
+    QUOTAS,
+    ElasticQuota,
+    quota_of,
+    quota_profile_of,
+)
 from koord_scheduler.webhook.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
-    QUOTA_PROFILES,
-    QUOTAS,
-    ElasticQuota,
 )
 from koordlet.kube.client import Client, decoded
 from koordlet.kube.errors import RefusedError, UnusableError
@@ -162,7 +166,7 @@ def from_files(paths: Iterable[str]) -> Known:
         {e.metadata.name: e.metadata.labels for e in found.get(NAMESPACES.name, ())},
         classes,
         Quotas(tuple(_quotas(found.get(QUOTAS.name, ())))),
-        tuple(each.facts for each in found.get(QUOTA_PROFILES.name, ())),
+        tuple(map(quota_profile_of, found.get(QUOTA_PROFILES.name, ()))),
     )
 
 
@@ -190,7 +194,7 @@ async def _from_cluster(args: argparse.Namespace, pods: list[Tree]) -> Known:
             namespaces,
             {e.metadata.name: e.facts for e in await _all(client, PRIORITY_CLASSES)},
             Quotas(tuple(_quotas(await _all(client, QUOTAS)))),
-            tuple(each.facts for each in await _all(client, QUOTA_PROFILES)),
+            tuple(map(quota_profile_of, await _all(client, QUOTA_PROFILES))),
         )
 
 
@@ -218,7 +222,7 @@ async def _all(client: Client, kind: Kind[T]) -> list[T]:
 def _quotas(objects: Iterable[ElasticQuota]) -> Iterable[Quota]:
     for each in objects:
         try:
-            yield each.quota
+            yield quota_of(each)
         except AdmissionError as error:
             name = clean(each.metadata.name)
             print(f"koord-scheduler: quota {name} passed over: {error.message}", file=sys.stderr)

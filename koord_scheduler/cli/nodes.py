@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from koord_scheduler.cli.output import amount, columns, emit, share, span
 from koord_scheduler.cli.seen import configuration, now_s, seen
-from koord_scheduler.services.overview import OVERCOMMITTED, NodeRow, overview
+from koord_scheduler.overcommit.noderesource import TIERS
+from koord_scheduler.services.overview import NodeRow, overview
 
 _HEADER = (
     "NODE",
@@ -15,7 +16,7 @@ _HEADER = (
     ">MEMORY",
     ">PODS",
     ">REPORT",
-    *(f">{name.removeprefix('kubernetes.io/').upper()}" for name in OVERCOMMITTED),
+    *(f">{name.removeprefix('kubernetes.io/').upper()}" for name in TIERS),
     "WHY",
 )
 
@@ -42,7 +43,7 @@ def _cells(row: NodeRow) -> list[str]:
 
 def _offers(row: NodeRow) -> Iterator[str]:
     """What stands on the node; where another value is due, that as well."""
-    for name in OVERCOMMITTED:
+    for name in TIERS:
         offered, computed = row.offered.get(name), row.computed.get(name)
         text = amount(name, offered)
         yield text if offered == computed else f"{text} -> {amount(name, computed)}"

@@ -27,7 +27,7 @@ from koord_scheduler.webhook.kinds import MUTATING, SECRETS, VALIDATING, Configu
 from koord_scheduler.webhook.registration import Place, configuration, same
 from koord_scheduler.webhook.server import Outcomes, Server, load_pair, tls_context
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.errors import KubeError, RefusedError
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.kinds import Kind
 
 SECRET_NAME = "koordinator-webhook-certs"
@@ -36,6 +36,7 @@ LOOK_EVERY_S = 600.0
 _FILES_EVERY_S = 10.0
 _HEARD_S = 10.0
 """Until every API server has read whom to trust. They watch it."""
+_NAME = "webhook"
 _BEGINS = b"BEGIN CERTIFICATE"
 _AUTHORITIES, _AUTHORITY_KEY, _CERTIFICATE, _KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 _log = structlog.get_logger()
@@ -103,6 +104,9 @@ class WebhookServer:
         options = context.options
         self._gates = gates_of(options)
         self._address = parse_address(str(options.extra.get("webhook_addr") or ":9876"))
+        self._unready = context.unready
+        if self._address is not None:
+            self._unready[_NAME] = "does not listen yet"
         self._pair = Pair(context)
         self._world = ClusterWorld(context, self._gates)
         self._outcomes = Outcomes()
@@ -144,6 +148,7 @@ class WebhookServer:
         host, port = self._address
         async with server.serving(tls, host or None, port) as self.port:
             _log.info("webhooks listen", port=self.port)
+            self._unready.pop(_NAME, None)
             try:
                 while True:
                     await self._pair.wait()
@@ -195,8 +200,10 @@ class WebhookKeeper:
             try:
                 await self._once()
             except NotLeadingError:
-                return
-            except KubeError as error:
+                # For an instant: who no longer leads is cancelled.
+                await asyncio.sleep(backoff.next_s())
+                continue
+            except (KubeError, CredentialsError) as error:
                 if not (isinstance(error, RefusedError) and error.conflict):
                     _log.warning("registration of the webhooks", error=str(error))
                 await asyncio.sleep(backoff.next_s())

@@ -56,6 +56,9 @@ class Context:
     wall: Callable[[], float] = time.time
     pages: dict[str, Page] = field(default_factory=dict)
     """Pages of the metrics server by path; a controller may add its own while it is made."""
+    unready: dict[str, str] = field(default_factory=dict)
+    """What each part that others call still waits for; the process is ready when nothing is left.
+    """
 
 
 class Controller(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 import structlog
 
@@ -11,9 +12,14 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.shapes import NODES, Node
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
-from koordlet.kube.errors import KubeError, RefusedError
+from koord_scheduler.model.wire import Tree
+from koordlet.kube.errors import RefusedError
 from koordlet.kube.events import Subject
+from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Change
+from koordlet.kube.objects import Object
+
+T = TypeVar("T", bound=Object)
 
 WORKERS = 8
 _NOT_LEADING_S = 1.0
@@ -109,18 +115,90 @@ def node_differs(change: Change[Node]) -> bool:
     return old is None or new is None or old.facts != new.facts
 
 
-async def node_is_gone(context: Context, name: str) -> bool:
-    """Asks the server itself: what goes with a node is not deleted because a watch says less than
-    there is. Raises KubeError where it cannot be asked."""
-    try:
-        await context.client.get(NODES, name)
-    except RefusedError as error:
-        if error.missing:
-            return True
-        raise
-    return False
+class ObjectPerNode(Generic[T]):
+    """Objects of ``kind``, one for each node and with its name: NodeMetrics, NodeSLOs.
 
+    ``work`` is called with the name of each node and of each such object, and with all names again
+    when the configuration changes.
+    """
 
-def already(error: KubeError) -> bool:
-    """Made by us or somebody else, and the watch has not told yet."""
-    return isinstance(error, RefusedError) and error.exists
+    def __init__(
+        self,
+        context: Context,
+        kind: Kind[T],
+        name: str,
+        spec_of: Callable[[T], object],
+        work: Callable[[str], Awaitable[float | None]],
+    ) -> None:
+        context.configured.watch()
+        self.nodes = context.watches.of(NODES)
+        self.objects = context.watches.of(kind)
+        self.reconciles = Reconciles(context, name, f"{name}_reconcile_count", work)
+        self.parsed = context.metrics.counter(
+            f"slo_controller_{name}_spec_parse_count",
+            f"Specs of {kind.name}s made from the configuration.",
+            "status",
+            "reason",
+        )
+        self._context, self._kind, self._spec_of = context, kind, spec_of
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        ends = [
+            self.nodes.listen(self._on_nodes),
+            self.objects.listen(self._on_objects),
+            self._context.configured.listen(self._add_all),
+        ]
+        self._add_all()
+        try:
+            await self.reconciles.queue.run()
+        finally:
+            for end in ends:
+                end()
+
+    async def create(self, name: str, spec: Tree) -> None:
+        kind = self._kind
+        body = {
+            "apiVersion": kind.api_version,
+            "kind": kind.name,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        try:
+            await self._context.writes.create(kind, body, about=name)
+        except RefusedError as error:
+            if not error.exists:  # made by somebody else, and the watch has not told yet
+                raise
+
+    async def delete_without_node(self, item: T) -> None:
+        """Asks the server itself whether the node is gone: what goes with a node is not deleted
+        because a watch says less than there is. Raises KubeError where it cannot be asked."""
+        meta = item.metadata
+        try:
+            await self._context.client.get(NODES, meta.name)
+            return
+        except RefusedError as error:
+            if not error.missing:
+                raise
+        try:
+            await self._context.writes.delete(self._kind, meta.name, uid=meta.uid, about=meta.name)
+        except RefusedError as error:
+            if not error.missing:
+                raise
+
+    def _add_all(self) -> None:
+        names = {key.name for key in (*self.nodes.objects, *self.objects.objects)}
+        self.reconciles.queue.add_all(sorted(names))
+
+    def _on_nodes(self, changes: tuple[Change[Node], ...]) -> None:
+        self.reconciles.queue.add_all(c.key.name for c in changes if node_differs(c))
+
+    def _on_objects(self, changes: tuple[Change[T], ...]) -> None:
+        """What koordlet reports there is no concern of these controllers."""
+        self.reconciles.queue.add_all(
+            change.key.name
+            for change in changes
+            if change.old is None
+            or change.new is None
+            or self._spec_of(change.old) != self._spec_of(change.new)
+        )

@@ -2,6 +2,7 @@
 
 What a controller knows stands in the API server, so ending at any instant loses nothing, and a
 controller that fails with what nobody expected ends the process: whoever runs it starts it anew.
+What one object can cause is another matter: it costs that object alone (`kube/queue.py`).
 """
 
 from __future__ import annotations
@@ -9,21 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import operator
 import signal
 import socket
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import structlog
 
 from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.daemon.controller import Context, Controller, Options, Part
-from koord_scheduler.kube.watches import Watches
+from koord_scheduler.kube.watches import Watched, Watches
 from koord_scheduler.kube.writes import Writes
 from koord_scheduler.services.http import Answer, parse_address, serving
-from koord_scheduler.services.metrics import Family, Metrics
+from koord_scheduler.services.metrics import Family, Labels, Metrics, Values
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.events import Events
@@ -69,7 +71,8 @@ class Companion:
             leads=self.leads,
         )
         self.parts = tuple(parts)
-        made, self._watched = [], {}
+        made: list[tuple[Part, Controller]] = []
+        self._watched: dict[str, tuple[Watched[Any], ...]] = {}
         for part in parts:
             made.append((part, _made(part, self.context)))
             self._watched[part.name] = watches.asked()
@@ -113,6 +116,8 @@ class Companion:
         _log.info("leading" if leads else "no longer leading")
         (self._leads.set if leads else self._leads.clear)()
         self._changed.set()
+        if leads:
+            self.context.configured.tell()
 
     async def _while_leading(self) -> None:
         while True:
@@ -151,6 +156,10 @@ class Companion:
             waiting.cancel()
         await controller.run()
 
+    def _waiting(self) -> Iterable[tuple[str, bool]]:
+        for name, watched in self._watched.items():
+            yield name, not all(each.synced for each in watched)
+
     def _say_waiting(self, part: Part) -> None:
         for each in self._watched[part.name]:
             if not each.synced:
@@ -165,11 +174,11 @@ class Companion:
         return 200, "ok\n"
 
     def _ready(self) -> Answer:
-        """Ready while everything that the server has was listed once; a process that only waits to
-        lead is ready."""
+        """Ready while everything that the server has was listed once, and whoever is called from
+        outside listens; a process that only waits to lead is ready."""
         watches = self.context.watches
-        if unsynced := watches.unsynced():
-            return 503, _lines(unsynced)
+        if waits := {**watches.unsynced(), **self.context.unready}:
+            return 503, _lines(waits)
         role = "leads" if self.leads() else "waits to lead"
         return 200, f"ok, {role}\n" + _lines(watches.unsynced(missing=True))
 
@@ -180,15 +189,25 @@ class Companion:
     def _declare_metrics(self, metrics: Metrics) -> None:
         writes = self.context.writes
 
-        def mirrors() -> Iterable[tuple[tuple[str, ...], float]]:
-            for each in self.context.watches.all():
-                yield (str(each.kind),), float(len(each.objects))
+        def by_kind(
+            read: Callable[[Watched[Any]], float | None],
+            join: Callable[[float, float], float],
+        ) -> Callable[[], Values]:
+            """Several watches of a kind, with selectors, are one line of the page."""
 
-        def seconds() -> Iterable[tuple[tuple[str, ...], float]]:
-            now = time.monotonic()
-            for each in self.context.watches.all():
-                if each.mirror.heard_s is not None:
-                    yield (str(each.kind),), now - each.mirror.heard_s
+            def values() -> Values:
+                found: dict[Labels, float] = {}
+                for each in self.context.watches.all():
+                    value, key = read(each), (str(each.kind),)
+                    if value is not None:
+                        found[key] = join(found[key], value) if key in found else value
+                return tuple(found.items())
+
+            return values
+
+        def silent_s(each: Watched[Any]) -> float | None:
+            heard_s = each.mirror.heard_s
+            return None if heard_s is None else time.monotonic() - heard_s
 
         for family in (
             Family(
@@ -224,14 +243,28 @@ class Companion:
                 "gauge",
                 "Objects known, by resource.",
                 ("resource",),
-                mirrors,
+                by_kind(lambda each: float(len(each.objects)), operator.add),
+            ),
+            Family(
+                "koord_scheduler_watch_listed",
+                "gauge",
+                "1 where all objects were listed once, 0 where not yet, by resource.",
+                ("resource",),
+                by_kind(lambda each: float(each.synced), min),
+            ),
+            Family(
+                "koord_scheduler_controller_waiting",
+                "gauge",
+                "1 where a controller cannot begin, because something was not listed yet.",
+                ("controller",),
+                lambda: [((name,), float(waits)) for name, waits in self._waiting()],
             ),
             Family(
                 "koord_scheduler_watch_silent_seconds",
                 "gauge",
                 "Since the API server last said anything, by resource.",
                 ("resource",),
-                seconds,
+                by_kind(silent_s, max),
             ),
             Family(
                 "koord_scheduler_objects_refused_total",
@@ -244,8 +277,8 @@ class Companion:
             metrics.add(family)
 
 
-def _lines(kinds: Mapping[str, str]) -> str:
-    return "".join(f"{kind}: {why}\n" for kind, why in sorted(kinds.items()))
+def _lines(reasons: Mapping[str, str]) -> str:
+    return "".join(f"{what}: {why}\n" for what, why in sorted(reasons.items()))
 
 
 def _made(part: Part, context: Context) -> Controller:

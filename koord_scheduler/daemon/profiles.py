@@ -16,11 +16,12 @@ from koord_scheduler.admission.reconciling import falls_under, managed, reconcil
 from koord_scheduler.admission.words import AdmissionError, Tree
 from koord_scheduler.daemon.admission import gates_of
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.shapes import PODS, Pod
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.webhook.kinds import NAMESPACES, PROFILES
 from koordlet.kube.budget import Priority, RequestBudget
-from koordlet.kube.errors import KubeError, RefusedError
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 
 EVERY_S = 30.0
 HANDLED_S = 300.0
@@ -57,19 +58,25 @@ class ProfileController:
     async def run(self) -> None:
         while True:
             self._forget()
-            for profile in managed(
-                (each.profile for each in self._profiles.objects.values()),
-                by_default=self._by_default,
-            ):
-                await self._one_profile(profile)
+            profiles = (each.profile for each in self._profiles.objects.values())
+            chosen = managed(profiles, by_default=self._by_default)
+            waiting = self._waiting() if chosen else []
+            for profile in chosen:
+                await self._one_profile(profile, waiting)
+                await asyncio.sleep(0)
             await asyncio.sleep(EVERY_S)
 
     def _forget(self) -> None:
         now_s = self._context.clock()
         self._handled = {key: s for key, s in self._handled.items() if now_s - s < HANDLED_S}
 
-    async def _one_profile(self, profile: Profile) -> None:
-        for pod in self._waiting(profile):
+    async def _one_profile(self, profile: Profile, waiting: list[Pod]) -> None:
+        for pod in waiting:
+            namespace = self._namespaces.get(pod.metadata.namespace)
+            if namespace is None or not falls_under(
+                profile, pod.metadata.labels, namespace.metadata.labels
+            ):
+                continue
             mark = _Handled(profile.name, pod.metadata.uid)
             if mark in self._handled or len(self._handled) >= _MOST_HANDLED:
                 continue
@@ -88,24 +95,23 @@ class ProfileController:
                 outcome = "conflict" if error.conflict or error.missing else "refused"
                 if outcome == "refused":
                     self._tell(profile, pod, str(error))
-            except KubeError as error:
+            except (KubeError, CredentialsError) as error:
                 self._tell(profile, pod, str(error))
                 return
+            except UNFORESEEN as error:
+                outcome = "failed"
+                self._tell(profile, pod, f"a defect: {type(error).__name__}: {error}")
             self.outcomes[profile.name, outcome] += 1
             if outcome != "conflict":
                 self._handled[mark] = self._context.clock()
 
-    def _waiting(self, profile: Profile) -> list[Pod]:
-        found = []
-        for key, pod in self._pods.objects.items():
-            if pod.spec.node_name or pod.status.phase not in ("", "Pending"):
-                continue
-            namespace = self._namespaces.get(key.namespace)
-            if namespace is not None and falls_under(
-                profile, pod.metadata.labels, namespace.metadata.labels
-            ):
-                found.append(pod)
-        return found
+    def _waiting(self) -> list[Pod]:
+        """For a node. Of a hundred thousand pods they are few: looked for once for all profiles."""
+        return [
+            pod
+            for pod in self._pods.objects.values()
+            if not pod.spec.node_name and pod.status.phase in ("", "Pending")
+        ]
 
     async def _one_pod(self, profile: Profile, pod: Pod) -> str:
         """The outcome. Raises KubeError and AdmissionError."""

@@ -7,6 +7,7 @@ longer leads, takes nothing with it but the last minutes.
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ from koord_scheduler.recommend.status import (
 )
 from koord_scheduler.recommend.target import Container, divided, target_problems
 from koord_scheduler.services.metrics import Family
+from koordlet.kube.client import UNREADABLE
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.mirror import Change, Key
 from koordlet.protocol.objects.recommendation import RecommendationStatus
@@ -88,7 +90,7 @@ class Recommender:
         self._pods = context.watches.of(PODS)
         self._metrics = context.watches.of(NODE_METRICS)
         self._known: dict[Key, _Known] = {}
-        self._targets = Targets()
+        self._targets = Targets(lambda: self._pods.objects)
         self._queue = self._new_queue()
         self._samples = context.metrics.counter(
             "koord_scheduler_recommender_samples_total", "Samples of pods that were learned from."
@@ -105,16 +107,18 @@ class Recommender:
 
     async def run(self) -> None:
         self._known.clear()
-        self._targets = Targets()
+        self._targets = Targets(lambda: self._pods.objects)
         self._queue = self._new_queue()
-        for key, item in self._recommendations.objects.items():
-            self._begin(key, item)
         endings = (
             self._recommendations.listen(self._on_recommendations),
             self._pods.listen(self._on_pods),
             self._metrics.listen(self._on_metrics),
         )
         try:
+            for key, item in tuple(self._recommendations.objects.items()):
+                if self._recommendations.objects.get(key) is item:
+                    self._begin(key, item)
+                await asyncio.sleep(0)  # users may have made thousands
             await self._queue.run()
         finally:
             for end in endings:
@@ -156,12 +160,10 @@ class Recommender:
             kept_s=now_s if text and not fresh else 0.0,
             kept_samples_s=history.last_s,
         )
-        self._targets.set(key, item, self._pods.objects)
+        self._targets.set(key, item)
         self._queue.add_after(_text(key), SETTLE_S)
 
     def _on_pods(self, changes: tuple[Change[Pod], ...]) -> None:
-        if not self._known:
-            return
         self._targets.take(changes)
 
     def _on_metrics(self, changes: tuple[Change[NodeMetric], ...]) -> None:
@@ -173,11 +175,11 @@ class Recommender:
 
     def _learn(self, node: str, metric: NodeMetric) -> None:
         pods = tuple(self._targets.on(node))
-        if not pods or not metric.status:
+        if not pods or not metric.packed:
             return
         try:
             facts = metric_facts(_status.decode(metric.status))
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return
         now_s = self._context.wall()
         if facts.update_time_s is None or now_s - facts.update_time_s > OLD_S:
@@ -290,7 +292,7 @@ def _status_of(item: Recommendation) -> RecommendationStatus | None:
     """None also for what another program wrote and we cannot read: it is written over."""
     try:
         return _own_status.decode(item.status) if item.status else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

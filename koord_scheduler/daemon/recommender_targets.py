@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from koord_scheduler.kube.recommend_shapes import Recommendation
 from koord_scheduler.kube.shapes import Pod
@@ -14,17 +14,24 @@ _NOBODY: frozenset[Key] = frozenset()
 
 
 class Targets:
-    """``pods``: of each recommendation. Only pods that are on a node and run, or will, count."""
+    """``pods``: of each recommendation. Only pods that are on a node and run, or will, count.
 
-    def __init__(self) -> None:
+    ``known``: gives the pods of the cluster, as the watch has them now.
+    """
+
+    def __init__(self, known: Callable[[], Mapping[Key, Pod]]) -> None:
         self.pods: dict[Key, set[Key]] = {}
+        self._known = known
+        self._in_namespace: dict[str, set[Key]] | None = None
+        """Pods of the cluster by namespace; None until there is a recommendation. Anybody may make
+        a thousand of them, and each would look through all pods."""
         self._recommendations: dict[Key, Recommendation] = {}
         self._by_namespace: dict[str, set[Key]] = {}
         self._of_pod: dict[Key, frozenset[Key]] = {}
         self._node_of: dict[Key, str] = {}
         self._on_node: dict[str, set[Key]] = {}
 
-    def set(self, key: Key, item: Recommendation, pods: Mapping[Key, Pod]) -> None:
+    def set(self, key: Key, item: Recommendation) -> None:
         """New, or with another target."""
         self.drop(key)
         self.pods[key] = set()
@@ -32,9 +39,15 @@ class Targets:
             return
         self._recommendations[key] = item
         self._by_namespace.setdefault(key.namespace, set()).add(key)
-        for name, pod in pods.items():
-            if name.namespace == key.namespace:
-                self._place(name, pod)
+        if self._in_namespace is None:
+            self._in_namespace = {}
+            for each in self._known():
+                self._in_namespace.setdefault(each.namespace, set()).add(each)
+        pods = self._known()
+        for each in self._in_namespace.get(key.namespace, ()):
+            pod = pods.get(each)
+            if pod is not None:
+                self._place(each, pod)
 
     def drop(self, key: Key) -> None:
         for pod in self.pods.pop(key, ()):
@@ -51,6 +64,7 @@ class Targets:
 
     def take(self, changes: Iterable[Change[Pod]]) -> None:
         for key, _, new in changes:
+            self._note(key, new is not None)
             if key.namespace not in self._by_namespace and key not in self._of_pod:
                 continue
             self._remove(key)
@@ -61,6 +75,17 @@ class Targets:
         """Pods of targets on ``node``, each with the recommendations that it counts for."""
         for pod in self._on_node.get(node, ()):
             yield pod, self._of_pod[pod]
+
+    def _note(self, key: Key, there: bool) -> None:
+        if self._in_namespace is None:
+            return
+        pods = self._in_namespace.setdefault(key.namespace, set())
+        if there:
+            pods.add(key)
+            return
+        pods.discard(key)
+        if not pods:
+            del self._in_namespace[key.namespace]
 
     def _place(self, key: Key, pod: Pod) -> None:
         if not pod.facts.counts or not pod.facts.node:

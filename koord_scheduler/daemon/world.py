@@ -14,15 +14,19 @@ from koord_scheduler.admission.profiles import PriorityClassValue, Profile
 from koord_scheduler.admission.quotas import Quota, QuotaProfile, Quotas
 from koord_scheduler.admission.words import AdmissionError, Gates, Tree
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.quota_shapes import (
+    QUOTA_PROFILES,
+    QUOTAS,
+    ElasticQuota,
+    quota_of,
+    quota_profile_of,
+)
 from koord_scheduler.kube.shapes import CONFIG_MAPS, NODES
 from koord_scheduler.kube.watches import Watched
 from koord_scheduler.webhook.kinds import (
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
-    QUOTA_PROFILES,
-    QUOTAS,
-    ElasticQuota,
 )
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import PODS
@@ -36,14 +40,14 @@ _log = structlog.get_logger()
 
 
 class ClusterWorld:
-    """Watches what the gates need, and nothing else: a kind that the cluster does not have would
-    never be listed."""
+    """Watches what the gates need, and nothing else. A kind of Koordinator whose definition was not
+    applied counts as one without objects: pods must be admitted all the same."""
 
     def __init__(self, context: Context, gates: Gates) -> None:
         self._context, self._gates = context, gates
         of = context.watches.of
         options = context.options
-        self._profiles = of(PROFILES)
+        self._profiles = of(PROFILES, optional=True)
         self._namespaces = of(NAMESPACES)
         self._classes = of(PRIORITY_CLASSES)
         watched: list[Watched[Any]] = [self._profiles, self._namespaces, self._classes]
@@ -54,11 +58,11 @@ class ClusterWorld:
             or gates.enable_quota_admission
             or gates.multi_quota_tree
         ):
-            self._quotas = of(QUOTAS)
+            self._quotas = of(QUOTAS, optional=True)
             self._quotas.listen(self._forget)
             watched.append(self._quotas)
         if gates.multi_quota_tree:
-            self._quota_profiles = of(QUOTA_PROFILES)
+            self._quota_profiles = of(QUOTA_PROFILES, optional=True)
             watched.append(self._quota_profiles)
         if gates.config_map_validating_webhook or gates.node_validating_webhook:
             self._nodes = of(NODES)
@@ -83,7 +87,7 @@ class ClusterWorld:
 
     async def until_known(self) -> None:
         for each in self._watched:
-            await each.until_synced()
+            await each.until_known()
 
     def _forget(self, _changes: object) -> None:
         self._forest = None
@@ -104,7 +108,7 @@ class ClusterWorld:
                     self._read[key] = before
                     continue
                 try:
-                    self._read[key] = (each, each.quota)
+                    self._read[key] = (each, quota_of(each))
                 except AdmissionError as error:
                     _log.warning("a quota is passed over", quota="/".join(key), error=error.message)
             self._forest = Quotas(tuple(quota for _, quota in self._read.values()))
@@ -112,7 +116,7 @@ class ClusterWorld:
 
     def quota_profiles(self) -> tuple[QuotaProfile, ...]:
         found = self._quota_profiles
-        return tuple(each.facts for each in found.objects.values()) if found else ()
+        return tuple(map(quota_profile_of, found.objects.values())) if found else ()
 
     def nodes(self) -> Mapping[str, Mapping[str, str]]:
         if self._nodes is None:

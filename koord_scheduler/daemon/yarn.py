@@ -38,6 +38,7 @@ from koord_scheduler.sinks.yarn_client import (
 from koord_scheduler.sinks.yarn_shares import NodeManager, Share
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.events import Subject
+from koordlet.kube.lease import DEADLINE_S
 from koordlet.kube.mirror import Change
 from koordlet.protocol.errors import ProtocolError
 
@@ -140,22 +141,30 @@ class Yarn:
 
     def _on_nodes(self, changes: tuple[Change[Node], ...]) -> None:
         for change in changes:
+            if change.new is None:
+                self._forget(change.key.name)
             is_mine = change.key.name in self._mine or _is_named(change.new)
             if is_mine and _matters(change):
                 self._wake.set()
+
+    def _forget(self, node: str) -> None:
+        for each in (self._away_s, self._problems, self._offered, self._used):
+            each.pop(node, None)
 
     async def _rounds(self) -> None:
         """Compares again and again: a ResourceManager and a NodeManager that begin anew know
         nothing of what was told before."""
         async with contextlib.AsyncExitStack() as stack:
-            managers = {}
-            for cluster, urls in self._setup.managers.items():
-                manager = ResourceManager(urls, self._setup.access)
-                try:
-                    managers[cluster] = await stack.enter_async_context(manager)
-                except YarnError as error:  # a file that cannot be used; the rest goes on
-                    self._tell(f"cluster {cluster}", str(error))
+            managers: dict[str, ResourceManager] = {}
             while True:
+                for cluster, urls in self._setup.managers.items():
+                    if cluster in managers:
+                        continue
+                    manager = ResourceManager(urls, self._setup.access)
+                    try:
+                        managers[cluster] = await stack.enter_async_context(manager)
+                    except YarnError as error:  # a file that may come later; the rest goes on
+                        self._tell(f"cluster {cluster}", str(error))
                 claims, orphans = self._claims()
                 self._mine = {node.metadata.name for node, _ in claims} | {*orphans}
                 for name in orphans:
@@ -270,7 +279,12 @@ class Yarn:
             return
         if not self._context.leads():
             raise NotLeadingError("this process does not lead")
-        await manager.offer(yarn.id, wanted, self._setup.over_commit_timeout_ms)
+        try:
+            # It must have ended before another process may lead.
+            async with asyncio.timeout(DEADLINE_S):
+                await manager.offer(yarn.id, wanted, self._setup.over_commit_timeout_ms)
+        except TimeoutError:
+            raise YarnError(f"node {yarn.id}: no answer in time") from None
         self._updates[(cluster, "ok")] += 1
 
     async def _told(self, node: Node, used: Share) -> None:

@@ -17,6 +17,7 @@ from koord_scheduler.model.facts import (
     TopologyFacts,
 )
 from koord_scheduler.model.reading import device_facts, metric_facts, topology_facts
+from koordlet.kube.client import UNREADABLE
 from koordlet.kube.mirror import Change, Key
 
 T = TypeVar("T")
@@ -63,7 +64,7 @@ def _read(decoder: msgspec.json.Decoder[T], raw: msgspec.Raw) -> T | None:
     checks these against our schemas, so this is a definition of somebody else's."""
     try:
         return decoder.decode(raw) if raw else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
 
 

@@ -6,18 +6,34 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable
 
+import structlog
+
 from koordlet.kube.backoff import Backoff
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 
+UNFORESEEN = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+"""What an object that no check foresaw may raise. It must not stop the work on all the others, or
+whoever may write one object stops a cluster."""
+DEFECT_S = 60.0
+"""Until such a key comes again, and between two lines about it in the log."""
+_log = structlog.get_logger()
 Work = Callable[[str], Awaitable[float | None]]
 
 
 class Queue:
     """``work(key)`` returns when the key shall come again by itself, in seconds; None: when it is
-    added. A KubeError puts the key back, later each time; a conflict puts it back at once.
+    added. A KubeError puts the key back, later each time.
 
     ``on_error`` hears every error with its key. ``retry`` may name other errors and how long to
-    wait after them (None: an error that is no matter of this queue, which ends ``run``).
+    wait after them (None: an error that is no matter of this queue). What an object may cause that
+    nobody foresaw (UNFORESEEN) is logged and costs its own key alone; the rest ends ``run``.
     """
 
     def __init__(
@@ -37,6 +53,7 @@ class Queue:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._backoffs: dict[str, Backoff] = {}
         self._filled = asyncio.Event()
+        self._said_s = float("-inf")
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._busy)
@@ -111,11 +128,20 @@ class Queue:
         except Exception as error:
             wait_s = self._retry(error)
             if wait_s is None:
-                raise
+                if not isinstance(error, UNFORESEEN):
+                    raise
+                self._say_defect(key, error)
+                wait_s = DEFECT_S
             self._on_error(key, error)
             return wait_s
         self._backoffs.pop(key, None)
         return again_s
+
+    def _say_defect(self, key: str, error: Exception) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._said_s >= DEFECT_S:
+            self._said_s = now_s
+            _log.error("a defect: please report it", key=key, exc_info=error)
 
     def _due(self, key: str) -> None:
         self._timers.pop(key, None)

@@ -6,6 +6,7 @@ Watches run also while another process leads, so that a new leader knows everyth
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -14,6 +15,7 @@ from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Change, Key, Mirror
 from koordlet.kube.objects import Object
 
+_LOOK_EVERY_S = 0.2
 T = TypeVar("T", bound=Object)
 Listener = Callable[[tuple[Change[T], ...]], None]
 
@@ -49,6 +51,13 @@ class Watched(Generic[T]):
     async def until_synced(self) -> None:
         await self._on_first.wait()
 
+    async def until_known(self) -> None:
+        """Listed; or the server has said that it does not have this kind, so there are none."""
+        while not (self.synced or self.mirror.missing):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._on_first.wait()
+
     def _tell(self, changes: tuple[Change[T], ...]) -> None:
         self._on_first.set()
         for each in tuple(self._listeners):
@@ -69,8 +78,15 @@ class Watches:
         self._group: asyncio.TaskGroup | None = None
 
     def of(
-        self, kind: Kind[T], *, namespace: str = "", fields: str = "", labels: str = ""
+        self,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        optional: bool = False,
     ) -> Watched[T]:
+        """``optional``: who asks can begin before it was listed."""
         key = (str(kind), namespace, fields, labels)
         found: Watched[T] | None = self._made.get(key)
         if found is None:
@@ -84,7 +100,12 @@ class Watches:
             )
             if self._group is not None:
                 self._group.create_task(found.mirror.run(), name=f"watch {kind}")
-        self._asked.append(found)
+        if found.kind is not kind:
+            raise TypeError(
+                f"{kind}: one watch cannot give both {found.kind.shape} and {kind.shape}"
+            )
+        if not optional:
+            self._asked.append(found)
         return found
 
     def asked(self) -> tuple[Watched[Any], ...]:

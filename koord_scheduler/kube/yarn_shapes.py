@@ -6,6 +6,7 @@ from msgspec.structs import force_setattr
 
 from koord_scheduler.model import wire
 from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
+from koord_scheduler.model.reading import of_containers
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object, Shape
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MEMORY
@@ -22,7 +23,7 @@ class BatchPod(Object, frozen=True):
 
     def __post_init__(self) -> None:
         counts = self.status.phase in _COUNTED and self.spec.node_name
-        force_setattr(self, "batch", batch_request(self.spec) if counts else NOTHING)
+        force_setattr(self, "batch", of_containers(self.spec, _asked) if counts else NOTHING)
         force_setattr(self, "spec", wire.PodSpec(node_name=self.spec.node_name))
         force_setattr(self.metadata, "annotations", {})
 
@@ -43,19 +44,6 @@ class NodeHead(Object, frozen=True):
 BATCH_PODS = Kind("", "v1", "Pod", "pods", True, BatchPod)
 NODE_MANAGER_PODS = Kind("", "v1", "Pod", "pods", True, NodeManagerPod)
 NODE_HEADS = Kind("", "v1", "Node", "nodes", False, NodeHead)
-
-
-def batch_request(spec: wire.PodSpec) -> Amounts:
-    """As the scheduler counts: all containers and sidecars, or the largest init container."""
-    running, beginning = NOTHING, NOTHING
-    for each in spec.containers:
-        running = running.plus(_asked(each))
-    for each in spec.init_containers:
-        if each.restart_policy == "Always":
-            running = running.plus(_asked(each))
-        else:
-            beginning = beginning.largest(_asked(each))
-    return running.largest(beginning)
 
 
 def _asked(container: wire.Container) -> Amounts:

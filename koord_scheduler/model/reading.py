@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from koord_scheduler.model import facts, wire
 from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
@@ -70,27 +70,32 @@ def pod_facts(
 
 
 def pod_request(spec: wire.PodSpec) -> Amounts:
-    """As the scheduler of Kubernetes counts: containers and sidecars together, or the largest init
-    container with the sidecars begun before it, with the overhead; the pod's own requests take the
-    place of its containers' where it has some."""
-    running = NOTHING
-    for container in spec.containers:
-        running = running.plus(_requests(container))
-    beginning, sidecars = NOTHING, NOTHING
-    for container in spec.init_containers:
-        own = _requests(container)
-        if container.restart_policy == "Always":
-            sidecars = sidecars.plus(own)
-            beginning = beginning.largest(sidecars)
-        else:
-            beginning = beginning.largest(sidecars.plus(own))
-    total = running.plus(sidecars).largest(beginning)
+    """As the scheduler of Kubernetes counts: containers with the overhead; the pod's own requests
+    take the place of its containers' where it has some."""
+    total = of_containers(spec, _requests)
     whole = spec.resources.requests
     if whole:
         total = Amounts(
             _amount(whole, CPU, total.cpu_milli), _amount(whole, MEMORY, total.memory_bytes)
         )
     return total.plus(_amounts(spec.overhead)) if spec.overhead else total
+
+
+def of_containers(spec: wire.PodSpec, asked: Callable[[wire.Container], Amounts]) -> Amounts:
+    """Containers and sidecars together, or the largest init container with the sidecars that began
+    before it. ``asked``: of one container."""
+    running = NOTHING
+    for container in spec.containers:
+        running = running.plus(asked(container))
+    beginning, sidecars = NOTHING, NOTHING
+    for container in spec.init_containers:
+        own = asked(container)
+        if container.restart_policy == "Always":
+            sidecars = sidecars.plus(own)
+            beginning = beginning.largest(sidecars)
+        else:
+            beginning = beginning.largest(sidecars.plus(own))
+    return running.plus(sidecars).largest(beginning)
 
 
 def metric_facts(status: wire.NodeMetricStatus) -> facts.MetricFacts:

@@ -14,10 +14,15 @@ from koordlet.protocol.objects.device import (
     GPU_VENDOR,
     RDMA,
 )
-from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
+from koordlet.protocol.resources import (
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARE,
+    GPU_SHARED,
+    RDMA_SHARE,
+)
 
-GPU_SHARE = "koordinator.sh/gpu"
-GPU_SHARED = "koordinator.sh/gpu.shared"
 _GPU_RESOURCES = (
     *(GPU_SHARE, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, GPU_SHARED),
     *("huawei.com/npu-core", "huawei.com/npu-cpu", "huawei.com/npu-dvpp"),

@@ -22,6 +22,7 @@ from koordlet.protocol.limits import MESSAGE_CHARACTERS
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 
 TIERS = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+"""The overcommitted resources, beside those of devices."""
 
 
 @dataclass(frozen=True)

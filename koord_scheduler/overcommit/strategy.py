@@ -43,15 +43,14 @@ def node_strategy(
                 raise ProtocolError(f"has more than {limits.NODE.characters} characters")
             found = overlay(found, _strategy(text)) or found
         except ProtocolError as error:
-            problems.append(f"annotation {STRATEGY_ANNOTATION}: {str(error)[:_MESSAGE]}")
+            problems.append(
+                f"annotation {STRATEGY_ANNOTATION}: {str(error)[: limits.MESSAGE_CHARACTERS]}"
+            )
     if ratios := _ratios(labels, problems):
         found = msgspec.structs.replace(found, **ratios)
     if found.enable and not layers.cluster.enable:
         found = msgspec.structs.replace(found, enable=False)
     return found, tuple(problems)
-
-
-_MESSAGE = limits.MESSAGE_CHARACTERS
 
 
 def _ratios(labels: Mapping[str, str], problems: list[str]) -> dict[str, int]:

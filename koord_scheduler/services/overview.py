@@ -9,10 +9,7 @@ import msgspec
 from koord_scheduler.model.amounts import Amounts
 from koord_scheduler.model.facts import Inputs
 from koord_scheduler.overcommit.configuration import Configuration
-from koord_scheduler.overcommit.noderesource import Plan, plan
-from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-
-OVERCOMMITTED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+from koord_scheduler.overcommit.noderesource import TIERS, Plan, plan
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -51,10 +48,10 @@ def _row(inputs: Inputs, configuration: Configuration, now_s: float) -> NodeRow:
         report_age_s=max(0.0, now_s - updated_s) if updated_s is not None else None,
         offered={
             name: node.extended_allocatable[name]
-            for name in OVERCOMMITTED
+            for name in TIERS
             if name in node.extended_allocatable
         },
-        computed={name: resources.get(name) for name in OVERCOMMITTED},
+        computed={name: resources.get(name) for name in TIERS},
         why=_why(wanted),
     )
 

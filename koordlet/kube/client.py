@@ -25,6 +25,8 @@ CONNECT_S = 5.0
 _MAX_ANSWER_BYTES = 256 << 20
 """A page of 5,000 nodes is 23 MB."""
 _MAX_MESSAGE = 300
+UNREADABLE = (msgspec.MsgspecError, RecursionError)
+"""What msgspec raises. The API server takes objects of more levels than Python has frames."""
 _ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
 """A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
 server could not send for longer it sends again ever more seldom: a new connection is sooner right.
@@ -39,7 +41,8 @@ class Client:
     """One connection pool to one cluster. Use as ``async with``.
 
     Methods raise KubeError of the kind that fits, and CredentialsError. Writes and lists share a
-    budget; watches wait for nobody.
+    budget; watches wait for nobody. ``deadline_s``: of a request, its wait for the budget included,
+    which may take half of it: who may send until some instant must know when the last one ends.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class Client:
         body = await self._request("GET", path, query=query, priority=priority)
         try:
             return msgspec.json.decode(body, type=Page)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise UnusableError(f"GET {path}: no list of the Kubernetes API ({error})") from None
 
     async def create(
@@ -229,10 +232,13 @@ class Client:
         priority: Priority = Priority.READ,
     ) -> bytes:
         what = f"{method} {path}"
+        begun_s = time.monotonic()
         await self._take(what, priority)
+        left_s = self._deadline_s - (time.monotonic() - begun_s)
         if method != "GET":
             self.writes += 1
-        timeout = aiohttp.ClientTimeout(total=self._deadline_s, connect=CONNECT_S)
+        # aiohttp takes 0 for no limit.
+        timeout = aiohttp.ClientTimeout(total=max(left_s, 0.001), connect=CONNECT_S)
         data = None if body is None else msgspec.json.encode(body)
         try:
             async with self._send(
@@ -251,7 +257,7 @@ class Client:
 
     async def _take(self, what: str, priority: Priority) -> None:
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout(self._deadline_s / 2):
                 await self._budget.take(priority)
         except TimeoutError:
             raise NotSentError(f"{what}: too many requests wait already") from None
@@ -302,7 +308,7 @@ def decoded(kind: Kind[T], body: bytes | msgspec.Raw) -> T:
     """Raises UnusableError where it is no object of this kind."""
     try:
         return msgspec.json.decode(body, type=kind.shape)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UnusableError(f"{kind}: {error}") from None
 
 
@@ -319,7 +325,7 @@ async def _whole(answer: aiohttp.ClientResponse, what: str) -> bytes:
 def _refusal(what: str, answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
     status = Status()
     # A proxy in between, or a server that is about to stop, may answer anything.
-    with contextlib.suppress(msgspec.MsgspecError):
+    with contextlib.suppress(*UNREADABLE):
         status = msgspec.json.decode(body, type=Status)
     message = status.message or body[:_MAX_MESSAGE].decode("utf-8", "replace").strip()
     text = f"{what}: {answer.status} {status.reason or answer.reason}: {message[:_MAX_MESSAGE]}"

@@ -17,7 +17,7 @@ from typing import Generic, NamedTuple, TypeVar
 import msgspec
 
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.client import UNREADABLE, Client, decoded
 from koordlet.kube.errors import (
     CredentialsError,
     KubeError,
@@ -179,7 +179,7 @@ class Mirror(Generic[T]):
     def _known(self, raw: msgspec.Raw, error: UnusableError) -> T | None:
         """The last good state of an object that cannot be decoded."""
         key = None
-        with contextlib.suppress(msgspec.MsgspecError):
+        with contextlib.suppress(*UNREADABLE):
             key = key_of(msgspec.json.decode(raw, type=Object))
         if self._on_fault is not None:
             self._on_fault(f"{'/'.join(filter(None, key or ()))}: {error}")
@@ -224,7 +224,7 @@ class Mirror(Generic[T]):
                 text = f"watch {self.kind}: {status.code} {status.reason}: {status.message[:300]}"
                 raise RefusedError(text, status.code, status.reason)
             bare = msgspec.json.decode(event.object, type=Object)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise UnusableError(f"watch {self.kind}: {error}") from None
         self._version = bare.metadata.resource_version
         if event.type == "BOOKMARK":

@@ -15,6 +15,8 @@ GPU_CORE = "koordinator.sh/gpu-core"
 GPU_MEMORY = "koordinator.sh/gpu-memory"
 GPU_MEMORY_RATIO = "koordinator.sh/gpu-memory-ratio"
 RDMA_SHARE = "koordinator.sh/rdma"
+GPU_SHARE = "koordinator.sh/gpu"
+GPU_SHARED = "koordinator.sh/gpu.shared"
 
 TIER_NAMES: dict[PriorityClass, dict[str, str]] = {
     PriorityClass.PROD: {CPU: CPU, MEMORY: MEMORY},

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
 
-from koordlet.kube.client import Client
+from koordlet.kube.client import Client, decoded
 from koordlet.kube.credentials import Cluster, Material
 from koordlet.kube.errors import (
     KubeError,
@@ -222,6 +224,35 @@ def test_requests_beyond_the_budget_wait_and_do_not_wait_for_ever() -> None:
                 await client.raw("/version")
 
     asyncio.run(run())
+
+
+def test_the_wait_for_the_budget_counts_towards_the_deadline(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def run() -> None:
+        async with fake_world() as (world, _), Client(world.cluster, deadline_s=60.0) as client:
+            given: list[float] = []
+            send = client._send
+
+            def watched(*args: Any, timeout: aiohttp.ClientTimeout, **more: Any) -> Any:
+                given.append(timeout.total or 0.0)
+                return send(*args, timeout=timeout, **more)
+
+            async def slow(_: object) -> None:
+                await asyncio.sleep(0.2)
+
+            monkeypatch.setattr(client, "_send", watched)
+            monkeypatch.setattr(client._budget, "take", slow)
+            await client.raw("/version")
+            assert 0 < given[0] <= 59.8
+
+    asyncio.run(run())
+
+
+def test_what_has_more_levels_than_python_has_frames_is_a_refusal_and_no_crash() -> None:
+    deep = b"[" * 5000 + b"]" * 5000
+    with pytest.raises(UnusableError):
+        decoded(CONFIG_MAPS, b'{"metadata":{"name":"a"},"more":' + deep + b"}")
 
 
 def test_names_are_no_paths() -> None:

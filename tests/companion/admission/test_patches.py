@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from koord_scheduler.admission.config_map import data_of
 from koord_scheduler.admission.json_patch import json_patch
-from koord_scheduler.admission.merge_patch import strategic_merge
 from koord_scheduler.admission.others import mutate_node_status, mutate_reservation
 from koord_scheduler.admission.pod_mutation import Facts, mutate_pod
 from koord_scheduler.admission.pod_validation import validate_pod
 from koord_scheduler.admission.quota_admission import mutate_quota, validate_new_quota
 from koord_scheduler.admission.quotas import Quota, QuotaProfile, Quotas
+from koord_scheduler.admission.strategic_merge import strategic_merge
 from koord_scheduler.admission.words import AdmissionError, Gates
 from koordlet.protocol.selector import LabelSelector
 from tests.companion.admission.test_mutation import CLASSES, profile

@@ -112,7 +112,11 @@ OF_NODES = {"nodemetric", "nodeslo", "noderesource"}
 
 async def settled(made: Companion) -> None:
     """The queues of nodes were empty for a while."""
-    queues = [c._reconciles.queue for part, c in made.controllers if part.name in OF_NODES]
+    queues = [
+        (c._reconciles if part.name == "noderesource" else c._all.reconciles).queue
+        for part, c in made.controllers
+        if part.name in OF_NODES
+    ]
     quiet = 0
     async with asyncio.timeout(60):
         while quiet < 20:

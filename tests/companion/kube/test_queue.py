@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Awaitable, Callable
 
 import pytest
+import structlog
 
 from koord_scheduler.kube.queue import Queue
 from koordlet.kube.errors import NoAnswerError, RefusedError
@@ -167,16 +168,38 @@ def test_the_server_says_how_long_to_wait() -> None:
     asyncio.run(story())
 
 
-def test_a_defect_is_not_hidden() -> None:
+def test_a_defect_costs_its_own_key_and_is_told() -> None:
+    async def story() -> None:
+        seen: list[str] = []
+        heard: list[tuple[str, Exception]] = []
+
+        async def work(key: str) -> float | None:
+            if key == "bad":
+                raise ZeroDivisionError
+            seen.append(key)
+            return None
+
+        queue = Queue(work, workers=1, on_error=lambda key, error: heard.append((key, error)))
+        queue.add_all(["bad", "good"])
+        with structlog.testing.capture_logs() as lines:
+            async with running(queue):
+                await until(lambda: seen == ["good"])
+        assert [(key, type(error)) for key, error in heard] == [("bad", ZeroDivisionError)]
+        assert [(each["log_level"], each["key"]) for each in lines] == [("error", "bad")]
+
+    asyncio.run(story())
+
+
+def test_what_no_object_can_cause_ends_it() -> None:
     async def story() -> None:
         async def work(key: str) -> float | None:
-            raise ZeroDivisionError
+            raise RuntimeError("a defect")
 
         queue = Queue(work)
         queue.add("a")
         with pytest.raises(BaseExceptionGroup) as raised:
             await queue.run()
-        assert raised.group_contains(ZeroDivisionError)
+        assert raised.group_contains(RuntimeError)
 
     asyncio.run(story())
 

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from koord_scheduler.daemon.parts import PARTS
+from koord_scheduler.kube import quota_shapes, shapes
 from koord_scheduler.overcommit.quota_profile import tree_id
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
@@ -82,7 +83,7 @@ def test_what_others_delete_or_change_comes_back_and_what_they_add_stays() -> No
             await until(lambda: set(_quota(fake, world)["spec"]["min"]) == {"cpu", "memory"})
             # The profile goes, its quota stays.
             await world.client.delete(PROFILES, "p", world.namespace)
-            await until(lambda: not made.context.watches.of(PROFILES).objects)
+            await until(lambda: not made.context.watches.of(quota_shapes.QUOTA_PROFILES).objects)
             assert _quota(fake, world)
 
     asyncio.run(story())
@@ -99,7 +100,7 @@ def test_a_steady_state_is_not_written() -> None:
                 change = {"metadata": {"annotations": {"koordinator.sh/beat": str(number)}}}
                 await world.client.patch(NODES, "n1", change)
             await node(world, "elsewhere", labels={"zone": "b"})
-            nodes = made.context.watches.of(NODES)
+            nodes = made.context.watches.of(shapes.NODES)
             await until(lambda: len(nodes.objects) == 2)
             await asyncio.sleep(1.5)  # longer than changes of nodes settle
             assert sum(made.context.writes.counts.values()) == before
@@ -133,5 +134,19 @@ def test_a_profile_that_cannot_be_used_says_why() -> None:
 
             await until(lambda: len(told()) == 1)
             assert "resourceRatio" in told()[0]
+
+    asyncio.run(story())
+
+
+def test_beside_the_webhooks_which_read_quotas_and_profiles_too() -> None:
+    """All parts of a process share one watch of a kind, and so one shape."""
+
+    async def story() -> None:
+        every = [part for part in PARTS if part.name in ("webhook", "quotaprofile")]
+        extra = {"feature_gates": "MultiQuotaTree=true", "webhook_addr": "127.0.0.1:0"}
+        async with cluster() as (world, fake), companion(world, *every, **extra):
+            await node(world, "n1", labels={"zone": "a"})
+            await _profile(world)
+            await until(lambda: _least(fake, world) == "10")
 
     asyncio.run(story())

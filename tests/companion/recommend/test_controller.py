@@ -11,6 +11,7 @@ import pytest
 
 from koord_scheduler.daemon import recommender
 from koord_scheduler.daemon.parts import PARTS
+from koord_scheduler.kube.shapes import NODE_METRICS
 from koord_scheduler.recommend.policy import Policy
 from koord_scheduler.recommend.record import HISTORY
 from koordlet.kube.kinds import Kind
@@ -250,8 +251,8 @@ def test_pods_of_others_and_old_reports_teach_nothing() -> None:
             for number in range(5):
                 status["podsMetric"][0]["priority"] = f"p{number}"  # type: ignore[index]
                 await world.client.patch(METRICS, "n1", {"status": status}, subresource="status")
-            metrics = made.context.watches.of(METRICS)
-            await until(lambda: b"p4" in bytes(next(iter(metrics.objects.values())).status))  # type: ignore[attr-defined]
+            metrics = made.context.watches.of(NODE_METRICS)
+            await until(lambda: b"p4" in bytes(next(iter(metrics.objects.values())).status))
             name = "koord_scheduler_recommender_samples_total"
             page = made.context.metrics.page()
             assert f"# TYPE {name} counter" in page and f"\n{name} " not in page

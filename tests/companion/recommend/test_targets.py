@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -69,13 +70,13 @@ _steps = st.one_of(
 
 @given(st.lists(_steps, max_size=40))
 def test_the_index_is_what_a_look_at_everything_gives(steps: list[tuple[Any, ...]]) -> None:
-    targets = Targets()
     recommendations: dict[Key, str] = {}
     pods: dict[Key, Pod] = {}
+    targets = Targets(lambda: pods)
     for what, key, *of in steps:
         if what == "recommendation":
             recommendations[key] = of[0]
-            targets.set(key, _recommendation(of[0]), pods)
+            targets.set(key, _recommendation(of[0]))
         elif what == "no recommendation":
             recommendations.pop(key, None)
             targets.drop(key)
@@ -95,3 +96,21 @@ def test_the_index_is_what_a_look_at_everything_gives(steps: list[tuple[Any, ...
         assert members == {pod for pod, each in everything.items() if key in each}
     if not recommendations:
         assert not targets._of_pod and not targets._on_node and not targets._node_of
+
+
+def test_a_recommendation_looks_at_pods_of_its_namespace_alone() -> None:
+    class Counting(dict[Key, Pod]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[Key]:
+            Counting.walks += 1
+            return super().__iter__()
+
+        items = keys = values = None  # type: ignore[assignment]
+
+    pods = Counting({Key("ns", f"p{number}"): _pod("web") for number in range(3)})
+    targets = Targets(lambda: pods)
+    for number in range(100):
+        targets.set(Key("ns", f"r{number}"), _recommendation("web"))
+    assert Counting.walks == 1
+    assert all(len(each) == 3 for each in targets.pods.values())

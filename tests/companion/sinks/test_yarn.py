@@ -12,10 +12,14 @@ import pytest
 from koord_scheduler.daemon import yarn as controller
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.daemon.yarn import Setup
+from koord_scheduler.kube import shapes
+from koord_scheduler.kube.yarn_shapes import BATCH_PODS
 from koord_scheduler.sinks.yarn_client import Access
+from koordlet.kube.client import decoded
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
 from tests.fakekube import FakeKube, Fault
+from tests.kube.certificates import authority
 from tests.kube.worlds import World, until
 
 PART = next(part for part in PARTS if part.name == "yarn")
@@ -173,7 +177,7 @@ def test_only_pods_of_its_namespace_say_so() -> None:
             async with companion(world, PART, yarn=_setup(yarn, namespace="elsewhere")) as made:
                 await node(world, "n1", annotations={ORIGIN: _origin(4000, 8)})
                 await _agent(world, AGENT)
-                nodes = made.context.watches.of(NODES)
+                nodes = made.context.watches.of(shapes.NODES)
                 await until(lambda: bool(nodes.objects) and yarn.requests.total() > 5)
                 assert yarn.total(AGENT) == (1, 1024)
 
@@ -302,5 +306,67 @@ def test_without_a_resource_manager_nothing_is_watched() -> None:
         async with cluster() as (world, _), companion(world, PART) as made:
             await until(lambda: bool(made.metrics_port))
             assert made.context.watches.all() == ()
+
+    asyncio.run(story())
+
+
+def test_two_watches_of_a_kind_are_one_line_of_the_metrics() -> None:
+    async def story() -> None:
+        async with (
+            fake_yarn() as yarn,
+            cluster() as (world, _),
+            companion(world, PART, yarn=_setup(yarn)) as made,
+        ):
+            await until(lambda: not made.context.watches.unsynced())
+            page = made.context.metrics.page()
+            for name in ("watched_objects", "watch_listed", "watch_silent_seconds"):
+                assert page.count(f'koord_scheduler_{name}{{resource="pods"}}') == 1
+
+    asyncio.run(story())
+
+
+def test_a_node_that_is_gone_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(AGENT)
+            async with companion(world, PART, yarn=_setup(yarn)) as made:
+                await _node(world)
+                await until(lambda: yarn.total(AGENT) == (8, 16384))
+                ((_, part),) = made.controllers
+                assert isinstance(part, controller.Yarn) and "n1" in part._offered
+                await world.client.delete(NODES, "n1")
+                await until(lambda: not (part._offered or part._used or part._problems))
+
+    asyncio.run(story())
+
+
+def test_a_batch_pod_counts_as_the_scheduler_counts_it() -> None:
+    """Sidecars run already while an init container that comes after them does."""
+
+    def container(milli: str, **more: str) -> dict[str, Any]:
+        return {"name": "c", "resources": {"requests": {CPU: milli}}, **more}
+
+    spec = {
+        "nodeName": "n1",
+        "initContainers": [container("500", restartPolicy="Always"), container("2000")],
+        "containers": [container("1000")],
+    }
+    body = {"metadata": {"name": "p"}, "spec": spec, "status": {"phase": "Running"}}
+    assert decoded(BATCH_PODS, json.dumps(body).encode()).batch.cpu_milli == 2500
+
+
+def test_a_ca_file_that_comes_later_is_used(tmp_path: Path) -> None:
+    async def story() -> None:
+        path = tmp_path / "ca.crt"
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(AGENT)
+            setup = _setup(yarn, access=Access(ca_file=str(path)))
+            async with companion(world, PART, yarn=setup) as made:
+                await _node(world)
+                ((_, part),) = made.controllers
+                assert isinstance(part, controller.Yarn)
+                await until(lambda: "cluster " in part._problems)
+                path.write_bytes(authority(tmp_path, "late").certificate.read_bytes())
+                await until(lambda: yarn.total(AGENT) == (8, 16384))
 
     asyncio.run(story())

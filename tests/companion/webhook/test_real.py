@@ -19,12 +19,12 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     merged,
 )
+from koord_scheduler.kube.quota_shapes import QUOTAS
 from koord_scheduler.webhook.kinds import (
     MUTATING,
     NAMESPACES,
     PRIORITY_CLASSES,
     PROFILES,
-    QUOTAS,
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME
@@ -515,7 +515,7 @@ PATCHES: tuple[dict[str, Any], ...] = (
 def test_a_strategic_merge_is_what_the_api_server_makes_of_it(
     plane: ControlPlane, patch: dict[str, Any]
 ) -> None:
-    from koord_scheduler.admission.merge_patch import strategic_merge
+    from koord_scheduler.admission.strategic_merge import strategic_merge
 
     spec = {
         "containers": [

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import dataclasses
 import datetime
 import json
 import ssl
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -126,6 +128,65 @@ def test_a_pod_over_https_with_our_own_certificate() -> None:
                 assert 'requests_total{path="/validate-pod",outcome="refused"} 1' in page
 
     asyncio.run(story())
+
+
+def test_pods_are_admitted_where_koordinators_definitions_are_missing() -> None:
+    """The registration refuses every pod of the cluster while nobody answers."""
+
+    async def story() -> None:
+        async with serving() as fake, Client(Cluster(fake.url, "the test")) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": "colocated"}})
+            port = free_port()
+            chosen = dataclasses.replace(
+                options(port, "MultiQuotaTree=true"),
+                health_address="127.0.0.1:0",
+                metrics_address="127.0.0.1:0",
+            )
+            async with companion(Cluster(fake.url, "the test"), chosen) as made:
+                await until(lambda: server_of(made).port == port)
+                trust = trusting(await authorities(client))
+                for path in ("/mutate-pod", "/validate-pod"):
+                    assert (await asked(port, trust, path, review(pod("p"))))["allowed"]
+                page = await _page(made.health_port, "/readyz")
+                assert page[0] == 200
+                for kind in ("clustercolocationprofiles", "elasticquotas", "elasticquotaprofiles"):
+                    assert f"{kind}." in page[1]
+                assert (await _page(made.health_port, "/healthz"))[0] == 200
+                _, page = await _page(made.metrics_port, "/metrics")
+                resource = 'resource="clustercolocationprofiles.config.koordinator.sh"'
+                assert f"koord_scheduler_watch_listed{{{resource}}} 0" in page
+                # The definition comes, and counts at once.
+                for each in CRDS:
+                    fake.define(each)
+                profiles = made.context.watches.of(PROFILES)
+                await client.create(PROFILES, PROFILE)
+                await until(lambda: bool(profiles.objects))
+
+    asyncio.run(story())
+
+
+def test_not_ready_while_webhooks_have_no_certificate(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with serving() as fake:
+            port = free_port()
+            chosen = dataclasses.replace(
+                options(port, webhook_cert_dir=str(tmp_path)), health_address="127.0.0.1:0"
+            )
+            async with companion(Cluster(fake.url, "the test"), chosen, SERVER) as made:
+                await until(lambda: bool(made.health_port))
+                await until(lambda: not made.context.watches.unsynced())
+                status, text = await _page(made.health_port, "/readyz")
+                assert status == 503 and "webhook: does not listen yet" in text
+
+    asyncio.run(story())
+
+
+async def _page(port: int, path: str) -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}{path}") as answer,
+    ):
+        return answer.status, await answer.text()
 
 
 def _registered(fake: FakeKube) -> bool:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord_scheduler.overcommit.trees import merge_patch
+from koord_scheduler.overcommit.merge_patch import merge_patch
 
 trees = st.recursive(
     st.integers() | st.text(max_size=3) | st.booleans() | st.lists(st.integers(), max_size=2),

@@ -1,0 +1,29 @@
+"""One watch of a kind for all parts of a process."""
+
+from __future__ import annotations
+
+import pytest
+
+from koord_scheduler.kube.shapes import NODES
+from koord_scheduler.kube.watches import Watches
+from koordlet.kube.client import Client
+from koordlet.kube.credentials import Cluster
+from koordlet.kube.kinds import Kind
+from koordlet.kube.objects import Object
+
+
+def _watches() -> Watches:
+    return Watches(Client(Cluster("http://127.0.0.1:1", "the test")), lambda text: None)
+
+
+def test_who_asks_again_gets_the_same_one() -> None:
+    watches = _watches()
+    assert watches.of(NODES) is watches.of(NODES)
+    assert watches.of(NODES, labels="a=b") is not watches.of(NODES)
+
+
+def test_two_shapes_of_a_kind_are_a_defect_that_shows_at_once() -> None:
+    watches = _watches()
+    watches.of(NODES)
+    with pytest.raises(TypeError, match="nodes: one watch cannot give both"):
+        watches.of(Kind("", "v1", "Node", "nodes", False, Object))
