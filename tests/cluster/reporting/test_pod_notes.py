@@ -91,9 +91,9 @@ def test_refused_annotations() -> None:
         rig.state.all = (be_pod(uid, "bad"),)
         await until(lambda: conditions(fake, "bad")[REFUSED]["status"] == "False")
         await until(lambda: len(events(fake)) == 2)
-        written = notes.written
+        await until(lambda: notes.written == 2)
         await asyncio.sleep(0.3)
-        assert notes.written == written
+        assert notes.written == 2
 
     play(story)
 
