@@ -1,6 +1,7 @@
 """Every block of docs/tutorial.md is run as it stands there, in one shell, as a reader would.
 
 ``bash`` is typed, ``toml`` is the file ``tutorial.toml``, ``text`` is what something prints.
+``sh`` is typed by nobody here: it takes a real cluster (tests/cluster/whole/test_story.py).
 Between two blocks the reader waits until the daemon that was started has decided something.
 """
 
@@ -52,7 +53,7 @@ PRINTS = {
 
 
 def test_every_block_says_what_it_is() -> None:
-    assert {kind for kind, _ in BLOCKS} == {"bash", "toml", "text"}
+    assert {kind for kind, _ in BLOCKS} == {"bash", "sh", "toml", "text"}
     first_lines = {body.partition("\n")[0] for kind, body in BLOCKS if kind == "bash"}
     assert set(PRINTS) <= first_lines
 

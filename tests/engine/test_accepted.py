@@ -178,6 +178,7 @@ def test_every_kind_of_key_is_tried() -> None:
         *("paths.proc_root", "paths.sys_root", "api.socket", "api.group", "tsdb.path"),
         "prediction.checkpoint_path",
         *("cluster.api", "cluster.context", "cluster.kubelet_ca", "cluster.kubelet_dir"),
+        "cluster.pod_resources",
         *("nri.socket", "nri.plugin_name", "hook-server.socket", "hook-server.config_dir"),
         *("hooks.gpu-env.hami_library", "slo.file", "collectors.xpu.directory"),
     }

@@ -168,7 +168,7 @@ class Target:
         """Somebody else, who comes now, is served."""
         async with channel(self.path) as client:
             call = client.unary_unary(VERSION)
-            assert await call(b"x", wait_for_ready=True, timeout=20) == b"x"
+            assert await call(b"x", wait_for_ready=True, timeout=60) == b"x"
 
 
 @asynccontextmanager

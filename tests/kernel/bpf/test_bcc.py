@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import gc
 import os
 import re
 import subprocess
@@ -49,6 +50,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
 
 @pytest.fixture(autouse=True)
 def _no_descriptor_stays() -> object:
+    gc.collect()  # or what earlier tests have left open is closed meanwhile
     before = _descriptors()
     yield
     assert _descriptors() == before

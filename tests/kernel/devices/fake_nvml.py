@@ -89,11 +89,12 @@ def fake_nvml(
     monkeypatch.setenv("FAKE_NVML", str(file))
     assert os.environ["FAKE_NVML"] == str(file)
     fake = FakeNvml(nvml_library, file)
+    others = set(threading.enumerate())
     yield fake
     fake.drop("hang")
     fake.drop("fail")
     # A thread of this test that ends later would end a session of the next one.
-    until(lambda: all(thread.name != "gpu-health" for thread in threading.enumerate()))
+    until(lambda: all(t.name != "gpu-health" or t in others for t in threading.enumerate()))
     library = ctypes.CDLL(str(nvml_library))
     while library.fakeSessions() > 0:
         library.nvmlShutdown()
