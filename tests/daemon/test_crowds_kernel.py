@@ -112,6 +112,7 @@ def test_a_tick_and_a_restore_beside_a_crowd(
         finally:
             for close in (parts.alarms.close, parts.state.stop, parts.runner.close):
                 close()
+            parts.gpu_health.stop()
             parts.decisions.close()
             parts.store.close()
             parts.journal.close()  # type: ignore[union-attr]

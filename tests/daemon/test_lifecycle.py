@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import socket
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -350,17 +351,27 @@ def _boot(stage: Stage) -> str:
     return stage.host.read("/proc/sys/kernel/random/boot_id").decode().strip()
 
 
+async def _until(holds: Callable[[], bool]) -> None:
+    """Models are read and saved by a thread, in real time; that of the loop is virtual."""
+    end_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+        await asyncio.sleep(0.01)
+
+
 def test_models_of_peaks_outlive_a_restart(stage: Stage) -> None:
     """Also in the middle of a run they go to disk; a disk that refuses is a problem in `status`."""
     directory = stage.directory / "state" / "prediction"
 
     async def first(daemon: Daemon) -> None:
         await asyncio.sleep(150)
-        assert "app:shop" in os.listdir(directory)
+        await _until(lambda: "app:shop" in os.listdir(directory))
         assert daemon.views.predict("shop", 60.0)().peaks[0].peak is not None
 
     async def second(daemon: Daemon) -> None:
         await asyncio.sleep(20)
+        await _until(lambda: "app:shop" in daemon.parts.predictions.models)
         watched_s = daemon.views.predict("shop", 60.0)().peaks[0].watched_s
         assert watched_s > 150 - 60
 
@@ -371,13 +382,14 @@ def test_models_of_peaks_outlive_a_restart(stage: Stage) -> None:
         directory.rmdir()
         directory.touch()
         await asyncio.sleep(130)
+        await _until(lambda: "models on disk" in daemon.parts.problems)
         problem = daemon.parts.problems["models on disk"]
         assert problem.startswith("FileExistsError")
         assert "app:shop" in daemon.parts.predictions.models
         directory.unlink()
         await asyncio.sleep(130)
-        assert "models on disk" not in daemon.parts.problems
-        assert "app:shop" in os.listdir(directory)
+        await _until(lambda: "models on disk" not in daemon.parts.problems)
+        await _until(lambda: "app:shop" in os.listdir(directory))
 
     stage.play(first)
     saved = {each.name: each.stat().st_mtime_ns for each in directory.iterdir()}

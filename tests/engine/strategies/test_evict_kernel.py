@@ -232,5 +232,6 @@ def test_a_leak_is_ended_and_its_memory_comes_back(
         engine.parts.alarms.close()
         engine.parts.state.stop()
         engine.parts.runner.close()
+        engine.parts.gpu_health.stop()
         engine.parts.decisions.close()
         engine.parts.store.close()
