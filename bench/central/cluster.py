@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 
 from koordlet.protocol.objects.times import instant
+from tests.fakekube.store import merged
 
 REPORT_S = 60.0
 HEARTBEAT_S = 300.0
@@ -242,7 +243,7 @@ class Cluster:
 
     def _change(self, path: str, key: str, patch: Tree) -> Tree:
         old = self._kinds[path].objects[key]
-        new: Tree = _merged(old, patch)
+        new: Tree = merged(old, patch)
         self._version += 1
         new["metadata"]["resourceVersion"] = str(self._version)
         self._kinds[path].objects[key] = new
@@ -339,15 +340,3 @@ class Cluster:
             yield f"http://127.0.0.1:{runner.addresses[0][1]}"
         finally:
             await runner.cleanup()
-
-
-def _merged(tree: Any, patch: Any) -> Any:
-    if not isinstance(patch, dict):
-        return patch
-    base = dict(tree) if isinstance(tree, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            base.pop(key, None)
-        else:
-            base[key] = _merged(base.get(key), value)
-    return base

@@ -5,8 +5,6 @@ Users may write the annotation of their own Recommendation: what cannot be is re
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from koord_scheduler.recommend.history import MOST_CONTAINERS, History, Learned
@@ -104,12 +102,7 @@ def _learned(state: _Container, policy: Policy, now_s: float) -> Learned:
 
 
 def _state(histogram: Histogram) -> _Histogram:
-    weights: dict[int, int] = {}
-    if not histogram.is_empty:
-        used = histogram.weights[histogram.low : histogram.high + 1]
-        ratio = MOST_WEIGHT / max(used)
-        scaled = (math.floor(weight * ratio + 0.5) for weight in used)
-        weights = {bucket: each for bucket, each in enumerate(scaled, histogram.low) if each}
+    weights = histogram.whole_weights(MOST_WEIGHT)
     total = float(f"{histogram.total:.12g}")
     return _Histogram(histogram.reference_ns // SECOND_NS, total, weights)
 

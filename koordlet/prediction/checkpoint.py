@@ -109,12 +109,7 @@ def _without_own(found: Checkpoint, half_life_s: float) -> Own:
 
 
 def _histogram_state(histogram: Histogram) -> HistogramState:
-    weights: dict[int, int] = {}
-    if not histogram.is_empty:
-        used = histogram.weights[histogram.low : histogram.high + 1]
-        ratio = MOST_WEIGHT / max(used)
-        scaled = (math.floor(weight * ratio + 0.5) for weight in used)
-        weights = {bucket: each for bucket, each in enumerate(scaled, histogram.low) if each}
+    weights = histogram.whole_weights(MOST_WEIGHT)
     reference = _moment(histogram.reference_ns / SECOND_NS)
     return HistogramState(reference, weights, histogram.total)
 

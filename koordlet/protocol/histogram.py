@@ -123,6 +123,16 @@ class Histogram:
         sums = list(accumulate(self.weights[self.low : self.high]))
         return self.buckets.end(self.low + bisect_left(sums, share * self.total))
 
+    def whole_weights(self, most: int) -> dict[int, int]:
+        """Bucket -> weight as a checkpoint has it, scaled so that the largest is ``most``; buckets
+        that round to 0 are left out."""
+        if self.is_empty:
+            return {}
+        used = self.weights[self.low : self.high + 1]
+        ratio = most / max(used)
+        scaled = (math.floor(weight * ratio + 0.5) for weight in used)
+        return {bucket: each for bucket, each in enumerate(scaled, self.low) if each}
+
     def _exponent(self, time_ns: int) -> float:
         return float(time_ns - self.reference_ns) / float(self.half_life_ns)
 
