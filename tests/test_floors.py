@@ -48,6 +48,10 @@ FLOOR = {
 COMPANION_FLOOR = {
     "model": 1,
     "overcommit": 2,
+    "place": 2,
+    "share": 2,
+    "balance": 3,
+    "plan": 3,
     "recommend": 2,
     "admission": 2,
     "kube": 4,

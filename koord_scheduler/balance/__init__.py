@@ -1,0 +1,1 @@
+"""The descheduler: which pods should move, and which evictions are allowed."""

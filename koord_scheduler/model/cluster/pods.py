@@ -1,0 +1,159 @@
+"""Pods by class: whatever decides where a pod may go, once for all pods that have it alike.
+
+CPU is in milli-cores, everything else in whole units (spec/central.md 0.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from koordlet.protocol.qos import PriorityClass, QoSClass
+from koordlet.protocol.selector import LabelSelector
+
+
+class NodeRequirement(NamedTuple):
+    """``operator``: In, NotIn, Exists, DoesNotExist, Gt or Lt. ``field``: ``key`` is
+    ``metadata.name`` and not a label."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    field: bool = False
+
+
+NodeTerm = tuple[NodeRequirement, ...]
+"""All must hold. A term without requirements matches no node, as in Kubernetes."""
+
+
+class PreferredNodes(NamedTuple):
+    weight: int
+    term: NodeTerm
+
+
+class Toleration(NamedTuple):
+    """Empty ``key`` with Exists tolerates everything; empty ``effect`` every effect."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SpreadConstraint(NamedTuple):
+    """``hard``: DoNotSchedule. ``selector`` has the pod's values of matchLabelKeys in it."""
+
+    topology_key: str
+    max_skew: int
+    hard: bool
+    selector: LabelSelector | None
+    min_domains: int = 1
+    honor_affinity: bool = True
+    honor_taints: bool = False
+
+
+class PodTerm(NamedTuple):
+    """``namespaces`` is complete but for ``namespace_selector``, which only who knows labels of
+    namespaces can resolve; None: no such selector."""
+
+    topology_key: str
+    selector: LabelSelector | None
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: LabelSelector | None = None
+    weight: int = 0
+
+
+class HostPort(NamedTuple):
+    port: int
+    protocol: str = "TCP"
+    address: str = "0.0.0.0"
+
+
+class Owner(NamedTuple):
+    """The controller of a pod."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+
+
+class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
+    """Interned: two pods are of the same class where they share the object (`pod_reading`).
+
+    ``labels`` lacks those that differ from pod to pod of one workload (``UNIQUE_LABELS``);
+    ``annotations`` are the protocol's that decide about placement, as text. ``requests`` and
+    ``limits`` are those of the pod as Kubernetes counts them, with overhead, without ``pods``.
+    ``unsupported``: reasons, in words, why this scheduler refuses such pods. ``priority_class`` and
+    ``qos`` are those with default (spec/protocol.md 1.1, 1.2).
+    """
+
+    number: int
+    namespace: str
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    requests: Mapping[str, int] = {}
+    limits: Mapping[str, int] = {}
+    priority: int = 0
+    priority_class: PriorityClass | None = None
+    qos: QoSClass = QoSClass.LS
+    kube_qos: str = "Burstable"
+    preempts: bool = True
+    daemon: bool = False
+    node_selector: Mapping[str, str] = {}
+    node_terms: tuple[NodeTerm, ...] | None = None
+    preferred_nodes: tuple[PreferredNodes, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    affinity: tuple[PodTerm, ...] = ()
+    anti_affinity: tuple[PodTerm, ...] = ()
+    preferred_affinity: tuple[PodTerm, ...] = ()
+    preferred_anti_affinity: tuple[PodTerm, ...] = ()
+    ports: tuple[HostPort, ...] = ()
+    unsupported: tuple[str, ...] = ()
+
+
+class Pod(msgspec.Struct, frozen=True, weakref=True, kw_only=True):
+    """One pod, or the reserve pod of a Reservation (``holds`` is that Reservation's name then).
+
+    ``labels`` and ``annotations`` are complete but for annotations that are not the protocol's.
+    ``gang`` is ``namespace/name``, empty without one; ``index``: its place within the gang.
+    ``gates``: names of scheduling gates that are still there. ``nominated``: a node on which room
+    was made for it. ``scheduled_s``, ``initialized_s``: Unix times of these conditions.
+    """
+
+    key: str
+    uid: str
+    cls: PodClass
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    created_s: float = 0.0
+    owner: Owner = Owner()
+    scheduler: str = ""
+    node: str = ""
+    phase: str = "Pending"
+    ready: bool = False
+    terminating: bool = False
+    gates: tuple[str, ...] = ()
+    nominated: str = ""
+    gang: str = ""
+    index: int = 0
+    holds: str = ""
+    scheduled_s: float = 0.0
+    initialized_s: float = 0.0
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a pod takes of a node. ``since_s``: when it got the node (Unix time).
+
+    ``grants``: what allocators gave it, by the name of their plugin, in their own types. A pod that
+    uses a reservation names it in ``reservation``; the reserve pod of that reservation then counts
+    with what is left (`Cluster`)."""
+
+    pod: Pod
+    node: str
+    since_s: float = 0.0
+    grants: Mapping[str, Any] = {}
+    reservation: str = ""

@@ -1,0 +1,1 @@
+"""Where a pod may go, and where best: one file per plugin, pure."""

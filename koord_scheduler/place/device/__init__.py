@@ -1,0 +1,1 @@
+"""DeviceShare: GPUs, RDMA, FPGAs and NPUs of a node, shared and whole."""

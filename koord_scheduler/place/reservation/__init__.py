@@ -1,0 +1,1 @@
+"""Reservations: who may use what they hold."""

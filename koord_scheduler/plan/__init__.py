@@ -1,0 +1,1 @@
+"""From waiting pods to placements: queue, evaluation, transactions, preemption, explanations."""

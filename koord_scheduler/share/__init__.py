@@ -1,0 +1,1 @@
+"""Who may have how much: quotas and gangs."""

@@ -1,0 +1,1 @@
+"""Elastic quotas: trees of what teams are given and lend."""
