@@ -1,4 +1,4 @@
-"""Decisions: best node, allocators, all or none, nominations; what is kept and what judged again."""
+"""Decisions: best node, allocators, all or none, nominations; what is kept, what judged again."""
 
 from __future__ import annotations
 
