@@ -256,7 +256,9 @@ class Preemptor:
             if (left >= 0).all():
                 free = left
                 stay.append(claim)
-        if len(stay) < len(going) and (free >= 0).all():
+        if (free >= 0).all():
+            if not stay:
+                return set()
             with cluster.trial():
                 for claim in stay:
                     cluster.add(claim)

@@ -246,7 +246,7 @@ def _enabled(
     return tuple(
         Enabled(
             declared,
-            weights.get(name, _WEIGHTS.get(name, 1)),
+            weights.get(name, _WEIGHTS.get(name, declared.weight)),
             filters=name in filters,
             scores=name in scores,
         )
