@@ -6,9 +6,10 @@ protocol's labels forbid (spec/central.md 4.8, 8.2, 8.3). Nothing is evicted her
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +28,8 @@ Ledger = Callable[[Pod, str], str | None]
 """Asked before a pod is chosen to go from a node: None, or why it must stay."""
 _LOWEST = 1 << 31
 _MOST_KEPT = 4
+_MOST_REFUSALS = 16
+_Cost = tuple[int, int, int, int, float]
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
@@ -55,6 +58,17 @@ class NoPreemption(msgspec.Struct, frozen=True):
     words: str
 
 
+class _Sketch(NamedTuple):
+    """A node with those that may go, the terminating ones aside, in the order in which they are
+    spared, and the keys of those whose room is not needed by the sums of resources alone."""
+
+    row: int
+    violating: tuple[Claim, ...]
+    others: tuple[Claim, ...]
+    ending: tuple[Claim, ...]
+    stay: frozenset[str]
+
+
 class _Candidate(NamedTuple):
     row: int
     victims: tuple[Claim, ...]
@@ -70,6 +84,37 @@ class _Potential:
         self.numbers = numbers
         self.version = -1
         self.amounts: Ints = np.zeros((0, 0), np.int64)
+
+
+class _Ask:
+    """What the pod asks for, in the columns it asks for, as plain integers."""
+
+    __slots__ = ("_by_class", "_columns", "_engine", "_vector", "pod")
+
+    def __init__(self, engine: Engine, pod: Pod) -> None:
+        self.pod = pod
+        self._engine = engine
+        self._vector = engine.cluster.vector(pod.cls)
+        self._columns = np.flatnonzero(self._vector)
+        self._by_class: dict[int, list[int]] = {}
+
+    def amounts(self, cls: PodClass) -> list[int]:
+        found = self._by_class.get(cls.number)
+        if found is None:
+            found = self._engine.cluster.vector(cls)[self._columns].tolist()
+            self._by_class[cls.number] = found
+        return found
+
+    def free(self, row: int, gone: Iterable[Claim]) -> list[int]:
+        """What the row has beside the pod, and beside those nominated there, without ``gone``."""
+        cluster = self._engine.cluster
+        left = (cluster.allocatable[row] - cluster.requested[row] - self._vector)[self._columns]
+        found: list[int] = left.tolist()
+        for claims, sign in ((gone, 1), (self._engine.ahead(self.pod, row), -1)):
+            for claim in claims:
+                amounts = self.amounts(claim.pod.cls)
+                found = [have + sign * amount for have, amount in zip(found, amounts, strict=True)]
+        return found
 
 
 class Preemptor:
@@ -100,13 +145,14 @@ class Preemptor:
         victims = self._may_go(pod)
         promising = self._promising(pod, rows, victims) if victims else rows[:0]
         budgets = tuple(budgets)
-        found = self._candidates(pod, promising, victims, budgets, nodes)
         refusals: dict[str, int] = {}
-        for candidate in sorted(found, key=_cost):
+        for candidate in self._candidates(pod, promising, victims, budgets, nodes):
             refusal = self._refusal(pod, candidate)
             if refusal is None:
                 return self._chosen(pod, candidate)
             refusals[refusal] = refusals.get(refusal, 0) + 1
+            if sum(refusals.values()) >= _MOST_REFUSALS:
+                break
         counts = {
             _NOT_HELPFUL: nodes - len(rows),
             _NO_VICTIMS: len(rows) - sum(refusals.values()),
@@ -186,92 +232,108 @@ class Preemptor:
         victims: frozenset[int],
         budgets: Sequence[Budget],
         nodes: int,
-    ) -> list[_Candidate]:
+    ) -> Iterator[_Candidate]:
+        """The best first. Sums tell who would go, and so in which order nodes are worth a closer
+        look by all plugins."""
         enough = max(
             nodes * self.args.min_candidate_nodes_percentage // 100,
             self.args.min_candidate_nodes_absolute,
         )
-        found: list[_Candidate] = []
-        harmless = False
         asked: dict[int, bool] = {}
-        for row in rows.tolist():
-            candidate = self._candidate(pod, row, victims, asked, budgets)
-            if candidate is not None:
-                found.append(candidate)
-                harmless = harmless or not candidate.violations
-                if harmless and len(found) >= enough:
+        ask = _Ask(self.engine, pod)
+        remaining = iter(rows.tolist())
+        while True:
+            heap: list[tuple[_Cost, int, _Sketch | _Candidate]] = []
+            harmless = False
+            for row in remaining:
+                sketch = self._sketch(ask, row, victims, asked, budgets)
+                if sketch is None:
+                    continue
+                optimistic = _candidate(sketch, sketch.stay)
+                harmless = harmless or not optimistic.violations
+                heap.append((_cost(optimistic), len(heap), sketch))
+                if harmless and len(heap) >= enough:
                     break
-        return found
+            if not heap:
+                return
+            heapq.heapify(heap)
+            while heap:
+                _, order, best = heapq.heappop(heap)
+                if isinstance(best, _Candidate):
+                    yield best
+                    continue
+                candidate = self._looked_at(pod, best)
+                if candidate is not None:
+                    heapq.heappush(heap, (_cost(candidate), order, candidate))
 
-    def _candidate(
+    def _sketch(
         self,
-        pod: Pod,
+        ask: _Ask,
         row: int,
         victims: frozenset[int],
         asked: dict[int, bool],
         budgets: Sequence[Budget],
-    ) -> _Candidate | None:
-        engine, cluster = self.engine, self.engine.cluster
+    ) -> _Sketch | None:
         going: list[Claim] = []
-        for claim in cluster.claims_on(row).values():
+        ending: list[Claim] = []
+        for claim in self.engine.cluster.claims_on(row).values():
             number = claim.pod.cls.number
             if number not in victims or claim.pod.holds:
                 continue
             may = asked.get(number)
             if may is None:
-                may = all(gate.may_preempt(pod, claim.pod) for gate in engine.gates)
+                may = all(gate.may_preempt(ask.pod, claim.pod) for gate in self.engine.gates)
                 asked[number] = may
             if may:
-                going.append(claim)
-        if not going:
+                (ending if claim.pod.terminating else going).append(claim)
+        if not (going or ending):
             return None
-        with cluster.trial():
-            for claim in going:
-                cluster.remove(claim.pod.key)
-            for nominated in engine.ahead(pod, row):
-                cluster.add(nominated)
-            if not self._fits(pod, row):
-                return None
-            ending = [claim for claim in going if claim.pod.terminating]
-            rest = [claim for claim in going if not claim.pod.terminating]
-            violating, others = split(sorted(rest, key=_importance), budgets)
-            stay = self._stay(pod, row, (*violating, *others))
-        gone = [claim for claim in others if claim.pod.key not in stay]
-        against = [claim for claim in violating if claim.pod.key not in stay]
-        if not (gone or against or ending):
-            return None
-        leaving = sorted((*gone, *against), key=_importance, reverse=True)
-        return _Candidate(row, tuple(leaving), len(against))
-
-    def _stay(self, pod: Pod, row: int, going: Sequence[Claim]) -> set[str]:
-        """Keys of those that can stay, asked in this order. Sums tell most of it; all plugins are
-        asked once in the end, and where they disagree for each pod."""
-        cluster = self.engine.cluster
-        ask = cluster.vector(pod.cls)
-        columns = np.flatnonzero(ask)
-        free = (cluster.allocatable[row] - cluster.requested[row] - ask)[columns]
-        stay: list[Claim] = []
-        for claim in going:
-            left = free - cluster.vector(claim.pod.cls)[columns]
-            if (left >= 0).all():
+        going.sort(key=_importance)
+        violating, others = split(going, budgets) if budgets else ([], going)
+        free = ask.free(row, (*going, *ending))
+        stay = set()
+        for claim in (*violating, *others):
+            amounts = ask.amounts(claim.pod.cls)
+            left = [have - amount for have, amount in zip(free, amounts, strict=True)]
+            if min(left) >= 0:
                 free = left
-                stay.append(claim)
-        if (free >= 0).all():
-            if not stay:
-                return set()
-            with cluster.trial():
-                for claim in stay:
-                    cluster.add(claim)
-                if self._fits(pod, row):
-                    return {claim.pod.key for claim in stay}
-        kept: set[str] = set()
+                stay.add(claim.pod.key)
+        return _Sketch(row, tuple(violating), tuple(others), tuple(ending), frozenset(stay))
+
+    def _looked_at(self, pod: Pod, sketch: _Sketch) -> _Candidate | None:
+        """By all plugins. Where they do not agree with the sums, each pod is spared in turn if the
+        pod still fits."""
+        cluster, row = self.engine.cluster, sketch.row
+        going = (*sketch.violating, *sketch.others)
+        with cluster.trial():
+            for claim in sketch.ending:
+                cluster.remove(claim.pod.key)
+            for nominated in self.engine.ahead(pod, row):
+                cluster.add(nominated)
+            for claim in going:
+                if claim.pod.key not in sketch.stay:
+                    cluster.remove(claim.pod.key)
+            if self._fits(pod, row):
+                stay = sketch.stay
+            else:
+                for key in sketch.stay:
+                    cluster.remove(key)
+                if not self._fits(pod, row):
+                    return None
+                stay = self._spared(pod, row, going)
+        candidate = _candidate(sketch, stay)
+        return candidate if candidate.victims or sketch.ending else None
+
+    def _spared(self, pod: Pod, row: int, going: Sequence[Claim]) -> frozenset[str]:
+        cluster = self.engine.cluster
+        kept = set()
         for claim in going:
             cluster.add(claim)
             if self._fits(pod, row):
                 kept.add(claim.pod.key)
             else:
                 cluster.remove(claim.pod.key)
-        return kept
+        return frozenset(kept)
 
     def _fits(self, pod: Pod, row: int) -> bool:
         return self.engine.refused(pod) is None and self.engine.fits(pod, row) == FITS
@@ -315,7 +377,14 @@ def _importance(claim: Claim) -> tuple[int, float, str]:
     return (-claim.pod.cls.priority, claim.since_s, claim.pod.key)
 
 
-def _cost(candidate: _Candidate) -> tuple[int, int, int, int, float]:
+def _candidate(sketch: _Sketch, stay: frozenset[str]) -> _Candidate:
+    against = [claim for claim in sketch.violating if claim.pod.key not in stay]
+    others = [claim for claim in sketch.others if claim.pod.key not in stay]
+    leaving = sorted((*others, *against), key=_importance, reverse=True)
+    return _Candidate(sketch.row, tuple(leaving), len(against))
+
+
+def _cost(candidate: _Candidate) -> _Cost:
     """Fewest budgets exceeded, lowest most important victim, least sum of priorities, fewest
     victims, latest start of the most important ones."""
     victims = candidate.victims
