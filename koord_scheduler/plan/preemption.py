@@ -134,7 +134,7 @@ class Preemptor:
 
     def preempt(self, pod: Pod, budgets: Iterable[Budget] = ()) -> Preemption | NoPreemption:
         """For a pod that just found no node. Changes nothing: the caller nominates the node
-        (`Engine.nominate`) and evicts."""
+        (`Engine.nominate`) and evicts. Raises PluginError."""
         not_eligible = self._not_eligible(pod)
         if not_eligible:
             return NoPreemption(not_eligible)
@@ -162,6 +162,8 @@ class Preemptor:
         return NoPreemption(f"0/{nodes} nodes are available: {told}." if told else "no nodes.")
 
     def _not_eligible(self, pod: Pod) -> str:
+        if pod.cls.unsupported or pod.gates:
+            return "not eligible: no eviction helps."
         if not pod.cls.preempts:
             return "not eligible due to preemptionPolicy=Never."
         cluster = self.engine.cluster

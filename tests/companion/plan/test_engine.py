@@ -7,8 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.nodes import Taint
-from koord_scheduler.model.cluster.verdict import FITS
+from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Verdict
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
 from tests.companion.plan.build import (
@@ -233,3 +236,40 @@ def test_fits_asks_allocators_and_leaves_gates_out() -> None:
     make = classes()
     assert decide.fits(pod("p", make()), 0) == FITS
     assert decide.fits(pod("p", make(labels={"ticket": ""})), 0) == Tickets.none
+
+
+def test_nominations_of_other_schedulers_count_from_a_higher_priority_on() -> None:
+    found = cluster(node("n1"))
+    decide, make = engine(found), classes()
+    decide.nominate(pod("theirs", make(cpu=3000, priority=5), scheduler="other"), "n1")
+    with found.trial():
+        assert isinstance(decide.place(pod("same", make(priority=5, cpu=2000))), Placement)
+    assert isinstance(decide.place(pod("lower", make(priority=4, cpu=2000))), Failure)
+
+
+class Broken(Fit):
+    name = "Broken"
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        if "raise" in pod.labels:
+            raise ValueError("no such rack")
+        many = len(rows) + ("many" in pod.labels)
+        return Verdict(np.zeros(many, np.int16))
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("raise", "plugin Broken failed: ValueError('no such rack')"),
+        ("many", "asked about 1 nodes"),
+    ],
+)
+def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) -> None:
+    decide, make = engine(cluster(node("n1")), Fit(), Broken()), classes()
+    bad = make(labels={label: ""})
+    failure = decide.place(pod("p", bad))
+    assert isinstance(failure, Failure)
+    assert failure.refused_by == "Broken"
+    assert words in failure.text()
+    assert decide.opens(bad, np.array([0], np.intp))
+    assert isinstance(decide.place(pod("q", make())), Placement)
