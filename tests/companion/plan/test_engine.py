@@ -146,8 +146,14 @@ def test_what_is_kept_is_what_a_fresh_look_finds() -> None:
     found = cluster(*(node(f"n{i}", cpu=chance.randrange(1000, 5000)) for i in range(12)))
     decide = engine(found, Taints(), Fit(), Apart())
     for step in range(600):
-        do = chance.randrange(6)
-        if do == 0:
+        do = chance.randrange(7)
+        if do == 6:
+            with found.trial():
+                for key in sorted(found.claims)[: chance.randrange(4)]:
+                    found.remove(key)
+                decide.place_all([pod(f"{step}-{i}", kinds[0]) for i in range(3)])
+                decide.evaluator.judge(kinds[1])
+        elif do == 0:
             taints = (Taint("a", "b", "NoSchedule"),) if chance.random() < 0.2 else ()
             soft = {"soft": str(chance.randrange(5))}
             name = f"n{chance.randrange(90)}"
