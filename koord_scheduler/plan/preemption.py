@@ -10,26 +10,32 @@ import heapq
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from koord_scheduler.model.cluster.arguments import Args
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
-from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
 from koord_scheduler.plan.budgets import Budget, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
-from koordlet.protocol import keys
+from koord_scheduler.plan.victims import (
+    Ask,
+    Candidate,
+    Cost,
+    Sketch,
+    candidate_of,
+    cost,
+    importance,
+    preemptible,
+)
 
 Ledger = Callable[[Pod, str], str | None]
 """Asked before a pod is chosen to go from a node: None, or why it must stay."""
-_LOWEST = 1 << 31
 _MOST_KEPT = 4
 _MOST_REFUSALS = 16
-_Cost = tuple[int, int, int, int, float]
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
@@ -58,23 +64,6 @@ class NoPreemption(msgspec.Struct, frozen=True):
     words: str
 
 
-class _Sketch(NamedTuple):
-    """A node with those that may go, the terminating ones aside, in the order in which they are
-    spared, and the keys of those whose room is not needed by the sums of resources alone."""
-
-    row: int
-    violating: tuple[Claim, ...]
-    others: tuple[Claim, ...]
-    ending: tuple[Claim, ...]
-    stay: frozenset[str]
-
-
-class _Candidate(NamedTuple):
-    row: int
-    victims: tuple[Claim, ...]
-    violations: int
-
-
 class _Potential:
     """For a set of classes: what all their pods take on each row."""
 
@@ -84,37 +73,6 @@ class _Potential:
         self.numbers = numbers
         self.version = -1
         self.amounts: Ints = np.zeros((0, 0), np.int64)
-
-
-class _Ask:
-    """What the pod asks for, in the columns it asks for, as plain integers."""
-
-    __slots__ = ("_by_class", "_columns", "_engine", "_vector", "pod")
-
-    def __init__(self, engine: Engine, pod: Pod) -> None:
-        self.pod = pod
-        self._engine = engine
-        self._vector = engine.cluster.vector(pod.cls)
-        self._columns = np.flatnonzero(self._vector)
-        self._by_class: dict[int, list[int]] = {}
-
-    def amounts(self, cls: PodClass) -> list[int]:
-        found = self._by_class.get(cls.number)
-        if found is None:
-            found = self._engine.cluster.vector(cls)[self._columns].tolist()
-            self._by_class[cls.number] = found
-        return found
-
-    def free(self, row: int, gone: Iterable[Claim]) -> list[int]:
-        """What the row has beside the pod, and beside those nominated there, without ``gone``."""
-        cluster = self._engine.cluster
-        left = (cluster.allocatable[row] - cluster.requested[row] - self._vector)[self._columns]
-        found: list[int] = left.tolist()
-        for claims, sign in ((gone, 1), (self._engine.ahead(self.pod, row), -1)):
-            for claim in claims:
-                amounts = self.amounts(claim.pod.cls)
-                found = [have + sign * amount for have, amount in zip(found, amounts, strict=True)]
-        return found
 
 
 class Preemptor:
@@ -234,7 +192,7 @@ class Preemptor:
         victims: frozenset[int],
         budgets: Sequence[Budget],
         nodes: int,
-    ) -> Iterator[_Candidate]:
+    ) -> Iterator[Candidate]:
         """The best first. Sums tell who would go, and so in which order nodes are worth a closer
         look by all plugins."""
         enough = max(
@@ -242,18 +200,18 @@ class Preemptor:
             self.args.min_candidate_nodes_absolute,
         )
         asked: dict[int, bool] = {}
-        ask = _Ask(self.engine, pod)
+        ask = Ask(self.engine, pod)
         remaining = iter(rows.tolist())
         while True:
-            heap: list[tuple[_Cost, int, _Sketch | _Candidate]] = []
+            heap: list[tuple[Cost, int, Sketch | Candidate]] = []
             harmless = False
             for row in remaining:
                 sketch = self._sketch(ask, row, victims, asked, budgets)
                 if sketch is None:
                     continue
-                optimistic = _candidate(sketch, sketch.stay)
+                optimistic = candidate_of(sketch, sketch.stay)
                 harmless = harmless or not optimistic.violations
-                heap.append((_cost(optimistic), len(heap), sketch))
+                heap.append((cost(optimistic), len(heap), sketch))
                 if harmless and len(heap) >= enough:
                     break
             if not heap:
@@ -261,21 +219,21 @@ class Preemptor:
             heapq.heapify(heap)
             while heap:
                 _, order, best = heapq.heappop(heap)
-                if isinstance(best, _Candidate):
+                if isinstance(best, Candidate):
                     yield best
                     continue
                 candidate = self._looked_at(pod, best)
                 if candidate is not None:
-                    heapq.heappush(heap, (_cost(candidate), order, candidate))
+                    heapq.heappush(heap, (cost(candidate), order, candidate))
 
     def _sketch(
         self,
-        ask: _Ask,
+        ask: Ask,
         row: int,
         victims: frozenset[int],
         asked: dict[int, bool],
         budgets: Sequence[Budget],
-    ) -> _Sketch | None:
+    ) -> Sketch | None:
         going: list[Claim] = []
         ending: list[Claim] = []
         for claim in self.engine.cluster.claims_on(row).values():
@@ -290,7 +248,7 @@ class Preemptor:
                 (ending if claim.pod.terminating else going).append(claim)
         if not (going or ending):
             return None
-        going.sort(key=_importance)
+        going.sort(key=importance)
         violating, others = split(going, budgets) if budgets else ([], going)
         free = ask.free(row, (*going, *ending))
         stay = set()
@@ -300,9 +258,9 @@ class Preemptor:
             if min(left) >= 0:
                 free = left
                 stay.add(claim.pod.key)
-        return _Sketch(row, tuple(violating), tuple(others), tuple(ending), frozenset(stay))
+        return Sketch(row, tuple(violating), tuple(others), tuple(ending), frozenset(stay))
 
-    def _looked_at(self, pod: Pod, sketch: _Sketch) -> _Candidate | None:
+    def _looked_at(self, pod: Pod, sketch: Sketch) -> Candidate | None:
         """By all plugins. Where they do not agree with the sums, each pod is spared in turn if the
         pod still fits."""
         cluster, row = self.engine.cluster, sketch.row
@@ -323,7 +281,7 @@ class Preemptor:
                 if not self._fits(pod, row):
                     return None
                 stay = self._spared(pod, row, going)
-        candidate = _candidate(sketch, stay)
+        candidate = candidate_of(sketch, stay)
         return candidate if candidate.victims or sketch.ending else None
 
     def _spared(self, pod: Pod, row: int, going: Sequence[Claim]) -> frozenset[str]:
@@ -340,7 +298,7 @@ class Preemptor:
     def _fits(self, pod: Pod, row: int) -> bool:
         return self.engine.refused(pod) is None and self.engine.fits(pod, row) == FITS
 
-    def _refusal(self, pod: Pod, candidate: _Candidate) -> str | None:
+    def _refusal(self, pod: Pod, candidate: Candidate) -> str | None:
         if self.ledger is None:
             return None
         node = self.engine.cluster.nodes[candidate.row]
@@ -350,19 +308,11 @@ class Preemptor:
                 return refusal
         return None
 
-    def _chosen(self, pod: Pod, candidate: _Candidate) -> Preemption:
+    def _chosen(self, pod: Pod, candidate: Candidate) -> Preemption:
         node = self.engine.cluster.nodes[candidate.row]
         assert node is not None
         victims = tuple(claim.pod for claim in candidate.victims)
         return Preemption(pod, node.name, victims, candidate.violations)
-
-
-def preemptible(cls: PodClass) -> bool:
-    """Whether such pods may go for those of higher priority, by their labels."""
-    return (
-        cls.labels.get(keys.PREEMPTIBLE.name) != "false"
-        and cls.labels.get(keys.DISABLE_PREEMPTIBLE.name) != "true"
-    )
 
 
 def _resolvable(why: Codes) -> Bools:
@@ -372,28 +322,3 @@ def _resolvable(why: Codes) -> Bools:
         if code != GONE and not REASONS[code].unresolvable:
             found |= why == code
     return found
-
-
-def _importance(claim: Claim) -> tuple[int, float, str]:
-    """The most important first: higher priority, then longer on its node."""
-    return (-claim.pod.cls.priority, claim.since_s, claim.pod.key)
-
-
-def _candidate(sketch: _Sketch, stay: frozenset[str]) -> _Candidate:
-    against = [claim for claim in sketch.violating if claim.pod.key not in stay]
-    others = [claim for claim in sketch.others if claim.pod.key not in stay]
-    leaving = sorted((*others, *against), key=_importance, reverse=True)
-    return _Candidate(sketch.row, tuple(leaving), len(against))
-
-
-def _cost(candidate: _Candidate) -> _Cost:
-    """Fewest budgets exceeded, lowest most important victim, least sum of priorities, fewest
-    victims, latest start of the most important ones."""
-    victims = candidate.victims
-    if not victims:
-        return (candidate.violations, -_LOWEST, 0, 0, 0.0)
-    priorities = [claim.pod.cls.priority for claim in victims]
-    most = max(priorities)
-    started = min(claim.since_s for claim in victims if claim.pod.cls.priority == most)
-    total = sum(priority + _LOWEST for priority in priorities)
-    return (candidate.violations, most, total, len(victims), -started)
