@@ -182,8 +182,11 @@ class Engine:
                 continue
             np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
             told.add(plugin.name)
-        if _FIT not in told and any(each.declared.name == _FIT for _, each in self.plugins):
-            np.minimum(found, room(self.cluster, cls, rows, most), out=found)
+        by_name = {plugin.name: plugin for plugin, _ in self.plugins}
+        if _FIT in by_name and _FIT not in told:
+            credit = getattr(by_name.get("Reservation"), "credit", None)
+            beside = credit(self.cluster, cls, rows) if credit is not None else None
+            np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)
         counts[rows] = found
         return counts
 
@@ -277,13 +280,20 @@ class Engine:
         return Failure(pod=pod, nodes=int((counted != GONE).sum()), reasons=reasons)
 
 
-def room(cluster: Cluster, cls: PodClass, rows: Rows, most: int) -> Ints:
-    """How many such pods the allocatable resources of nodes leave room for."""
-    vector = cluster.vector(cls)
-    columns = np.flatnonzero(vector)
-    free = cluster.allocatable[np.ix_(rows, columns)] - cluster.requested[np.ix_(rows, columns)]
-    found: Ints = np.clip((free // vector[columns]).min(axis=1), 0, most)
-    return found
+def room(
+    cluster: Cluster, cls: PodClass, rows: Rows, most: int, credit: Ints | None = None
+) -> Ints:
+    """How many such pods the allocatable resources of nodes leave room for, where one fits.
+    ``credit``: what they find beside what is free, of each row and column. A resource that lets one
+    in without having it does not count."""
+    ask = cluster.vector(cls)
+    free = cluster.allocatable[rows] - cluster.requested[rows]
+    if credit is not None:
+        free = free + credit
+    columns = np.flatnonzero(ask)
+    many = free[:, columns] // ask[columns]
+    found: Ints = np.where(many > 0, many, most).min(axis=1, initial=most)
+    return np.minimum(found, most)
 
 
 def _counts(nominated: Pod, pod: Pod) -> bool:

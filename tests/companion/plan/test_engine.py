@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.columns import Rows
+from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Verdict
@@ -188,6 +188,33 @@ def test_offers_are_what_placing_one_after_another_finds(seed: int) -> None:
             counted[found.row[placed.node]] += 1
     assert offered.tolist() == counted.tolist()
     assert decide.offers(cls, 2).max() == 2
+
+
+def test_offers_are_the_least_that_any_plugin_says() -> None:
+    class OnePerNode(Fit):
+        name = "NodePorts"
+
+        def offers(self, cluster: Cluster, pod: PodClass, rows: Rows, most: int) -> Ints:
+            return np.minimum(np.arange(len(rows)), most)
+
+    class Reserved(Fit):
+        """Users of a reservation find a core more on n1."""
+
+        name = "Reservation"
+
+        def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+            return Verdict(np.zeros(len(rows), np.int16))
+
+        def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints:
+            found = np.zeros((len(rows), len(cluster.columns)), np.int64)
+            found[rows == 0, 0] = 1000
+            return found
+
+    found = cluster(node("n1"), node("n2"), node("n3"))
+    cls = classes()(cpu=1000)
+    assert engine(found, Fit()).offers(cls, 100)[:3].tolist() == [4, 4, 4]
+    assert engine(found, Fit(), Reserved()).offers(cls, 100)[:3].tolist() == [5, 4, 4]
+    assert engine(found, Fit(), OnePerNode()).offers(cls, 100)[:3].tolist() == [0, 1, 2]
 
 
 def test_room_made_for_a_pod_is_not_taken_by_one_of_lower_priority() -> None:
