@@ -51,10 +51,10 @@ class Diagnosis(_Record, frozen=True):
 
     timestamp: str
     questioned_key: str
+    is_root_cause_pod: bool
     nominated_node: str = ""
     pre_filter_message: str = ""
     topology_key_to_explain: str = ""
-    is_root_cause_pod: bool
     schedule_diagnosis: ScheduleDiagnosis = ScheduleDiagnosis()
     preemption_diagnosis: PreemptionDiagnosis | None = None
     suggestion: Suggestion | None = None

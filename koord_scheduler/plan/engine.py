@@ -168,22 +168,24 @@ class Engine:
     def offers(self, cls: PodClass, most: int) -> Ints:
         """For each row how many such pods fit there, at most ``most`` (``offerSlot`` of
         spec/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls, rows,
-        most)`` says how many it lets in; of others it is known only whether they let in one. Raises
-        PluginError."""
+        most)`` says how many it lets in; of others it is known only whether they let in one."""
+        try:
+            return self._offers(cls, most)
+        except PluginError:  # placing one of them says which plugin failed, and how
+            return np.where(self.cluster.alive[: len(self.cluster.nodes)], most, 0)
+
+    def _offers(self, cls: PodClass, most: int) -> Ints:
         counts = np.zeros(len(self.cluster.nodes), np.int64)
         rows = np.flatnonzero(self.evaluator.local(cls) == FITS)
         if not len(rows):
             return counts
         found = np.full(len(rows), most, np.int64)
-        told = set()
-        for plugin, enabled in self.evaluator.plugins:
+        by_name = {plugin.name: plugin for plugin, each in self.plugins if each.filters}
+        for plugin in by_name.values():
             offers = getattr(plugin, "offers", None)
-            if offers is None or not enabled.filters or not plugin.applies(self.cluster, cls):
-                continue
-            np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
-            told.add(plugin.name)
-        by_name = {plugin.name: plugin for plugin, _ in self.plugins}
-        if _FIT in by_name and _FIT not in told:
+            if offers is not None and plugin.applies(self.cluster, cls):
+                np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
+        if _FIT in by_name and not hasattr(by_name[_FIT], "offers"):
             credit = getattr(by_name.get("Reservation"), "credit", None)
             beside = credit(self.cluster, cls, rows) if credit is not None else None
             np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)

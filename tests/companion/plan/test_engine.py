@@ -305,4 +305,5 @@ def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) ->
     assert failure.refused_by == "Broken"
     assert words in failure.text()
     assert decide.opens(bad, np.array([0], np.intp))
+    assert decide.offers(bad, 3).tolist() == [3]
     assert isinstance(decide.place(pod("q", make())), Placement)
