@@ -20,8 +20,9 @@ from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
 
-MOST_TRIES = 16
-"""Nodes on which allocators are asked for one pod, the best first."""
+MOST_TRIES = 64
+"""Nodes on which allocators are asked for one pod, the best first. What they refuse is kept until
+the node changes, so the next attempt goes on with others."""
 _FIT = "NodeResourcesFit"
 UNSUPPORTED = "Unsupported"
 """``Failure.refused_by`` of a pod with needs that this scheduler does not serve."""
@@ -116,7 +117,8 @@ class Engine:
         return None
 
     def choose(self, pod: Pod, row: int) -> Chosen | Refusal:
-        """What the allocators give the pod on this node. Changes nothing. Raises PluginError."""
+        """What the allocators give the pod on this node. Changes nothing in the cluster. Raises
+        PluginError."""
         grants: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         for allocator in self.allocators:
@@ -127,6 +129,8 @@ class Engine:
             except Exception as error:  # as in `Evaluator`: it refuses this pod alone
                 raise PluginError(allocator.name, repr(error)) from error
             if isinstance(grant, Refusal):
+                if not getattr(allocator, "by_pod", False):
+                    self.evaluator.refuse(pod.cls, row, grant.why)
                 return grant
             if grant is not None:
                 grants[allocator.name] = grant
@@ -279,7 +283,9 @@ class Engine:
         counted = why if rows is None else why[rows]
         codes, numbers = np.unique(counted[counted > FITS], return_counts=True)
         reasons = dict(zip(codes.tolist(), numbers.tolist(), strict=True))
-        return Failure(pod=pod, nodes=int((counted != GONE).sum()), reasons=reasons)
+        untried = int((counted == FITS).sum())
+        nodes = int((counted != GONE).sum())
+        return Failure(pod=pod, nodes=nodes, reasons=reasons, untried=untried)
 
 
 def room(

@@ -124,6 +124,13 @@ class Evaluator:
                 where = where[found == FITS]
         return why
 
+    def refuse(self, cls: PodClass, row: int, code: int) -> None:
+        """An allocator found no way on a node where all plugins agree; so it is until the row
+        changes."""
+        kept = self._refreshed(cls)
+        if kept.why[row] == FITS:
+            kept.why[row] = code
+
     def every(self, cls: PodClass, rows: Rows) -> dict[str, Codes]:
         """What each plugin that refuses any of these rows says, whatever others say."""
         found: dict[str, Codes] = {}
