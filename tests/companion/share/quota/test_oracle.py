@@ -35,18 +35,9 @@ def _tree(draw: random.Random) -> list[Quota]:
         weight = {name: draw.choice((0, 1, draw.randint(0, 9), top)) for name, top in most.items()}
         is_parent = draw.random() < 0.4
         name = f"q{at:02}"
-        found.append(
-            quota(
-                name,
-                least,
-                most,
-                parent,
-                weight=weight,
-                is_parent=is_parent,
-                lends=draw.random() < 0.7,
-                scalable=draw.random() < 0.8,
-            )  # fmt: skip
-        )
+        flags = {"lends": draw.random() < 0.7, "scalable": draw.random() < 0.8}
+        made = quota(name, least, most, parent, weight=weight, is_parent=is_parent, **flags)
+        found.append(made)
         if is_parent:
             parents.append(name)
     return found
@@ -61,9 +52,10 @@ def _requests(draw: random.Random) -> dict[str, int]:
     return {name: draw.choice((draw.randint(0, 20), draw.randint(0, 10**8))) for name in names}
 
 
-def _limited(
-    quotas: list[Quota], asked: Mapping[str, Mapping[str, int]]
-) -> dict[str, dict[str, int]]:
+Table = Mapping[str, Mapping[str, int]]
+
+
+def _limited(quotas: list[Quota], asked: Table) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     # A parent stands before its children in the list.
     for each in reversed(quotas):
@@ -78,9 +70,7 @@ def _limited(
     return found
 
 
-def _levels(
-    quotas: list[Quota], limited: dict[str, dict[str, int]], total: int, resource: str
-) -> dict[str, Fraction]:
+def _levels(quotas: list[Quota], limited: Table, total: int, resource: str) -> dict[str, Fraction]:
     """Exact shares of the children of one parent: each has min(request, least + weight * level)."""
     fixed = sum(each.min.get(resource, 0) for each in quotas if not each.scalable)
     scalable = sum(each.min.get(resource, 0) for each in quotas if each.scalable)
@@ -114,7 +104,7 @@ def _levels(
     return at(low)
 
 
-def _check(world: World, quotas: list[Quota], asked: Mapping[str, Mapping[str, int]]) -> None:
+def _check(world: World, quotas: list[Quota], asked: Table) -> None:
     limited = _limited(quotas, asked)
     tree = world.quotas.trees()[""]
     runtime = {each.name: tree.runtime_of(tree.shares[each.name]) for each in quotas}
