@@ -132,9 +132,13 @@ class Quotas:
             self._add(pod.cls, 0, -1)
 
     def _on_claim(self, claim: Claim, sign: int) -> None:
-        if self._counts_pod(claim.pod):
-            self._add(claim.pod.cls, sign, 0)
         waiting = self.waiting.get(claim.pod.key)
+        counts = self._counts_pod(claim.pod)
+        if waiting is not None and counts and waiting.cls is claim.pod.cls:
+            self._add(waiting.cls, sign, -sign)
+            return
+        if counts:
+            self._add(claim.pod.cls, sign, 0)
         if waiting is not None:
             self._add(waiting.cls, 0, -sign)
 
@@ -164,14 +168,14 @@ class Quotas:
     # What it is asked.
 
     def admit(self, pod: Pod) -> str | None:
-        """Spec/central.md 4.7."""
-        if pod.holds:
+        """Spec/central.md 4.7. A pod that has a node already is in."""
+        if pod.holds or pod.key in self._cluster.claims:
             return None
         member = self.member(pod.cls)
         if member.share is None or member.tree is None:
             return member.problem or None
         self.trees()
-        known = pod.key in self.waiting or pod.key in self._cluster.claims
+        known = pod.key in self.waiting
         if not known:
             _charge(member, 0, 1)
         try:
@@ -363,13 +367,14 @@ def is_firm(cls: PodClass) -> bool:
 
 
 def _charge(member: Member, claimed: int, waiting: int) -> None:
-    if member.share is None or member.tree is None:
-        return
-    tree, share = member.tree, member.share
-    if waiting:
-        tree.count(share, member.request, NOTHING, firm=member.firm, times=waiting)
-    if claimed:
-        tree.count(share, member.request, member.request, firm=member.firm, times=claimed)
+    if member.tree is not None and member.share is not None:
+        member.tree.count(
+            member.share,
+            member.request,
+            requested=claimed + waiting,
+            used=claimed,
+            firm=member.firm,
+        )
 
 
 def _insufficient(

@@ -126,23 +126,30 @@ class Tree:
         return {name: _no_place(quota, missing) for name, quota in missing.items()}
 
     def count(
-        self, share: Share, request: Amounts, used: Amounts, *, firm: bool, times: int = 1
+        self, share: Share, amounts: Amounts, *, requested: int, used: int, firm: bool
     ) -> None:
-        """More requests and use of pods that name this quota; less where ``times`` is negative."""
-        _into(share.own_request, request, share.names, times)
-        _into(share.own_used, used, share.names, times)
-        _into(share.child_request, request, share.names, times)
-        if firm:
-            _into(share.own_firm_request, request, share.names, times)
-            _into(share.own_firm_used, used, share.names, times)
-        for each in share.line():
-            _into(each.used, used, each.names, times)
+        """So many more pods that name this quota and want ``amounts`` each; ``used`` of them have a
+        node now. Fewer where the numbers are negative."""
+        names = share.names
+        if requested:
+            _into(share.own_request, amounts, names, requested)
+            _into(share.child_request, amounts, names, requested)
             if firm:
-                _into(each.firm_request, request, each.names, times)
-                _into(each.firm_used, used, each.names, times)
-        if self.guarantees:
-            _into(share.allocated, used, share.names, times)
-        self._request_again(share)
+                _into(share.own_firm_request, amounts, names, requested)
+                for each in share.line():
+                    _into(each.firm_request, amounts, each.names, requested)
+        if used:
+            _into(share.own_used, amounts, names, used)
+            for each in share.line():
+                _into(each.used, amounts, each.names, used)
+            if firm:
+                _into(share.own_firm_used, amounts, names, used)
+                for each in share.line():
+                    _into(each.firm_used, amounts, each.names, used)
+            if self.guarantees:
+                _into(share.allocated, amounts, names, used)
+        if requested or self.guarantees:
+            self._request_again(share)
 
     def runtime_of(self, share: Share) -> Amounts:
         """What it may use now; the total of the tree for its root."""
