@@ -7,6 +7,7 @@ The figures are those by which the scheduler of this process admits pods, so thi
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -16,7 +17,7 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.quota_shapes import QUOTAS, ElasticQuota
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.services.metrics import Family
+from koord_scheduler.services.metrics import Family, Values
 from koord_scheduler.share.quota.overuse import Overuse
 from koord_scheduler.share.quota.quotas import Quotas
 from koord_scheduler.share.quota.tree import Share, Tree
@@ -60,23 +61,18 @@ class QuotaStatus:
         """Whether the watch told something since the last round."""
         self._done = -1
         self._told: set[str] = set()
-        for name, about, read in (
+        families: tuple[tuple[str, str, Callable[[Quotas], Values]], ...] = (
             ("spec", "What quotas are given (CPU in milli-cores).", spec_metrics),
             (
                 "status",
                 "What quotas use, request and may use (CPU in milli-cores).",
                 status_metrics,
             ),
-        ):
-            context.metrics.add(
-                Family(
-                    f"scheduler_elastic_quota_{name}",
-                    "gauge",
-                    about,
-                    METRIC_LABELS,
-                    lambda read=read: tuple(read(self._quotas)),
-                )
-            )
+        )
+        for name, about, read in families:
+            name = f"scheduler_elastic_quota_{name}"
+            figures = functools.partial(read, quotas)
+            context.metrics.add(Family(name, "gauge", about, METRIC_LABELS, figures))
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -68,7 +68,7 @@ class ElasticQuotaArgs(Args, frozen=True):
             except ProtocolError as error:
                 raise ValueError(f"{name}: {error}") from None
         if self.hook_plugins:
-            raise ValueError("hookPlugins: there are none; a gate of your own is an entry point")
+            raise ValueError("hookPlugins: there are none here; leave it out")
 
     @property
     def delay_evict_s(self) -> float:
