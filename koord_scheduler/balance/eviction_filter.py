@@ -215,9 +215,7 @@ def _workload(
     if "MaxUnavailablePerWorkload" not in skipped:
         most = limit_of(workload.replicas, args.max_unavailable_per_workload)
         away = migrating | {
-            each.pod.key
-            for each in world.members(workload)
-            if not (each.active and each.pod.ready)
+            each.pod.key for each in world.members(workload) if not (each.active and each.pod.ready)
         }
         if len(away) >= most:
             return f"{len(away)} of {most} pods of {workload.name} are away already"

@@ -17,7 +17,7 @@ from koord_scheduler.balance.selecting import (
 )
 from koord_scheduler.balance.world import Amounts, NodeUsage, World
 from koord_scheduler.model.amounts import amount_of
-from koord_scheduler.model.cluster.arguments import ArgumentError, Args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError
 from koord_scheduler.model.cluster.nodes import Node
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError

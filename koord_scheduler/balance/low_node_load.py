@@ -112,9 +112,7 @@ class LowNodeLoad:
             for each in over:
                 seen.normal(each.node.name, pool.condition, now_s)
 
-    def _evict(
-        self, round_: Round, pool: PoolSettings, sources: list[Load], phase: _Phase
-    ) -> None:
+    def _evict(self, round_: Round, pool: PoolSettings, sources: list[Load], phase: _Phase) -> None:
         if not phase.targets:
             return
         seen = self._prod if phase.prod else self._nodes
@@ -129,9 +127,7 @@ class LowNodeLoad:
             over = exceeded(used, bounds)
             excess = {name: used[name] - bounds[name] for name in over}
             weights = {name: pool.weights.get(name, 1.0) for name in over}
-            ordered = by_usage(
-                removable, lambda each: _usage(round_.world, each), excess, weights
-            )
+            ordered = by_usage(removable, lambda each: _usage(round_.world, each), excess, weights)
             for each in ordered:
                 over = exceeded(used, bounds)
                 if not over:

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 import msgspec
 
 from koord_scheduler.balance.selecting import Namespaces, check_namespaces, duration_s
-from koord_scheduler.model.cluster.arguments import ArgumentError, Args, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koordlet.protocol.selector import LabelSelector
 
 NAME = "MigrationController"
@@ -82,7 +82,9 @@ class MigrationArgs(Args, frozen=True):
     max_migrating_per_workload: IntOrPercent | None = None
     max_unavailable_per_workload: IntOrPercent | None = None
     skip_check_expected_replicas: bool = False
-    object_limiters: dict[str, ObjectLimiter] = {"workload": ObjectLimiter("5m")}
+    object_limiters: dict[str, ObjectLimiter] = msgspec.field(
+        default_factory=lambda: {"workload": ObjectLimiter("5m")}
+    )
     default_job_mode: Mode = "ReservationFirst"
     default_job_ttl: str = msgspec.field(default="5m", name="defaultJobTTL")
     scheduler_names: tuple[str, ...] = ("koord-scheduler",)
@@ -123,7 +125,9 @@ def read_migration_args(args: Mapping[str, Any]) -> MigrationArgs:
         limit_of(10, getattr(found, name), name)
     for key, each in found.object_limiters.items():
         if key not in ("workload", "namespace"):
-            raise ArgumentError(f"{NAME}: objectLimiters: {key!r} is neither workload nor namespace")
+            raise ArgumentError(
+                f"{NAME}: objectLimiters: {key!r} is neither workload nor namespace"
+            )
         duration_s(NAME, f"objectLimiters.{key}.duration", each.duration)
         limit_of(10, each.max_migrating, f"objectLimiters.{key}.maxMigrating")
     threshold = found.priority_threshold
@@ -139,10 +143,8 @@ def limit_of(replicas: int, value: IntOrPercent | None, where: str = "") -> int:
     """How many pods of a workload may be away (10.7). Raises ArgumentError for a text that is no
     percentage."""
     if value is None:
-        if replicas > 10:
-            found = replicas // 10
-        else:
-            found = 2 if replicas >= 4 else 1
+        small = 2 if replicas >= 4 else 1
+        found = replicas // 10 if replicas > 10 else small
     else:
         found = max(_amount(replicas, value, where), 1)
     return min(found, replicas)

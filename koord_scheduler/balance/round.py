@@ -59,10 +59,14 @@ class Filter(Protocol):
 
 class Evictor(Protocol):
     """``admit`` counts the eviction where it says None, else it says why not. ``dry_run``: it
-    takes evictions and carries out none."""
+    takes evictions and carries out none. ``reserves``: a pod gets room on another node first."""
 
-    name: str
-    dry_run: bool
+    @property
+    def name(self) -> str: ...
+    @property
+    def dry_run(self) -> bool: ...
+    @property
+    def reserves(self) -> bool: ...
 
     def admit(self, world: World, resident: Resident) -> str | None: ...
 
@@ -104,16 +108,16 @@ class Counts:
 class Book(Protocol):
     """The eviction ledger of `ledger.py`, or none."""
 
-    def refusal(self, world: World, resident: Resident) -> str | None: ...
+    def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None: ...
 
     def note(self, world: World, resident: Resident) -> None: ...
 
 
 class _NoBook:
-    def refusal(self, _world: World, _resident: Resident) -> str | None:
+    def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
         return None
 
-    def note(self, _world: World, _resident: Resident) -> None:
+    def note(self, world: World, resident: Resident) -> None:
         return None
 
 
@@ -163,9 +167,8 @@ class Round:
         self.counts.count(resident)
         self.gone.add(resident.pod.key)
         if not (dry_run or self.dry_run or self.evictor.dry_run):
-            self.requests.append(
-                Request(resident, plugin, reason, self.evictor.name, self.profile)
-            )
+            self.ledger.note(self.world, resident)
+            self.requests.append(Request(resident, plugin, reason, self.evictor.name, self.profile))
         return True
 
     def _asked(self, resident: Resident) -> str | None:
@@ -176,17 +179,15 @@ class Round:
             if why is not None:
                 return why
         # The evictor counts what it admits, so it comes after who may still refuse.
-        why = self.ledger.refusal(self.world, resident)
-        why = why or self.evictor.admit(self.world, resident)
-        if why is None:
-            self.ledger.note(self.world, resident)
-        return why
+        why = self.ledger.refusal(self.world, resident, reserved=self.evictor.reserves)
+        return why or self.evictor.admit(self.world, resident)
 
 
 class Runs(Protocol):
     """A deschedule or balance plugin. What it remembers from round to round is its own."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def run(self, round_: Round) -> None:
         """Raises PluginError."""

@@ -90,6 +90,7 @@ class Simple:
 
     name = "Simple"
     dry_run = False
+    reserves = False
 
     def __init__(self, *refused: str) -> None:
         self.refused = refused
