@@ -103,9 +103,9 @@ def retryable(
 
 def before(args: MigrationArgs, world: World, resident: Resident) -> str | None:
     """PreEvictionFilter."""
-    if args.node_fit and "NodeFit" not in args.skip_eviction_gates:
-        if not fits_another(world, resident):
-            return "the pod fits no other node"
+    asked = args.node_fit and "NodeFit" not in args.skip_eviction_gates
+    if asked and not fits_another(world, resident):
+        return "the pod fits no other node"
     return None
 
 

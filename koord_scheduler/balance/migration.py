@@ -205,7 +205,8 @@ def _with_reservation(job: Job, facts: Facts, now_s: float) -> Step:
     if not node:
         text = found.refused or f"Reservation {found.name} got no node"
         return _fail(status, "Unschedulable", text)
-    if facts.pod is not None and facts.pod.node == node:
+    own = facts.pod is not None and facts.pod.node == node and not found.for_pending_pod
+    if own:
         return _fail(status, "ForbiddenMigratePod", f"the reservation is on {node}, as the pod")
     status = replace(status, node_name=node)
     status = with_condition(status, "ReservationScheduled", True, now_s)

@@ -14,6 +14,7 @@ from koordlet.protocol.qos import PriorityClass, QoSClass
 
 _numbers = itertools.count(1)
 NOW_S = 1_000_000.0
+NO_LIMITS = Limits()
 
 
 def pod(name: str, node: str = "", namespace: str = "default", **changes: Any) -> Resident:
@@ -109,7 +110,7 @@ def run(
     seen: World,
     *plugins: Any,
     evictor: Any = None,
-    limits: Limits = Limits(),
+    limits: Limits = NO_LIMITS,
     filters: tuple[Any, ...] | None = None,
     **changes: Any,
 ) -> Outcome:
