@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from koord_scheduler.model.cluster.arguments import Declared
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
 from koord_scheduler.plan.evaluator import GONE, Evaluator
+from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
 
@@ -45,7 +47,8 @@ class Engine:
         gates: Iterable[Gate] = (),
     ) -> None:
         self.cluster = cluster
-        self.evaluator = Evaluator(cluster, plugins)
+        avoid = Enabled(Declared(NAME, "leaves nodes alone that refused a pod", ""), scores=False)
+        self.evaluator = Evaluator(cluster, ((NodeBackoff(), avoid), *plugins))
         self.gates: list[Gate] = list(gates)
         self.allocators: tuple[Any, ...] = tuple(
             plugin for plugin, _ in plugins if hasattr(plugin, "allocate")
@@ -61,7 +64,7 @@ class Engine:
         refused = self.refused(pod)
         if refused is not None:
             return refused
-        judged = self.evaluator.judge(pod.cls, rows, self._veto(pod))
+        judged = self.evaluator.judge(pod.cls, rows, self.veto(pod))
         found, why = judged.rows, judged.why
         scores = judged.scores.copy()
         first = self._preferred(pod, found)
@@ -202,18 +205,28 @@ class Engine:
         """The node, empty without one."""
         return self._node_of.get(pod.key, pod.nominated)
 
-    def _veto(self, pod: Pod) -> dict[int, int]:
+    def ahead(self, pod: Pod, row: int) -> list[Claim]:
+        """Of the pods that are nominated there and must find their room: what they take."""
+        node = self.cluster.nodes[row]
+        if node is None:
+            return []
+        return [
+            Claim(each, node.name, self.cluster.now_s)
+            for each in self.nominated.get(node.name, {}).values()
+            if _counts(each, pod) and each.key not in self.cluster.claims
+        ]
+
+    def veto(self, pod: Pod) -> dict[int, int]:
         """Rows where the pod fits only without the pods that are nominated there."""
         found: dict[int, int] = {}
-        for node, pods in self.nominated.items():
+        for node in self.nominated:
             row = self.cluster.row.get(node)
-            counted = [each for each in pods.values() if _counts(each, pod)]
-            if row is None or not counted:
+            ahead = self.ahead(pod, row) if row is not None else []
+            if row is None or not ahead:
                 continue
             with self.cluster.trial():
-                for each in counted:
-                    if each.key not in self.cluster.claims:
-                        self.cluster.add(Claim(each, node, self.cluster.now_s))
+                for claim in ahead:
+                    self.cluster.add(claim)
                 code = int(self.evaluator.fits(pod.cls, np.array([row], np.intp))[0])
             if code not in (FITS, GONE):
                 found[row] = code

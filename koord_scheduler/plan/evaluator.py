@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
+from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin
 from koord_scheduler.plan.profile import Enabled
@@ -203,7 +203,3 @@ class Evaluator:
                 return
             raw = kept.raw[i] = np.zeros(len(kept.why), np.int32)
         raw[rows] = score
-
-
-def mask(why: Codes) -> Bools:
-    return why == FITS

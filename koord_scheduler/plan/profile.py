@@ -136,27 +136,31 @@ def read_profiles(
     tree: Mapping[str, Any],
     offered: Iterable[Declared] = (),
     plugins: Sequence[Declared] = PLUGINS,
+    installable: Iterable[str] = (),
 ) -> tuple[Profile, ...]:
     """Of a configuration file, as its YAML was read. ``offered``: plugins of other packages, which
-    come after ours. A profile without ``plugins`` is the built-in one, with its arguments
-    replaced plugin by plugin. Raises ProfileError.
+    come after ours; ``installable``: names of those that are there, for messages. A profile
+    without ``plugins`` is the built-in one, with its arguments replaced plugin by plugin. Raises
+    ProfileError.
     """
-    try:
-        found = msgspec.convert(tree, _File)
-    except msgspec.ValidationError as error:
-        raise ProfileError(f"the configuration cannot be read: {error}") from None
-    if found.kind != "KubeSchedulerConfiguration":
-        raise ProfileError(f"kind is {found.kind!r}; it must be KubeSchedulerConfiguration")
+    found = _file(tree)
     if len(found.profiles) > _MOST_PROFILES:
         raise ProfileError(f"profiles: at most {_MOST_PROFILES} are read")
     known = {each.name: each for each in plugins}
     for each in offered:
         known.setdefault(each.name, each)
-    profiles = tuple(_read(profile, known) for profile in found.profiles)
-    names = [profile.scheduler_name for profile in profiles]
-    if len(set(names)) < len(names):
+    names = sorted({*known, *installable})
+    profiles = tuple(_read(profile, known, names) for profile in found.profiles)
+    if len({profile.scheduler_name for profile in profiles}) < len(profiles):
         raise ProfileError("profiles: two of them have the same schedulerName; give each its own")
     return profiles or (built_in(plugins=plugins),)
+
+
+def named(tree: Mapping[str, Any]) -> frozenset[str]:
+    """Plugins that a configuration file enables. Raises ProfileError."""
+    profiles = _file(tree).profiles
+    sets = [each for profile in profiles for each in (profile.plugins or {}).values()]
+    return frozenset(item.name for each in sets for item in each.enabled)
 
 
 def make(profile: Profile) -> tuple[tuple[Plugin, Enabled], ...]:
@@ -187,25 +191,35 @@ def _function(declared: Declared) -> Callable[[Mapping[str, Any]], Any]:
     return found
 
 
-def _read(profile: _Profile, known: Mapping[str, Declared]) -> Profile:
+def _file(tree: Mapping[str, Any]) -> _File:
+    try:
+        found = msgspec.convert(tree, _File)
+    except msgspec.ValidationError as error:
+        raise ProfileError(f"the configuration cannot be read: {error}") from None
+    if found.kind != "KubeSchedulerConfiguration":
+        raise ProfileError(f"kind is {found.kind!r}; it must be KubeSchedulerConfiguration")
+    return found
+
+
+def _read(profile: _Profile, known: Mapping[str, Declared], names: Sequence[str]) -> Profile:
     where = f"profile {profile.scheduler_name}"
     given = {each.name: each.args or {} for each in profile.plugin_config}
     for name in given:
         if name not in known and name not in OWN | _REFUSED_OTHERWISE:
-            raise ProfileError(f"{where}: pluginConfig: {_unknown(name, known)}")
+            raise ProfileError(f"{where}: pluginConfig: {_unknown(name, names)}")
     if profile.plugins is None:
         base = built_in(profile.scheduler_name, tuple(known.values()))
         return msgspec.structs.replace(base, args={**SAMPLE_ARGS, **given})
     return Profile(
         scheduler_name=profile.scheduler_name,
-        enabled=_enabled(profile.plugins, known, where),
+        enabled=_enabled(profile.plugins, known, names, where),
         own=OWN - _disabled_of_own(profile.plugins),
         args=given,
     )
 
 
 def _enabled(
-    sets: Mapping[str, _Set], known: Mapping[str, Declared], where: str
+    sets: Mapping[str, _Set], known: Mapping[str, Declared], names: Sequence[str], where: str
 ) -> tuple[Enabled, ...]:
     filters, scores = set(OF_KUBERNETES), set(OF_KUBERNETES)
     weights: dict[str, int] = {}
@@ -213,26 +227,26 @@ def _enabled(
         if point not in _POINTS:
             raise ProfileError(f"{where}: plugins.{point} is no extension point")
         targets = [
-            names
-            for names, points in ((filters, _FILTERING), (scores, _SCORING))
+            chosen
+            for chosen, points in ((filters, _FILTERING), (scores, _SCORING))
             if point in points
         ]
         for item in sets[point].disabled:
-            for names in targets:
+            for chosen in targets:
                 if item.name == "*":
-                    names.clear()
-                names.discard(item.name)
+                    chosen.clear()
+                chosen.discard(item.name)
         for item in sets[point].enabled:
             if item.name not in known and item.name not in OWN | _REFUSED_OTHERWISE:
-                raise ProfileError(f"{where}: plugins.{point}: {_unknown(item.name, known)}")
-            for names in targets:
-                names.add(item.name)
+                raise ProfileError(f"{where}: plugins.{point}: {_unknown(item.name, names)}")
+            for chosen in targets:
+                chosen.add(item.name)
             if item.weight and point in _SCORING:
                 weights[item.name] = item.weight
     return tuple(
         Enabled(
             declared,
-            weights.get(name, _WEIGHTS.get(name, 1)),
+            weights.get(name, _WEIGHTS.get(name, declared.weight)),
             filters=name in filters,
             scores=name in scores,
         )
@@ -251,8 +265,7 @@ def _disabled_of_own(sets: Mapping[str, _Set]) -> frozenset[str]:
     return frozenset(off | ({"Coscheduling", "ElasticQuota"} - on))
 
 
-def _unknown(name: str, known: Iterable[str]) -> str:
-    names = sorted(known)
+def _unknown(name: str, names: Sequence[str]) -> str:
     hint = nearest(name, names)
-    meant = f"; did you mean {hint}?" if hint else ""
-    return f"there is no plugin {name!r}{meant} Known are {', '.join(names) or 'none'}"
+    meant = f"; did you mean {hint}?" if hint else "."
+    return f"there is no plugin {name!r}{meant} There are {', '.join(names) or 'none'}"

@@ -238,6 +238,11 @@ class Cluster:
         held = self._held.get(reservation)
         return frozenset(held.users) if held is not None else frozenset()
 
+    def reserved_rows(self) -> Rows:
+        """Rows with a reservation, each once."""
+        nodes = {held.node for held in self._held.values()}
+        return np.array(sorted(self.row[name] for name in nodes if name in self.row), np.intp)
+
     # How claims count.
 
     def _count(self, claim: Claim, sign: int) -> None:

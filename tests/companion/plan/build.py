@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verd
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.profile import Enabled
 
+_NUMBERS = itertools.count(1)
 NO_CPU = reason("NodeResourcesFit", "Insufficient cpu")
 NO_ROOM = reason("NodeResourcesFit", "Insufficient memory")
 TAINTED = reason("TaintToleration", "node(s) had untolerated taint {a: b}", unresolvable=True)
@@ -128,12 +130,11 @@ def cluster(*nodes: Node) -> Cluster:
 
 
 def classes() -> Callable[..., PodClass]:
-    """Makes classes with numbers of their own."""
-    count = iter(range(1, 1 << 30))
+    """Makes classes, each with a number of its own."""
 
     def make(cpu: int = 1000, memory: int = 1, **more: Any) -> PodClass:
         ask = {"cpu": cpu, "memory": memory}
-        return PodClass(number=next(count), namespace="a", requests=ask, **more)
+        return PodClass(number=next(_NUMBERS), namespace="a", requests=ask, **more)
 
     return make
 
