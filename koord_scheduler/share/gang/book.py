@@ -46,10 +46,8 @@ class Gangs:
     """``placed``: who has a node by decision or by fact, by key: `Cluster.claims`. A trial that
     changes the claims is thus seen here."""
 
-    def __init__(
-        self, placed: Mapping[str, Any], args: CoschedulingArgs = CoschedulingArgs()
-    ) -> None:
-        self.args = args
+    def __init__(self, placed: Mapping[str, Any], args: CoschedulingArgs | None = None) -> None:
+        self.args = args or CoschedulingArgs()
         self._placed = placed
         self._entries: dict[str, _Entry] = {}
         self._satisfied: set[str] = set()
@@ -165,29 +163,28 @@ class Gangs:
         found.sort(key=lambda pod: (-pod.cls.priority, pod.created_s, pod.index, pod.key))
         return found
 
-    def members(self, gang: str, now_s: float, waiting: int = 0) -> Members:
-        """``waiting``: how many got a node in this decision, which ``placed`` has too. Members
-        that an earlier leader bound of a decision that it did not finish count as waiting."""
+    def members(self, gang: str, waiting: int = 0, begun: bool = False) -> Members:
+        """``waiting``: how many got a node in this decision, which ``placed`` has too. ``begun``:
+        this decision goes on with one of an earlier leader, whose members count as waiting."""
         entry = self._entries.get(gang)
         if entry is None:
             return Members(None)
-        group = self.group_of(gang)
         had = sum(key in self._placed or key in entry.bound for key in entry.pods) - waiting
-        if self.begun(group, now_s):
+        if begun:
             had, waiting = 0, had + waiting
-        return Members(entry.gang, len(entry.pods), waiting, had, group in self._satisfied)
+        return Members(entry.gang, len(entry.pods), waiting, had, entry.group in self._satisfied)
 
-    def gate(self, group: str, now_s: float) -> str:
+    def gate(self, group: str) -> str:
         """Why the group may not be tried yet, in the reference's words; empty where it may."""
         if self.free(group):
             return ""
         ids = self.gangs_of(group)
-        return basic_check(ids, ((each, self.members(each, now_s)) for each in ids))
+        return basic_check(ids, ((each, self.members(each)) for each in ids))
 
-    def why_not_queued(self, pod: Pod, now_s: float) -> str:
+    def why_not_queued(self, pod: Pod) -> str:
         """What PreEnqueue says of a pod. One pod stands in the queue for its group."""
         group = self.group_of(pod.gang)
-        said = self.gate(group, now_s)
+        said = self.gate(group)
         if said or self.free(group):
             return said
         first = self.pending(group)[:1]
@@ -198,7 +195,9 @@ class Gangs:
     def begun(self, group: str, now_s: float) -> bool:
         """Whether some members were bound a short while ago by a decision that named more of them
         than have a node: who led then ended in between. A new leader tries these first."""
-        seen = most = 0
+        seen: dict[int, int] = {}
+        """By the number of members that the decision named."""
+        on_the_way = 0
         latest_s = float("-inf")
         wait_s = 0.0
         for gang in self.gangs_of(group):
@@ -206,14 +205,14 @@ class Gangs:
             if entry is None or entry.gang is None:
                 continue
             wait_s = max(wait_s, entry.gang.wait_s)
-            seen += sum(key in self._placed and key not in entry.bound for key in entry.pods)
+            on_the_way += sum(key in self._placed for key in entry.pods if key not in entry.bound)
             for key in entry.bound:
                 said, count = bound_with(entry.pods[key])
                 if said == group:
-                    seen += 1
-                    most = max(most, count)
+                    seen[count] = seen.get(count, 0) + 1
                     latest_s = max(latest_s, entry.pods[key].scheduled_s)
-        return 0 < seen < most and now_s - latest_s <= wait_s
+        unfinished = any(number + on_the_way < count for count, number in seen.items())
+        return unfinished and now_s - latest_s <= wait_s
 
     # Room.
 

@@ -154,6 +154,7 @@ CUSTOM_RESOURCES = (
         status=PodGroupStatus,
         namespaced=True,
         short_names=("pg", "pgs"),
+        status_apart=False,
         columns=(
             Column("Phase", ".status.phase"),
             Column("Min", ".spec.minMember", "integer"),

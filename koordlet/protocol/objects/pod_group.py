@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from koordlet.protocol.objects.node_metric import InstantText, QuantityText
@@ -12,9 +11,7 @@ from koordlet.protocol.slo import Section
 
 
 class PodGroupSpec(Section, frozen=True):
-    min_member: Annotated[
-        int, Meta(description="So many pods start together, or none does.", ge=0)
-    ] = 0
+    min_member: Annotated[int, Meta(description="So many pods start together, or none does.")] = 0
     min_resources: Annotated[
         dict[str, QuantityText] | None,
         Meta(description="What the pods need together; kept for others, not looked at."),
