@@ -15,7 +15,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
-from koord_scheduler.plan.evaluator import GONE, Evaluator
+from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
 from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
@@ -64,6 +64,12 @@ class Engine:
         refused = self.refused(pod)
         if refused is not None:
             return refused
+        try:
+            return self._place(pod, rows)
+        except PluginError as error:
+            return self._refusal(pod, error.plugin, str(error))
+
+    def _place(self, pod: Pod, rows: Rows | None) -> Placement | Failure:
         judged = self.evaluator.judge(pod.cls, rows, self.veto(pod))
         found, why = judged.rows, judged.why
         scores = judged.scores.copy()
@@ -97,27 +103,29 @@ class Engine:
 
     def refused(self, pod: Pod) -> Failure | None:
         """By what does not depend on nodes."""
-        nodes = int(self.cluster.alive.sum())
         if pod.cls.unsupported:
             words = f"not supported by koord-scheduler: {'; '.join(pod.cls.unsupported)}"
-            return Failure(pod=pod, nodes=nodes, refused_by=UNSUPPORTED, words=words)
+            return self._refusal(pod, UNSUPPORTED, words)
         if pod.gates:
             words = f"waits for scheduling gates: {', '.join(pod.gates)}"
-            return Failure(pod=pod, nodes=nodes, refused_by=SCHEDULING_GATES, words=words)
+            return self._refusal(pod, SCHEDULING_GATES, words)
         for gate in self.gates:
             said = gate.admit(pod)
             if said is not None:
-                return Failure(pod=pod, nodes=nodes, refused_by=gate.name, words=said)
+                return self._refusal(pod, gate.name, said)
         return None
 
     def choose(self, pod: Pod, row: int) -> Chosen | Refusal:
-        """What the allocators give the pod on this node. Changes nothing."""
+        """What the allocators give the pod on this node. Changes nothing. Raises PluginError."""
         grants: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         for allocator in self.allocators:
             if not allocator.applies(self.cluster, pod.cls):
                 continue
-            grant = allocator.allocate(self.cluster, pod, row, grants)
+            try:
+                grant = allocator.allocate(self.cluster, pod, row, grants)
+            except Exception as error:  # as in `Evaluator`: it refuses this pod alone
+                raise PluginError(allocator.name, repr(error)) from error
             if isinstance(grant, Refusal):
                 return grant
             if grant is not None:
@@ -137,17 +145,20 @@ class Engine:
     # Questions.
 
     def feasible(self, cls: PodClass) -> Bools:
-        """Where such a pod fits now, by all plugins, without allocators."""
+        """Where such a pod fits now, by all plugins, without allocators. Raises PluginError."""
         mask: Bools = self.evaluator.judge(cls).why == FITS
         return mask
 
     def opens(self, cls: PodClass, rows: Rows) -> bool:
         """Whether one of these nodes may let such a pod in: whether to try it again when they
         changed."""
-        return bool((self.evaluator.local(cls)[rows] == FITS).any())
+        try:
+            return bool((self.evaluator.local(cls)[rows] == FITS).any())
+        except PluginError:
+            return True
 
     def fits(self, pod: Pod, row: int) -> int:
-        """FITS or the reason, now, with gates left out and allocators asked."""
+        """FITS or the reason, now, with gates left out and allocators asked. Raises PluginError."""
         code = int(self.evaluator.fits(pod.cls, np.array([row], np.intp))[0])
         if code != FITS:
             return code
@@ -157,7 +168,8 @@ class Engine:
     def offers(self, cls: PodClass, most: int) -> Ints:
         """For each row how many such pods fit there, at most ``most`` (``offerSlot`` of
         spec/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls, rows,
-        most)`` says how many it lets in; of others it is known only whether they let in one."""
+        most)`` says how many it lets in; of others it is known only whether they let in one. Raises
+        PluginError."""
         counts = np.zeros(len(self.cluster.nodes), np.int64)
         rows = np.flatnonzero(self.evaluator.local(cls) == FITS)
         if not len(rows):
@@ -170,8 +182,11 @@ class Engine:
                 continue
             np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
             told.add(plugin.name)
-        if _FIT not in told and any(each.declared.name == _FIT for _, each in self.plugins):
-            np.minimum(found, room(self.cluster, cls, rows, most), out=found)
+        by_name = {plugin.name: plugin for plugin, _ in self.plugins}
+        if _FIT in by_name and _FIT not in told:
+            credit = getattr(by_name.get("Reservation"), "credit", None)
+            beside = credit(self.cluster, cls, rows) if credit is not None else None
+            np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)
         counts[rows] = found
         return counts
 
@@ -219,10 +234,15 @@ class Engine:
     def veto(self, pod: Pod) -> dict[int, int]:
         """Rows where the pod fits only without the pods that are nominated there."""
         found: dict[int, int] = {}
+        if not self.nominated:
+            return found
+        local = self.evaluator.local(pod.cls)
         for node in self.nominated:
             row = self.cluster.row.get(node)
-            ahead = self.ahead(pod, row) if row is not None else []
-            if row is None or not ahead:
+            if row is None or local[row] != FITS:
+                continue
+            ahead = self.ahead(pod, row)
+            if not ahead:
                 continue
             with self.cluster.trial():
                 for claim in ahead:
@@ -250,6 +270,9 @@ class Engine:
         self.cluster.add(claim)
         return Placement(pod, node.name, claim, chosen.annotations)
 
+    def _refusal(self, pod: Pod, by: str, words: str) -> Failure:
+        return Failure(pod=pod, nodes=int(self.cluster.alive.sum()), refused_by=by, words=words)
+
     def _failure(self, pod: Pod, why: Codes, rows: Rows | None) -> Failure:
         counted = why if rows is None else why[rows]
         codes, numbers = np.unique(counted[counted > FITS], return_counts=True)
@@ -257,17 +280,27 @@ class Engine:
         return Failure(pod=pod, nodes=int((counted != GONE).sum()), reasons=reasons)
 
 
-def room(cluster: Cluster, cls: PodClass, rows: Rows, most: int) -> Ints:
-    """How many such pods the allocatable resources of nodes leave room for."""
-    vector = cluster.vector(cls)
-    columns = np.flatnonzero(vector)
-    free = cluster.allocatable[np.ix_(rows, columns)] - cluster.requested[np.ix_(rows, columns)]
-    found: Ints = np.clip((free // vector[columns]).min(axis=1), 0, most)
-    return found
+def room(
+    cluster: Cluster, cls: PodClass, rows: Rows, most: int, credit: Ints | None = None
+) -> Ints:
+    """How many such pods the allocatable resources of nodes leave room for, where one fits.
+    ``credit``: what they find beside what is free, of each row and column. A resource that lets one
+    in without having it does not count."""
+    ask = cluster.vector(cls)
+    free = cluster.allocatable[rows] - cluster.requested[rows]
+    if credit is not None:
+        free = free + credit
+    columns = np.flatnonzero(ask)
+    many = free[:, columns] // ask[columns]
+    found: Ints = np.where(many > 0, many, most).min(axis=1, initial=most)
+    return np.minimum(found, most)
 
 
 def _counts(nominated: Pod, pod: Pod) -> bool:
-    """Spec/central.md 8.4: of the same or a higher priority; pods of the same job are left out."""
+    """Spec/central.md 8.4: of the same or a higher priority, of a higher one where another
+    scheduler nominated it; pods of the same job are left out."""
     if nominated.key == pod.key or (pod.gang and pod.gang == nominated.gang):
         return False
+    if nominated.scheduler != pod.scheduler:
+        return nominated.cls.priority > pod.cls.priority
     return nominated.cls.priority >= pod.cls.priority

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import PodClass
-from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin
+from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin, Verdict
 from koord_scheduler.plan.profile import Enabled
 
 MOST_CLASSES = 512
@@ -24,6 +24,15 @@ MOST_CLASSES = 512
 GONE = -1
 """The code of a row without a node."""
 Scores = NDArray[np.int32]
+_MOST_CHARACTERS = 256
+
+
+class PluginError(Exception):
+    """A plugin failed on a class of pods; the text says how."""
+
+    def __init__(self, plugin: str, words: str) -> None:
+        super().__init__(f"plugin {plugin} failed: {words[:_MOST_CHARACTERS]}")
+        self.plugin = plugin
 
 
 class _Kept:
@@ -87,7 +96,7 @@ class Evaluator:
             plugin, enabled = self.plugins[i]
             if not len(fits) or not plugin.applies(self.cluster, cls):
                 continue
-            verdict = plugin.judge(self.cluster, cls, fits)
+            verdict = self._ask(plugin, cls, fits)
             if enabled.scores and verdict.score is not None:
                 scores[i] = verdict.score
             left = verdict.why == FITS
@@ -112,7 +121,7 @@ class Evaluator:
             if not len(where):
                 break
             if enabled.filters and plugin.applies(self.cluster, cls):
-                found = plugin.judge(self.cluster, cls, rows[where]).why
+                found = self._ask(plugin, cls, rows[where]).why
                 why[where] = found
                 where = where[found == FITS]
         return why
@@ -122,7 +131,7 @@ class Evaluator:
         found: dict[str, Codes] = {}
         for plugin, enabled in self.plugins:
             if enabled.filters and plugin.applies(self.cluster, cls):
-                why = plugin.judge(self.cluster, cls, rows).why
+                why = self._ask(plugin, cls, rows).why
                 if why.any():
                     found[plugin.name] = why
         return found
@@ -132,11 +141,23 @@ class Evaluator:
         found: dict[str, Ints] = {}
         for i, (plugin, enabled) in enumerate(self.plugins):
             if len(rows) and enabled.scores and plugin.applies(self.cluster, cls):
-                score = plugin.judge(self.cluster, cls, rows).score
+                score = self._ask(plugin, cls, rows).score
                 if score is not None:
                     found[plugin.name] = np.zeros(len(rows), np.int64)
                     self._count(found[plugin.name], i, score)
         return found
+
+    def _ask(self, plugin: Plugin, cls: PodClass, rows: Rows) -> Verdict:
+        try:
+            verdict = plugin.judge(self.cluster, cls, rows)
+        except Exception as error:  # whatever a plugin raises, only this class of pods is refused
+            raise PluginError(plugin.name, repr(error)) from error
+        answers = (verdict.why,) if verdict.score is None else verdict
+        if any(len(each) != len(rows) for each in answers if each is not None):
+            raise PluginError(
+                plugin.name, f"it was asked about {len(rows)} nodes, not about others"
+            )
+        return verdict
 
     def _count(self, total: Ints, i: int, score: Ints | Scores) -> None:
         """Adds the score of a plugin, normalised over the rows that are left (spec/central.md
@@ -184,7 +205,7 @@ class Evaluator:
             plugin, enabled = self.plugins[i]
             if not plugin.applies(self.cluster, cls):
                 continue
-            verdict = plugin.judge(self.cluster, cls, rows)
+            verdict = self._ask(plugin, cls, rows)
             if enabled.scores and verdict.score is not None:
                 if plugin.normalize is Normalize.NO:
                     kept.base[rows] += verdict.score * enabled.weight

@@ -81,7 +81,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def explain(engine: Engine, pod: Pod) -> Explanation:
-    """What every plugin says of every node about this pod. Changes nothing."""
+    """What every plugin says of every node about this pod. Changes nothing. Raises PluginError."""
     cluster, cls = engine.cluster, pod.cls
     rows = cluster.rows()
     refused = engine.refused(pod)

@@ -6,27 +6,36 @@ protocol's labels forbid (spec/central.md 4.8, 8.2, 8.3). Nothing is evicted her
 
 from __future__ import annotations
 
+import heapq
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
 
 from koord_scheduler.model.cluster.arguments import Args
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
-from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
 from koord_scheduler.plan.budgets import Budget, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
-from koordlet.protocol import keys
+from koord_scheduler.plan.victims import (
+    Ask,
+    Candidate,
+    Cost,
+    Sketch,
+    candidate_of,
+    cost,
+    importance,
+    preemptible,
+)
 
 Ledger = Callable[[Pod, str], str | None]
 """Asked before a pod is chosen to go from a node: None, or why it must stay."""
-_LOWEST = 1 << 31
 _MOST_KEPT = 4
+_MOST_REFUSALS = 16
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
@@ -53,12 +62,6 @@ class NoPreemption(msgspec.Struct, frozen=True):
     """``words`` as kube-scheduler appends them to the condition, without the prefix."""
 
     words: str
-
-
-class _Candidate(NamedTuple):
-    row: int
-    victims: tuple[Claim, ...]
-    violations: int
 
 
 class _Potential:
@@ -89,7 +92,7 @@ class Preemptor:
 
     def preempt(self, pod: Pod, budgets: Iterable[Budget] = ()) -> Preemption | NoPreemption:
         """For a pod that just found no node. Changes nothing: the caller nominates the node
-        (`Engine.nominate`) and evicts."""
+        (`Engine.nominate`) and evicts. Raises PluginError."""
         not_eligible = self._not_eligible(pod)
         if not_eligible:
             return NoPreemption(not_eligible)
@@ -100,13 +103,14 @@ class Preemptor:
         victims = self._may_go(pod)
         promising = self._promising(pod, rows, victims) if victims else rows[:0]
         budgets = tuple(budgets)
-        found = self._candidates(pod, promising, victims, budgets, nodes)
         refusals: dict[str, int] = {}
-        for candidate in sorted(found, key=_cost):
+        for candidate in self._candidates(pod, promising, victims, budgets, nodes):
             refusal = self._refusal(pod, candidate)
             if refusal is None:
                 return self._chosen(pod, candidate)
             refusals[refusal] = refusals.get(refusal, 0) + 1
+            if sum(refusals.values()) >= _MOST_REFUSALS:
+                break
         counts = {
             _NOT_HELPFUL: nodes - len(rows),
             _NO_VICTIMS: len(rows) - sum(refusals.values()),
@@ -116,6 +120,8 @@ class Preemptor:
         return NoPreemption(f"0/{nodes} nodes are available: {told}." if told else "no nodes.")
 
     def _not_eligible(self, pod: Pod) -> str:
+        if pod.cls.unsupported or pod.gates:
+            return "not eligible: no eviction helps."
         if not pod.cls.preempts:
             return "not eligible due to preemptionPolicy=Never."
         cluster = self.engine.cluster
@@ -186,97 +192,113 @@ class Preemptor:
         victims: frozenset[int],
         budgets: Sequence[Budget],
         nodes: int,
-    ) -> list[_Candidate]:
+    ) -> Iterator[Candidate]:
+        """The best first. Sums tell who would go, and so in which order nodes are worth a closer
+        look by all plugins."""
         enough = max(
             nodes * self.args.min_candidate_nodes_percentage // 100,
             self.args.min_candidate_nodes_absolute,
         )
-        found: list[_Candidate] = []
-        harmless = False
         asked: dict[int, bool] = {}
-        for row in rows.tolist():
-            candidate = self._candidate(pod, row, victims, asked, budgets)
-            if candidate is not None:
-                found.append(candidate)
-                harmless = harmless or not candidate.violations
-                if harmless and len(found) >= enough:
+        ask = Ask(self.engine, pod)
+        remaining = iter(rows.tolist())
+        while True:
+            heap: list[tuple[Cost, int, Sketch | Candidate]] = []
+            harmless = False
+            for row in remaining:
+                sketch = self._sketch(ask, row, victims, asked, budgets)
+                if sketch is None:
+                    continue
+                optimistic = candidate_of(sketch, sketch.stay)
+                harmless = harmless or not optimistic.violations
+                heap.append((cost(optimistic), len(heap), sketch))
+                if harmless and len(heap) >= enough:
                     break
-        return found
+            if not heap:
+                return
+            heapq.heapify(heap)
+            while heap:
+                _, order, best = heapq.heappop(heap)
+                if isinstance(best, Candidate):
+                    yield best
+                    continue
+                candidate = self._looked_at(pod, best)
+                if candidate is not None:
+                    heapq.heappush(heap, (cost(candidate), order, candidate))
 
-    def _candidate(
+    def _sketch(
         self,
-        pod: Pod,
+        ask: Ask,
         row: int,
         victims: frozenset[int],
         asked: dict[int, bool],
         budgets: Sequence[Budget],
-    ) -> _Candidate | None:
-        engine, cluster = self.engine, self.engine.cluster
+    ) -> Sketch | None:
         going: list[Claim] = []
-        for claim in cluster.claims_on(row).values():
+        ending: list[Claim] = []
+        for claim in self.engine.cluster.claims_on(row).values():
             number = claim.pod.cls.number
             if number not in victims or claim.pod.holds:
                 continue
             may = asked.get(number)
             if may is None:
-                may = all(gate.may_preempt(pod, claim.pod) for gate in engine.gates)
+                may = all(gate.may_preempt(ask.pod, claim.pod) for gate in self.engine.gates)
                 asked[number] = may
             if may:
-                going.append(claim)
-        if not going:
+                (ending if claim.pod.terminating else going).append(claim)
+        if not (going or ending):
             return None
-        with cluster.trial():
-            for claim in going:
-                cluster.remove(claim.pod.key)
-            for nominated in engine.ahead(pod, row):
-                cluster.add(nominated)
-            if not self._fits(pod, row):
-                return None
-            ending = [claim for claim in going if claim.pod.terminating]
-            rest = [claim for claim in going if not claim.pod.terminating]
-            violating, others = split(sorted(rest, key=_importance), budgets)
-            stay = self._stay(pod, row, (*violating, *others))
-        gone = [claim for claim in others if claim.pod.key not in stay]
-        against = [claim for claim in violating if claim.pod.key not in stay]
-        if not (gone or against or ending):
-            return None
-        leaving = sorted((*gone, *against), key=_importance, reverse=True)
-        return _Candidate(row, tuple(leaving), len(against))
-
-    def _stay(self, pod: Pod, row: int, going: Sequence[Claim]) -> set[str]:
-        """Keys of those that can stay, asked in this order. Sums tell most of it; all plugins are
-        asked once in the end, and where they disagree for each pod."""
-        cluster = self.engine.cluster
-        ask = cluster.vector(pod.cls)
-        columns = np.flatnonzero(ask)
-        free = (cluster.allocatable[row] - cluster.requested[row] - ask)[columns]
-        stay: list[Claim] = []
-        for claim in going:
-            left = free - cluster.vector(claim.pod.cls)[columns]
-            if (left >= 0).all():
+        going.sort(key=importance)
+        violating, others = split(going, budgets) if budgets else ([], going)
+        free = ask.free(row, (*going, *ending))
+        stay = set()
+        for claim in (*violating, *others):
+            amounts = ask.amounts(claim.pod.cls)
+            left = [have - amount for have, amount in zip(free, amounts, strict=True)]
+            if min(left) >= 0:
                 free = left
-                stay.append(claim)
-        if (free >= 0).all():
-            if not stay:
-                return set()
-            with cluster.trial():
-                for claim in stay:
-                    cluster.add(claim)
-                if self._fits(pod, row):
-                    return {claim.pod.key for claim in stay}
-        kept: set[str] = set()
+                stay.add(claim.pod.key)
+        return Sketch(row, tuple(violating), tuple(others), tuple(ending), frozenset(stay))
+
+    def _looked_at(self, pod: Pod, sketch: Sketch) -> Candidate | None:
+        """By all plugins. Where they do not agree with the sums, each pod is spared in turn if the
+        pod still fits."""
+        cluster, row = self.engine.cluster, sketch.row
+        going = (*sketch.violating, *sketch.others)
+        with cluster.trial():
+            for claim in sketch.ending:
+                cluster.remove(claim.pod.key)
+            for nominated in self.engine.ahead(pod, row):
+                cluster.add(nominated)
+            for claim in going:
+                if claim.pod.key not in sketch.stay:
+                    cluster.remove(claim.pod.key)
+            if self._fits(pod, row):
+                stay = sketch.stay
+            else:
+                for key in sketch.stay:
+                    cluster.remove(key)
+                if not self._fits(pod, row):
+                    return None
+                stay = self._spared(pod, row, going)
+        candidate = candidate_of(sketch, stay)
+        return candidate if candidate.victims or sketch.ending else None
+
+    def _spared(self, pod: Pod, row: int, going: Sequence[Claim]) -> frozenset[str]:
+        cluster = self.engine.cluster
+        kept = set()
         for claim in going:
             cluster.add(claim)
             if self._fits(pod, row):
                 kept.add(claim.pod.key)
             else:
                 cluster.remove(claim.pod.key)
-        return kept
+        return frozenset(kept)
 
     def _fits(self, pod: Pod, row: int) -> bool:
         return self.engine.refused(pod) is None and self.engine.fits(pod, row) == FITS
 
-    def _refusal(self, pod: Pod, candidate: _Candidate) -> str | None:
+    def _refusal(self, pod: Pod, candidate: Candidate) -> str | None:
         if self.ledger is None:
             return None
         node = self.engine.cluster.nodes[candidate.row]
@@ -286,19 +308,11 @@ class Preemptor:
                 return refusal
         return None
 
-    def _chosen(self, pod: Pod, candidate: _Candidate) -> Preemption:
+    def _chosen(self, pod: Pod, candidate: Candidate) -> Preemption:
         node = self.engine.cluster.nodes[candidate.row]
         assert node is not None
         victims = tuple(claim.pod for claim in candidate.victims)
         return Preemption(pod, node.name, victims, candidate.violations)
-
-
-def preemptible(cls: PodClass) -> bool:
-    """Whether such pods may go for those of higher priority, by their labels."""
-    return (
-        cls.labels.get(keys.PREEMPTIBLE.name) != "false"
-        and cls.labels.get(keys.DISABLE_PREEMPTIBLE.name) != "true"
-    )
 
 
 def _resolvable(why: Codes) -> Bools:
@@ -308,21 +322,3 @@ def _resolvable(why: Codes) -> Bools:
         if code != GONE and not REASONS[code].unresolvable:
             found |= why == code
     return found
-
-
-def _importance(claim: Claim) -> tuple[int, float, str]:
-    """The most important first: higher priority, then longer on its node."""
-    return (-claim.pod.cls.priority, claim.since_s, claim.pod.key)
-
-
-def _cost(candidate: _Candidate) -> tuple[int, int, int, int, float]:
-    """Fewest budgets exceeded, lowest most important victim, least sum of priorities, fewest
-    victims, latest start of the most important ones."""
-    victims = candidate.victims
-    if not victims:
-        return (candidate.violations, -_LOWEST, 0, 0, 0.0)
-    priorities = [claim.pod.cls.priority for claim in victims]
-    most = max(priorities)
-    started = min(claim.since_s for claim in victims if claim.pod.cls.priority == most)
-    total = sum(priority + _LOWEST for priority in priorities)
-    return (candidate.violations, most, total, len(victims), -started)

@@ -73,6 +73,9 @@ class Queue:
         self._timed: list[tuple[float, str, int]] = []
         self._serial = 0
         self._last: dict[Event, int] = {}
+        # Thousands may wait while nodes report each second: those with the same refusals are asked
+        # about once.
+        self._waiting: dict[frozenset[str], dict[str, _Entry]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -101,7 +104,9 @@ class Queue:
 
     def remove(self, name: str) -> None:
         """Placed, gone, or no longer ours."""
-        self._entries.pop(name, None)
+        entry = self._entries.pop(name, None)
+        if entry is not None:
+            self._leave(entry)
 
     def pop(self, now_s: float) -> Unit | None:
         """The next one to decide for; it stays in the queue until `failed` or `remove` ends the
@@ -153,12 +158,16 @@ class Queue:
         closer at those that remain, such as with `Engine.opens`."""
         self._serial += 1
         self._last[event] = self._serial
-        woken = 0
-        for entry in self._waiting():
-            if helps(event, entry.refused_by) and (helped is None or helped(entry.unit)):
-                self._ready(entry, now_s)
-                woken += 1
-        return woken
+        woken = [
+            entry
+            for refused_by, entries in self._waiting.items()
+            if helps(event, refused_by)
+            for entry in entries.values()
+            if helped is None or helped(entry.unit)
+        ]
+        for entry in woken:
+            self._ready(entry, now_s)
+        return len(woken)
 
     def wake(self, name: str, now_s: float) -> None:
         """This unit may be helped, whatever refused it."""
@@ -208,9 +217,6 @@ class Queue:
             found[entry.state] += 1
         return found
 
-    def _waiting(self) -> list[_Entry]:
-        return [each for each in self._entries.values() if each.state is State.WAITING]
-
     def _helped_since(self, entry: _Entry) -> bool:
         """Whether something happened during the attempt that may help."""
         return any(
@@ -226,9 +232,19 @@ class Queue:
         else:
             self._set(entry, State.ACTIVE)
 
+    def _leave(self, entry: _Entry) -> None:
+        if entry.state is State.WAITING:
+            alike = self._waiting[entry.refused_by]
+            del alike[entry.unit.name]
+            if not alike:
+                del self._waiting[entry.refused_by]
+
     def _set(self, entry: _Entry, state: State) -> None:
+        self._leave(entry)
         self._serial += 1
         entry.state, entry.serial = state, self._serial
+        if state is State.WAITING:
+            self._waiting.setdefault(entry.refused_by, {})[entry.unit.name] = entry
         if state is State.ACTIVE:
             heapq.heappush(self._active, (*_order(entry.unit), entry.serial))
         elif state in (State.BACKOFF, State.WAITING):

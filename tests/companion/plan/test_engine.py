@@ -7,8 +7,11 @@ import random
 import numpy as np
 import pytest
 
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.nodes import Taint
-from koord_scheduler.model.cluster.verdict import FITS
+from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Verdict
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
 from tests.companion.plan.build import (
@@ -143,8 +146,14 @@ def test_what_is_kept_is_what_a_fresh_look_finds() -> None:
     found = cluster(*(node(f"n{i}", cpu=chance.randrange(1000, 5000)) for i in range(12)))
     decide = engine(found, Taints(), Fit(), Apart())
     for step in range(600):
-        do = chance.randrange(6)
-        if do == 0:
+        do = chance.randrange(7)
+        if do == 6:
+            with found.trial():
+                for key in sorted(found.claims)[: chance.randrange(4)]:
+                    found.remove(key)
+                decide.place_all([pod(f"{step}-{i}", kinds[0]) for i in range(3)])
+                decide.evaluator.judge(kinds[1])
+        elif do == 0:
             taints = (Taint("a", "b", "NoSchedule"),) if chance.random() < 0.2 else ()
             soft = {"soft": str(chance.randrange(5))}
             name = f"n{chance.randrange(90)}"
@@ -179,6 +188,33 @@ def test_offers_are_what_placing_one_after_another_finds(seed: int) -> None:
             counted[found.row[placed.node]] += 1
     assert offered.tolist() == counted.tolist()
     assert decide.offers(cls, 2).max() == 2
+
+
+def test_offers_are_the_least_that_any_plugin_says() -> None:
+    class OnePerNode(Fit):
+        name = "NodePorts"
+
+        def offers(self, cluster: Cluster, pod: PodClass, rows: Rows, most: int) -> Ints:
+            return np.minimum(np.arange(len(rows)), most)
+
+    class Reserved(Fit):
+        """Users of a reservation find a core more on n1."""
+
+        name = "Reservation"
+
+        def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+            return Verdict(np.zeros(len(rows), np.int16))
+
+        def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints:
+            found = np.zeros((len(rows), len(cluster.columns)), np.int64)
+            found[rows == 0, 0] = 1000
+            return found
+
+    found = cluster(node("n1"), node("n2"), node("n3"))
+    cls = classes()(cpu=1000)
+    assert engine(found, Fit()).offers(cls, 100)[:3].tolist() == [4, 4, 4]
+    assert engine(found, Fit(), Reserved()).offers(cls, 100)[:3].tolist() == [5, 4, 4]
+    assert engine(found, Fit(), OnePerNode()).offers(cls, 100)[:3].tolist() == [0, 1, 2]
 
 
 def test_room_made_for_a_pod_is_not_taken_by_one_of_lower_priority() -> None:
@@ -233,3 +269,40 @@ def test_fits_asks_allocators_and_leaves_gates_out() -> None:
     make = classes()
     assert decide.fits(pod("p", make()), 0) == FITS
     assert decide.fits(pod("p", make(labels={"ticket": ""})), 0) == Tickets.none
+
+
+def test_nominations_of_other_schedulers_count_from_a_higher_priority_on() -> None:
+    found = cluster(node("n1"))
+    decide, make = engine(found), classes()
+    decide.nominate(pod("theirs", make(cpu=3000, priority=5), scheduler="other"), "n1")
+    with found.trial():
+        assert isinstance(decide.place(pod("same", make(priority=5, cpu=2000))), Placement)
+    assert isinstance(decide.place(pod("lower", make(priority=4, cpu=2000))), Failure)
+
+
+class Broken(Fit):
+    name = "Broken"
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        if "raise" in pod.labels:
+            raise ValueError("no such rack")
+        many = len(rows) + ("many" in pod.labels)
+        return Verdict(np.zeros(many, np.int16))
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("raise", "plugin Broken failed: ValueError('no such rack')"),
+        ("many", "asked about 1 nodes"),
+    ],
+)
+def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) -> None:
+    decide, make = engine(cluster(node("n1")), Fit(), Broken()), classes()
+    bad = make(labels={label: ""})
+    failure = decide.place(pod("p", bad))
+    assert isinstance(failure, Failure)
+    assert failure.refused_by == "Broken"
+    assert words in failure.text()
+    assert decide.opens(bad, np.array([0], np.intp))
+    assert isinstance(decide.place(pod("q", make())), Placement)
