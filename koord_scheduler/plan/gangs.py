@@ -16,8 +16,14 @@ import numpy as np
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.job_preemption import (
+    JobPreemption,
+    NoJobPreemption,
+    preempt_for_job,
+)
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.preemption import Ledger
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import NAME, Policy
@@ -84,13 +90,12 @@ def place_group(
         return GroupFailed(group=group, pods=tuple(pods), words=said)
     if gangs.free(group):
         return _one_by_one(engine, group, pods)
-    if gangs.args.aware_network_topology:
-        asked = _topology(gangs, group)
-        if asked:
-            outcome = place_job(engine, network, asked, pods)
-            if isinstance(outcome, Failure):
-                return _failed(engine, group, pods, outcome, 0)
-            return _placed(engine, group, outcome, ())
+    asked = topology_of(gangs, group)
+    if asked:
+        outcome = place_job(engine, network, asked, pods)
+        if isinstance(outcome, Failure):
+            return _failed(engine, group, pods, outcome, 0)
+        return _placed(engine, group, outcome, ())
     begun = gangs.begun(group, engine.cluster.now_s)
     short = _impossible(engine, gangs, group, pods, begun)
     if short is not None:
@@ -161,6 +166,21 @@ def _again(failed: dict[int, Failure], pod: Pod) -> Failure | None:
     return msgspec.structs.replace(known, pod=pod)
 
 
+def make_room(
+    engine: Engine,
+    gangs: Gangs,
+    failed: GroupFailed,
+    ledger: Ledger | None = None,
+    network: Network | None = None,
+) -> JobPreemption | NoJobPreemption:
+    """After a failure, where ``enablePreemption`` is on. The caller nominates and evicts; where
+    there is no room, all nominations of the gang end (spec/central.md 8.2, 8.4)."""
+    if failed.root is None or not gangs.args.enable_preemption:
+        return NoJobPreemption("Preemption is not helpful for scheduling")
+    asked = topology_of(gangs, failed.group)
+    return preempt_for_job(engine, failed.root.pod, failed.pods, ledger, asked, network)
+
+
 def _one_by_one(engine: Engine, group: str, pods: Iterable[Pod]) -> GroupPlaced:
     done: list[Placement] = []
     left: list[Failure] = []
@@ -224,9 +244,11 @@ def _short(engine: Engine, pod: Pod) -> Failure:
     return Failure(pod=pod, nodes=int(engine.cluster.alive.sum()), reasons=counts)
 
 
-def _topology(gangs: Gangs, group: str) -> str:
-    """What the group asks of the network; only where all members are needed (spec/central.md
-    8.1)."""
+def topology_of(gangs: Gangs, group: str) -> str:
+    """What the group asks of the network; it counts only where ``awareNetworkTopology`` is on and
+    all members are needed (spec/central.md 8.1)."""
+    if not gangs.args.aware_network_topology:
+        return ""
     found = [gangs.gang(each) for each in gangs.gangs_of(group)]
     if any(gang is None or gang.minimum != gang.total for gang in found):
         return ""

@@ -15,15 +15,17 @@ from koord_scheduler.plan.gangs import (
     BEGUN_PRIORITY,
     GroupFailed,
     GroupPlaced,
+    make_room,
     place_group,
     unit,
 )
+from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption
 from koord_scheduler.plan.network import SELECTOR, Network
 from koord_scheduler.plan.outcomes import Placement
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import CoschedulingArgs, from_core
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
-from tests.companion.plan.build import Apart, Fit, Taints, classes, cluster, engine, node
+from tests.companion.plan.build import Apart, Fit, Taints, classes, cluster, engine, node, running
 from tests.companion.share.gang.build import pod
 
 SMALL, LARGE = classes()(cpu=1000), classes()(cpu=9000)
@@ -332,3 +334,23 @@ def test_a_gang_without_a_minimum_waits_for_nobody() -> None:
     outcome = place_group(decide, gangs, "a/g")
     assert isinstance(outcome, GroupPlaced)
     assert (len(outcome.placements), len(outcome.left)) == (1, 1)
+
+
+def test_room_for_a_gang_that_failed() -> None:
+    found, decide, gangs = world(node("n1", cpu=1000), node("n2", cpu=1000))
+    low, high = make(cpu=1000, priority=1), make(cpu=1000, priority=9)
+    for name in ("n1", "n2"):
+        running(found, f"on-{name}", low, name)
+    said = {"min-available": "2"}
+    join(gangs, *(pod(f"p{i}", cls=high, said=said) for i in range(2)))
+    failed = place_group(decide, gangs, "a/g")
+    assert isinstance(failed, GroupFailed)
+    assert isinstance(make_room(decide, gangs, failed), NoJobPreemption)  # it is off
+    gangs.args = CoschedulingArgs(enable_preemption=True)
+    made = make_room(decide, gangs, failed)
+    assert isinstance(made, JobPreemption)
+    assert made.nominations == {"a/p0": "n1", "a/p1": "n2"}
+    for victims in made.victims.values():
+        for victim in victims:
+            found.remove(victim.key)
+    assert nodes_of(place_group(decide, gangs, "a/g")) == made.nominations
