@@ -148,6 +148,23 @@ YARN = (
     Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
 )
 
+PODGROUP = (
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups",
+        ("list", "watch", "patch"),
+        "the status of a gang follows its pods",
+    ),
+    # A definition that is not ours keeps the status apart.
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups/status",
+        ("patch",),
+        "the status of a gang follows its pods",
+    ),
+    Need("", "pods", ("list", "watch"), "pods say to which gang they belong"),
+)
+
 
 _PROFILES = Need(
     "config.koordinator.sh",

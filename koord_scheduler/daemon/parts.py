@@ -9,6 +9,7 @@ from koord_scheduler.daemon.access import (
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
+    PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
     WEBHOOK,
@@ -18,6 +19,7 @@ from koord_scheduler.daemon.access import (
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
+SCHEDULER = "scheduler"
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -88,8 +90,15 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.yarn:make",
         YARN,
     ),
+    Part(
+        "podgroup",
+        SCHEDULER,
+        "the status of each PodGroup follows its pods",
+        "koord_scheduler.daemon.pod_groups:make",
+        PODGROUP,
+    ),
 )
-ROLES = (MANAGER,)
+ROLES = (MANAGER, SCHEDULER)
 
 
 class UnknownPartError(Exception):
