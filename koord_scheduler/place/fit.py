@@ -80,7 +80,9 @@ class Fit:
                 free += credit
         why: Codes = np.zeros(len(rows), np.int16)
         for name in pod.requests:
-            if name not in cluster.columns.index and not self._ignored(name):
+            if name in cluster.columns.index or name in _FREE_OF_CHARGE:
+                continue
+            if not self._ignored(name):
                 why[:] = reason(NAME, f"Insufficient {name}", unresolvable=True)
                 return Verdict(why, self._score(cluster, pod, need, allocatable, requested))
         for column in np.flatnonzero(need):
@@ -99,11 +101,9 @@ class Fit:
 
     def _ignored(self, name: str) -> bool:
         group, slash, _ = name.partition("/")
-        return (
-            name in self.args.ignored_resources
-            or (bool(slash) and group in self.args.ignored_resource_groups)
-            or name in _FREE_OF_CHARGE
-        )
+        if name in self.args.ignored_resources:
+            return True
+        return bool(slash) and group in self.args.ignored_resource_groups
 
     def _score(
         self, cluster: Cluster, pod: PodClass, need: Ints, allocatable: Ints, requested: Ints
