@@ -164,6 +164,22 @@ PODGROUP = (
     ),
     Need("", "pods", ("list", "watch"), "pods say to which gang they belong"),
 )
+NETWORKTOPOLOGY = (
+    _NODES,
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies",
+        ("list", "watch"),
+        "labels of nodes make the network a tree",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies/status",
+        ("patch",),
+        "its status shows the domains of the network",
+    ),
+    Need("", "events", ("create", "patch"), "what is wrong with a topology is told beside it"),
+)
 
 
 _PROFILES = Need(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
@@ -96,6 +97,13 @@ PARTS: tuple[Part, ...] = (
         "the status of each PodGroup follows its pods",
         "koord_scheduler.daemon.pod_groups:make",
         PODGROUP,
+    ),
+    Part(
+        "networktopology",
+        SCHEDULER,
+        "the status of the ClusterNetworkTopology shows the domains that nodes make",
+        "koord_scheduler.daemon.network_topology:make",
+        NETWORKTOPOLOGY,
     ),
 )
 ROLES = (MANAGER, SCHEDULER)

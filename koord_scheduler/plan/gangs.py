@@ -16,6 +16,7 @@ import numpy as np
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.job_preemption import (
     JobPreemption,
     NoJobPreemption,
@@ -85,11 +86,23 @@ def place_group(
     """Members of a strict gang all fail with the first one that finds no node, unless enough have
     one by then; of a gang that is not strict the others are tried still."""
     pods = gangs.pending(group)
+    if not pods:
+        return GroupPlaced(group, ())
     said = gangs.gate(group)
     if said:
         return GroupFailed(group=group, pods=tuple(pods), words=said)
     if gangs.free(group):
         return _one_by_one(engine, group, pods)
+    try:
+        return _as_one(engine, gangs, group, pods, network)
+    except PluginError as error:
+        failure = Failure(pod=pods[0], refused_by=error.plugin, words=str(error))
+        return _failed(engine, group, pods, failure, 0)
+
+
+def _as_one(
+    engine: Engine, gangs: Gangs, group: str, pods: Sequence[Pod], network: Network | None
+) -> GroupPlaced | GroupFailed:
     asked = topology_of(gangs, group)
     if asked:
         outcome = place_job(engine, network, asked, pods)

@@ -13,9 +13,11 @@ import numpy as np
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS
 from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Ledger, preemptible
+from koord_scheduler.plan.preemption import Ledger
+from koord_scheduler.plan.victims import preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
 FAILURE = "JobPreemptionFailurePlugin"
@@ -58,6 +60,20 @@ def preempt_for_job(
     """``trigger``: the member that found no node. ``pending``: all members without one. ``asked``:
     the gang's ``network-topology-spec``, where it counts. Changes nothing. Budgets do not count, as
     in the reference; ``ledger`` may refuse each victim."""
+    try:
+        return _preempt(engine, trigger, pending, ledger, asked, network)
+    except PluginError as error:
+        return NoJobPreemption(str(error))
+
+
+def _preempt(
+    engine: Engine,
+    trigger: Pod,
+    pending: Sequence[Pod],
+    ledger: Ledger | None,
+    asked: str,
+    network: Network | None,
+) -> JobPreemption | NoJobPreemption:
     not_eligible = _not_eligible(engine, trigger, pending)
     if not_eligible:
         return NoJobPreemption(not_eligible)

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.verdict import Normalize, Verdict
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.gangs import (
     BEGUN_PRIORITY,
@@ -354,3 +356,30 @@ def test_room_for_a_gang_that_failed() -> None:
         for victim in victims:
             found.remove(victim.key)
     assert nodes_of(place_group(decide, gangs, "a/g")) == made.nominations
+
+
+def test_a_plugin_that_fails_refuses_the_gang_alone() -> None:
+    class Broken:
+        name = "Broken"
+        local = True
+        normalize = Normalize.NO
+
+        def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+            return "broken" in pod.labels
+
+        def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+            raise KeyError("what")
+
+    found = cluster(node("n1"))
+    decide = engine(found, Fit(), Broken())
+    gangs = Gangs(found.claims)
+    said = {"min-available": "2"}
+    bad, good = make(labels={"broken": ""}), make()
+    join(gangs, *(pod(f"p{i}", "bad", bad, said=said) for i in range(2)))
+    join(gangs, *(pod(f"q{i}", "good", good, said=said) for i in range(2)))
+    outcome = place_group(decide, gangs, "a/bad")
+    assert isinstance(outcome, GroupFailed)
+    assert outcome.refused_by == {"Broken"}
+    assert "plugin Broken failed" in outcome.words
+    assert len(nodes_of(place_group(decide, gangs, "a/good"))) == 2
+    assert place_group(decide, gangs, "a/good") == GroupPlaced("a/good", ())

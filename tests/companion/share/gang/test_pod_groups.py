@@ -19,11 +19,20 @@ from koord_scheduler.kube.gangs import gang_of_core, gang_of_group
 from koord_scheduler.share.gang.declared import CoschedulingArgs, Source
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
-from tests.companion.running import PODS, companion, definitions, make, tree
+from tests.companion.running import PODS, companion, definitions, make, node, tree
 from tests.fakekube import FakeKube
 from tests.kube.worlds import World, fake_world, until
 
 PART = next(part for part in PARTS if part.name == "podgroup")
+NETWORK = next(part for part in PARTS if part.name == "networktopology")
+TOPOLOGIES = Kind(
+    "scheduling.koordinator.sh",
+    "v1alpha1",
+    "ClusterNetworkTopology",
+    "clusternetworktopologies",
+    False,
+    Object,
+)
 GROUPS = Kind("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups", True, Object)
 LABEL = "pod-group.scheduling.sigs.k8s.io"
 
@@ -109,3 +118,33 @@ def test_objects_become_gangs() -> None:
 def _decoded(kind: Kind[Any], body: dict[str, Any], shape: type[Any]) -> Any:
     assert kind.shape is shape
     return msgspec.json.decode(msgspec.json.encode(body), type=shape)
+
+
+def test_the_status_of_the_network_shows_its_domains() -> None:
+    async def story() -> None:
+        async with fake_world(*definitions()) as (world, fake):
+            await node(world, "n1", labels={"block": "b1"})
+            await node(world, "n2", labels={"block": "b2"})
+            layers = [{"topologyLayer": "block", "labelKey": ["block"]}]
+            body = {"metadata": {"name": "default"}, "spec": {"networkTopologySpec": layers}}
+            await make(world, TOPOLOGIES, body)
+            async with companion(world, NETWORK):
+                await until(lambda: len(_details(fake)) == 3)
+                assert _details(fake)[1] == {
+                    "topologyInfo": {"topologyLayer": "block", "topologyName": "b1"},
+                    "parentTopologyInfo": {
+                        "topologyLayer": "ClusterTopologyLayer",
+                        "topologyName": "",
+                    },
+                    "childTopologyLayer": "NodeTopologyLayer",
+                    "childTopologyNames": ["n1"],
+                    "nodeNum": 1,
+                }
+
+    asyncio.run(story())
+
+
+def _details(fake: FakeKube) -> list[Any]:
+    found = tree(fake, "clusternetworktopologies", "default").get("status") or {}
+    details: list[Any] = found.get("detailStatus") or []
+    return details
