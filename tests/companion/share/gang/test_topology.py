@@ -225,11 +225,13 @@ def test_random_jobs_stay_where_they_must_and_take_what_is_offered() -> None:
         want = draw.randint(1, 30)
         outcome = plan(found, gather, offers, want)
         names = list(where)
+        within = {
+            name: {"spine": spine, "block": block, "NodeTopologyLayer": name}.get(must, "")
+            for name, (spine, block) in where.items()
+        }
         of_domain: dict[str, int] = {}
         for i, name in enumerate(names):
-            spine, block = where[name]
-            domain = {"spine": spine, "block": block, "NodeTopologyLayer": name, "": ""}[must]
-            of_domain[domain] = of_domain.get(domain, 0) + int(offers[i])
+            of_domain[within[name]] = of_domain.get(within[name], 0) + int(offers[i])
         if isinstance(outcome, NoPlan):
             # Without multiples a domain that has the room is always found.
             assert multiple or max(of_domain.values()) < want
@@ -238,10 +240,7 @@ def test_random_jobs_stay_where_they_must_and_take_what_is_offered() -> None:
         counts = dict(outcome.counts)
         assert sum(counts.values()) == want
         assert all(0 < number <= offers[row] for row, number in counts.items())
-        rows = [names[row] for row in counts]
-        if must:
-            level = {"spine": 0, "block": 1}.get(must)
-            assert len({where[n][level] if level is not None else n for n in rows}) == 1
+        assert len({within[names[row]] for row in counts}) == 1
         if multiple:
             blocks: dict[str, int] = {}
             for row, number in counts.items():
