@@ -66,11 +66,12 @@ class GroupFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 def unit(gangs: Gangs, group: str, now_s: float) -> Unit | None:
     """The group in the queue; None where no member waits for a node. A group that an earlier leader
-    began to bind is tried before all others."""
+    began to bind is tried before all others. It looks at all members: ask once for a batch of
+    changes."""
     pods = gangs.pending(group)
     if not pods:
         return None
-    priority = BEGUN_PRIORITY if gangs.begun(group, now_s) else pods[0].cls.priority
+    priority = BEGUN_PRIORITY if gangs.comes_first(group, now_s) else pods[0].cls.priority
     return Unit(
         UNIT + group,
         priority,
@@ -172,9 +173,10 @@ def _missing(gangs: Gangs, group: str, waiting: Counter[str], begun: bool) -> di
 
 
 def _again(failed: dict[int, Failure], pod: Pod) -> Failure | None:
-    """Nodes that all refused a pod of the class refuse this one too; a gate is asked anew."""
+    """Nodes that all refused a pod of the class refuse this one too; a gate is asked anew, and so
+    is who looks at other pods, which have come meanwhile."""
     known = failed.get(pod.cls.number)
-    if known is None or known.refused_by or pod.nominated:
+    if known is None or known.refused_by or pod.nominated or pod.cls.affinity or pod.cls.spread:
         return None
     return msgspec.structs.replace(known, pod=pod)
 

@@ -183,6 +183,10 @@ def test_a_new_leader_finishes_what_was_begun_first() -> None:
     join(gangs, bound, *(pod(f"p{i}", cls=cls, said=said) for i in (1, 2)))
     queued = unit(gangs, "a/g", found.now_s)
     assert queued is not None
+    assert queued.priority == 0  # this process has led for long
+    gangs.leads_since_s = 150.0
+    queued = unit(gangs, "a/g", found.now_s)
+    assert queued is not None
     assert (queued.name, queued.priority, queued.gate) == ("gang:a/g", BEGUN_PRIORITY, "")
     assert len(nodes_of(place_group(decide, gangs, "a/g"))) == 2
     assert unit(gangs, "a/g", found.now_s) is None
@@ -383,3 +387,22 @@ def test_a_plugin_that_fails_refuses_the_gang_alone() -> None:
     assert "plugin Broken failed" in outcome.words
     assert len(nodes_of(place_group(decide, gangs, "a/good"))) == 2
     assert place_group(decide, gangs, "a/good") == GroupPlaced("a/good", ())
+
+
+def test_a_gang_is_not_moved_by_others_that_name_it() -> None:
+    found, decide, gangs = world(node("n1", cpu=8000))
+    cls = make()
+    mine = {"min-available": "2"}
+    join(gangs, *(pod(f"p{i}", "mine", cls, said=mine) for i in range(2)))
+    theirs = {"min-available": "1", "groups": '["a/mine"]'}
+    join(gangs, pod("q", "theirs", cls, said=theirs))
+    assert [each.key for each in gangs.pending("a/mine,a/theirs")] == ["a/q"]
+    # It waits for the other one, as it asks to.
+    assert isinstance(place_group(decide, gangs, "a/mine,a/theirs"), GroupFailed)
+    assert not found.claims
+    outcome = place_group(decide, gangs, "a/mine")
+    assert len(nodes_of(outcome)) == 2
+    assert isinstance(outcome, GroupPlaced)
+    for each in outcome.placements:
+        gangs.bound(each.pod)
+    assert list(nodes_of(place_group(decide, gangs, "a/mine,a/theirs"))) == ["a/q"]
