@@ -87,7 +87,8 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     ``annotations`` are the protocol's that decide about placement, as text. ``requests`` and
     ``limits`` are those of the pod as Kubernetes counts them, with ``overhead``, without ``pods``.
     ``owner``: the controller, by which a reservation may know its pods; ``named``: the pod's key
-    where a reservation names this one pod. ``unsupported``: reasons, in words, why this scheduler refuses such pods. ``priority_class`` and
+    where a reservation names this one pod. ``unsupported``: reasons, in words,
+    why this scheduler refuses such pods. ``priority_class`` and
     ``qos`` are those with default (spec/protocol.md 1.1, 1.2).
     """
 

@@ -89,6 +89,7 @@ class ReservationPlugin:
 
     def __init__(self, args: ReservationArgs) -> None:
         self.args = args
+        self._of: Cluster | None = None
         self._found: OrderedDict[int, _Found] = OrderedDict()
         self._wishes: dict[int, Wishes] = {}
 
@@ -205,6 +206,10 @@ class ReservationPlugin:
 
     def _matched(self, cluster: Cluster, pod: PodClass) -> _Found:
         """Kept by class, refreshed where rows changed."""
+        if self._of is not cluster:
+            self._of = cluster
+            self._found.clear()
+            self._wishes.clear()
         found = self._found.get(pod.number)
         if found is None:
             if len(self._found) >= _MOST_KEPT:
@@ -319,14 +324,14 @@ class ReservationPlugin:
                 continue
             if amount > free[column]:
                 return reason(NAME, f"Insufficient {name} by node")
-            if reservation.policy == RESTRICTED and name in reservation.restricted:
-                if amount > left[column]:
-                    text = f"Reservation(s) Insufficient {name}"
-                    if by_name:
-                        whole = reservation.allocatable.get(name, 0)
-                        used = whole - int(left[column])
-                        text = f"{text}, requested: {amount}, used: {used}, capacity: {whole}"
-                    return reason(NAME, text)
+            restricts = reservation.policy == RESTRICTED and name in reservation.restricted
+            if restricts and amount > left[column]:
+                text = f"Reservation(s) Insufficient {name}"
+                if by_name:
+                    whole = reservation.allocatable.get(name, 0)
+                    used = whole - int(left[column])
+                    text = f"{text}, requested: {amount}, used: {used}, capacity: {whole}"
+                return reason(NAME, text)
         return FITS
 
     def _score(self, cluster: Cluster, pod: PodClass, reservation: Reservation) -> int:
