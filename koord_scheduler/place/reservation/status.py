@@ -100,7 +100,7 @@ def expires_s(tree: Tree) -> float:
 
 
 def collectable(tree: Tree, node_exists: bool, keep_s: float, now_s: float) -> bool:
-    """Whether one that is over may be deleted: it has been so for ``keep_s``, or its node is gone."""
+    """Whether one that is over may be deleted: so old, or its node is gone."""
     status = tree.get("status") or {}
     if status.get("phase") not in (FAILED, SUCCEEDED):
         return False
