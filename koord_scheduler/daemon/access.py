@@ -116,6 +116,15 @@ QUOTA_PROFILE = (
     ),
     Need("", "events", ("create", "patch"), "what is wrong with a profile is told beside it"),
 )
+QUOTA_STATUS = (
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch", "create", "patch"),
+        "quotas bound what pods get, and say what they may use; built-in ones are made",
+    ),
+)
+"""Of the scheduler, which writes the figures by which it admits pods."""
 RECOMMENDER = (
     Need(
         "analysis.koordinator.sh",
