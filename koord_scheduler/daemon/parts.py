@@ -15,9 +15,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import Part
-
-MANAGER = "manager"
+from koord_scheduler.daemon.controller import LEASES, MANAGER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -89,7 +87,7 @@ PARTS: tuple[Part, ...] = (
         YARN,
     ),
 )
-ROLES = (MANAGER,)
+ROLES = tuple(LEASES)
 
 
 class UnknownPartError(Exception):
