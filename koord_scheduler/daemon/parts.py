@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord_scheduler.daemon import access
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
     NODEMETRIC,
@@ -15,7 +16,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import LEASES, MANAGER, Part
+from koord_scheduler.daemon.controller import LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -85,6 +86,13 @@ PARTS: tuple[Part, ...] = (
         "lets YARN use the batch resources of nodes that run a NodeManager",
         "koord_scheduler.daemon.yarn:make",
         YARN,
+    ),
+    Part(
+        "scheduler",
+        SCHEDULER,
+        "gives pods their nodes, and says why where there is none",
+        "koord_scheduler.daemon.scheduler.part:make",
+        access.SCHEDULER,
     ),
 )
 ROLES = tuple(LEASES)
