@@ -133,7 +133,7 @@ QUOTA_STATUS = (
 """Of the scheduler, which writes the figures by which it admits pods."""
 _DEFINED = "what plugins know of nodes beside the nodes"
 _PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
-SCHEDULER = (
+SCHEDULER_NEEDS = (
     _PODS,
     Need("", "nodes", ("list", "watch"), "pods go to nodes"),
     Need("", "pods/binding", ("create",), "a pod gets its node and what it was given there"),
@@ -208,6 +208,39 @@ YARN = (
         "what YARN uses is an annotation of the node",
     ),
     Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
+)
+
+PODGROUP = (
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups",
+        ("list", "watch", "patch"),
+        "the status of a gang follows its pods",
+    ),
+    # A definition that is not ours keeps the status apart.
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups/status",
+        ("patch",),
+        "the status of a gang follows its pods",
+    ),
+    Need("", "pods", ("list", "watch"), "pods say to which gang they belong"),
+)
+NETWORKTOPOLOGY = (
+    _NODES,
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies",
+        ("list", "watch"),
+        "labels of nodes make the network a tree",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies/status",
+        ("patch",),
+        "its status shows the domains of the network",
+    ),
+    Need("", "events", ("create", "patch"), "what is wrong with a topology is told beside it"),
 )
 
 
@@ -336,7 +369,7 @@ NEEDS = merged(
         QUOTA_PROFILE,
         RECOMMENDER,
         YARN,
-        SCHEDULER,
+        SCHEDULER_NEEDS,
         EXPLANATIONS,
         tuple(map(lease, LEASES)),
     )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koord_scheduler.daemon import access
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
+    PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
+    SCHEDULER_NEEDS,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
     YARN,
@@ -92,7 +94,21 @@ PARTS: tuple[Part, ...] = (
         SCHEDULER,
         "gives pods their nodes, and says why where there is none",
         "koord_scheduler.daemon.scheduler.part:make",
-        access.SCHEDULER,
+        SCHEDULER_NEEDS,
+    ),
+    Part(
+        "podgroup",
+        SCHEDULER,
+        "the status of each PodGroup follows its pods",
+        "koord_scheduler.daemon.pod_groups:make",
+        PODGROUP,
+    ),
+    Part(
+        "networktopology",
+        SCHEDULER,
+        "the status of the ClusterNetworkTopology shows the domains that nodes make",
+        "koord_scheduler.daemon.network_topology:make",
+        NETWORKTOPOLOGY,
     ),
 )
 ROLES = tuple(LEASES)
