@@ -26,6 +26,7 @@ from koord_scheduler.balance.selecting import (
 )
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
+from koordlet.protocol.objects.times import instant
 
 Simulate = Callable[[Pod], "str | None"]
 """A victim -> the node where a pod like it would be placed if it went now; None: nowhere."""
@@ -195,8 +196,8 @@ class Ledger:
             came_s = max(pod.scheduled_s, pod.created_s)
             first_s = pair.times_s[0] if pair.times_s else None
             if first_s is not None and (not came_s or came_s > first_s - _SKEW_S):
-                ago = f"{now_s - first_s:.0f} s ago ({pair.role})"
-                why = f"a pod of {shape} was evicted from {node} {ago}, and this one came later"
+                when = f"at {instant(first_s)} ({pair.role})"
+                why = f"a pod of {shape} was evicted from {node} {when}, and this one came later"
                 yield "repeat", why
         asked = simulate or (self.simulate if self._args.simulate else None)
         if asked is not None and not reserved and asked(pod) == node:

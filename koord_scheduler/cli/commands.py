@@ -17,7 +17,7 @@ COMMANDS: tuple[Command, ...] = (
                 "--roles",
                 metavar="LIST",
                 default="manager",
-                help="comma-separated; there is: manager (default: manager)",
+                help="comma-separated: manager, descheduler (default: manager)",
             ),
             argument(
                 "--controllers",
@@ -111,6 +111,14 @@ COMMANDS: tuple[Command, ...] = (
                 default=-1,
                 help="kill containers that no longer fit after this time; -1: let them end "
                 "(default: -1)",
+            ),
+            argument(
+                "--descheduler-config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="DeschedulerConfiguration in YAML (default: no plugins; migration jobs are "
+                "carried out)",
             ),
             argument(
                 "--log-level",

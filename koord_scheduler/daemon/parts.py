@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    DESCHEDULER,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
@@ -17,7 +18,7 @@ from koord_scheduler.daemon.access import (
 )
 from koord_scheduler.daemon.controller import Part
 
-MANAGER = "manager"
+MANAGER, DESCHEDULING = "manager", "descheduler"
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -88,8 +89,17 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.yarn:make",
         YARN,
     ),
+    # It has a lease of its own.
+    Part(
+        "descheduler",
+        DESCHEDULING,
+        "moves pods to other nodes: plugins make migration jobs, jobs are carried out",
+        "koord_scheduler.daemon.descheduler.part:make",
+        DESCHEDULER,
+        leads=False,
+    ),
 )
-ROLES = (MANAGER,)
+ROLES = (MANAGER, DESCHEDULING)
 
 
 class UnknownPartError(Exception):
