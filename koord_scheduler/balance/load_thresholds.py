@@ -181,7 +181,7 @@ def loads(
     world: World, nodes: Iterable[Node], pool: PoolSettings, expires_s: float
 ) -> dict[str, Load]:
     """Of nodes whose report is there and young enough, by name."""
-    seen: dict[str, tuple[Node, dict[str, int], dict[str, int], dict[str, int]]] = {}
+    seen: dict[str, tuple[Node, Amounts, dict[str, int], dict[str, int]]] = {}
     for node in nodes:
         usage = world.usage.get(node.name)
         if usage is None or not usage.updated_s or world.now_s - usage.updated_s >= expires_s:
