@@ -38,7 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import admission, manager, recommend
+from bench.central import admission, engine, manager, recommend
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -114,6 +114,9 @@ BENCHES = {
         manager.run,
         needs_root=False,
         light=True,
+    ),
+    "engine": Bench(
+        "a decision of the scheduler, with all plugins", engine.run, needs_root=False, light=True
     ),
     "admission": Bench(
         "what the webhooks cost for a pod", admission.run, needs_root=False, light=True

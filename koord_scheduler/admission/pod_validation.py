@@ -19,10 +19,6 @@ from koord_scheduler.admission.pods import (
     requests_of,
 )
 from koord_scheduler.admission.quotas import (
-    ADMISSION,
-    BUILT_IN,
-    CHILD_REQUEST,
-    DEFAULT,
     Quotas,
     amounts_in,
     exceeding,
@@ -31,6 +27,12 @@ from koord_scheduler.admission.quotas import (
 from koord_scheduler.admission.words import AdmissionError, Gates, Tree
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.objects.quota import (
+    ADMISSION,
+    BUILT_IN,
+    CHILD_REQUEST,
+    DEFAULT,
+)
 from koordlet.protocol.qos import PriorityClass, QoSClass, refused_combination
 from koordlet.protocol.quantity import Quantity
 from koordlet.protocol.resources import CPU

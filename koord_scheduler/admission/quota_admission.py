@@ -9,14 +9,6 @@ import msgspec
 
 from koord_scheduler.admission.pods import set_annotation, set_label
 from koord_scheduler.admission.quotas import (
-    BUILT_IN,
-    GUARANTEED,
-    NAMESPACES,
-    PARENT,
-    ROOT,
-    SHARED_WEIGHT,
-    STRICT_KEYS,
-    SYSTEM,
     Amounts,
     Quota,
     Quotas,
@@ -27,7 +19,17 @@ from koord_scheduler.admission.quotas import (
     summed,
 )
 from koord_scheduler.admission.words import AdmissionError, Gates, Step, Tree
-from koordlet.protocol.objects.quota import TREE_ID
+from koordlet.protocol.objects.quota import (
+    BUILT_IN,
+    GUARANTEED,
+    NAMESPACES,
+    PARENT,
+    ROOT,
+    SHARED_WEIGHT,
+    STRICT_KEYS,
+    SYSTEM,
+    TREE_ID,
+)
 from koordlet.protocol.quantity import Quantity
 
 _ZERO = Quantity(0)

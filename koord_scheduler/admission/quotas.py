@@ -14,24 +14,18 @@ from koord_scheduler.admission.pods import annotations_of, labels_of
 from koord_scheduler.admission.words import AdmissionError, Tree
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.objects.quota import IS_ROOT, PREFIX, TREE_ID
+from koordlet.protocol.objects.quota import (
+    ALLOW_FORCE_UPDATE,
+    DEFAULT,
+    IS_PARENT,
+    IS_ROOT,
+    NAMESPACES,
+    PARENT,
+    ROOT,
+    TREE_ID,
+)
 from koordlet.protocol.quantity import Quantity, parse_quantity
 from koordlet.protocol.selector import LabelSelector
-
-PARENT = f"{PREFIX}parent"
-IS_PARENT = f"{PREFIX}is-parent"
-ALLOW_FORCE_UPDATE = f"{PREFIX}allow-force-update"
-SHARED_WEIGHT = f"{PREFIX}shared-weight"
-NAMESPACES = f"{PREFIX}namespaces"
-GUARANTEED = f"{PREFIX}guaranteed"
-ADMISSION = f"{PREFIX}admission"
-CHILD_REQUEST = f"{PREFIX}child-request"
-STRICT_KEYS = f"{PREFIX}max-strict-check-resource-keys"
-
-ROOT = "koordinator-root-quota"
-SYSTEM = "koordinator-system-quota"
-DEFAULT = "koordinator-default-quota"
-BUILT_IN = frozenset({ROOT, SYSTEM, DEFAULT})
 
 Amounts = Mapping[str, Quantity]
 _MOST_CHARACTERS = 64 << 10

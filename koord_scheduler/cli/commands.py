@@ -6,6 +6,25 @@ from koord_scheduler.cli.admission import ADMISSION, GATES
 from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
 
 _LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
+_QUOTA = (
+    FILES,
+    OUTPUT,
+    argument(
+        "--feature-gates",
+        metavar="LIST",
+        default="",
+        help="gates of quotas as the scheduler has them: MultiQuotaTree=true,... (default: none)",
+    ),
+    argument(
+        "--plugin-args",
+        metavar="FILE",
+        default="",
+        is_path=True,
+        help="arguments of ElasticQuota in YAML or JSON as the scheduler has them "
+        "(default: its defaults)",
+    ),
+    *CLUSTER,
+)
 
 COMMANDS: tuple[Command, ...] = (
     Command(
@@ -208,6 +227,52 @@ COMMANDS: tuple[Command, ...] = (
                     GATES,
                     OUTPUT,
                     *CLUSTER,
+                ),
+            ),
+        ),
+    ),
+    Command(
+        "quota",
+        "who may use how much, and why",
+        children=(
+            Command(
+                "tree",
+                "each quota with what it has, requests, uses and may use now",
+                "koord_scheduler.cli.quota:tree",
+                _QUOTA,
+            ),
+            Command(
+                "invoice",
+                "who lent whom how much, and which quota must give something back",
+                "koord_scheduler.cli.quota:lent",
+                _QUOTA,
+            ),
+            Command(
+                "what-if",
+                "what another min or max of a quota would change, and which pods would have to go",
+                "koord_scheduler.cli.quota:changed",
+                (
+                    argument("name", metavar="QUOTA", help="name of the quota"),
+                    argument(
+                        "--min",
+                        dest="least",
+                        metavar="LIST",
+                        default="",
+                        help="RESOURCE=QUANTITY,...; what is not named stays",
+                    ),
+                    argument(
+                        "--max",
+                        dest="most",
+                        metavar="LIST",
+                        default="",
+                        help="RESOURCE=QUANTITY,...; what is not named stays",
+                    ),
+                    argument(
+                        "--exit-code",
+                        action="store_true",
+                        help="end with 1 where pods would have to go, for scripts",
+                    ),
+                    *_QUOTA,
                 ),
             ),
         ),

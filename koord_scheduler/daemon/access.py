@@ -116,6 +116,15 @@ QUOTA_PROFILE = (
     ),
     Need("", "events", ("create", "patch"), "what is wrong with a profile is told beside it"),
 )
+QUOTA_STATUS = (
+    Need(
+        "scheduling.sigs.k8s.io",
+        "elasticquotas",
+        ("list", "watch", "create", "patch"),
+        "quotas bound what pods get, and say what they may use; built-in ones are made",
+    ),
+)
+"""Of the scheduler, which writes the figures by which it admits pods."""
 RECOMMENDER = (
     Need(
         "analysis.koordinator.sh",
@@ -247,7 +256,7 @@ COLOCATIONPROFILE = (
     ),
 )
 
-DESCHEDULER = (
+DESCHEDULER_NEEDS = (
     Need(
         "coordination.k8s.io",
         "leases",
@@ -320,7 +329,7 @@ NEEDS = merged(
         QUOTA_PROFILE,
         RECOMMENDER,
         YARN,
-        DESCHEDULER,
+        DESCHEDULER_NEEDS,
     )
 )
 """Of the process with all its parts. A test sees that no part is left out."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
-    DESCHEDULER,
+    DESCHEDULER_NEEDS,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
@@ -16,9 +16,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import Part
-
-MANAGER, DESCHEDULING = "manager", "descheduler"
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES, MANAGER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -89,17 +87,15 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.yarn:make",
         YARN,
     ),
-    # It has a lease of its own.
     Part(
         "descheduler",
-        DESCHEDULING,
+        DESCHEDULER,
         "moves pods to other nodes: plugins make migration jobs, jobs are carried out",
         "koord_scheduler.daemon.descheduler.part:make",
-        DESCHEDULER,
-        leads=False,
+        DESCHEDULER_NEEDS,
     ),
 )
-ROLES = (MANAGER, DESCHEDULING)
+ROLES = tuple(LEASES)
 
 
 class UnknownPartError(Exception):

@@ -1,4 +1,4 @@
-"""What rounds and jobs of the descheduler share: configuration, world, ledger, and who leads."""
+"""What rounds and jobs of the descheduler share: configuration, world, ledger."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.balance.migration_args import EVICT_DIRECTLY
 from koord_scheduler.balance.simulation import simulation
 from koord_scheduler.balance.world import Resident, World
-from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.controller import DESCHEDULER, Context
 from koord_scheduler.daemon.descheduler.feed import Feed
-from koord_scheduler.kube.writes import Writes
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
 
@@ -48,15 +47,13 @@ class Desk:
     """``instance``: what stands as creator in jobs. It is that of the lease, not of the process,
     so that a new leader goes on with the jobs of the old one."""
 
-    def __init__(
-        self, context: Context, configured: Made, feed: Feed, leads: Callable[[], bool]
-    ) -> None:
-        self.context, self.feed, self.leads = context, feed, leads
+    def __init__(self, context: Context, configured: Made, feed: Feed) -> None:
+        self.context, self.feed = context, feed
         self.configured = configured
         self.configuration = configured.configuration
-        self.writes = Writes(context.client, leads)
-        election = self.configuration.leader_election
-        self.instance = f"{election.resource_namespace}/{election.resource_name}"
+        self.writes = context.writes
+        options = context.options
+        self.instance = f"{options.lease_namespace}/{options.lease_of(DESCHEDULER)}"
         # Simulations of the scheduler, where it runs in this process, stand in for our own.
         self._simulation: Callable[[World], Callable[[Pod], str | None]] = (
             context.options.extra.get("simulation", simulation)

@@ -19,10 +19,10 @@ from koord_scheduler.kube.migration_shapes import (
     STATEFUL_SETS,
     Scaled,
 )
-from koord_scheduler.kube.residents import PODS, WATCHED, ResidentPod
-from koord_scheduler.kube.shapes import NODE_METRICS, NODES, Node, NodeMetric
+from koord_scheduler.kube.residents import PODS, ResidentPod
+from koord_scheduler.kube.scheduling.shapes import NODES
+from koord_scheduler.kube.shapes import NODE_METRICS, NodeMetric
 from koord_scheduler.model.amounts import Text, amount_of
-from koord_scheduler.model.cluster import nodes as model
 from koord_scheduler.model.cluster.pods import Owner
 from koord_scheduler.model.reading import instant_s
 from koordlet.kube.errors import CredentialsError, KubeError
@@ -60,7 +60,7 @@ class Feed:
         self._context = context
         of = context.watches.of
         self._nodes = of(NODES)
-        self._pods = of(PODS, fields=WATCHED)
+        self._pods = of(PODS)
         self._metrics = of(NODE_METRICS, optional=True)
         self._sets = of(REPLICA_SETS)
         self._deployments = of(DEPLOYMENTS)
@@ -68,7 +68,6 @@ class Feed:
         self.jobs = of(JOBS)
         self._by_node: dict[str, dict[str, Resident]] = {}
         self._tuples: dict[str, tuple[Resident, ...]] = {}
-        self._made: dict[str, tuple[Node, model.Node]] = {}
         self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
         self._scales: dict[tuple[str, Owner], tuple[float, Workload | None]] = {}
         self._unknown: dict[tuple[str, Owner], None] = {}
@@ -81,9 +80,7 @@ class Feed:
     def world(self) -> World:
         return World(
             now_s=self._context.wall(),
-            nodes={
-                key.name: self._node(key.name, each) for key, each in self._nodes.objects.items()
-            },
+            nodes={key.name: each.node for key, each in self._nodes.objects.items()},
             residents=dict(self._tuples),
             usage={
                 key.name: usage
@@ -122,11 +119,11 @@ class Feed:
         for change in changes:
             key = f"{change.key.namespace}/{change.key.name}"
             if change.old is not None:
-                node = change.old.resident.pod.node
+                node = change.old.pod.node
                 self._by_node.get(node, {}).pop(key, None)
                 touched.add(node)
             if change.new is not None:
-                node = change.new.resident.pod.node
+                node = change.new.pod.node
                 self._by_node.setdefault(node, {})[key] = change.new.resident
                 touched.add(node)
         for node in touched:
@@ -136,28 +133,6 @@ class Feed:
             else:
                 self._by_node.pop(node, None)
                 self._tuples.pop(node, None)
-
-    def _node(self, name: str, each: Node) -> model.Node:
-        kept = self._made.get(name)
-        if kept is None or kept[0] is not each:
-            amounts = {
-                resource: amount_of(text, resource) or 0
-                for resource, text in each.status.allocatable.items()
-            }
-            kept = self._made[name] = (
-                each,
-                model.Node(
-                    name=name,
-                    uid=each.metadata.uid,
-                    labels=each.metadata.labels,
-                    annotations=each.metadata.annotations,
-                    taints=tuple(model.Taint(t.key, t.value, t.effect) for t in each.spec.taints),
-                    unschedulable=each.spec.unschedulable,
-                    ready=each.status.ready,
-                    allocatable=amounts,
-                ),
-            )
-        return kept[1]
 
     def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
         kept = self._usage.get(name)

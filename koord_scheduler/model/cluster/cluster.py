@@ -64,6 +64,10 @@ class Cluster:
         """Number of a class -> row -> how many pods of it are there."""
         self.class_of: dict[int, PodClass] = {}
         """The classes of ``classes``."""
+        self.with_terms: dict[int, PodClass] = {}
+        """Those of them that have terms about other pods."""
+        self.namespaces: dict[str, Mapping[str, str]] = {}
+        """Labels of namespaces, for terms that select them."""
         self._by_node: dict[str, dict[str, Claim]] = {}
         self._slots: dict[str, dict[str, Any]] = {}
         self._held: dict[str, _Held] = {}
@@ -152,7 +156,7 @@ class Cluster:
             return
         for number, counts in tuple(self.classes.items()):
             if counts.pop(row, None) is not None and not counts:
-                del self.classes[number], self.class_of[number]
+                self._forget(number)
         self.nodes[row] = None
         self.alive[row] = False
         self.allocatable[row] = self.requested[row] = 0
@@ -238,6 +242,11 @@ class Cluster:
         held = self._held.get(reservation)
         return frozenset(held.users) if held is not None else frozenset()
 
+    def reserved_rows(self) -> Rows:
+        """Rows with a reservation, each once."""
+        nodes = {held.node for held in self._held.values()}
+        return np.array(sorted(self.row[name] for name in nodes if name in self.row), np.intp)
+
     # How claims count.
 
     def _count(self, claim: Claim, sign: int) -> None:
@@ -276,12 +285,23 @@ class Cluster:
         self.requested[row] += sign * self.vector(cls)
         counts = self.classes.setdefault(cls.number, {})
         self.class_of[cls.number] = cls
+        if (
+            cls.affinity
+            or cls.anti_affinity
+            or cls.preferred_affinity
+            or cls.preferred_anti_affinity
+        ):
+            self.with_terms[cls.number] = cls
         counts[row] = counts.get(row, 0) + sign
         if not counts[row]:
             del counts[row]
             if not counts:
-                del self.classes[cls.number], self.class_of[cls.number]
+                self._forget(cls.number)
         self.touch(row)
+
+    def _forget(self, number: int) -> None:
+        del self.classes[number], self.class_of[number]
+        self.with_terms.pop(number, None)
 
     def _count_again(self, row: int) -> None:
         """Of a node that is new here: pods were there before it."""
@@ -315,6 +335,6 @@ class Cluster:
             return
         self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
         self.requested = np.zeros_like(self.allocatable)
-        self.classes, self.class_of = {}, {}
+        self.classes, self.class_of, self.with_terms = {}, {}, {}
         for row in self.rows():
             self._count_again(int(row))

@@ -85,7 +85,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
 
     ``labels`` lacks those that differ from pod to pod of one workload (``UNIQUE_LABELS``);
     ``annotations`` are the protocol's that decide about placement, as text. ``requests`` and
-    ``limits`` are those of the pod as Kubernetes counts them, with overhead, without ``pods``.
+    ``limits`` are those of the pod as Kubernetes counts them, with ``overhead``, without ``pods``.
     ``unsupported``: reasons, in words, why this scheduler refuses such pods. ``priority_class`` and
     ``qos`` are those with default (spec/protocol.md 1.1, 1.2).
     """
@@ -96,6 +96,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     annotations: Mapping[str, str] = {}
     requests: Mapping[str, int] = {}
     limits: Mapping[str, int] = {}
+    overhead: Mapping[str, int] = {}
     priority: int = 0
     priority_class: PriorityClass | None = None
     qos: QoSClass = QoSClass.LS

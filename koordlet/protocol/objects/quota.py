@@ -13,12 +13,33 @@ from koordlet.protocol.selector import LabelSelector
 from koordlet.protocol.slo import Section
 
 PREFIX = "quota.scheduling.koordinator.sh/"
+PARENT = f"{PREFIX}parent"
+IS_PARENT = f"{PREFIX}is-parent"
+IS_ROOT = f"{PREFIX}is-root"
 PROFILE = f"{PREFIX}profile"
 TREE_ID = f"{PREFIX}tree-id"
-IS_ROOT = f"{PREFIX}is-root"
+IGNORE_DEFAULT_TREE = f"{PREFIX}ignore-default-tree"
+ALLOW_LENT = f"{PREFIX}allow-lent-resource"
+ALLOW_FORCE_UPDATE = f"{PREFIX}allow-force-update"
 RESOURCE_KEYS = f"{PREFIX}resource-keys"
 TOTAL_RESOURCE = f"{PREFIX}total-resource"
 UNSCHEDULABLE_RESOURCE = f"{PREFIX}unschedulable-resource"
+SHARED_WEIGHT = f"{PREFIX}shared-weight"
+NAMESPACES = f"{PREFIX}namespaces"
+ADMISSION = f"{PREFIX}admission"
+STRICT_KEYS = f"{PREFIX}max-strict-check-resource-keys"
+RUNTIME = f"{PREFIX}runtime"
+REQUEST = f"{PREFIX}request"
+CHILD_REQUEST = f"{PREFIX}child-request"
+GUARANTEED = f"{PREFIX}guaranteed"
+ALLOCATED = f"{PREFIX}allocated"
+NON_PREEMPTIBLE_REQUEST = f"{PREFIX}non-preemptible-request"
+NON_PREEMPTIBLE_USED = f"{PREFIX}non-preemptible-used"
+
+ROOT = "koordinator-root-quota"
+SYSTEM = "koordinator-system-quota"
+DEFAULT = "koordinator-default-quota"
+BUILT_IN = frozenset({ROOT, SYSTEM, DEFAULT})
 
 
 class ElasticQuotaSpec(Section, frozen=True):

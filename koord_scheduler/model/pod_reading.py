@@ -1,0 +1,415 @@
+"""API pods to ``Pod`` and ``PodClass``.
+
+Nothing here raises: what cannot be read counts as absent, and what this scheduler cannot honour is
+a reason in words on the class, so that the pod is refused and nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from koord_scheduler.model import pod_wire as wire
+from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.cluster import pods
+from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.model.reading import instant_s, pod_key
+from koordlet.protocol import keys, qos
+from koordlet.protocol.resources import CPU, MEMORY
+from koordlet.protocol.selector import LabelSelector, Requirement
+
+UNIQUE_LABELS = frozenset(
+    (
+        "statefulset.kubernetes.io/pod-name",
+        "apps.kubernetes.io/pod-index",
+        "batch.kubernetes.io/job-completion-index",
+    )
+)
+"""Labels that differ from pod to pod of one workload. No class has them: selectors that name them
+see pods without them."""
+
+_SCHEDULING = "scheduling.koordinator.sh/"
+CLASS_ANNOTATIONS = (
+    f"{_SCHEDULING}resource-spec",
+    f"{_SCHEDULING}numa-topology-spec",
+    f"{_SCHEDULING}device-allocate-hint",
+    f"{_SCHEDULING}device-joint-allocate",
+    f"{_SCHEDULING}gpu-partition-spec",
+    f"{_SCHEDULING}reservation-affinity",
+    f"{_SCHEDULING}exact-match-reservation",
+    f"{_SCHEDULING}load-estimated-scaling-factors",
+    f"{_SCHEDULING}load-estimated-seconds-after-pod-scheduled",
+    f"{_SCHEDULING}load-estimated-seconds-after-initialized",
+    f"{_SCHEDULING}scheduling-hint",
+    f"internal.{_SCHEDULING}scheduling-hint",
+    f"{_SCHEDULING}network-topology-selector",
+)
+"""Annotations of a pod that decide about its place."""
+SCHEDULER_LABEL = f"{_SCHEDULING}scheduler-name"
+NETWORK_INDEX = "gang.scheduling.koordinator.sh/network-topology-index"
+GANG_LABELS = (
+    "pod-group.scheduling.sigs.k8s.io",
+    "pod-group.scheduling.sigs.k8s.io/name",
+)
+GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
+_PROTOCOL = "koordinator.sh/"
+_MOST_TEXT = 16_384
+_MOST_TERMS = 64
+_NO_MAPPING: Mapping[str, str] = {}
+_ALL_NAMESPACES = LabelSelector()
+
+
+class Volume(NamedTuple):
+    """What a claim of a pod means for its place: why it cannot be served, and the terms of its
+    volume, one of which the node must meet."""
+
+    refused: str = ""
+    terms: tuple[pods.NodeTerm, ...] = ()
+
+
+VolumeOf = Callable[[str, str], Volume]
+"""(namespace, name of a PersistentVolumeClaim) -> what is known of it."""
+
+
+def no_volumes(namespace: str, name: str) -> Volume:
+    return Volume(f"volume claim {name}: volumes are not known here")
+
+
+class Classes:
+    """Pods that are alike share their class. It lives as long as a pod has it."""
+
+    def __init__(self) -> None:
+        self._known: weakref.WeakValueDictionary[bytes, pods.PodClass] = (
+            weakref.WeakValueDictionary()
+        )
+        self._last = 0
+        self._encoder = msgspec.json.Encoder()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, pod: wire.SchedulingPod, volume_of: VolumeOf) -> pods.PodClass:
+        meta, spec = pod.metadata, pod.spec
+        labels = meta.labels
+        if not UNIQUE_LABELS.isdisjoint(labels):
+            labels = {name: text for name, text in labels.items() if name not in UNIQUE_LABELS}
+        annotations = {
+            name: text
+            for name in CLASS_ANNOTATIONS
+            if (text := meta.annotations.get(name)) is not None and len(text) <= _MOST_TEXT
+        }
+        unsupported, volume_terms = _volumes(meta.namespace, spec, volume_of)
+        daemon = any(o.controller and o.kind == "DaemonSet" for o in meta.owner_references)
+        placement = wire.PodPlacement(
+            containers=spec.containers,
+            init_containers=spec.init_containers,
+            overhead=spec.overhead,
+            resources=spec.resources,
+            priority=spec.priority,
+            preemption_policy=spec.preemption_policy,
+            node_selector=spec.node_selector,
+            affinity=spec.affinity,
+            tolerations=spec.tolerations,
+            topology_spread_constraints=spec.topology_spread_constraints,
+        )
+        key = self._encoder.encode(
+            (
+                meta.namespace,
+                labels,
+                annotations,
+                pod.status.qos_class,
+                daemon,
+                unsupported,
+                volume_terms,
+                placement,
+            )
+        )
+        found = self._known.get(key)
+        if found is None:
+            self._last += 1
+            found = _class(
+                self._last, meta.namespace, labels, annotations, placement, pod.status.qos_class
+            )
+            terms = found.node_terms
+            for each in volume_terms:
+                terms = each if terms is None else tuple(a + b for a in terms for b in each)
+            found = msgspec.structs.replace(
+                found, daemon=daemon, unsupported=unsupported, node_terms=terms
+            )
+            self._known[key] = found
+        return found
+
+
+def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_volumes) -> pods.Pod:
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    since = {c.type: c.last_transition_time for c in status.conditions if c.status == "True"}
+    return pods.Pod(
+        key=pod_key(meta.namespace, meta.name),
+        uid=meta.uid,
+        cls=classes.of(pod, volume_of),
+        labels=meta.labels or _NO_MAPPING,
+        annotations={k: v for k, v in meta.annotations.items() if _PROTOCOL in k} or _NO_MAPPING,
+        created_s=instant_s(meta.creation_timestamp) or 0.0,
+        owner=_controller(meta.owner_references),
+        scheduler=sys.intern(meta.labels.get(SCHEDULER_LABEL) or spec.scheduler_name),
+        node=sys.intern(spec.node_name),
+        phase=sys.intern(status.phase),
+        ready="Ready" in since,
+        terminating=meta.deletion_timestamp is not None,
+        gates=tuple(gate.name for gate in spec.scheduling_gates),
+        nominated=status.nominated_node_name,
+        gang=gang_of(meta.namespace, meta.labels, meta.annotations, spec.scheduling_group),
+        index=_index(meta.annotations.get(NETWORK_INDEX)),
+        scheduled_s=instant_s(since.get("PodScheduled")) or 0.0,
+        initialized_s=instant_s(since.get("Initialized")) or 0.0,
+    )
+
+
+def gang_of(
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    group: wire.SchedulingGroup | None = None,
+) -> str:
+    """``namespace/name`` of a pod's gang (spec/central.md 3.2); empty without one."""
+    name = next((text for key in GANG_LABELS if (text := labels.get(key))), "")
+    name = name or annotations.get(GANG_ANNOTATION, "")
+    if not name and group is not None:
+        name = group.pod_group_name
+    return f"{namespace}/{name}" if name else ""
+
+
+def _controller(owners: Iterable[wire.OwnerReference]) -> pods.Owner:
+    for each in owners:
+        if each.controller:
+            return pods.Owner(each.kind, each.name, each.uid, each.api_version)
+    return pods.Owner()
+
+
+def _index(text: str | None) -> int:
+    if text is None or not (text.isascii() and text.isdecimal() and len(text) <= 9):
+        return 0
+    return int(text)
+
+
+def _volumes(
+    namespace: str, spec: wire.PodSpec, volume_of: VolumeOf
+) -> tuple[tuple[str, ...], tuple[tuple[pods.NodeTerm, ...], ...]]:
+    """Why the pod is refused, and the terms of each volume that is bound to some nodes."""
+    refused, terms = [], []
+    if spec.resource_claims:
+        refused.append("resource claims (DRA) are not supported by koord_scheduler")
+    for each in spec.volumes[:_MOST_TERMS]:
+        if each.ephemeral is not None:
+            refused.append(f"volume {each.name}: ephemeral claims are not supported")
+        elif each.persistent_volume_claim is not None:
+            found = volume_of(namespace, each.persistent_volume_claim.claim_name)
+            if found.refused:
+                refused.append(found.refused)
+            if found.terms:
+                terms.append(found.terms)
+    return tuple(refused), tuple(terms)
+
+
+def _class(
+    number: int,
+    namespace: str,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+    spec: wire.PodPlacement,
+    qos_class: str,
+) -> pods.PodClass:
+    requests, limits = _amounts_of(spec)
+    kube = _kube_qos(spec, qos_class)
+    cls = qos.qos_with_default(qos.raw_qos(labels.get(keys.QOS_CLASS.name)), kube)
+    priority = qos.raw_priority_class(labels.get(keys.PRIORITY_CLASS.name), spec.priority)
+    affinity = spec.affinity or wire.Affinity()
+    nodes = affinity.node_affinity or wire.NodeAffinity()
+    together = affinity.pod_affinity or wire.PodAffinity()
+    apart = affinity.pod_anti_affinity or wire.PodAffinity()
+    return pods.PodClass(
+        number=number,
+        namespace=namespace,
+        labels=labels,
+        annotations=annotations,
+        requests=requests,
+        limits=limits,
+        priority=spec.priority or 0,
+        priority_class=qos.priority_class_with_default(priority, cls),
+        qos=cls,
+        kube_qos=str(kube),
+        preempts=spec.preemption_policy != "Never",
+        node_selector=spec.node_selector,
+        node_terms=node_terms(nodes.required),
+        preferred_nodes=tuple(
+            pods.PreferredNodes(each.weight, _term(each.preference))
+            for each in nodes.preferred[:_MOST_TERMS]
+        ),
+        tolerations=tuple(
+            pods.Toleration(t.key, t.operator or "Equal", t.value, t.effect)
+            for t in spec.tolerations[:_MOST_TERMS]
+        ),
+        spread=tuple(
+            _spread(each, labels) for each in spec.topology_spread_constraints[:_MOST_TERMS]
+        ),
+        affinity=_pod_terms(together.required, namespace, labels),
+        anti_affinity=_pod_terms(apart.required, namespace, labels),
+        preferred_affinity=_preferred(together.preferred, namespace, labels),
+        preferred_anti_affinity=_preferred(apart.preferred, namespace, labels),
+        ports=tuple(
+            pods.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0")
+            for container in (*spec.containers, *_sidecars(spec))
+            for port in container.ports
+            if port.host_port
+        ),
+    )
+
+
+def node_terms(required: wire.Terms | None) -> tuple[pods.NodeTerm, ...] | None:
+    if required is None:
+        return None
+    return tuple(_term(each) for each in required.node_selector_terms[:_MOST_TERMS])
+
+
+def _term(term: wire.Term) -> pods.NodeTerm:
+    labels = (pods.NodeRequirement(e.key, e.operator, e.values) for e in term.match_expressions)
+    fields = (pods.NodeRequirement(e.key, e.operator, e.values, True) for e in term.match_fields)
+    return (*labels, *fields)
+
+
+def _spread(each: wire.Spread, labels: Mapping[str, str]) -> pods.SpreadConstraint:
+    return pods.SpreadConstraint(
+        topology_key=each.topology_key,
+        max_skew=max(each.max_skew, 1),
+        hard=each.when_unsatisfiable != "ScheduleAnyway",
+        selector=_with_keys(each.label_selector, labels, each.match_label_keys),
+        min_domains=each.min_domains or 1,
+        honor_affinity=each.node_affinity_policy != "Ignore",
+        honor_taints=each.node_taints_policy == "Honor",
+    )
+
+
+def _pod_terms(
+    terms: tuple[wire.PodTerm, ...], namespace: str, labels: Mapping[str, str]
+) -> tuple[pods.PodTerm, ...]:
+    return tuple(_pod_term(each, namespace, labels) for each in terms[:_MOST_TERMS])
+
+
+def _preferred(
+    terms: tuple[wire.PreferredPodTerm, ...], namespace: str, labels: Mapping[str, str]
+) -> tuple[pods.PodTerm, ...]:
+    return tuple(
+        _pod_term(each.pod_affinity_term, namespace, labels)._replace(weight=each.weight)
+        for each in terms[:_MOST_TERMS]
+    )
+
+
+def _pod_term(term: wire.PodTerm, namespace: str, labels: Mapping[str, str]) -> pods.PodTerm:
+    """Without namespaces and without a selector of them it means the pod's own."""
+    names = frozenset(term.namespaces[:_MOST_TERMS])
+    if not names and term.namespace_selector is None:
+        names = frozenset((namespace,))
+    selector = _with_keys(term.label_selector, labels, term.match_label_keys)
+    selector = _with_keys(selector, labels, term.mismatch_label_keys, operator="NotIn")
+    return pods.PodTerm(term.topology_key, selector, names, term.namespace_selector)
+
+
+def _with_keys(
+    selector: LabelSelector | None,
+    labels: Mapping[str, str],
+    names: tuple[str, ...],
+    operator: str = "In",
+) -> LabelSelector | None:
+    """``selector`` and the pod's own values of ``names`` (matchLabelKeys, mismatchLabelKeys)."""
+    if selector is None:
+        return None
+    own = tuple(
+        Requirement(key=name, operator=operator, values=(labels[name],))  # type: ignore[arg-type]
+        for name in names[:_MOST_TERMS]
+        if name in labels
+    )
+    if not own:
+        return selector
+    return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *own))
+
+
+# What the pod asks for.
+
+
+def _sidecars(spec: wire.PodPlacement) -> tuple[wire.Container, ...]:
+    return tuple(each for each in spec.init_containers if each.restart_policy == "Always")
+
+
+def _amounts_of(spec: wire.PodPlacement) -> tuple[dict[str, int], dict[str, int]]:
+    """Requests and limits of the pod as Kubernetes counts them: with the overhead, and the pod's
+    own in place of its containers' where it has some."""
+    overhead = _amounts(spec.overhead)
+    requests = _total(spec, lambda r: _amounts({**r.limits, **r.requests}))
+    limits = _total(spec, lambda r: _amounts(r.limits))
+    whole = spec.resources
+    if whole.requests or whole.limits:
+        requests.update(_amounts({**whole.limits, **whole.requests}))
+        limits.update(_amounts(whole.limits))
+    for name, amount in overhead.items():
+        requests[name] = requests.get(name, 0) + amount
+        if name in limits:
+            limits[name] += amount
+    return (
+        {name: amount for name, amount in requests.items() if amount},
+        {name: amount for name, amount in limits.items() if amount},
+    )
+
+
+def _total(
+    spec: wire.PodPlacement, asked: Callable[[wire.Resourced], dict[str, int]]
+) -> dict[str, int]:
+    """Containers and sidecars together, or the largest init container with the sidecars that began
+    before it."""
+    running: dict[str, int] = {}
+    for container in spec.containers:
+        _add(running, asked(container.resources))
+    beginning: dict[str, int] = {}
+    sidecars: dict[str, int] = {}
+    for container in spec.init_containers:
+        own = asked(container.resources)
+        if container.restart_policy == "Always":
+            _add(sidecars, own)
+            own = dict(sidecars)
+        else:
+            _add(own, sidecars)
+        for name, amount in own.items():
+            beginning[name] = max(beginning.get(name, 0), amount)
+    _add(running, sidecars)
+    for name, amount in beginning.items():
+        running[name] = max(running.get(name, 0), amount)
+    return running
+
+
+def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, amount in more.items():
+        total[name] = min(total.get(name, 0) + amount, MOST_AMOUNT)
+
+
+def _amounts(resources: Mapping[str, Text]) -> dict[str, int]:
+    return {
+        sys.intern(name): min(max(amount, 0), MOST_AMOUNT)
+        for name, text in resources.items()
+        if (amount := amount_of(text, name)) is not None
+    }
+
+
+def _kube_qos(spec: wire.PodPlacement, text: str) -> qos.KubeQoS:
+    if text in set(qos.KubeQoS):
+        return qos.KubeQoS(text)
+    return qos.kube_qos_of(
+        (_plain({**r.limits, **r.requests}), _plain(r.limits))
+        for r in (each.resources for each in (*spec.containers, *spec.init_containers))
+    )
+
+
+def _plain(resources: Mapping[str, Text]) -> dict[str, int]:
+    return {name: amount_of(resources.get(name), name) or 0 for name in (CPU, MEMORY)}

@@ -1,0 +1,49 @@
+"""NodeResourcesBalancedAllocation: CPU and memory of a node should be used alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Rows
+from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.verdict import Normalize, Verdict
+from koord_scheduler.place.fit import ResourceWeight
+from koordlet.protocol.resources import CPU, MEMORY
+
+NAME = "NodeResourcesBalancedAllocation"
+
+
+class BalancedArgs(Args, frozen=True, kw_only=True):
+    """Weights count for nothing, as in Kubernetes."""
+
+    resources: tuple[ResourceWeight, ...] = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+
+
+class Balanced:
+    name = NAME
+    local = True
+    normalize = Normalize.NO
+
+    def __init__(self, args: BalancedArgs) -> None:
+        self._names = tuple(each.name for each in args.resources)
+
+    def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+        return any(name in pod.requests for name in self._names)
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        index = cluster.columns.index
+        columns = np.array([index[name] for name in self._names if name in index], np.intp)
+        offered = cluster.allocatable[np.ix_(rows, columns)]
+        used = cluster.requested[np.ix_(rows, columns)] + cluster.vector(pod)[columns]
+        parts = np.minimum(used / np.maximum(offered, 1), 1.0)
+        score = ((1.0 - parts.std(axis=1)) * 100).astype(np.int64)
+        return Verdict(np.zeros(len(rows), np.int16), score)
+
+
+def make(args: Mapping[str, Any]) -> Balanced:
+    return Balanced(read_args(NAME, BalancedArgs, args))

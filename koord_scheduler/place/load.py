@@ -1,0 +1,380 @@
+"""LoadAwareScheduling: pods go where nodes really have something left (spec/central.md 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from koord_scheduler.model.amounts import amount_of
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
+from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.cluster.pods import Claim, PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
+from koord_scheduler.place.load_estimate import Estimates
+from koord_scheduler.place.load_reading import LOAD, NodeLoad
+from koordlet.protocol.qos import PriorityClass
+from koordlet.protocol.resources import CPU, MEMORY
+
+NAME = "LoadAwareScheduling"
+THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
+RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
+_MOST_TEXT = 16_384
+Percents = dict[str, int]
+
+
+class Aggregated(msgspec.Struct, frozen=True, rename="camel"):
+    """Windows in seconds; 0 for the longest that there is."""
+
+    usage_thresholds: Percents = {}
+    usage_aggregation_type: str = ""
+    usage_aggregated_duration: float = 0.0
+    score_aggregation_type: str = ""
+    score_aggregated_duration: float = 0.0
+
+
+class LoadArgs(Args, frozen=True, kw_only=True):
+    filter_expired_node_metrics: bool = True
+    node_metric_expiration_seconds: int = 180
+    enable_schedule_when_node_metrics_expired: bool = False
+    resource_weights: Percents = msgspec.field(default_factory=dict)
+    dominant_resource_weight: int = 0
+    usage_thresholds: Percents = msgspec.field(default_factory=dict)
+    prod_usage_thresholds: Percents = msgspec.field(default_factory=dict)
+    prod_usage_include_sys: bool = False
+    score_according_prod_usage: bool = False
+    estimator: str = "defaultEstimator"
+    estimated_scaling_factors: Percents = msgspec.field(default_factory=dict)
+    estimated_seconds_after_pod_scheduled: int = 0
+    estimated_seconds_after_initialized: int = 0
+    allow_customize_estimation: bool = False
+    aggregated: Aggregated | None = None
+    supported_resources: tuple[str, ...] = ()
+
+
+class _Thresholds(msgspec.Struct, frozen=True, rename="camel"):
+    """Of one node, by annotation; None: those of the arguments."""
+
+    usage_thresholds: Percents | None = None
+    prod_usage_thresholds: Percents | None = None
+    aggregated_usage: Aggregated | None = None
+
+
+_thresholds = msgspec.json.Decoder(_Thresholds)
+_raw = msgspec.json.Decoder(dict[str, str | int])
+
+
+class View(NamedTuple):
+    """One way to look at nodes: what is used, and the thresholds in percent, 0 for none."""
+
+    used: Ints
+    limits: Ints
+
+
+class LoadAware:
+    name = NAME
+    local = True
+    normalize = Normalize.NO
+
+    def __init__(self, args: LoadArgs) -> None:
+        self.args = args
+        names = (CPU, MEMORY, *args.resource_weights, *args.usage_thresholds)
+        names = (*names, *args.prod_usage_thresholds, *args.supported_resources)
+        self.names = tuple(dict.fromkeys(names))
+        self.weights = np.array([args.resource_weights.get(n, 0) for n in self.names], np.int64)
+        self.estimates = Estimates(
+            self.names, args.estimated_scaling_factors, custom=args.allow_customize_estimation
+        )
+        self._known = _Known(0, len(self.names))
+        self._version = -1
+        self._of: Cluster | None = None
+
+    def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+        return True
+
+    def tick(self, cluster: Cluster) -> None:
+        """Touches the rows whose report has become too old, or fresh again, since it was judged."""
+        self._refresh(cluster)
+        stale = self._stale(cluster)
+        for row in np.flatnonzero((stale != self._known.stale) & cluster.alive).tolist():
+            cluster.touch(row)
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        self._refresh(cluster)
+        own = self.estimates.of(pod)
+        prod = pod.priority_class is PriorityClass.PROD
+        why = self._filter(pod, own, prod, rows)
+        return Verdict(why, self._score(own, prod, rows))
+
+    def _filter(self, pod: PodClass, own: Ints, prod: bool, rows: Rows) -> Codes:
+        known, why = self._known, np.zeros(len(rows), np.int16)
+        if pod.daemon:
+            return why
+        by_prod = known.prod.limits[rows].any(axis=1) & prod
+        by_aggregate = ~by_prod & known.by_aggregate[rows]
+        views = (
+            (known.usage, ~by_prod & ~by_aggregate, "usage"),
+            (known.aggregated, by_aggregate, "aggregated usage"),
+            (known.prod, by_prod, "usage"),
+        )
+        reported, stale = known.reported[rows], known.stale[rows]
+        filters_stale = self.args.filter_expired_node_metrics
+        for view, chosen, words in views:
+            limits = view.limits[rows]
+            looked_at = chosen & limits.any(axis=1) & known.present[rows]
+            if filters_stale:
+                if not self.args.enable_schedule_when_node_metrics_expired:
+                    text = "node(s) nodeMetric expired"
+                    why[looked_at & stale] = reason(NAME, text, unresolvable=True)
+                looked_at &= ~stale
+            looked_at &= reported
+            if not looked_at.any():
+                continue
+            whole = known.allocatable[rows]
+            used = view.used[rows] + own
+            percent = (200 * used + whole) // (2 * np.maximum(whole, 1))
+            over = (limits > 0) & (whole > 0) & (percent > limits) & looked_at[:, None]
+            for i in np.flatnonzero(over.any(axis=0)).tolist():
+                text = f"node(s) {self.names[i]} {words} exceed threshold"
+                why[(why == FITS) & over[:, i]] = reason(NAME, text)
+        return why
+
+    def _score(self, own: Ints, prod: bool, rows: Rows) -> Ints | None:
+        dominant = self.args.dominant_resource_weight
+        total_weight = int(self.weights.sum()) + dominant
+        if not total_weight:
+            return None
+        known = self._known
+        used = known.prod.used if prod and self.args.score_according_prod_usage else known.scored
+        whole = known.allocatable[rows]
+        asked = used[rows] + own
+        least = np.where(
+            (whole <= 0) | (asked > whole), 0, (whole - asked) * 100 // np.maximum(whole, 1)
+        )
+        score = (least @ self.weights + least.min(axis=1) * dominant) // total_weight
+        return np.where(known.reported[rows] & ~known.stale[rows], score, 0)
+
+    # What is known of each row, refreshed where rows changed.
+
+    def _stale(self, cluster: Cluster) -> Bools:
+        age_s = cluster.now_s - self._known.updated_s
+        found: Bools = age_s >= self.args.node_metric_expiration_seconds
+        return found
+
+    def _refresh(self, cluster: Cluster) -> None:
+        if self._of is not cluster:
+            self._of, self._version = cluster, -1
+        if self._version == cluster.version:
+            return
+        changed = cluster.since(self._version) if self._version >= 0 else None
+        self._known = self._known.grown(len(cluster.alive))
+        if changed is None:
+            changed = cluster.rows()
+        for row in changed.tolist():
+            node = cluster.nodes[row]
+            if node is not None:
+                self._read(cluster, row, node)
+        stale = self._stale(cluster)
+        self._known.stale[changed] = stale[changed]
+        self._version = cluster.version
+
+    def _read(self, cluster: Cluster, row: int, node: Node) -> None:
+        known, args = self._known, self.args
+        load = cluster.get(LOAD, row)
+        known.allocatable[row] = self._allocatable(node)
+        own = _own_thresholds(node)
+        aggregated = args.aggregated
+        if own.aggregated_usage is not None:
+            aggregated = own.aggregated_usage
+        for view, given, default in (
+            (known.usage, own.usage_thresholds, args.usage_thresholds),
+            (known.prod, own.prod_usage_thresholds, args.prod_usage_thresholds),
+            (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
+        ):
+            percents = default if given is None else given
+            view.limits[row] = [percents.get(name, 0) for name in self.names]
+        known.by_aggregate[row] = bool(
+            aggregated and aggregated.usage_aggregation_type and any(known.aggregated.limits[row])
+        )
+        known.present[row] = load is not None
+        known.reported[row] = load is not None and load.usage is not None
+        known.updated_s[row] = (load.update_time_s or 0.0) if load is not None else 0.0
+        if load is None or load.usage is None:
+            return
+        claims = tuple(cluster.claims_on(row).values())
+        known.prod.used[row] = self._prod(load, claims)
+        plain = self._vector(load.usage) + self._delta(load, claims)
+        known.usage.used[row] = known.scored[row] = plain
+        if aggregated is not None and aggregated.usage_aggregation_type:
+            known.aggregated.used[row] = self._aggregate(
+                load,
+                claims,
+                aggregated.usage_aggregation_type,
+                aggregated.usage_aggregated_duration,
+            )
+        if args.aggregated is not None and args.aggregated.score_aggregation_type:
+            known.scored[row] = self._aggregate(
+                load,
+                claims,
+                args.aggregated.score_aggregation_type,
+                args.aggregated.score_aggregated_duration,
+            )
+
+    def _allocatable(self, node: Node) -> list[int]:
+        """What the node had before amplification."""
+        amounts: Mapping[str, int] = node.allocatable
+        text = node.annotations.get(RAW_ALLOCATABLE)
+        if text and len(text) <= _MOST_TEXT:
+            try:
+                raw = _raw.decode(text)
+            except msgspec.DecodeError:
+                raw = {}
+            read = {name: amount_of(value, name) for name, value in raw.items()}
+            amounts = {**amounts, **{name: n for name, n in read.items() if n is not None}}
+        return [min(amounts.get(name, 0), MOST_AMOUNT) for name in self.names]
+
+    def _vector(self, amounts: Mapping[str, int]) -> Ints:
+        return np.array([min(amounts.get(n, 0), MOST_AMOUNT) for n in self.names], np.int64)
+
+    def _aggregate(
+        self, load: NodeLoad, claims: tuple[Claim, ...], kind: str, window_s: float
+    ) -> Ints:
+        """Where the report lacks what is asked for, all pods count with their full estimate."""
+        if window_s:
+            found = load.aggregated.get((kind, window_s))
+        else:
+            windows = [window for name, window in load.aggregated if name == kind]
+            found = load.aggregated[(kind, max(windows))] if windows else None
+        if found is not None:
+            return self._vector(found) + self._delta(load, claims)
+        total = np.zeros(len(self.names), np.int64)
+        for claim in claims:
+            if not claim.pod.holds:
+                total += self.estimates.of(claim.pod.cls)
+        return total
+
+    def _delta(self, load: NodeLoad, claims: tuple[Claim, ...]) -> Ints:
+        """What pods will use beside what they were seen to use (2.3)."""
+        total = np.zeros(len(self.names), np.int64)
+        for claim in claims:
+            if claim.pod.holds:
+                continue
+            used = load.pods.get(claim.pod.key)
+            if used is None or self._awaited(claim, load):
+                estimate = self.estimates.of(claim.pod.cls)
+                if used is not None:
+                    seen = np.array([used.get(name) for name in self.names], np.int64)
+                    estimate = np.maximum(estimate - seen, 0)
+                total += estimate
+        return total
+
+    def _prod(self, load: NodeLoad, claims: tuple[Claim, ...]) -> Ints:
+        total = self._vector(load.system if self.args.prod_usage_include_sys else {})
+        for claim in claims:
+            if claim.pod.holds or claim.pod.cls.priority_class is not PriorityClass.PROD:
+                continue
+            used = load.pods.get(claim.pod.key)
+            if used is None or not used.prod:
+                total += self.estimates.of(claim.pod.cls)
+                continue
+            seen = np.array([used.get(name) for name in self.names], np.int64)
+            if self._awaited(claim, load):
+                seen = np.maximum(seen, self.estimates.of(claim.pod.cls))
+            total += seen
+        return total
+
+    def _awaited(self, claim: Claim, load: NodeLoad) -> bool:
+        """Whether the report is too early to say what the pod uses."""
+        if load.update_time_s is None:
+            return True
+        pod = claim.pod
+        since_s = pod.scheduled_s or claim.since_s
+        if since_s > load.update_time_s - load.report_interval_s:
+            return True
+        after_scheduled, after_initialized = self.estimates.seconds(
+            pod.cls,
+            self.args.estimated_seconds_after_pod_scheduled,
+            self.args.estimated_seconds_after_initialized,
+        )
+        if after_initialized > 0 and pod.initialized_s:
+            return pod.initialized_s + after_initialized > load.update_time_s
+        return bool(after_scheduled) and since_s + after_scheduled > load.update_time_s
+
+
+class _Known:
+    """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it."""
+
+    def __init__(self, size: int, names: int) -> None:
+        def ints() -> Ints:
+            return np.zeros((size, names), np.int64)
+
+        self.size, self.names = size, names
+        self.allocatable, self.scored = ints(), ints()
+        self.usage, self.prod, self.aggregated = (View(ints(), ints()) for _ in range(3))
+        self.by_aggregate = np.zeros(size, np.bool_)
+        self.present = np.zeros(size, np.bool_)
+        self.reported = np.zeros(size, np.bool_)
+        self.stale = np.zeros(size, np.bool_)
+        self.updated_s = np.zeros(size, np.float64)
+
+    def grown(self, size: int) -> _Known:
+        """With room for ``size`` rows; itself where there is."""
+        if size <= self.size:
+            return self
+        found = _Known(size, self.names)
+        for name in ("allocatable", "scored", "by_aggregate", "present", "reported", "stale"):
+            getattr(found, name)[: self.size] = getattr(self, name)
+        found.updated_s[: self.size] = self.updated_s
+        for view in ("usage", "prod", "aggregated"):
+            for new, old in zip(getattr(found, view), getattr(self, view), strict=True):
+                new[: self.size] = old
+        return found
+
+
+def _own_thresholds(node: Node) -> _Thresholds:
+    text = node.annotations.get(THRESHOLDS)
+    if not text or len(text) > _MOST_TEXT:
+        return _Thresholds()
+    try:
+        return _thresholds.decode(text)
+    except msgspec.DecodeError:
+        return _Thresholds()
+
+
+def make(args: Mapping[str, Any]) -> LoadAware:
+    found = read_args(NAME, LoadArgs, args)
+    if found.estimator != "defaultEstimator":
+        raise ArgumentError(f"{NAME}: estimator {found.estimator!r}; there is defaultEstimator")
+    factors = {CPU: 85, MEMORY: 70, **found.estimated_scaling_factors}
+    weights = found.resource_weights
+    if not weights and not found.dominant_resource_weight:
+        weights = {CPU: 1, MEMORY: 1}
+    limits = found.usage_thresholds or {CPU: 65, MEMORY: 95}
+    for words, percents, least in (
+        ("resourceWeights", weights, 1),
+        ("estimatedScalingFactors", factors, 1),
+        ("usageThresholds", limits, 0),
+        ("prodUsageThresholds", found.prod_usage_thresholds, 0),
+        ("aggregated", found.aggregated.usage_thresholds if found.aggregated else {}, 0),
+    ):
+        for name, percent in percents.items():
+            if not least <= percent <= 100:
+                text = f"{NAME}: {words}.{name} is {percent}; it must be {least} to 100"
+                raise ArgumentError(text)
+    for name in weights:
+        if name not in factors:
+            raise ArgumentError(f"{NAME}: resourceWeights.{name} needs an estimatedScalingFactors")
+    if found.node_metric_expiration_seconds <= 0:
+        raise ArgumentError(f"{NAME}: nodeMetricExpirationSeconds must be positive")
+    return LoadAware(
+        msgspec.structs.replace(
+            found,
+            resource_weights=weights,
+            usage_thresholds=limits,
+            estimated_scaling_factors=factors,
+        )
+    )

@@ -1,0 +1,146 @@
+"""NodeMetric to what load-aware scheduling looks at.
+
+What cannot be read counts as absent. CPU is in milli-cores, everything else in whole units.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.cluster.nodes import Slot
+from koord_scheduler.model.reading import instant_s, pod_key
+from koord_scheduler.model.wire import Wire
+from koordlet.protocol.duration import parse_duration
+from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.qos import PriorityClass
+from koordlet.protocol.resources import CPU, MEMORY
+
+DEFAULT_REPORT_INTERVAL_S = 60.0
+Amounts = Mapping[str, int]
+
+
+class PodLoad(NamedTuple):
+    """``prod``: the report says that the pod is. ``more``: resources beside the two."""
+
+    prod: bool
+    cpu: int
+    memory: int
+    more: Amounts | None = None
+
+    def get(self, name: str) -> int:
+        if name == CPU:
+            return self.cpu
+        if name == MEMORY:
+            return self.memory
+        return (self.more or {}).get(name, 0)
+
+
+class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """``update_time_s``: None where the report has none. ``usage`` is None where the report has no
+    node in it. ``aggregated``: by percentile (``p95``) and window in seconds. ``pods`` by
+    ``namespace/name``."""
+
+    update_time_s: float | None = None
+    report_interval_s: float = DEFAULT_REPORT_INTERVAL_S
+    usage: Amounts | None = None
+    system: Amounts = {}
+    aggregated: Mapping[tuple[str, float], Amounts] = {}
+    pods: Mapping[str, PodLoad] = {}
+
+
+LOAD: Slot[NodeLoad] = Slot("load")
+
+
+class _Map(Wire, frozen=True, gc=False):
+    resources: dict[str, Text] = msgspec.field(default_factory=dict)
+
+
+class _Aggregated(Wire, frozen=True, gc=False):
+    usage: dict[str, _Map] = msgspec.field(default_factory=dict)
+    duration: str = ""
+
+
+class _Node(Wire, frozen=True, gc=False):
+    node_usage: _Map | None = None
+    system_usage: _Map = _Map()
+    aggregated_node_usages: tuple[_Aggregated, ...] | None = ()
+
+
+class _Pod(Wire, frozen=True, gc=False):
+    namespace: str = ""
+    name: str = ""
+    priority: str = ""
+    pod_usage: _Map = _Map()
+
+
+class _Status(Wire, frozen=True, gc=False):
+    update_time: str | None = None
+    node_metric: _Node | None = None
+    pods_metric: tuple[_Pod, ...] | None = ()
+
+
+class _Policy(Wire, frozen=True, gc=False):
+    report_interval_seconds: float | None = None
+
+
+class _Spec(Wire, frozen=True, gc=False):
+    metric_collect_policy: _Policy | None = None
+
+
+_status = msgspec.json.Decoder(_Status)
+_spec = msgspec.json.Decoder(_Spec)
+
+
+def read_load(spec: bytes, status: bytes) -> NodeLoad:
+    """Of the JSON of these parts of a NodeMetric; empty where it has none."""
+    try:
+        found = _status.decode(status) if status else _Status()
+        policy = (_spec.decode(spec) if spec else _Spec()).metric_collect_policy
+    except msgspec.DecodeError:
+        return NodeLoad()
+    node = found.node_metric or _Node()
+    interval = policy.report_interval_seconds if policy is not None else None
+    return NodeLoad(
+        update_time_s=instant_s(found.update_time),
+        report_interval_s=interval or DEFAULT_REPORT_INTERVAL_S,
+        usage=_amounts(node.node_usage) if node.node_usage is not None else None,
+        system=_amounts(node.system_usage),
+        aggregated={
+            (sys.intern(kind), window): _amounts(usage)
+            for each in node.aggregated_node_usages or ()
+            if (window := _seconds(each.duration)) is not None
+            for kind, usage in each.usage.items()
+            if usage.resources
+        },
+        pods={
+            sys.intern(pod_key(each.namespace, each.name)): _pod(each)
+            for each in found.pods_metric or ()
+        },
+    )
+
+
+def _pod(pod: _Pod) -> PodLoad:
+    amounts = _amounts(pod.pod_usage)
+    more = {name: n for name, n in amounts.items() if name not in (CPU, MEMORY)} or None
+    prod = pod.priority == PriorityClass.PROD
+    return PodLoad(prod, amounts.get(CPU, 0), amounts.get(MEMORY, 0), more)
+
+
+def _amounts(usage: _Map) -> dict[str, int]:
+    return {
+        sys.intern(name): max(amount, 0)
+        for name, text in usage.resources.items()
+        if (amount := amount_of(text, name)) is not None
+    }
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return parse_duration(text)
+    except ProtocolError:
+        return None

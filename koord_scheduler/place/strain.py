@@ -1,0 +1,105 @@
+"""NodeStrain: nodes whose koordlet sees services suffer.
+
+A NodeMetric shows averages of minutes. koordlet says at once, in an annotation of the node, that
+services are throttled, that pressure is high or that best-effort work disturbs them; within one
+report such a node gets less work, and no best effort.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Rows
+from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
+from koord_scheduler.model.reading import instant_s
+from koordlet.protocol.qos import QoSClass
+
+NAME = "NodeStrain"
+ANNOTATION = "node.koordinator.sh/strain"
+_MOST_TEXT = 4096
+
+
+class StrainArgs(Args, frozen=True, kw_only=True):
+    """``expiration_seconds``: how long what koordlet said counts; ``penalty``: what each kind of
+    strain takes of a score of 100."""
+
+    expiration_seconds: int = 120
+    penalty: int = 50
+    refuse_best_effort: bool = True
+
+
+class Strain(msgspec.Struct, frozen=True, rename="camel"):
+    """The annotation: kinds of strain by name (``cpuThrottled``, ``cpuPressure``,
+    ``memoryPressure``, ``ioPressure``, ``interference``), and when it was written."""
+
+    kinds: tuple[str, ...] = ()
+    time: str = ""
+
+
+_decoder = msgspec.json.Decoder(Strain)
+
+
+def strain_of(node: Node) -> tuple[tuple[str, ...], float]:
+    """Kinds, and Unix time; nothing where there is no annotation or none that can be read."""
+    text = node.annotations.get(ANNOTATION)
+    if not text or len(text) > _MOST_TEXT:
+        return (), 0.0
+    try:
+        found = _decoder.decode(text)
+    except msgspec.DecodeError:
+        return (), 0.0
+    return found.kinds, instant_s(found.time) or 0.0
+
+
+class NodeStrain:
+    name = NAME
+    local = True
+    normalize = Normalize.NO
+
+    def __init__(self, args: StrainArgs) -> None:
+        self.args = args
+        self._counted: dict[int, float] = {}
+        """Row -> until when its strain counts, of those that were judged to be under strain."""
+
+    def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+        return True
+
+    def tick(self, cluster: Cluster) -> None:
+        """Touches the rows whose strain no longer counts."""
+        over = [row for row, until_s in self._counted.items() if until_s <= cluster.now_s]
+        for row in over:
+            del self._counted[row]
+            cluster.touch(row)
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        why = np.zeros(len(rows), np.int16)
+        score = np.full(len(rows), 100, np.int64)
+        refuses = self.args.refuse_best_effort and pod.qos is QoSClass.BE and not pod.daemon
+        for i, row in enumerate(rows.tolist()):
+            node = cluster.nodes[row]
+            if node is None or ANNOTATION not in node.annotations:
+                continue
+            kinds, since_s = strain_of(node)
+            until_s = since_s + self.args.expiration_seconds
+            if not kinds or until_s <= cluster.now_s:
+                continue
+            self._counted[row] = until_s
+            score[i] = max(100 - self.args.penalty * len(kinds), 0)
+            if refuses:
+                why[i] = reason(NAME, f"node(s) are under strain: {', '.join(sorted(kinds))[:64]}")
+        return Verdict(why, score)
+
+
+def make(args: Mapping[str, Any]) -> NodeStrain:
+    found = read_args(NAME, StrainArgs, args)
+    if found.expiration_seconds <= 0 or not 0 <= found.penalty <= 100:
+        raise ArgumentError(f"{NAME}: expirationSeconds must be positive, penalty 0 to 100")
+    return NodeStrain(found)

@@ -1,0 +1,306 @@
+"""Decides for one pod, or for several as one: the best node, what allocators give there, the claim.
+
+Every decision counts in the cluster at once. Who only wants to know asks within `Cluster.trial`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from koord_scheduler.model.cluster.arguments import Declared
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
+from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
+from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
+from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
+from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.profile import Enabled
+
+MOST_TRIES = 16
+"""Nodes on which allocators are asked for one pod, the best first."""
+_FIT = "NodeResourcesFit"
+UNSUPPORTED = "Unsupported"
+"""``Failure.refused_by`` of a pod with needs that this scheduler does not serve."""
+SCHEDULING_GATES = "SchedulingGates"
+
+
+class Chosen(NamedTuple):
+    """What allocators give a pod on a node. A grant that has ``reservation`` names the one that the
+    pod uses."""
+
+    grants: Mapping[str, Any]
+    annotations: Mapping[str, str]
+
+
+class Engine:
+    """``plugins``: as `profile.make` gives them, in the order in which they are asked. Those that
+    have ``allocate`` are the allocators."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        plugins: Sequence[tuple[Plugin, Enabled]],
+        gates: Iterable[Gate] = (),
+    ) -> None:
+        self.cluster = cluster
+        avoid = Enabled(Declared(NAME, "leaves nodes alone that refused a pod", ""), scores=False)
+        self.evaluator = Evaluator(cluster, ((NodeBackoff(), avoid), *plugins))
+        self.gates: list[Gate] = list(gates)
+        self.allocators: tuple[Any, ...] = tuple(
+            plugin for plugin, _ in plugins if hasattr(plugin, "allocate")
+        )
+        self.nominated: dict[str, dict[str, Pod]] = {}
+        """Node -> pods for which room was made there, by key (spec/central.md 8.4)."""
+        self._node_of: dict[str, str] = {}
+
+    # Decisions.
+
+    def place(self, pod: Pod, rows: Rows | None = None) -> Placement | Failure:
+        """``rows``: only these nodes may be chosen. Ties go to the lowest row."""
+        refused = self.refused(pod)
+        if refused is not None:
+            return refused
+        try:
+            return self._place(pod, rows)
+        except PluginError as error:
+            return self._refusal(pod, error.plugin, str(error))
+
+    def _place(self, pod: Pod, rows: Rows | None) -> Placement | Failure:
+        judged = self.evaluator.judge(pod.cls, rows, self.veto(pod))
+        found, why = judged.rows, judged.why
+        scores = judged.scores.copy()
+        first = self._preferred(pod, found)
+        for _ in range(min(MOST_TRIES, len(found))):
+            best = int(np.argmax(scores)) if first is None else first
+            first, row = None, int(found[best])
+            chosen = self.choose(pod, row)
+            if isinstance(chosen, Refusal):
+                scores[best] = np.iinfo(np.int64).min
+                why[row] = chosen.why
+                continue
+            return self._take(pod, row, chosen)
+        return self._failure(pod, why, rows)
+
+    def place_all(
+        self, pods: Sequence[Pod], rows: Rows | None = None
+    ) -> tuple[Placement, ...] | Failure:
+        """All of them or none, in their order; each sees those before it. The failure is that of
+        the first one that finds no node."""
+        done: list[Placement] = []
+        with self.cluster.trial():
+            for pod in pods:
+                outcome = self.place(pod, rows)
+                if isinstance(outcome, Failure):
+                    return outcome
+                done.append(outcome)
+        for placement in done:
+            self.cluster.add(placement.claim)
+        return tuple(done)
+
+    def refused(self, pod: Pod) -> Failure | None:
+        """By what does not depend on nodes."""
+        if pod.cls.unsupported:
+            words = f"not supported by koord-scheduler: {'; '.join(pod.cls.unsupported)}"
+            return self._refusal(pod, UNSUPPORTED, words)
+        if pod.gates:
+            words = f"waits for scheduling gates: {', '.join(pod.gates)}"
+            return self._refusal(pod, SCHEDULING_GATES, words)
+        for gate in self.gates:
+            said = gate.admit(pod)
+            if said is not None:
+                return self._refusal(pod, gate.name, said)
+        return None
+
+    def choose(self, pod: Pod, row: int) -> Chosen | Refusal:
+        """What the allocators give the pod on this node. Changes nothing. Raises PluginError."""
+        grants: dict[str, Any] = {}
+        annotations: dict[str, str] = {}
+        for allocator in self.allocators:
+            if not allocator.applies(self.cluster, pod.cls):
+                continue
+            try:
+                grant = allocator.allocate(self.cluster, pod, row, grants)
+            except Exception as error:  # as in `Evaluator`: it refuses this pod alone
+                raise PluginError(allocator.name, repr(error)) from error
+            if isinstance(grant, Refusal):
+                return grant
+            if grant is not None:
+                grants[allocator.name] = grant
+                annotations.update(allocator.annotations(pod, grant))
+        return Chosen(grants, annotations)
+
+    def recognise(self, pod: Pod) -> Mapping[str, Any]:
+        """The grants of a pod on a node, whoever placed it there."""
+        grants: dict[str, Any] = {}
+        for allocator in self.allocators:
+            grant = allocator.recognise(pod)
+            if grant is not None:
+                grants[allocator.name] = grant
+        return grants
+
+    # Questions.
+
+    def feasible(self, cls: PodClass) -> Bools:
+        """Where such a pod fits now, by all plugins, without allocators. Raises PluginError."""
+        mask: Bools = self.evaluator.judge(cls).why == FITS
+        return mask
+
+    def opens(self, cls: PodClass, rows: Rows) -> bool:
+        """Whether one of these nodes may let such a pod in: whether to try it again when they
+        changed."""
+        try:
+            return bool((self.evaluator.local(cls)[rows] == FITS).any())
+        except PluginError:
+            return True
+
+    def fits(self, pod: Pod, row: int) -> int:
+        """FITS or the reason, now, with gates left out and allocators asked. Raises PluginError."""
+        code = int(self.evaluator.fits(pod.cls, np.array([row], np.intp))[0])
+        if code != FITS:
+            return code
+        chosen = self.choose(pod, row)
+        return chosen.why if isinstance(chosen, Refusal) else FITS
+
+    def offers(self, cls: PodClass, most: int) -> Ints:
+        """For each row how many such pods fit there, at most ``most`` (``offerSlot`` of
+        spec/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls, rows,
+        most)`` says how many it lets in; of others it is known only whether they let in one. Raises
+        PluginError."""
+        counts = np.zeros(len(self.cluster.nodes), np.int64)
+        rows = np.flatnonzero(self.evaluator.local(cls) == FITS)
+        if not len(rows):
+            return counts
+        found = np.full(len(rows), most, np.int64)
+        told = set()
+        for plugin, enabled in self.evaluator.plugins:
+            offers = getattr(plugin, "offers", None)
+            if offers is None or not enabled.filters or not plugin.applies(self.cluster, cls):
+                continue
+            np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
+            told.add(plugin.name)
+        by_name = {plugin.name: plugin for plugin, _ in self.plugins}
+        if _FIT in by_name and _FIT not in told:
+            credit = getattr(by_name.get("Reservation"), "credit", None)
+            beside = credit(self.cluster, cls, rows) if credit is not None else None
+            np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)
+        counts[rows] = found
+        return counts
+
+    @property
+    def plugins(self) -> tuple[tuple[Plugin, Enabled], ...]:
+        return self.evaluator.plugins
+
+    # Nominations.
+
+    def nominate(self, pod: Pod, node: str) -> None:
+        """Room was made for the pod there; pods of lower priority lose a nomination for that
+        node (as in kube-scheduler)."""
+        self.forget(pod.key)
+        others = self.nominated.setdefault(node, {})
+        for key, other in tuple(others.items()):
+            if other.cls.priority < pod.cls.priority:
+                self.forget(key)
+        self.nominated.setdefault(node, {})[pod.key] = pod
+        self._node_of[pod.key] = node
+
+    def forget(self, key: str) -> None:
+        """The pod has a node, or is gone."""
+        node = self._node_of.pop(key, None)
+        if node is not None:
+            there = self.nominated[node]
+            del there[key]
+            if not there:
+                del self.nominated[node]
+
+    def nomination(self, pod: Pod) -> str:
+        """The node, empty without one."""
+        return self._node_of.get(pod.key, pod.nominated)
+
+    def ahead(self, pod: Pod, row: int) -> list[Claim]:
+        """Of the pods that are nominated there and must find their room: what they take."""
+        node = self.cluster.nodes[row]
+        if node is None:
+            return []
+        return [
+            Claim(each, node.name, self.cluster.now_s)
+            for each in self.nominated.get(node.name, {}).values()
+            if _counts(each, pod) and each.key not in self.cluster.claims
+        ]
+
+    def veto(self, pod: Pod) -> dict[int, int]:
+        """Rows where the pod fits only without the pods that are nominated there."""
+        found: dict[int, int] = {}
+        if not self.nominated:
+            return found
+        local = self.evaluator.local(pod.cls)
+        for node in self.nominated:
+            row = self.cluster.row.get(node)
+            if row is None or local[row] != FITS:
+                continue
+            ahead = self.ahead(pod, row)
+            if not ahead:
+                continue
+            with self.cluster.trial():
+                for claim in ahead:
+                    self.cluster.add(claim)
+                code = int(self.evaluator.fits(pod.cls, np.array([row], np.intp))[0])
+            if code not in (FITS, GONE):
+                found[row] = code
+        return found
+
+    def _preferred(self, pod: Pod, rows: Rows) -> int | None:
+        """The place of the nominated node in ``rows``: it is tried first."""
+        row = self.cluster.row.get(self.nomination(pod))
+        if row is None:
+            return None
+        at = np.flatnonzero(rows == row)
+        return int(at[0]) if len(at) else None
+
+    def _take(self, pod: Pod, row: int, chosen: Chosen) -> Placement:
+        node = self.cluster.nodes[row]
+        assert node is not None
+        reservation = ""
+        for grant in chosen.grants.values():
+            reservation = getattr(grant, "reservation", reservation)
+        claim = Claim(pod, node.name, self.cluster.now_s, chosen.grants, reservation)
+        self.cluster.add(claim)
+        return Placement(pod, node.name, claim, chosen.annotations)
+
+    def _refusal(self, pod: Pod, by: str, words: str) -> Failure:
+        return Failure(pod=pod, nodes=int(self.cluster.alive.sum()), refused_by=by, words=words)
+
+    def _failure(self, pod: Pod, why: Codes, rows: Rows | None) -> Failure:
+        counted = why if rows is None else why[rows]
+        codes, numbers = np.unique(counted[counted > FITS], return_counts=True)
+        reasons = dict(zip(codes.tolist(), numbers.tolist(), strict=True))
+        return Failure(pod=pod, nodes=int((counted != GONE).sum()), reasons=reasons)
+
+
+def room(
+    cluster: Cluster, cls: PodClass, rows: Rows, most: int, credit: Ints | None = None
+) -> Ints:
+    """How many such pods the allocatable resources of nodes leave room for, where one fits.
+    ``credit``: what they find beside what is free, of each row and column. A resource that lets one
+    in without having it does not count."""
+    ask = cluster.vector(cls)
+    free = cluster.allocatable[rows] - cluster.requested[rows]
+    if credit is not None:
+        free = free + credit
+    columns = np.flatnonzero(ask)
+    many = free[:, columns] // ask[columns]
+    found: Ints = np.where(many > 0, many, most).min(axis=1, initial=most)
+    return np.minimum(found, most)
+
+
+def _counts(nominated: Pod, pod: Pod) -> bool:
+    """Spec/central.md 8.4: of the same or a higher priority, of a higher one where another
+    scheduler nominated it; pods of the same job are left out."""
+    if nominated.key == pod.key or (pod.gang and pod.gang == nominated.gang):
+        return False
+    if nominated.scheduler != pod.scheduler:
+        return nominated.cls.priority > pod.cls.priority
+    return nominated.cls.priority >= pod.cls.priority

@@ -1,0 +1,226 @@
+"""All plugins' verdicts on all nodes for a class of pods, kept until a row changes.
+
+For each class that was asked about of late there are the first reason against each node and the
+weighted sum of all scores that need no normalising. Scores that do are kept as they are, because
+one changed node can change what all others are compared with.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Ints, Rows
+from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin, Verdict
+from koord_scheduler.plan.profile import Enabled
+
+MOST_CLASSES = 512
+"""At 5,000 nodes a class takes some 30 KiB."""
+GONE = -1
+"""The code of a row without a node."""
+Scores = NDArray[np.int32]
+_MOST_CHARACTERS = 256
+
+
+class PluginError(Exception):
+    """A plugin failed on a class of pods; the text says how."""
+
+    def __init__(self, plugin: str, words: str) -> None:
+        super().__init__(f"plugin {plugin} failed: {words[:_MOST_CHARACTERS]}")
+        self.plugin = plugin
+
+
+class _Kept:
+    """``why``: FITS, GONE or the code of the first local reason. ``base``: the weighted sum of
+    local scores that are 0 to 100 already. ``raw``: scores of local plugins that are normalised, by
+    the plugin's place."""
+
+    __slots__ = ("base", "raw", "version", "why")
+
+    def __init__(self, size: int) -> None:
+        self.version = -1
+        self.why: Codes = np.full(size, GONE, np.int16)
+        self.base: Scores = np.zeros(size, np.int32)
+        self.raw: dict[int, Scores] = {}
+
+    def grow(self, size: int) -> None:
+        more = size - len(self.why)
+        if more > 0:
+            self.why = np.pad(self.why, (0, more), constant_values=GONE)
+            self.base = np.pad(self.base, (0, more))
+            self.raw = {i: np.pad(each, (0, more)) for i, each in self.raw.items()}
+
+
+class Judged:
+    """What all plugins say to one pod: ``why`` for every row, the rows where it fits and the scores
+    of these rows."""
+
+    __slots__ = ("rows", "scores", "why")
+
+    def __init__(self, why: Codes, rows: Rows, scores: Ints) -> None:
+        self.why = why
+        self.rows = rows
+        self.scores = scores
+
+
+class Evaluator:
+    def __init__(self, cluster: Cluster, plugins: Sequence[tuple[Plugin, Enabled]]) -> None:
+        self.cluster = cluster
+        self.plugins = tuple(plugins)
+        self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._local = tuple(i for i, (plugin, _) in enumerate(plugins) if plugin.local)
+        self._others = tuple(i for i, (plugin, _) in enumerate(plugins) if not plugin.local)
+
+    def local(self, cls: PodClass) -> Codes:
+        """The first local reason for every row; the caller must not change it."""
+        return self._refreshed(cls).why
+
+    def judge(
+        self, cls: PodClass, rows: Rows | None = None, veto: Mapping[int, int] | None = None
+    ) -> Judged:
+        """``rows``: where the pod may go at all. ``veto``: row -> a reason against it that is this
+        decision's alone."""
+        kept = self._refreshed(cls)
+        why = kept.why.copy()
+        for row, code in (veto or {}).items():
+            if why[row] == FITS:
+                why[row] = code
+        fits = np.flatnonzero(why == FITS) if rows is None else rows[why[rows] == FITS]
+        scores: dict[int, Ints] = {}
+        for i in self._others:
+            plugin, enabled = self.plugins[i]
+            if not len(fits) or not plugin.applies(self.cluster, cls):
+                continue
+            verdict = self._ask(plugin, cls, fits)
+            if enabled.scores and verdict.score is not None:
+                scores[i] = verdict.score
+            left = verdict.why == FITS
+            if enabled.filters and not left.all():
+                why[fits] = verdict.why
+                fits = fits[left]
+                scores = {j: each[left] for j, each in scores.items()}
+        total = kept.base[fits].astype(np.int64)
+        if len(fits):
+            for i, raw in kept.raw.items():
+                self._count(total, i, raw[fits])
+            for i, score in scores.items():
+                self._count(total, i, score)
+        return Judged(why, fits, total)
+
+    def fits(self, cls: PodClass, rows: Rows) -> Codes:
+        """The first reason of each of these rows, now, without what is kept. For trials, in which
+        a row changes with every step."""
+        why = np.where(self.cluster.alive[rows], FITS, GONE).astype(np.int16)
+        where = np.flatnonzero(why == FITS)
+        for plugin, enabled in self.plugins:
+            if not len(where):
+                break
+            if enabled.filters and plugin.applies(self.cluster, cls):
+                found = self._ask(plugin, cls, rows[where]).why
+                why[where] = found
+                where = where[found == FITS]
+        return why
+
+    def every(self, cls: PodClass, rows: Rows) -> dict[str, Codes]:
+        """What each plugin that refuses any of these rows says, whatever others say."""
+        found: dict[str, Codes] = {}
+        for plugin, enabled in self.plugins:
+            if enabled.filters and plugin.applies(self.cluster, cls):
+                why = self._ask(plugin, cls, rows).why
+                if why.any():
+                    found[plugin.name] = why
+        return found
+
+    def scores(self, cls: PodClass, rows: Rows) -> dict[str, Ints]:
+        """Weighted and normalised over ``rows``, which must all fit, by plugin."""
+        found: dict[str, Ints] = {}
+        for i, (plugin, enabled) in enumerate(self.plugins):
+            if len(rows) and enabled.scores and plugin.applies(self.cluster, cls):
+                score = self._ask(plugin, cls, rows).score
+                if score is not None:
+                    found[plugin.name] = np.zeros(len(rows), np.int64)
+                    self._count(found[plugin.name], i, score)
+        return found
+
+    def _ask(self, plugin: Plugin, cls: PodClass, rows: Rows) -> Verdict:
+        try:
+            verdict = plugin.judge(self.cluster, cls, rows)
+        except Exception as error:  # whatever a plugin raises, only this class of pods is refused
+            raise PluginError(plugin.name, repr(error)) from error
+        answers = (verdict.why,) if verdict.score is None else verdict
+        if any(len(each) != len(rows) for each in answers if each is not None):
+            raise PluginError(
+                plugin.name, f"it was asked about {len(rows)} nodes, not about others"
+            )
+        return verdict
+
+    def _count(self, total: Ints, i: int, score: Ints | Scores) -> None:
+        """Adds the score of a plugin, normalised over the rows that are left (spec/central.md
+        0.1)."""
+        plugin, enabled = self.plugins[i]
+        if plugin.normalize is not Normalize.NO:
+            most = int(score.max())
+            reverse = plugin.normalize is Normalize.REVERSE
+            if most > 0:
+                score = score.astype(np.int64) * 100 // most
+            if reverse:
+                score = 100 - score
+        total += score * np.int64(enabled.weight)
+
+    def _refreshed(self, cls: PodClass) -> _Kept:
+        size = len(self.cluster.nodes)
+        kept = self._kept.get(cls.number)
+        if kept is None:
+            if len(self._kept) >= MOST_CLASSES:
+                self._kept.popitem(last=False)
+            kept = self._kept[cls.number] = _Kept(size)
+        else:
+            self._kept.move_to_end(cls.number)
+        if kept.version == self.cluster.version:
+            return kept
+        kept.grow(size)
+        changed = self.cluster.since(kept.version) if kept.version >= 0 else None
+        if changed is None:
+            changed = np.arange(size, dtype=np.intp)
+        if len(changed):
+            self._judge_again(kept, cls, changed)
+        kept.version = self.cluster.version
+        return kept
+
+    def _judge_again(self, kept: _Kept, cls: PodClass, rows: Rows) -> None:
+        alive = self.cluster.alive[rows]
+        kept.why[rows] = np.where(alive, FITS, GONE)
+        kept.base[rows] = 0
+        for raw in kept.raw.values():
+            raw[rows] = 0
+        rows = rows[alive]
+        for i in self._local:
+            if not len(rows):
+                return
+            plugin, enabled = self.plugins[i]
+            if not plugin.applies(self.cluster, cls):
+                continue
+            verdict = self._ask(plugin, cls, rows)
+            if enabled.scores and verdict.score is not None:
+                if plugin.normalize is Normalize.NO:
+                    kept.base[rows] += verdict.score * enabled.weight
+                else:
+                    self._raw(kept, i, rows, verdict.score)
+            if enabled.filters:
+                fits = verdict.why == FITS
+                if not fits.all():
+                    kept.why[rows] = verdict.why
+                    rows = rows[fits]
+
+    def _raw(self, kept: _Kept, i: int, rows: Rows, score: Ints) -> None:
+        raw = kept.raw.get(i)
+        if raw is None:
+            if self.plugins[i][0].normalize is Normalize.DEFAULT and not score.any():
+                return
+            raw = kept.raw[i] = np.zeros(len(kept.why), np.int32)
+        raw[rows] = score

@@ -1,0 +1,324 @@
+"""Room for a pod of higher priority: which pods of lower priority have to go, and from which node.
+
+The rules are kube-scheduler's (`pkg/scheduler/framework/preemption`), with what gates and the
+protocol's labels forbid (spec/central.md 4.8, 8.2, 8.3). Nothing is evicted here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from koord_scheduler.model.cluster.arguments import Args
+from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
+from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
+from koord_scheduler.plan.budgets import Budget, split
+from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.evaluator import GONE
+from koord_scheduler.plan.victims import (
+    Ask,
+    Candidate,
+    Cost,
+    Sketch,
+    candidate_of,
+    cost,
+    importance,
+    preemptible,
+)
+
+Ledger = Callable[[Pod, str], str | None]
+"""Asked before a pod is chosen to go from a node: None, or why it must stay."""
+_MOST_KEPT = 4
+_MOST_REFUSALS = 16
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+class PreemptionArgs(Args, frozen=True):
+    """Of ``DefaultPreemption``. How many nodes are looked at closely: this part of all, and no
+    fewer than the number, until enough of them have been found to help."""
+
+    min_candidate_nodes_percentage: int = 10
+    min_candidate_nodes_absolute: int = 100
+
+
+class Preemption(msgspec.Struct, frozen=True):
+    """``victims``: who has to go from ``node``, the least important first; empty where those that
+    terminate anyway make room. ``violations``: how many of them exceed a disruption budget."""
+
+    pod: Pod
+    node: str
+    victims: tuple[Pod, ...]
+    violations: int = 0
+
+
+class NoPreemption(msgspec.Struct, frozen=True):
+    """``words`` as kube-scheduler appends them to the condition, without the prefix."""
+
+    words: str
+
+
+class _Potential:
+    """For a set of classes: what all their pods take on each row."""
+
+    __slots__ = ("amounts", "numbers", "version")
+
+    def __init__(self, numbers: frozenset[int]) -> None:
+        self.numbers = numbers
+        self.version = -1
+        self.amounts: Ints = np.zeros((0, 0), np.int64)
+
+
+class Preemptor:
+    """Keeps between calls what pods of lower priority take on each node. ``ledger`` may refuse each
+    victim."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        ledger: Ledger | None = None,
+        args: PreemptionArgs | None = None,
+    ) -> None:
+        self.engine = engine
+        self.ledger = ledger
+        self.args = args or PreemptionArgs()
+        self._kept: OrderedDict[frozenset[int], _Potential] = OrderedDict()
+
+    def preempt(self, pod: Pod, budgets: Iterable[Budget] = ()) -> Preemption | NoPreemption:
+        """For a pod that just found no node. Changes nothing: the caller nominates the node
+        (`Engine.nominate`) and evicts. Raises PluginError."""
+        not_eligible = self._not_eligible(pod)
+        if not_eligible:
+            return NoPreemption(not_eligible)
+        cluster = self.engine.cluster
+        why = self.engine.evaluator.judge(pod.cls, None, self.engine.veto(pod)).why
+        rows = np.flatnonzero(_resolvable(why))
+        nodes = int(cluster.alive.sum())
+        victims = self._may_go(pod)
+        promising = self._promising(pod, rows, victims) if victims else rows[:0]
+        budgets = tuple(budgets)
+        refusals: dict[str, int] = {}
+        for candidate in self._candidates(pod, promising, victims, budgets, nodes):
+            refusal = self._refusal(pod, candidate)
+            if refusal is None:
+                return self._chosen(pod, candidate)
+            refusals[refusal] = refusals.get(refusal, 0) + 1
+            if sum(refusals.values()) >= _MOST_REFUSALS:
+                break
+        counts = {
+            _NOT_HELPFUL: nodes - len(rows),
+            _NO_VICTIMS: len(rows) - sum(refusals.values()),
+            **refusals,
+        }
+        told = ", ".join(sorted(f"{n} {words}" for words, n in counts.items() if n > 0))
+        return NoPreemption(f"0/{nodes} nodes are available: {told}." if told else "no nodes.")
+
+    def _not_eligible(self, pod: Pod) -> str:
+        if pod.cls.unsupported or pod.gates:
+            return "not eligible: no eviction helps."
+        if not pod.cls.preempts:
+            return "not eligible due to preemptionPolicy=Never."
+        cluster = self.engine.cluster
+        row = cluster.row.get(self.engine.nomination(pod))
+        if row is None:
+            return ""
+        code = int(self.engine.evaluator.fits(pod.cls, np.array([row], np.intp))[0])
+        if code == GONE or (code != FITS and REASONS[code].unresolvable):
+            return ""
+        for claim in cluster.claims_on(row).values():
+            if claim.pod.terminating and claim.pod.cls.priority < pod.cls.priority:
+                return "not eligible due to a terminating pod on the nominated node."
+        return ""
+
+    def _may_go(self, pod: Pod) -> frozenset[int]:
+        """Numbers of the classes of lower priority. Gates are asked about one pod of each class
+        later: they decide by class."""
+        return frozenset(
+            number
+            for number, cls in self.engine.cluster.class_of.items()
+            if cls.priority < pod.cls.priority and preemptible(cls)
+        )
+
+    def _promising(self, pod: Pod, rows: Rows, victims: frozenset[int]) -> Rows:
+        """The rows that would have the room if all that may go went. They start at a place that
+        depends on the pod, so that pods that preempt at once look at different nodes."""
+        cluster = self.engine.cluster
+        amounts = self._amounts(victims)[rows]
+        ask = cluster.vector(pod.cls)
+        columns = np.flatnonzero(ask)
+        free = (cluster.allocatable[rows] - cluster.requested[rows] + amounts)[:, columns]
+        enough = (free >= ask[columns]).all(axis=1)
+        enough |= np.isin(rows, cluster.reserved_rows())  # its users have room beside ``free``
+        found = rows[enough & amounts.any(axis=1)]
+        if not len(found):
+            return found
+        return np.roll(found, -(zlib.crc32(pod.uid.encode()) % len(found)))
+
+    def _amounts(self, numbers: frozenset[int]) -> Ints:
+        cluster = self.engine.cluster
+        kept = self._kept.get(numbers)
+        if kept is None:
+            if len(self._kept) >= _MOST_KEPT:
+                self._kept.popitem(last=False)
+            kept = self._kept[numbers] = _Potential(numbers)
+        self._kept.move_to_end(numbers)
+        changed = cluster.since(kept.version) if kept.version >= 0 else None
+        if changed is None or kept.amounts.shape != cluster.requested.shape:
+            kept.amounts = np.zeros_like(cluster.requested)
+            for number in numbers:
+                counts = cluster.classes.get(number, {})
+                where = np.fromiter(counts, np.intp, len(counts))
+                many = np.fromiter(counts.values(), np.int64, len(counts))
+                kept.amounts[where] += many[:, None] * cluster.vector(cluster.class_of[number])
+        else:
+            for row in changed:
+                kept.amounts[row] = 0
+                for claim in cluster.claims_on(int(row)).values():
+                    if claim.pod.cls.number in numbers and not claim.pod.holds:
+                        kept.amounts[row] += cluster.vector(claim.pod.cls)
+        kept.version = cluster.version
+        return kept.amounts
+
+    def _candidates(
+        self,
+        pod: Pod,
+        rows: Rows,
+        victims: frozenset[int],
+        budgets: Sequence[Budget],
+        nodes: int,
+    ) -> Iterator[Candidate]:
+        """The best first. Sums tell who would go, and so in which order nodes are worth a closer
+        look by all plugins."""
+        enough = max(
+            nodes * self.args.min_candidate_nodes_percentage // 100,
+            self.args.min_candidate_nodes_absolute,
+        )
+        asked: dict[int, bool] = {}
+        ask = Ask(self.engine, pod)
+        remaining = iter(rows.tolist())
+        while True:
+            heap: list[tuple[Cost, int, Sketch | Candidate]] = []
+            harmless = False
+            for row in remaining:
+                sketch = self._sketch(ask, row, victims, asked, budgets)
+                if sketch is None:
+                    continue
+                optimistic = candidate_of(sketch, sketch.stay)
+                harmless = harmless or not optimistic.violations
+                heap.append((cost(optimistic), len(heap), sketch))
+                if harmless and len(heap) >= enough:
+                    break
+            if not heap:
+                return
+            heapq.heapify(heap)
+            while heap:
+                _, order, best = heapq.heappop(heap)
+                if isinstance(best, Candidate):
+                    yield best
+                    continue
+                candidate = self._looked_at(pod, best)
+                if candidate is not None:
+                    heapq.heappush(heap, (cost(candidate), order, candidate))
+
+    def _sketch(
+        self,
+        ask: Ask,
+        row: int,
+        victims: frozenset[int],
+        asked: dict[int, bool],
+        budgets: Sequence[Budget],
+    ) -> Sketch | None:
+        going: list[Claim] = []
+        ending: list[Claim] = []
+        for claim in self.engine.cluster.claims_on(row).values():
+            number = claim.pod.cls.number
+            if number not in victims or claim.pod.holds:
+                continue
+            may = asked.get(number)
+            if may is None:
+                may = all(gate.may_preempt(ask.pod, claim.pod) for gate in self.engine.gates)
+                asked[number] = may
+            if may:
+                (ending if claim.pod.terminating else going).append(claim)
+        if not (going or ending):
+            return None
+        going.sort(key=importance)
+        violating, others = split(going, budgets) if budgets else ([], going)
+        free = ask.free(row, (*going, *ending))
+        stay = set()
+        for claim in (*violating, *others):
+            amounts = ask.amounts(claim.pod.cls)
+            left = [have - amount for have, amount in zip(free, amounts, strict=True)]
+            if min(left) >= 0:
+                free = left
+                stay.add(claim.pod.key)
+        return Sketch(row, tuple(violating), tuple(others), tuple(ending), frozenset(stay))
+
+    def _looked_at(self, pod: Pod, sketch: Sketch) -> Candidate | None:
+        """By all plugins. Where they do not agree with the sums, each pod is spared in turn if the
+        pod still fits."""
+        cluster, row = self.engine.cluster, sketch.row
+        going = (*sketch.violating, *sketch.others)
+        with cluster.trial():
+            for claim in sketch.ending:
+                cluster.remove(claim.pod.key)
+            for nominated in self.engine.ahead(pod, row):
+                cluster.add(nominated)
+            for claim in going:
+                if claim.pod.key not in sketch.stay:
+                    cluster.remove(claim.pod.key)
+            if self._fits(pod, row):
+                stay = sketch.stay
+            else:
+                for key in sketch.stay:
+                    cluster.remove(key)
+                if not self._fits(pod, row):
+                    return None
+                stay = self._spared(pod, row, going)
+        candidate = candidate_of(sketch, stay)
+        return candidate if candidate.victims or sketch.ending else None
+
+    def _spared(self, pod: Pod, row: int, going: Sequence[Claim]) -> frozenset[str]:
+        cluster = self.engine.cluster
+        kept = set()
+        for claim in going:
+            cluster.add(claim)
+            if self._fits(pod, row):
+                kept.add(claim.pod.key)
+            else:
+                cluster.remove(claim.pod.key)
+        return frozenset(kept)
+
+    def _fits(self, pod: Pod, row: int) -> bool:
+        return self.engine.refused(pod) is None and self.engine.fits(pod, row) == FITS
+
+    def _refusal(self, pod: Pod, candidate: Candidate) -> str | None:
+        if self.ledger is None:
+            return None
+        node = self.engine.cluster.nodes[candidate.row]
+        for claim in candidate.victims:
+            refusal = self.ledger(claim.pod, node.name if node is not None else "")
+            if refusal is not None:
+                return refusal
+        return None
+
+    def _chosen(self, pod: Pod, candidate: Candidate) -> Preemption:
+        node = self.engine.cluster.nodes[candidate.row]
+        assert node is not None
+        victims = tuple(claim.pod for claim in candidate.victims)
+        return Preemption(pod, node.name, victims, candidate.violations)
+
+
+def _resolvable(why: Codes) -> Bools:
+    """Rows where evictions may help. Where all plugins agree, a gate or an allocator refused."""
+    found = np.zeros(len(why), np.bool_)
+    for code in np.unique(why).tolist():
+        if code != GONE and not REASONS[code].unresolvable:
+            found |= why == code
+    return found

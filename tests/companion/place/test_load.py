@@ -1,0 +1,280 @@
+"""Load-aware scheduling: the tables of spec/central.md 2."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from koord_scheduler.model.cluster.arguments import ArgumentError
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.place.load import make
+from koord_scheduler.place.load_estimate import estimate
+from koord_scheduler.place.load_reading import LOAD, NodeLoad, PodLoad, read_load
+from koordlet.protocol.qos import PriorityClass
+from tests.companion.place.build import GI, cls, cluster, node, put, reasons, scores
+
+NOW = 1_000_000.0
+PROD, MID, BATCH = PriorityClass.PROD, PriorityClass.MID, PriorityClass.BATCH
+EMPTY = cls(priority_class=PROD)
+BIG = cls(
+    priority_class=PROD,
+    requests={"cpu": 16_000, "memory": 32 * GI},
+    limits={"cpu": 16_000, "memory": 32 * GI},
+)
+BATCH_BIG = cls(
+    priority_class=BATCH,
+    requests={"kubernetes.io/batch-cpu": 16_000, "kubernetes.io/batch-memory": 32 * GI},
+)
+
+
+def mid(milli: int) -> Any:
+    return cls(priority_class=MID, requests={"kubernetes.io/mid-cpu": milli})
+
+
+def load(cpu: int = 0, memory: int = 0, **more: Any) -> NodeLoad:
+    return NodeLoad(**{"usage": {"cpu": cpu, "memory": memory}, "update_time_s": NOW - 10, **more})
+
+
+def one(report: NodeLoad | None = None, **more: Any) -> Cluster:
+    found = cluster(node(**more))
+    found.now_s = NOW
+    if report is not None:
+        found.put(LOAD, "n1", report)
+    return found
+
+
+PROD_POD = {"ns/prod": PodLoad(True, 0, 0)}
+
+
+def prod(cpu: int, memory: int = 0) -> dict[str, Any]:
+    return {"pods": {"ns/prod": PodLoad(True, cpu, memory)}}
+
+
+FILTERS = {
+    "L1": ({}, one(load(60_000, 256 * GI)), EMPTY, ""),
+    "L2": ({}, one(load(70_000)), EMPTY, "node(s) cpu usage exceed threshold"),
+    "L3": ({}, one(load(0, 500 * GI)), EMPTY, "node(s) memory usage exceed threshold"),
+    "L4": (
+        {"aggregated": {"usageThresholds": {"cpu": 60}, "usageAggregationType": "p95"}},
+        one(load(aggregated={("p95", 300.0): {"cpu": 70_000}})),
+        EMPTY,
+        "node(s) cpu aggregated usage exceed threshold",
+    ),
+    "L5": (
+        {},
+        one(
+            load(0, 316 * GI),
+            annotations={
+                "scheduling.koordinator.sh/usage-thresholds": json.dumps(
+                    {"usageThresholds": {"memory": 60}}
+                )
+            },
+        ),
+        EMPTY,
+        "node(s) memory usage exceed threshold",
+    ),
+    "L6": ({"usageThresholds": {"cpu": 65, "memory": 0}}, one(load(0, 500 * GI)), EMPTY, ""),
+    "no report": ({}, one(), BIG, ""),
+    "no node in it": ({}, one(NodeLoad(update_time_s=NOW)), BIG, ""),
+    "expired": ({}, one(load(update_time_s=NOW - 180)), BIG, "node(s) nodeMetric expired"),
+    "never written": ({}, one(load(update_time_s=None)), BIG, "node(s) nodeMetric expired"),
+    "expired is fine": (
+        {"enableScheduleWhenNodeMetricsExpired": True},
+        one(load(70_000, update_time_s=NOW - 180)),
+        EMPTY,
+        "",
+    ),
+    "daemons go anywhere": ({}, one(load(90_000)), cls(daemon=True), ""),
+}
+
+
+@pytest.mark.parametrize("case", FILTERS)
+def test_filter(case: str) -> None:
+    args, where, of, text = FILTERS[case]
+    assert reasons(make(args), where, of) == [text]
+
+
+def test_l7_and_l8_thresholds_of_prod() -> None:
+    where = one(load(**prod(63_000)))
+    put(where, "n1", EMPTY, "prod")
+    args = {"prodUsageThresholds": {"cpu": 50}}
+    assert reasons(make(args), where, EMPTY) == ["node(s) cpu usage exceed threshold"]
+    assert reasons(make(args), where, mid(1000)) == [""]
+    where = one(load(**prod(53_000)))
+    put(where, "n1", EMPTY, "prod")
+    twenty = cls(priority_class=PROD, requests={"cpu": 20_000}, limits={"cpu": 20_000})
+    args = {"prodUsageThresholds": {"cpu": 60}}
+    assert reasons(make(args), where, twenty) == ["node(s) cpu usage exceed threshold"]
+    args = {"prodUsageThresholds": {"cpu": 73}}
+    assert reasons(make(args), where, twenty) == [""]
+
+
+def test_l9_and_l10_mid_pods() -> None:
+    assert reasons(make({}), one(load(53_000)), mid(12_000)) == [
+        "node(s) cpu usage exceed threshold"
+    ]
+    where = one(load(33_000))
+    assert reasons(make({}), where, mid(20_000)) == [""]
+    put(where, "n1", mid(20_000), since_s=NOW)
+    assert reasons(make({}), where, mid(20_000)) == ["node(s) cpu usage exceed threshold"]
+
+
+def just_assigned(report: NodeLoad) -> Cluster:
+    where = one(report)
+    put(where, "n1", BIG, since_s=NOW)
+    return where
+
+
+P95 = {"aggregated": {"scoreAggregationType": "p95"}}
+DOMINANT = {"resourceWeights": {"cpu": 1, "memory": 1}, "dominantResourceWeight": 10}
+SCORES = {
+    "L11": ({}, one(load()), BIG, 90),
+    "L12": ({}, one(load(32_000, 10 * GI)), BIG, 72),
+    "L13": ({}, just_assigned(load(32_000, 10 * GI)), BIG, 63),
+    "L14": ({}, one(), BIG, 0),
+    "L14 expired": ({}, one(load(update_time_s=NOW - 200)), BIG, 0),
+    "L15": (P95, just_assigned(load(32_000, 10 * GI)), BIG, 81),
+    "L16": ({}, one(load()), BATCH_BIG, 90),
+    "L17": (DOMINANT, one(load()), BIG, 85),
+    "L18": ({}, one(load()), EMPTY, 99),
+}
+
+
+@pytest.mark.parametrize("case", SCORES)
+def test_score(case: str) -> None:
+    args, where, of, score = SCORES[case]
+    assert scores(make(args), where, of) == [score]
+
+
+def test_l19_score_by_usage_of_prod() -> None:
+    where = one(load(90_000, 400 * GI, **prod(30_000, 100 * GI)))
+    put(where, "n1", cls(priority_class=PROD), "prod")
+    of = cls(
+        priority_class=PROD,
+        requests={"cpu": 100_000, "memory": 32 * GI},
+        limits={"cpu": 100_000, "memory": 32 * GI},
+    )
+    assert scores(make({"scoreAccordingProdUsage": True}), where, of) == [38]
+
+
+@pytest.mark.parametrize(
+    ("requests", "limits", "priority", "factors", "cpu", "memory"),
+    [
+        ((4000, 8 * GI), (8000, 8 * GI), PROD, (85, 70), 6800, 6_012_954_214),
+        ((4000, 0), (4000, 0), PROD, (110, 70), 4000, 209_715_200),
+        ((4000, 8 * GI), (0, 0), BATCH, (85, 70), 3400, 6_012_954_214),
+        ((4000, 8 * GI), (0, 0), PROD, (80, 80), 3200, 6_871_947_674),
+        ((0, 0), (0, 0), PROD, (85, 70), 250, 209_715_200),
+        ((0, 0), (0, 0), PriorityClass.FREE, (85, 70), 0, 0),
+    ],
+)
+def test_estimates(
+    requests: tuple[int, int],
+    limits: tuple[int, int],
+    priority: PriorityClass,
+    factors: tuple[int, int],
+    cpu: int,
+    memory: int,
+) -> None:
+    names = ("cpu", "memory")
+    if priority is BATCH:
+        names = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
+    of = cls(
+        priority_class=priority,
+        requests=dict(zip(names, requests, strict=True)),
+        limits=dict(zip(names, limits, strict=True)),
+    )
+    percents = {"cpu": factors[0], "memory": factors[1]}
+    assert (estimate(of, "cpu", percents), estimate(of, "memory", percents)) == (cpu, memory)
+
+
+def test_annotations_change_an_estimate_where_they_may() -> None:
+    of = cls(
+        priority_class=PROD,
+        requests={"cpu": 4000},
+        annotations={"scheduling.koordinator.sh/load-estimated-scaling-factors": '{"cpu": 100}'},
+    )
+    assert make({}).estimates.of(of)[0] == 3400
+    assert make({"allowCustomizeEstimation": True}).estimates.of(of)[0] == 4000
+
+
+def test_a_report_that_becomes_old_is_judged_again() -> None:
+    where, plugin = one(load(10_000)), make({})
+    assert reasons(plugin, where, BIG) == [""]
+    version = where.version
+    plugin.tick(where)
+    assert where.version == version
+    where.now_s = NOW + 171
+    plugin.tick(where)
+    assert where.version > version
+    assert reasons(plugin, where, BIG) == ["node(s) nodeMetric expired"]
+    version = where.version
+    plugin.tick(where)
+    assert where.version == version
+
+
+def test_pods_that_were_seen_count_with_what_they_use() -> None:
+    where = one(load(32_000, 10 * GI, pods={"ns/seen": PodLoad(True, 16_000, 32 * GI)}))
+    put(where, "n1", BIG, "seen", since_s=NOW - 1000)
+    assert scores(make({}), where, BIG) == [72]
+    # As long as its estimate counts, what it uses beyond it does not.
+    where.put(LOAD, "n1", load(32_000, 10 * GI, pods={"ns/seen": PodLoad(True, 0, 0)}))
+    assert scores(make({}), where, BIG) == [72]
+    assert scores(make({"estimatedSecondsAfterPodScheduled": 3600}), where, BIG) == [63]
+
+
+def test_the_node_before_amplification_counts() -> None:
+    where = one(
+        load(32_000, 10 * GI),
+        cpu=192_000,
+        annotations={"node.koordinator.sh/raw-allocatable": '{"cpu": "96"}'},
+    )
+    assert scores(make({}), where, BIG) == [72]
+
+
+def test_reading_a_report() -> None:
+    status = {
+        "updateTime": "2026-01-01T00:00:00Z",
+        "nodeMetric": {
+            "nodeUsage": {"resources": {"cpu": "1500m", "memory": 1024, "bad": "x"}},
+            "systemUsage": {"resources": {"cpu": "1"}},
+            "aggregatedNodeUsages": [
+                {"duration": "5m0s", "usage": {"p95": {"resources": {"cpu": 2}}, "p50": {}}}
+            ],
+        },
+        "podsMetric": [
+            {
+                "namespace": "a",
+                "name": "b",
+                "priority": "koord-prod",
+                "podUsage": {"resources": {"cpu": "1", "x": "3"}},
+            }
+        ],
+    }
+    spec = {"metricCollectPolicy": {"reportIntervalSeconds": 30}}
+    found = read_load(json.dumps(spec).encode(), json.dumps(status).encode())
+    assert found.usage == {"cpu": 1500, "memory": 1024}
+    assert found.aggregated == {("p95", 300.0): {"cpu": 2000}}
+    assert found.pods == {"a/b": PodLoad(True, 1000, 0, {"x": 3})}
+    assert (found.report_interval_s, found.update_time_s) == (30, 1767225600.0)
+    assert read_load(b"", b'{"podsMetric": 3}') == NodeLoad()
+    assert read_load(b"", b"") == NodeLoad()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"resourceWeights": {"cpu": 101}},
+        {"usageThresholds": {"cpu": -1}},
+        {"resourceWeights": {"x": 1}},
+        {"estimator": "own"},
+        {"nodeMetricExpirationSeconds": 0},
+        {"unknown": 1},
+        {"usageThresholds": {"cpu": "many"}},
+    ],
+)
+def test_wrong_arguments_are_named(args: dict[str, Any]) -> None:
+    with pytest.raises(ArgumentError, match="LoadAwareScheduling: "):
+        make(args)

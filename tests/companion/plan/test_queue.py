@@ -1,0 +1,177 @@
+"""The queue: order, back-off, events that help, gates, and what happens during an attempt."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from koord_scheduler.plan.hints import Event, helps
+from koord_scheduler.plan.queue import FLUSH_S, Queue, State, Unit, backoff_s
+
+FIT = frozenset({"NodeResourcesFit"})
+
+
+def names(queue: Queue, now_s: float) -> list[str]:
+    found = []
+    while (unit := queue.pop(now_s)) is not None:
+        found.append(unit.name)
+        queue.remove(unit.name)
+    return found
+
+
+def test_priority_goes_first_then_age_then_name() -> None:
+    queue = Queue()
+    units = [Unit("c", 5, 2.0), Unit("b", 5, 1.0), Unit("a", 5, 1.0), Unit("d", 9, 9.0), Unit("e")]
+    random.Random(1).shuffle(units)
+    for unit in units:
+        queue.put(unit, 0.0)
+    assert names(queue, 0.0) == ["d", "a", "b", "c", "e"]
+    assert len(queue) == 0
+
+
+@pytest.mark.parametrize(
+    ("attempts", "expected"), [(0, 0), (1, 1), (2, 2), (3, 4), (4, 8), (5, 10), (99, 10)]
+)
+def test_back_off_doubles_to_ten_seconds(attempts: int, expected: float) -> None:
+    assert backoff_s(attempts) == expected
+
+
+def test_a_unit_waits_for_what_can_help_it_and_for_its_back_off() -> None:
+    queue = Queue()
+    queue.put(Unit("p"), 0.0)
+    for attempt in range(1, 4):
+        assert queue.pop(100.0 * attempt) is not None
+        queue.failed("p", 100.0 * attempt, FIT)
+        assert queue.event(Event.LOAD, 100.0 * attempt) == 0
+        assert queue.pop(100.0 * attempt + 50) is None
+        assert queue.event(Event.POD_GONE, 100.0 * attempt + 0.5) == 1
+        position = queue.position("p")
+        assert position is not None
+        assert position.state is State.BACKOFF
+        assert position.until_s == 100.0 * attempt + 2 ** (attempt - 1)
+        assert queue.next_s() is not None
+        assert queue.pop(position.until_s - 0.01) is None
+        queue.flush(position.until_s)
+        position = queue.position("p")
+        assert position is not None
+        assert (position.state, position.ahead, position.attempts) == (State.ACTIVE, 0, attempt)
+
+
+def test_what_nothing_helps_is_tried_again_after_five_minutes() -> None:
+    queue = Queue()
+    queue.put(Unit("p"), 0.0)
+    queue.pop(0.0)
+    queue.failed("p", 0.0, FIT)
+    assert queue.pop(FLUSH_S - 1) is None
+    assert queue.pop(FLUSH_S) is not None
+
+
+def test_an_event_during_the_attempt_is_not_lost() -> None:
+    queue = Queue()
+    queue.put(Unit("p"), 0.0)
+    queue.put(Unit("q"), 0.0)
+    queue.event(Event.POD_GONE, 0.0)  # before the attempt: it saw that
+    assert queue.pop(0.0) is not None
+    queue.failed("p", 0.0, FIT)
+    assert queue.pop(0.0) is not None
+    queue.event(Event.POD_GONE, 0.0, lambda unit: False)
+    queue.failed("q", 0.0, FIT)
+    states = [position.state for name in "pq" if (position := queue.position(name)) is not None]
+    assert states == [State.WAITING, State.BACKOFF]
+
+
+def test_a_closer_look_decides_whom_an_event_helps() -> None:
+    queue = Queue()
+    for name in "ab":
+        queue.put(Unit(name), 0.0)
+    for name in "ab":
+        queue.pop(0.0)
+        queue.failed(name, 0.0, FIT)
+    assert queue.event(Event.NODE, 60.0, lambda unit: unit.name == "b") == 1
+    assert names(queue, 60.0) == ["b"]
+
+
+def test_gates_hold_a_unit_until_they_open() -> None:
+    queue = Queue()
+    queue.put(Unit("g", gate="gang g has 1 of 3 members"), 0.0)
+    assert queue.pop(0.0) is None
+    position = queue.position("g")
+    assert position is not None
+    assert position.waits_for == ("gang g has 1 of 3 members",)
+    queue.put(Unit("g"), 1.0)
+    assert queue.pop(1.0) is not None
+    queue.put(Unit("g", gate="a member went away"), 2.0)
+    queue.failed("g", 2.0, FIT)
+    assert queue.counts()[State.GATED] == 1
+    assert queue.event(Event.POD_GONE, 3.0) == 0
+    queue.remove("g")
+    assert "g" not in queue
+
+
+def test_a_changed_priority_counts_at_once() -> None:
+    queue = Queue()
+    queue.put(Unit("a", 1), 0.0)
+    queue.put(Unit("b", 2), 0.0)
+    queue.put(Unit("a", 3), 0.0)
+    assert names(queue, 0.0) == ["a", "b"]
+
+
+def test_a_conflict_is_tried_again_without_an_event() -> None:
+    queue = Queue()
+    queue.put(Unit("a"), 0.0)
+    queue.pop(0.0)
+    queue.again("a", 0.0)
+    assert queue.pop(0.5) is None
+    assert queue.pop(1.0) is not None
+
+
+@pytest.mark.parametrize(
+    ("event", "plugins", "expected"),
+    [
+        (Event.NODE_LABELS, {"NodeAffinity"}, True),
+        (Event.POD_GONE, {"NodeAffinity"}, False),
+        (Event.POD_GONE, {"NodeAffinity", "NodeResourcesFit"}, True),
+        (Event.QUOTA, {"ElasticQuota"}, True),
+        (Event.LOAD, {"ElasticQuota"}, False),
+        (Event.LOAD, {"LoadAwareScheduling"}, True),
+        (Event.DEVICES, {"DeviceShare"}, True),
+        (Event.LOAD, {"SomebodyElses"}, True),
+        (Event.NODE, set(), False),
+    ],
+)
+def test_hints(event: Event, plugins: set[str], expected: bool) -> None:
+    assert helps(event, plugins) is expected
+
+
+def test_no_unit_is_lost_or_told_twice_in_a_random_history() -> None:
+    chance = random.Random(3)
+    queue, now_s = Queue(), 0.0
+    waiting: dict[str, Unit] = {}
+    tried: set[str] = set()
+    for step in range(5000):
+        now_s += chance.random()
+        do = chance.randrange(7)
+        if do == 0:
+            unit = Unit(f"u{chance.randrange(40)}", chance.randrange(3), float(step))
+            queue.put(unit, now_s)
+            waiting[unit.name] = unit
+        elif do == 1 and waiting:
+            name = chance.choice(sorted(waiting))
+            queue.remove(name)
+            del waiting[name]
+            tried.discard(name)
+        elif do == 2:
+            queue.event(chance.choice(list(Event)), now_s)
+        elif do == 3 and tried:
+            name = tried.pop()
+            queue.failed(name, now_s, FIT)
+        elif (popped := queue.pop(now_s)) is not None:
+            assert popped == waiting[popped.name]
+            assert popped.name not in tried
+            tried.add(popped.name)
+        assert set(queue.names()) == set(waiting)
+        assert queue.counts()[State.TRIED] == len(tried)
+    for name in tried:
+        queue.failed(name, now_s, FIT)
+    assert sorted(names(queue, now_s + FLUSH_S)) == sorted(waiting)
