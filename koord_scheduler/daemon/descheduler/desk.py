@@ -58,7 +58,8 @@ class Desk:
         self._simulation: Callable[[World], Callable[[Pod], str | None]] = (
             context.options.extra.get("simulation", simulation)
         )
-        self.ledger = Ledger(args=self.configuration.eviction_ledger)
+        self.ledger = context.ledger
+        self.ledger.configure(self.configuration.eviction_ledger)
         self.evicted: Counter[tuple[str, str, str, str]] = Counter()
         self.controllers = [
             each.evictor

@@ -65,6 +65,16 @@ def test_who_would_come_back_stays() -> None:
     assert off.refusal(old(), NOW_S) is None
 
 
+def test_preemption_waits_less_and_knows_no_roll_out() -> None:
+    later = LedgerArgs(begin=int(NOW_S) + 10_000, rollout=(RolloutStep(),))
+    ledger = Ledger(lambda _pod: "n1", args=later)
+    ledger.note(old(), NOW_S, role="scheduler")
+    new = old("new", since_s=NOW_S + 30)
+    assert ledger.refusal(new, NOW_S + 299, preempts=True) is not None
+    assert ledger.refusal(new, NOW_S + 301, preempts=True) is None
+    assert ledger.refusal(new, NOW_S + 301) is not None
+
+
 def test_a_full_ledger_refuses() -> None:
     ledger = Ledger(most=2)
     for name in ("a", "b"):
@@ -98,6 +108,7 @@ def test_a_roll_out_goes_by_steps() -> None:
     "args",
     [
         LedgerArgs(within="0s"),
+        LedgerArgs(within="1m"),
         LedgerArgs(rollout=(RolloutStep(), RolloutStep())),
         LedgerArgs(rollout=(RolloutStep(most_per_hour=-1),)),
     ],
