@@ -146,6 +146,14 @@ COMMANDS: tuple[Command, ...] = (
                 "(default: -1)",
             ),
             argument(
+                "--descheduler-config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="DeschedulerConfiguration in YAML (default: no plugins; migration jobs are "
+                "carried out)",
+            ),
+            argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),
                 default="info",
