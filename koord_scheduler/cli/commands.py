@@ -36,7 +36,21 @@ COMMANDS: tuple[Command, ...] = (
                 "--roles",
                 metavar="LIST",
                 default="manager",
-                help="comma-separated; there is: manager (default: manager)",
+                help="comma-separated: manager, scheduler, descheduler (default: manager)",
+            ),
+            argument(
+                "--config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="KubeSchedulerConfiguration with the profiles of the role scheduler (default: "
+                "one profile for pods that ask for koord-scheduler)",
+            ),
+            argument(
+                "--debug-flags",
+                action="store_true",
+                help="the role scheduler lets anybody who reaches its metrics turn on logging of "
+                "scores and refusals at /debug/flags",
             ),
             argument(
                 "--controllers",
@@ -130,6 +144,14 @@ COMMANDS: tuple[Command, ...] = (
                 default=-1,
                 help="kill containers that no longer fit after this time; -1: let them end "
                 "(default: -1)",
+            ),
+            argument(
+                "--descheduler-config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="DeschedulerConfiguration in YAML (default: no plugins; migration jobs are "
+                "carried out)",
             ),
             argument(
                 "--log-level",
