@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from koord_scheduler.kube.shapes import NodeMetric
+from koord_scheduler.kube.shapes import NodeMetric, NodeResourceTopology
 from koord_scheduler.place.load_reading import NodeLoad, read_load
+from koord_scheduler.place.strain import Strain, read_strain
 from koordlet.kube.client import UNREADABLE
 
 
@@ -13,3 +14,7 @@ def load(item: NodeMetric) -> NodeLoad | None:
         return read_load(bytes(item.spec), bytes(item.status))
     except UNREADABLE:
         return None
+
+
+def strain(item: NodeResourceTopology) -> Strain | None:
+    return read_strain(item.metadata.annotations)
