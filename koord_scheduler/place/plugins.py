@@ -32,4 +32,5 @@ PLUGINS: tuple[Declared, ...] = (
     ),
     _declared("PodTopologySpread", "pods spread over domains", "spread:make", 2),
     _declared("InterPodAffinity", "pods near others or far from them", "pod_affinity:make", 2),
+    _declared("DeviceShare", "GPUs and other devices, whole and shared", "device.plugin:make"),
 )
