@@ -12,6 +12,7 @@ from bench.figures import Figure
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass, PodTerm, SpreadConstraint
+from koord_scheduler.place.load_reading import LOAD, NodeLoad, PodLoad
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import explain
 from koord_scheduler.plan.outcomes import Failure, Placement
@@ -81,6 +82,11 @@ def filled(nodes: int) -> Cluster:
         cluster.set_node(Node(name=f"n{i}", labels=labels, allocatable=room))
     kinds = classes(chance, 1)
     for i in range(nodes):
+        keys = [f"a/old-{i}-{j}" for j in range(PODS_PER_NODE)]
+        pods = {key: PodLoad(False, chance.randrange(50, 900), GIB) for key in keys}
+        used = {"cpu": sum(load.cpu for load in pods.values()) + 500, "memory": 40 * GIB}
+        load = NodeLoad(update_time_s=cluster.now_s - 30, usage=used, pods=pods)
+        cluster.put(LOAD, f"n{i}", load)
         for j in range(PODS_PER_NODE):
             there = pod(f"old-{i}-{j}", chance.choice(kinds), node=f"n{i}", phase="Running")
             cluster.add(Claim(there, f"n{i}", cluster.now_s - 3600))

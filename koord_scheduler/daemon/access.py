@@ -157,6 +157,39 @@ YARN = (
     Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
 )
 
+PODGROUP = (
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups",
+        ("list", "watch", "patch"),
+        "the status of a gang follows its pods",
+    ),
+    # A definition that is not ours keeps the status apart.
+    Need(
+        "scheduling.sigs.k8s.io",
+        "podgroups/status",
+        ("patch",),
+        "the status of a gang follows its pods",
+    ),
+    Need("", "pods", ("list", "watch"), "pods say to which gang they belong"),
+)
+NETWORKTOPOLOGY = (
+    _NODES,
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies",
+        ("list", "watch"),
+        "labels of nodes make the network a tree",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies/status",
+        ("patch",),
+        "its status shows the domains of the network",
+    ),
+    Need("", "events", ("create", "patch"), "what is wrong with a topology is told beside it"),
+)
+
 
 _PROFILES = Need(
     "config.koordinator.sh",

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
+    PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
     WEBHOOK,
@@ -18,6 +20,7 @@ from koord_scheduler.daemon.access import (
 from koord_scheduler.daemon.controller import Part
 
 MANAGER = "manager"
+SCHEDULER = "scheduler"
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -88,8 +91,22 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.yarn:make",
         YARN,
     ),
+    Part(
+        "podgroup",
+        SCHEDULER,
+        "the status of each PodGroup follows its pods",
+        "koord_scheduler.daemon.pod_groups:make",
+        PODGROUP,
+    ),
+    Part(
+        "networktopology",
+        SCHEDULER,
+        "the status of the ClusterNetworkTopology shows the domains that nodes make",
+        "koord_scheduler.daemon.network_topology:make",
+        NETWORKTOPOLOGY,
+    ),
 )
-ROLES = (MANAGER,)
+ROLES = (MANAGER, SCHEDULER)
 
 
 class UnknownPartError(Exception):

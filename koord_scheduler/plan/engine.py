@@ -16,7 +16,7 @@ from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
 from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
-from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
+from koord_scheduler.plan.node_backoff import NAME, NodeBackoff, expire
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
 
@@ -57,6 +57,17 @@ class Engine:
         self.nominated: dict[str, dict[str, Pod]] = {}
         """Node -> pods for which room was made there, by key (spec/central.md 8.4)."""
         self._node_of: dict[str, str] = {}
+
+    def tick(self, now_s: float) -> bool:
+        """It is ``now_s`` (Unix time): call it before each round of decisions. Whether a node that
+        was left alone may be used again (`hints.Event.TIME`). A plugin with ``tick(cluster)``
+        touches the rows on which its verdict changes with time."""
+        self.cluster.now_s = now_s
+        for plugin, _ in self.plugins:
+            tick = getattr(plugin, "tick", None)
+            if tick is not None:
+                tick(self.cluster)
+        return expire(self.cluster, now_s)
 
     # Decisions.
 

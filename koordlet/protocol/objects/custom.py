@@ -14,14 +14,21 @@ from koordlet.protocol.objects.colocation_profile import (
     ClusterColocationProfileStatus,
 )
 from koordlet.protocol.objects.device import DeviceSpec
+from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
+from koordlet.protocol.objects.network_topology import (
+    ClusterNetworkTopologySpec,
+    ClusterNetworkTopologyStatus,
+)
 from koordlet.protocol.objects.node_metric import NodeMetricSpec, NodeMetricStatus
 from koordlet.protocol.objects.numa_topology import NumaTopology
+from koordlet.protocol.objects.pod_group import PodGroupSpec, PodGroupStatus
 from koordlet.protocol.objects.quota import (
     ElasticQuotaProfileSpec,
     ElasticQuotaSpec,
     ElasticQuotaStatus,
 )
 from koordlet.protocol.objects.recommendation import RecommendationSpec, RecommendationStatus
+from koordlet.protocol.objects.reservation import ReservationSpec, ReservationStatus
 from koordlet.protocol.slo import NodeSLOSpec
 
 
@@ -120,6 +127,44 @@ CUSTOM_RESOURCES = (
         columns=(AGE,),
     ),
     CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "Reservation",
+        "reservations",
+        "Room on a node, kept for pods that are still to come.",
+        spec=ReservationSpec,
+        status=ReservationStatus,
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Node", ".status.nodeName"),
+            Column("TTL", ".spec.ttl"),
+            Column("Expires", ".spec.expires", wide=True),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "PodMigrationJob",
+        "podmigrationjobs",
+        "A pod that shall move to another node.",
+        spec=PodMigrationJobSpec,
+        status=PodMigrationJobStatus,
+        short_names=("pmj",),
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Status", ".status.status"),
+            AGE,
+            Column("Node", ".status.nodeName"),
+            Column("Reservation", ".spec.reservationOptions.reservationRef.name", wide=True),
+            Column("Pod-Namespace", ".spec.podRef.namespace"),
+            Column("Pod", ".spec.podRef.name"),
+            Column("New-Pod", ".status.podRef.name"),
+            Column("TTL", ".spec.ttl"),
+            Column("Reason", ".status.reason", wide=True),
+        ),
+    ),
+    CustomResource(
         "scheduling.sigs.k8s.io",
         "v1alpha1",
         "ElasticQuota",
@@ -138,6 +183,37 @@ CUSTOM_RESOURCES = (
             Column("Used-Memory", ".status.used.memory", wide=True),
             AGE,
         ),
+    ),
+    CustomResource(
+        "scheduling.sigs.k8s.io",
+        "v1alpha1",
+        "PodGroup",
+        "podgroups",
+        "Pods that start together or not at all.",
+        spec=PodGroupSpec,
+        status=PodGroupStatus,
+        namespaced=True,
+        short_names=("pg", "pgs"),
+        status_apart=False,
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Min", ".spec.minMember", "integer"),
+            Column("Scheduled", ".status.scheduled", "integer"),
+            Column("Running", ".status.running", "integer"),
+            Column("Succeeded", ".status.succeeded", "integer", wide=True),
+            Column("Failed", ".status.failed", "integer", wide=True),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "ClusterNetworkTopology",
+        "clusternetworktopologies",
+        "By which labels of nodes the network of the cluster is a tree.",
+        spec=ClusterNetworkTopologySpec,
+        status=ClusterNetworkTopologyStatus,
+        columns=(AGE,),
     ),
     CustomResource(
         "quota.koordinator.sh",

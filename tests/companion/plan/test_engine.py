@@ -11,7 +11,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import Claim, PodClass
-from koord_scheduler.model.cluster.verdict import FITS, Verdict
+from koord_scheduler.model.cluster.verdict import FITS, Verdict, reason
 from koord_scheduler.plan.engine import MOST_TRIES, Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
 from tests.companion.plan.build import (
@@ -332,3 +332,32 @@ def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) ->
     assert decide.opens(bad, np.array([0], np.intp))
     assert decide.offers(bad, 3).tolist() == [3]
     assert isinstance(decide.place(pod("q", make())), Placement)
+
+
+class Clock(Fit):
+    """Opens at 100."""
+
+    name = "Clock"
+    shut = reason("Clock", "too early")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = False
+
+    def tick(self, cluster: Cluster) -> None:
+        now_open = cluster.now_s >= 100
+        if now_open != self.open:
+            self.open = now_open
+            for row in cluster.rows():
+                cluster.touch(int(row))
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        return Verdict(np.full(len(rows), FITS if self.open else self.shut, np.int16))
+
+
+def test_verdicts_change_with_time_where_a_plugin_says_so() -> None:
+    decide, cls = engine(cluster(node("n1")), Clock()), classes()()
+    decide.tick(99.0)
+    assert isinstance(decide.place(pod("p", cls)), Failure)
+    decide.tick(100.0)
+    assert isinstance(decide.place(pod("p", cls)), Placement)
