@@ -48,9 +48,13 @@ class Sites:
         self._numbers: dict[tuple[object, ...], int] = {}
         self._of_row: Ints = np.zeros(0, np.int64)
         self._version = -1
+        self._of: Cluster | None = None
 
     def numbers(self, cluster: Cluster) -> Ints:
         """The number of each row, now."""
+        if self._of is not cluster:
+            self._of, self._version = cluster, -1
+            self._of_row = np.zeros(0, np.int64)
         if len(self._of_row) < len(cluster.nodes):
             self._of_row = np.pad(self._of_row, (0, len(cluster.alive) - len(self._of_row)))
         version = cluster.version

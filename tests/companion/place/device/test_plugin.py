@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.device.hints import DeviceHint
 from koord_scheduler.place.device.plugin import NAME
@@ -52,7 +53,7 @@ class _Reservation:
 def test_a_node_without_a_device_is_left_to_kubelet() -> None:
     lab = Lab()
     lab.node([gpu(0)])
-    lab.cluster.set_node(lab.cluster.nodes[0].__class__(name="n2"))
+    lab.cluster.set_node(Node(name="n2"))
     assert lab.reasons(pods({"nvidia.com/gpu": 2})) == ["Insufficient gpu devices", ""]
     assert lab.place(pods({"nvidia.com/gpu": 2}), row=1) is None
 
@@ -424,3 +425,15 @@ def _nothing_twice(lab: Lab) -> None:
     limits = {CORE: 100, RATIO: 100, RDMA: 100, MEMORY: 80 * GI}
     assert all(amount <= limits[key[3]] for key, amount in used.items())
     assert len(functions) == len(set(functions))
+
+
+def test_another_cluster_is_looked_at_anew() -> None:
+    lab, other = Lab(), Lab()
+    lab.node([gpu(0)])
+    other.node([gpu(0)])
+    other.use({"gpu": {0: 100}})
+    cls = pods(share(100))
+    assert lab.reasons(cls) == [""]
+    other.plugin = lab.plugin
+    assert other.reasons(cls) == ["Insufficient gpu devices"]
+    assert lab.reasons(cls) == [""]
