@@ -35,7 +35,7 @@ from koord_scheduler.plan import explain, gangs, node_backoff
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
-from koord_scheduler.plan.job_preemption import JobPreemption, preempt_for_job
+from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import Preemption
@@ -82,6 +82,8 @@ class Scheduler:
             self.reservations = Reservations(context, self.cluster, self, plugin.args)
             self.conditions.of_reservation = self.reservations.say
         self.evictions = Evictions(context)
+        for preemptor in self.parts.preemptors.values():
+            preemptor.ledger = self.evictions.refuse
         for each in self.parts.preemptors.values():
             each.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
@@ -89,6 +91,8 @@ class Scheduler:
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._bindings = 0
+        self._groups: set[str] = set()
+        """Ids of gang groups whose unit in the queue may have changed."""
 
     # The role.
 
@@ -109,6 +113,8 @@ class Scheduler:
         self.queue = Queue()
         self.leading = True
         self._bindings = 0
+        if self.parts.gangs is not None:
+            self.parts.gangs.leads_since_s = self.context.wall()
         for pod in tuple(self.waiting.values()):
             self._enqueue(pod)
 
@@ -124,6 +130,7 @@ class Scheduler:
     async def _decide(self) -> None:
         begun_s = time.monotonic()
         while True:
+            self._look_at_groups()
             unit = self.queue.pop(self._now_s()) if self._bindings < MOST_BINDINGS else None
             if unit is None:
                 await self._until_work()
@@ -247,10 +254,11 @@ class Scheduler:
         self.figures.counts("unschedulable", failed.pods[0].scheduler)
         book = self.parts.gangs
         nominations: dict[str, str] = {}
-        if failed.root is not None:
+        if failed.root is not None and book is not None:
             self.flags.failed(engine, failed.root)
-            if book is not None and book.args.enable_preemption:
-                found = preempt_for_job(engine, failed.root.pod, failed.pods)
+            if book.args.enable_preemption:
+                refuse = self.evictions.refuse
+                found = gangs.make_room(engine, book, failed, refuse, self.network)
                 if isinstance(found, JobPreemption):
                     nominations = dict(found.nominations)
                     for pod in failed.pods:
@@ -455,8 +463,19 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
 
     def _group_changed(self, group: str) -> None:
+        """Looked at before the next decision: a change of each member would be a look at all."""
+        if group and self.leading:
+            self._groups.add(group)
+            self._wake.set()
+
+    def _look_at_groups(self) -> None:
+        for group in tuple(self._groups):
+            self._look_at_group(group)
+        self._groups.clear()
+
+    def _look_at_group(self, group: str) -> None:
         book = self.parts.gangs
-        if not group or not self.leading or book is None:
+        if book is None:
             return
         name = gangs.UNIT + group
         unit = gangs.unit(book, group, self.context.wall())
@@ -467,7 +486,6 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
         if before is not None and before.pods != unit.pods:
             self.queue.wake(name, self._now_s())
-        self._wake.set()
 
     # What is told.
 
