@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from koord_scheduler.kube.shapes import NodeMetric, NodeResourceTopology
+from koord_scheduler.kube.shapes import Device, NodeMetric, NodeResourceTopology, tree
+from koord_scheduler.place.device.reading import read_device
+from koord_scheduler.place.device.types import NodeDevices
 from koord_scheduler.place.load_reading import NodeLoad, read_load
 from koord_scheduler.place.strain import Strain, read_strain
 from koordlet.kube.client import UNREADABLE
@@ -18,3 +20,8 @@ def load(item: NodeMetric) -> NodeLoad | None:
 
 def strain(item: NodeResourceTopology) -> Strain | None:
     return read_strain(item.metadata.annotations)
+
+
+def device(item: Device) -> NodeDevices:
+    meta = item.metadata
+    return read_device(meta.labels, meta.annotations, tree(item.spec))

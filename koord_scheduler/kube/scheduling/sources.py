@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from koord_scheduler.kube.shapes import NODE_METRICS, TOPOLOGIES
+from koord_scheduler.kube.shapes import DEVICES, NODE_METRICS, TOPOLOGIES
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.plan.hints import Event
 from koordlet.kube.kinds import Kind
@@ -29,6 +29,13 @@ class Source(NamedTuple):
 
 _READERS = "koord_scheduler.kube.scheduling.readers:"
 SOURCES: tuple[Source, ...] = (
+    Source(
+        DEVICES,
+        frozenset({"DeviceShare"}),
+        "koord_scheduler.place.device.types:DEVICES",
+        _READERS + "device",
+        Event.DEVICES,
+    ),
     Source(
         NODE_METRICS,
         frozenset({"LoadAwareScheduling"}),
