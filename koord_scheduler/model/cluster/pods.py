@@ -120,7 +120,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     unsupported: tuple[str, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True, weakref=True, kw_only=True, gc=False):
+class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod, or the reserve pod of a Reservation (``holds`` is that Reservation's name then).
 
     ``labels`` and ``annotations`` are complete but for annotations that are not the protocol's.
