@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord_scheduler.daemon import access
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
     NETWORKTOPOLOGY,
@@ -17,10 +18,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import Part
-
-MANAGER = "manager"
-SCHEDULER = "scheduler"
+from koord_scheduler.daemon.controller import LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -92,6 +90,13 @@ PARTS: tuple[Part, ...] = (
         YARN,
     ),
     Part(
+        "scheduler",
+        SCHEDULER,
+        "gives pods their nodes, and says why where there is none",
+        "koord_scheduler.daemon.scheduler.part:make",
+        access.SCHEDULER,
+    ),
+    Part(
         "podgroup",
         SCHEDULER,
         "the status of each PodGroup follows its pods",
@@ -106,7 +111,7 @@ PARTS: tuple[Part, ...] = (
         NETWORKTOPOLOGY,
     ),
 )
-ROLES = (MANAGER, SCHEDULER)
+ROLES = tuple(LEASES)
 
 
 class UnknownPartError(Exception):
