@@ -73,6 +73,8 @@ class Scheduler:
             context.wall,
         )
         self.evictions = Evictions(context)
+        for each in self.parts.preemptors.values():
+            each.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
         self.leading = False
         self._group: asyncio.TaskGroup | None = None
