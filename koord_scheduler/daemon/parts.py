@@ -7,16 +7,19 @@ from collections.abc import Sequence
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
     DESCHEDULER_NEEDS,
+    NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
     NODESLO,
+    PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
+    SCHEDULER_NEEDS,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import DESCHEDULER, LEASES, MANAGER, Part
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -86,6 +89,27 @@ PARTS: tuple[Part, ...] = (
         "lets YARN use the batch resources of nodes that run a NodeManager",
         "koord_scheduler.daemon.yarn:make",
         YARN,
+    ),
+    Part(
+        "scheduler",
+        SCHEDULER,
+        "gives pods their nodes, and says why where there is none",
+        "koord_scheduler.daemon.scheduler.part:make",
+        SCHEDULER_NEEDS,
+    ),
+    Part(
+        "podgroup",
+        SCHEDULER,
+        "the status of each PodGroup follows its pods",
+        "koord_scheduler.daemon.pod_groups:make",
+        PODGROUP,
+    ),
+    Part(
+        "networktopology",
+        SCHEDULER,
+        "the status of the ClusterNetworkTopology shows the domains that nodes make",
+        "koord_scheduler.daemon.network_topology:make",
+        NETWORKTOPOLOGY,
     ),
     Part(
         "descheduler",

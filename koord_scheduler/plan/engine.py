@@ -16,12 +16,13 @@ from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
 from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
-from koord_scheduler.plan.node_backoff import NAME, NodeBackoff
+from koord_scheduler.plan.node_backoff import NAME, NodeBackoff, expire
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
 
-MOST_TRIES = 16
-"""Nodes on which allocators are asked for one pod, the best first."""
+MOST_TRIES = 64
+"""Nodes on which allocators are asked for one pod, the best first. What they refuse is kept until
+the node changes, so the next attempt goes on with others."""
 _FIT = "NodeResourcesFit"
 UNSUPPORTED = "Unsupported"
 """``Failure.refused_by`` of a pod with needs that this scheduler does not serve."""
@@ -56,6 +57,17 @@ class Engine:
         self.nominated: dict[str, dict[str, Pod]] = {}
         """Node -> pods for which room was made there, by key (spec/central.md 8.4)."""
         self._node_of: dict[str, str] = {}
+
+    def tick(self, now_s: float) -> bool:
+        """It is ``now_s`` (Unix time): call it before each round of decisions. Whether a node that
+        was left alone may be used again (`hints.Event.TIME`). A plugin with ``tick(cluster)``
+        touches the rows on which its verdict changes with time."""
+        self.cluster.now_s = now_s
+        for plugin, _ in self.plugins:
+            tick = getattr(plugin, "tick", None)
+            if tick is not None:
+                tick(self.cluster)
+        return expire(self.cluster, now_s)
 
     # Decisions.
 
@@ -116,7 +128,8 @@ class Engine:
         return None
 
     def choose(self, pod: Pod, row: int) -> Chosen | Refusal:
-        """What the allocators give the pod on this node. Changes nothing. Raises PluginError."""
+        """What the allocators give the pod on this node. Changes nothing in the cluster. Raises
+        PluginError."""
         grants: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         for allocator in self.allocators:
@@ -127,6 +140,8 @@ class Engine:
             except Exception as error:  # as in `Evaluator`: it refuses this pod alone
                 raise PluginError(allocator.name, repr(error)) from error
             if isinstance(grant, Refusal):
+                if not getattr(allocator, "by_pod", False):
+                    self.evaluator.refuse(pod.cls, row, grant.why)
                 return grant
             if grant is not None:
                 grants[allocator.name] = grant
@@ -168,22 +183,24 @@ class Engine:
     def offers(self, cls: PodClass, most: int) -> Ints:
         """For each row how many such pods fit there, at most ``most`` (``offerSlot`` of
         spec/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls, rows,
-        most)`` says how many it lets in; of others it is known only whether they let in one. Raises
-        PluginError."""
+        most)`` says how many it lets in; of others it is known only whether they let in one."""
+        try:
+            return self._offers(cls, most)
+        except PluginError:  # placing one of them says which plugin failed, and how
+            return np.where(self.cluster.alive[: len(self.cluster.nodes)], most, 0)
+
+    def _offers(self, cls: PodClass, most: int) -> Ints:
         counts = np.zeros(len(self.cluster.nodes), np.int64)
         rows = np.flatnonzero(self.evaluator.local(cls) == FITS)
         if not len(rows):
             return counts
         found = np.full(len(rows), most, np.int64)
-        told = set()
-        for plugin, enabled in self.evaluator.plugins:
+        by_name = {plugin.name: plugin for plugin, each in self.plugins if each.filters}
+        for plugin in by_name.values():
             offers = getattr(plugin, "offers", None)
-            if offers is None or not enabled.filters or not plugin.applies(self.cluster, cls):
-                continue
-            np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
-            told.add(plugin.name)
-        by_name = {plugin.name: plugin for plugin, _ in self.plugins}
-        if _FIT in by_name and _FIT not in told:
+            if offers is not None and plugin.applies(self.cluster, cls):
+                np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
+        if _FIT in by_name and not hasattr(by_name[_FIT], "offers"):
             credit = getattr(by_name.get("Reservation"), "credit", None)
             beside = credit(self.cluster, cls, rows) if credit is not None else None
             np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)
@@ -277,7 +294,9 @@ class Engine:
         counted = why if rows is None else why[rows]
         codes, numbers = np.unique(counted[counted > FITS], return_counts=True)
         reasons = dict(zip(codes.tolist(), numbers.tolist(), strict=True))
-        return Failure(pod=pod, nodes=int((counted != GONE).sum()), reasons=reasons)
+        untried = int((counted == FITS).sum())
+        nodes = int((counted != GONE).sum())
+        return Failure(pod=pod, nodes=nodes, reasons=reasons, untried=untried)
 
 
 def room(

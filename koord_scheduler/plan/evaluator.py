@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
@@ -20,10 +19,9 @@ from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin
 from koord_scheduler.plan.profile import Enabled
 
 MOST_CLASSES = 512
-"""At 5,000 nodes a class takes some 30 KiB."""
+"""At 5,000 nodes a class takes some 50 KiB."""
 GONE = -1
 """The code of a row without a node."""
-Scores = NDArray[np.int32]
 _MOST_CHARACTERS = 256
 
 
@@ -45,8 +43,8 @@ class _Kept:
     def __init__(self, size: int) -> None:
         self.version = -1
         self.why: Codes = np.full(size, GONE, np.int16)
-        self.base: Scores = np.zeros(size, np.int32)
-        self.raw: dict[int, Scores] = {}
+        self.base: Ints = np.zeros(size, np.int64)
+        self.raw: dict[int, Ints] = {}
 
     def grow(self, size: int) -> None:
         more = size - len(self.why)
@@ -104,7 +102,7 @@ class Evaluator:
                 why[fits] = verdict.why
                 fits = fits[left]
                 scores = {j: each[left] for j, each in scores.items()}
-        total = kept.base[fits].astype(np.int64)
+        total = kept.base[fits]
         if len(fits):
             for i, raw in kept.raw.items():
                 self._count(total, i, raw[fits])
@@ -125,6 +123,13 @@ class Evaluator:
                 why[where] = found
                 where = where[found == FITS]
         return why
+
+    def refuse(self, cls: PodClass, row: int, code: int) -> None:
+        """An allocator found no way on a node where all plugins agree; so it is until the row
+        changes."""
+        kept = self._refreshed(cls)
+        if kept.why[row] == FITS:
+            kept.why[row] = code
 
     def every(self, cls: PodClass, rows: Rows) -> dict[str, Codes]:
         """What each plugin that refuses any of these rows says, whatever others say."""
@@ -159,7 +164,7 @@ class Evaluator:
             )
         return verdict
 
-    def _count(self, total: Ints, i: int, score: Ints | Scores) -> None:
+    def _count(self, total: Ints, i: int, score: Ints) -> None:
         """Adds the score of a plugin, normalised over the rows that are left (spec/central.md
         0.1)."""
         plugin, enabled = self.plugins[i]
@@ -167,10 +172,10 @@ class Evaluator:
             most = int(score.max())
             reverse = plugin.normalize is Normalize.REVERSE
             if most > 0:
-                score = score.astype(np.int64) * 100 // most
+                score = score * 100 // most
             if reverse:
                 score = 100 - score
-        total += score * np.int64(enabled.weight)
+        total += score * enabled.weight
 
     def _refreshed(self, cls: PodClass) -> _Kept:
         size = len(self.cluster.nodes)
@@ -222,5 +227,5 @@ class Evaluator:
         if raw is None:
             if self.plugins[i][0].normalize is Normalize.DEFAULT and not score.any():
                 return
-            raw = kept.raw[i] = np.zeros(len(kept.why), np.int32)
+            raw = kept.raw[i] = np.zeros(len(kept.why), np.int64)
         raw[rows] = score

@@ -16,8 +16,15 @@ import numpy as np
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.evaluator import PluginError
+from koord_scheduler.plan.job_preemption import (
+    JobPreemption,
+    NoJobPreemption,
+    preempt_for_job,
+)
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.preemption import Ledger
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import NAME, Policy
@@ -59,11 +66,12 @@ class GroupFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 def unit(gangs: Gangs, group: str, now_s: float) -> Unit | None:
     """The group in the queue; None where no member waits for a node. A group that an earlier leader
-    began to bind is tried before all others."""
+    began to bind is tried before all others. It looks at all members: ask once for a batch of
+    changes."""
     pods = gangs.pending(group)
     if not pods:
         return None
-    priority = BEGUN_PRIORITY if gangs.begun(group, now_s) else pods[0].cls.priority
+    priority = BEGUN_PRIORITY if gangs.comes_first(group, now_s) else pods[0].cls.priority
     return Unit(
         UNIT + group,
         priority,
@@ -79,18 +87,29 @@ def place_group(
     """Members of a strict gang all fail with the first one that finds no node, unless enough have
     one by then; of a gang that is not strict the others are tried still."""
     pods = gangs.pending(group)
+    if not pods:
+        return GroupPlaced(group, ())
     said = gangs.gate(group)
     if said:
         return GroupFailed(group=group, pods=tuple(pods), words=said)
     if gangs.free(group):
         return _one_by_one(engine, group, pods)
-    if gangs.args.aware_network_topology:
-        asked = _topology(gangs, group)
-        if asked:
-            outcome = place_job(engine, network, asked, pods)
-            if isinstance(outcome, Failure):
-                return _failed(engine, group, pods, outcome, 0)
-            return _placed(engine, group, outcome, ())
+    try:
+        return _as_one(engine, gangs, group, pods, network)
+    except PluginError as error:
+        failure = Failure(pod=pods[0], refused_by=error.plugin, words=str(error))
+        return _failed(engine, group, pods, failure, 0)
+
+
+def _as_one(
+    engine: Engine, gangs: Gangs, group: str, pods: Sequence[Pod], network: Network | None
+) -> GroupPlaced | GroupFailed:
+    asked = topology_of(gangs, group)
+    if asked:
+        outcome = place_job(engine, network, asked, pods)
+        if isinstance(outcome, Failure):
+            return _failed(engine, group, pods, outcome, 0)
+        return _placed(engine, group, outcome, ())
     begun = gangs.begun(group, engine.cluster.now_s)
     short = _impossible(engine, gangs, group, pods, begun)
     if short is not None:
@@ -154,11 +173,27 @@ def _missing(gangs: Gangs, group: str, waiting: Counter[str], begun: bool) -> di
 
 
 def _again(failed: dict[int, Failure], pod: Pod) -> Failure | None:
-    """Nodes that all refused a pod of the class refuse this one too; a gate is asked anew."""
+    """Nodes that all refused a pod of the class refuse this one too; a gate is asked anew, and so
+    is who looks at other pods, which have come meanwhile."""
     known = failed.get(pod.cls.number)
-    if known is None or known.refused_by or pod.nominated:
+    if known is None or known.refused_by or pod.nominated or pod.cls.affinity or pod.cls.spread:
         return None
     return msgspec.structs.replace(known, pod=pod)
+
+
+def make_room(
+    engine: Engine,
+    gangs: Gangs,
+    failed: GroupFailed,
+    ledger: Ledger | None = None,
+    network: Network | None = None,
+) -> JobPreemption | NoJobPreemption:
+    """After a failure, where ``enablePreemption`` is on. The caller nominates and evicts; where
+    there is no room, all nominations of the gang end (spec/central.md 8.2, 8.4)."""
+    if failed.root is None or not gangs.args.enable_preemption:
+        return NoJobPreemption("Preemption is not helpful for scheduling")
+    asked = topology_of(gangs, failed.group)
+    return preempt_for_job(engine, failed.root.pod, failed.pods, ledger, asked, network)
 
 
 def _one_by_one(engine: Engine, group: str, pods: Iterable[Pod]) -> GroupPlaced:
@@ -224,9 +259,11 @@ def _short(engine: Engine, pod: Pod) -> Failure:
     return Failure(pod=pod, nodes=int(engine.cluster.alive.sum()), reasons=counts)
 
 
-def _topology(gangs: Gangs, group: str) -> str:
-    """What the group asks of the network; only where all members are needed (spec/central.md
-    8.1)."""
+def topology_of(gangs: Gangs, group: str) -> str:
+    """What the group asks of the network; it counts only where ``awareNetworkTopology`` is on and
+    all members are needed (spec/central.md 8.1)."""
+    if not gangs.args.aware_network_topology:
+        return ""
     found = [gangs.gang(each) for each in gangs.gangs_of(group)]
     if any(gang is None or gang.minimum != gang.total for gang in found):
         return ""

@@ -15,7 +15,7 @@ class Event(Enum):
 
     NODE = "a node came"
     NODE_RESOURCES = "a node offers something else"
-    NODE_LABELS = "labels or taints of a node changed, or it was uncordoned"
+    NODE_LABELS = "labels, taints or annotations of a node changed, or it was uncordoned"
     POD_GONE = "a pod left a node"
     POD_PLACED = "a pod got a node"
     POD_CHANGED = "the pod itself, or labels of a running one, changed"
@@ -42,6 +42,7 @@ _HELPS: dict[str, frozenset[Event]] = {
     "PodTopologySpread": _PODS | {Event.POD_CHANGED},
     "InterPodAffinity": _PODS | {Event.POD_CHANGED},
     "LoadAwareScheduling": frozenset({Event.NODE, Event.POD_GONE, Event.LOAD}),
+    "NodeStrain": _PLACE | {Event.LOAD},
     "NodeNUMAResource": _ROOM | {Event.TOPOLOGY, Event.NODE_LABELS},
     "DeviceShare": _ROOM | {Event.DEVICES, Event.TOPOLOGY},
     "Reservation": _ROOM,

@@ -13,16 +13,15 @@ import numpy as np
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS
 from koord_scheduler.plan.engine import Engine
+from koord_scheduler.plan.evaluator import PluginError
+from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Ledger, preemptible
+from koord_scheduler.plan.preemption import Ledger
+from koord_scheduler.plan.victims import preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
-SUCCESS, FAILURE, REJECT = (
-    "JobPreemptionSuccessPlugin",
-    "JobPreemptionFailurePlugin",
-    "JobRejectPlugin",
-)
-"""Names of who rejects waiting members, in the reference (spec/central.md 8.4)."""
+FAILURE = "JobPreemptionFailurePlugin"
+"""Who rejects the members of a gang for which no room can be made (spec/central.md 8.4)."""
 
 
 class JobPreemption(msgspec.Struct, frozen=True):
@@ -51,10 +50,30 @@ class _Row:
 
 
 def preempt_for_job(
-    engine: Engine, trigger: Pod, pending: Sequence[Pod], ledger: Ledger | None = None
+    engine: Engine,
+    trigger: Pod,
+    pending: Sequence[Pod],
+    ledger: Ledger | None = None,
+    asked: str = "",
+    network: Network | None = None,
 ) -> JobPreemption | NoJobPreemption:
-    """``trigger``: the member that found no node. ``pending``: all members without one. Changes
-    nothing. Budgets do not count, as in the reference; ``ledger`` may refuse each victim."""
+    """``trigger``: the member that found no node. ``pending``: all members without one. ``asked``:
+    the gang's ``network-topology-spec``, where it counts. Changes nothing. Budgets do not count, as
+    in the reference; ``ledger`` may refuse each victim."""
+    try:
+        return _preempt(engine, trigger, pending, ledger, asked, network)
+    except PluginError as error:
+        return NoJobPreemption(str(error))
+
+
+def _preempt(
+    engine: Engine,
+    trigger: Pod,
+    pending: Sequence[Pod],
+    ledger: Ledger | None,
+    asked: str,
+    network: Network | None,
+) -> JobPreemption | NoJobPreemption:
     not_eligible = _not_eligible(engine, trigger, pending)
     if not_eligible:
         return NoJobPreemption(not_eligible)
@@ -63,7 +82,10 @@ def preempt_for_job(
     _price(rows)
     rows.sort(key=lambda each: (each.cost, each.name))
     with cluster.trial():
-        failure = _place(engine, rows, pending, ledger)
+        if asked:
+            failure = _place_near(engine, rows, pending, ledger, asked, network)
+        else:
+            failure = _place(engine, rows, pending, ledger)
         if failure is not None:
             return NoJobPreemption(failure.text())
         used = [each for each in rows if each.members]
@@ -161,6 +183,31 @@ def _place(
                 refused_by=FAILURE,
                 words="the gang does not fit even without pods of lower priority",
             )
+    return None
+
+
+def _place_near(
+    engine: Engine,
+    rows: Sequence[_Row],
+    pending: Sequence[Pod],
+    ledger: Ledger | None,
+    asked: str,
+    network: Network | None,
+) -> Failure | None:
+    """Where the network wants them, on nodes whose victims are all away at first."""
+    for each in rows:
+        _clear(engine, each, ledger)
+    outcome = place_job(engine, network, asked, pending)
+    if isinstance(outcome, Failure):
+        return outcome
+    by_name = {each.name: each for each in rows}
+    for placement in outcome:
+        engine.cluster.add(placement.claim)
+        by_name[placement.node].members.append(placement.pod)
+    for each in rows:
+        if not each.members:
+            for claim in each.victims:
+                engine.cluster.add(claim)
     return None
 
 

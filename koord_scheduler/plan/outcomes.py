@@ -22,12 +22,14 @@ class Placement(msgspec.Struct, frozen=True):
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """``reasons``: code (`REASONS`) -> how many nodes it was the first reason of; empty where the
     pod was refused whatever the nodes are. Then ``refused_by`` names the gate or part, and
-    ``words`` say why. ``nodes``: how many there are.
+    ``words`` say why. ``nodes``: how many there are. ``untried``: on how many of them the pod may
+    fit, because there were too many to ask allocators about: it is tried again soon.
     """
 
     pod: Pod
     nodes: int = 0
     reasons: Mapping[int, int] = {}
+    untried: int = 0
     refused_by: str = ""
     words: str = ""
 
@@ -41,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def resolvable(self) -> bool:
         """Whether evictions may help on some node."""
-        return any(not REASONS[code].unresolvable for code in self.reasons)
+        return bool(self.untried) or any(not REASONS[code].unresolvable for code in self.reasons)
 
     def text(self) -> str:
         """The message of the condition, as kube-scheduler writes it."""
@@ -51,6 +53,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
         for code, number in self.reasons.items():
             words = REASONS[code].text
             counts[words] = counts.get(words, 0) + number
+        if self.untried:
+            counts["node(s) not tried yet"] = self.untried
         told = sorted(f"{number} {words}" for words, number in counts.items())
         available = f"0/{self.nodes} nodes are available"
         return f"{available}: {', '.join(told)}." if told else f"{available}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -26,20 +26,22 @@ OWN = frozenset(
     | {"DefaultBinder", "DefaultPreBind"}
 )
 """Parts of a profile that are no plugins here: the queue, gates, preemption and the binding."""
-_REFUSED_OTHERWISE = frozenset(
-    {"VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits", "DynamicResources"}
-    | {"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "GangScheduling", "NodeDeclaredFeatures"}
-    | {"DeferredPodScheduling"}
-)
-"""Plugins of kube-scheduler whose pods are refused in words, or served by others here. Profiles may
-name them."""
 OF_KUBERNETES = frozenset(
     {"NodeUnschedulable", "NodeName", "TaintToleration", "NodeAffinity", "NodePorts"}
     | {"NodeResourcesFit", "NodeResourcesBalancedAllocation", "PodTopologySpread"}
     | {"InterPodAffinity", "ImageLocality", "DefaultPreemption"}
 )
-"""Those that a profile has unless it disables them."""
-_WEIGHTS = {"TaintToleration": 3, "NodeAffinity": 2, "PodTopologySpread": 2, "InterPodAffinity": 2}
+_NOT_HERE = frozenset(
+    {"VolumeBinding", "VolumeRestrictions", "VolumeZone", "NodeVolumeLimits", "DynamicResources"}
+    | {"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "GangScheduling", "NodeDeclaredFeatures"}
+    | {"DeferredPodScheduling"}
+)
+"""Plugins of kube-scheduler whose pods are refused in words, or served by others here."""
+_MAY_BE_NAMED = OWN | OF_KUBERNETES | _NOT_HERE
+OF_OURS = frozenset({"NodeStrain"})
+"""Plugins that neither kube-scheduler nor the reference has."""
+_UNLESS_DISABLED = OF_KUBERNETES | OF_OURS
+_MOST_WEIGHT = 1_000_000
 _FILTERING = ("multiPoint", "preFilter", "filter", "reserve", "preBind")
 _SCORING = ("multiPoint", "preScore", "score")
 _POINTS = frozenset(
@@ -98,7 +100,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Item(msgspec.Struct, frozen=True):
     name: str
-    weight: int = 0
+    weight: Annotated[int, msgspec.Meta(ge=0, le=_MOST_WEIGHT)] = 0
 
 
 class _Set(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,7 +207,7 @@ def _read(profile: _Profile, known: Mapping[str, Declared], names: Sequence[str]
     where = f"profile {profile.scheduler_name}"
     given = {each.name: each.args or {} for each in profile.plugin_config}
     for name in given:
-        if name not in known and name not in OWN | _REFUSED_OTHERWISE:
+        if name not in known and name not in _MAY_BE_NAMED:
             raise ProfileError(f"{where}: pluginConfig: {_unknown(name, names)}")
     if profile.plugins is None:
         base = built_in(profile.scheduler_name, tuple(known.values()))
@@ -221,7 +223,7 @@ def _read(profile: _Profile, known: Mapping[str, Declared], names: Sequence[str]
 def _enabled(
     sets: Mapping[str, _Set], known: Mapping[str, Declared], names: Sequence[str], where: str
 ) -> tuple[Enabled, ...]:
-    filters, scores = set(OF_KUBERNETES), set(OF_KUBERNETES)
+    filters, scores = set(_UNLESS_DISABLED), set(_UNLESS_DISABLED)
     weights: dict[str, int] = {}
     for point in sorted(sets, key=lambda name: name != "multiPoint"):
         if point not in _POINTS:
@@ -237,7 +239,7 @@ def _enabled(
                     chosen.clear()
                 chosen.discard(item.name)
         for item in sets[point].enabled:
-            if item.name not in known and item.name not in OWN | _REFUSED_OTHERWISE:
+            if item.name not in known and item.name not in _MAY_BE_NAMED:
                 raise ProfileError(f"{where}: plugins.{point}: {_unknown(item.name, names)}")
             for chosen in targets:
                 chosen.add(item.name)
@@ -246,7 +248,7 @@ def _enabled(
     return tuple(
         Enabled(
             declared,
-            weights.get(name, _WEIGHTS.get(name, declared.weight)),
+            weights.get(name, declared.weight),
             filters=name in filters,
             scores=name in scores,
         )

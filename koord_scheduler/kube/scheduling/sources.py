@@ -30,25 +30,25 @@ class Source(NamedTuple):
 _READERS = "koord_scheduler.kube.scheduling.readers:"
 SOURCES: tuple[Source, ...] = (
     Source(
+        DEVICES,
+        frozenset({"DeviceShare"}),
+        "koord_scheduler.place.device.types:DEVICES",
+        _READERS + "device",
+        Event.DEVICES,
+    ),
+    Source(
         NODE_METRICS,
         frozenset({"LoadAwareScheduling"}),
-        "koord_scheduler.place.load:LOAD",
+        "koord_scheduler.place.load_reading:LOAD",
         _READERS + "load",
         Event.LOAD,
     ),
     Source(
         TOPOLOGIES,
-        frozenset({"NodeNUMAResource", "DeviceShare"}),
-        "koord_scheduler.place.numa.facts:NUMA",
-        _READERS + "numa",
-        Event.TOPOLOGY,
-    ),
-    Source(
-        DEVICES,
-        frozenset({"DeviceShare"}),
-        "koord_scheduler.place.device.facts:DEVICES",
-        _READERS + "devices",
-        Event.DEVICES,
+        frozenset({"NodeStrain"}),
+        "koord_scheduler.place.strain:STRAIN",
+        _READERS + "strain",
+        Event.LOAD,
     ),
 )
 

@@ -109,7 +109,10 @@ class Refusal(NamedTuple):
 
 
 class Allocator(Plugin, Protocol):
-    """A plugin that also gives a pod something that must be named: CPUs, devices, a reservation."""
+    """A plugin that also gives a pod something that must be named: CPUs, devices, a reservation.
+
+    A refusal on a node counts for all pods of the class until the node changes. An allocator whose
+    answer differs between pods of one class has an attribute ``by_pod`` that is True."""
 
     def allocate(
         self, cluster: Cluster, pod: Pod, row: int, grants: Mapping[str, Any]

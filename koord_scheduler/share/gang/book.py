@@ -48,6 +48,8 @@ class Gangs:
 
     def __init__(self, placed: Mapping[str, Any], args: CoschedulingArgs | None = None) -> None:
         self.args = args or CoschedulingArgs()
+        self.leads_since_s = float("-inf")
+        """When this process began to lead (Unix time)."""
         self._placed = placed
         self._entries: dict[str, _Entry] = {}
         self._satisfied: set[str] = set()
@@ -153,10 +155,12 @@ class Gangs:
         )
 
     def pending(self, group: str) -> list[Pod]:
-        """Members without a node, in the order in which they are tried: priority, age, name."""
+        """Members without a node, in the order in which they are tried: priority, age, name. A gang
+        that names another group is not moved by those that name it: its own group places it."""
         found = [
             pod
             for gang in self.gangs_of(group)
+            if self.group_of(gang) == group
             for pod in self.pods_of(gang).values()
             if pod.key not in self._placed and not pod.node and not pod.terminating
         ]
@@ -192,27 +196,35 @@ class Gangs:
             return f"representative pod {first[0].key} of gangGroupID {group} already exists"
         return ""
 
-    def begun(self, group: str, now_s: float) -> bool:
-        """Whether some members were bound a short while ago by a decision that named more of them
-        than have a node: who led then ended in between. A new leader tries these first."""
+    def begun(self, group: str, now_s: float, before_s: float = float("inf")) -> bool:
+        """Whether some members were bound a short while ago, and before ``before_s``, by a decision
+        that named more of them than have a node: who led then ended in between."""
         seen: dict[int, int] = {}
         """By the number of members that the decision named."""
         on_the_way = 0
         latest_s = float("-inf")
         wait_s = 0.0
+        children = 0
         for gang in self.gangs_of(group):
             entry = self._entries.get(gang)
-            if entry is None or entry.gang is None:
+            if entry is None or entry.gang is None or entry.group != group:
                 continue
-            wait_s = max(wait_s, entry.gang.wait_s)
+            wait_s = max(wait_s, min(entry.gang.wait_s, self.args.default_timeout_s))
+            children += len(entry.pods)
             on_the_way += sum(key in self._placed for key in entry.pods if key not in entry.bound)
             for key in entry.bound:
                 said, count = bound_with(entry.pods[key])
                 if said == group:
                     seen[count] = seen.get(count, 0) + 1
                     latest_s = max(latest_s, entry.pods[key].scheduled_s)
-        unfinished = any(number + on_the_way < count for count, number in seen.items())
-        return unfinished and now_s - latest_s <= wait_s
+        unfinished = any(n + on_the_way < count <= children for count, n in seen.items())
+        return unfinished and now_s - latest_s <= wait_s and latest_s <= before_s
+
+    def comes_first(self, group: str, now_s: float) -> bool:
+        """Whether the leader before this one began to bind the group. Annotations are the users'
+        too, so they give nobody a better place but for a while after a new leader."""
+        since_s = self.leads_since_s
+        return now_s - since_s <= self.args.default_timeout_s and self.begun(group, now_s, since_s)
 
     # Room.
 

@@ -16,7 +16,6 @@ from koordlet.protocol.errors import ProtocolError
 
 NAME = "Coscheduling"
 PREFIX = "gang.scheduling.koordinator.sh/"
-GANG_NAME = f"{PREFIX}name"
 MIN_AVAILABLE = f"{PREFIX}min-available"
 TOTAL_NUMBER = f"{PREFIX}total-number"
 MODE = f"{PREFIX}mode"
@@ -25,7 +24,6 @@ MATCH_POLICY_ALIAS = "pod-group.scheduling.sigs.k8s.io/match-policy"
 WAITING_TIME = f"{PREFIX}waiting-time"
 GROUPS = f"{PREFIX}groups"
 TOPOLOGY_SPEC = f"{PREFIX}network-topology-spec"
-TOPOLOGY_INDEX = f"{PREFIX}network-topology-index"
 BIND_GROUP = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 BIND_COUNT = "internal.scheduling.koordinator.sh/bind-gang-member-count"
 OLD_BIND_GROUP = "scheduling.koordinator.sh/bind-gang-group-id"
@@ -94,16 +92,6 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def group(self) -> str:
         return ",".join(self.groups)
-
-
-def gang_of(namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The id of the gang that a pod names; empty without one."""
-    name = (
-        labels.get(keys.POD_GROUP.name)
-        or labels.get(keys.POD_GROUP_NAME.name)
-        or annotations.get(GANG_NAME, "")
-    )
-    return f"{namespace}/{name}" if name and len(name) <= 253 else ""
 
 
 def from_pod(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Collection
 from typing import Any
 
 from koord_scheduler.share.gang.book import Gangs
+from koordlet.protocol.objects.times import instant
 
 
 def summary(gangs: Gangs, gang: str, waiting: Collection[str] = ()) -> dict[str, Any] | None:
@@ -24,7 +24,7 @@ def summary(gangs: Gangs, gang: str, waiting: Collection[str] = ()) -> dict[str,
     return {
         "name": gang,
         "waitTime": int(found.wait_s * 1e9) if found else 0,
-        "createTime": _instant(found.created_s) if found else None,
+        "createTime": instant(found.created_s) if found else None,
         "mode": ("Strict" if found.strict else "NonStrict") if found else "",
         "gangMatchPolicy": found.policy.value if found else "",
         "minRequiredNumber": found.minimum if found else 0,
@@ -53,7 +53,3 @@ def summary(gangs: Gangs, gang: str, waiting: Collection[str] = ()) -> dict[str,
 def summaries(gangs: Gangs, waiting: Collection[str] = ()) -> dict[str, Any]:
     """By id; a map of JSON."""
     return {gang: summary(gangs, gang, waiting) for gang in sorted(gangs.ids())}
-
-
-def _instant(epoch_s: float) -> str:
-    return datetime.datetime.fromtimestamp(epoch_s, datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

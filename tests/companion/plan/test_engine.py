@@ -10,9 +10,9 @@ import pytest
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.nodes import Taint
-from koord_scheduler.model.cluster.pods import PodClass
-from koord_scheduler.model.cluster.verdict import FITS, Verdict
-from koord_scheduler.plan.engine import Engine
+from koord_scheduler.model.cluster.pods import Claim, PodClass
+from koord_scheduler.model.cluster.verdict import FITS, Verdict, reason
+from koord_scheduler.plan.engine import MOST_TRIES, Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
 from tests.companion.plan.build import (
     NO_CPU,
@@ -76,6 +76,31 @@ def test_allocators_are_asked_on_the_best_nodes_in_turn() -> None:
     assert second.node == "n2"  # n1 is freer, and has no ticket left
     assert isinstance(third, Failure)
     assert third.reasons == {Tickets.none: 2}
+
+
+def test_what_allocators_refuse_is_kept_until_the_node_changes() -> None:
+    """Only the last of 150 nodes, and the worst, has a ticket left."""
+    found = cluster(*(node(f"n{i}", cpu=1000 + 1000 * (150 - i)) for i in range(150)))
+    tickets = Tickets()
+    decide = engine(found, Fit(), tickets)
+    cls = classes()(cpu=500, labels={"ticket": ""})
+    for i in range(149):
+        found.add(Claim(pod(f"t{i}", cls), f"n{i}", grants={"DeviceShare": 0}))
+    first, second = decide.place(pod("p", cls)), decide.place(pod("p", cls))
+    assert isinstance(first, Failure)
+    assert isinstance(second, Failure)
+    assert (first.untried, second.untried) == (150 - MOST_TRIES, 150 - 2 * MOST_TRIES)
+    assert first.text() == (
+        f"0/150 nodes are available: {MOST_TRIES} Insufficient tickets, "
+        f"{150 - MOST_TRIES} node(s) not tried yet."
+    )
+    third = decide.place(pod("p", cls))
+    assert isinstance(third, Placement)
+    assert third.node == "n149"
+    found.remove("a/t7")
+    again = decide.place(pod("q", cls))
+    assert isinstance(again, Placement)
+    assert again.node == "n7"
 
 
 def test_all_or_none_leaves_no_trace() -> None:
@@ -305,4 +330,34 @@ def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) ->
     assert failure.refused_by == "Broken"
     assert words in failure.text()
     assert decide.opens(bad, np.array([0], np.intp))
+    assert decide.offers(bad, 3).tolist() == [3]
     assert isinstance(decide.place(pod("q", make())), Placement)
+
+
+class Clock(Fit):
+    """Opens at 100."""
+
+    name = "Clock"
+    shut = reason("Clock", "too early")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open = False
+
+    def tick(self, cluster: Cluster) -> None:
+        now_open = cluster.now_s >= 100
+        if now_open != self.open:
+            self.open = now_open
+            for row in cluster.rows():
+                cluster.touch(int(row))
+
+    def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+        return Verdict(np.full(len(rows), FITS if self.open else self.shut, np.int16))
+
+
+def test_verdicts_change_with_time_where_a_plugin_says_so() -> None:
+    decide, cls = engine(cluster(node("n1")), Clock()), classes()()
+    decide.tick(99.0)
+    assert isinstance(decide.place(pod("p", cls)), Failure)
+    decide.tick(100.0)
+    assert isinstance(decide.place(pod("p", cls)), Placement)

@@ -9,21 +9,25 @@ from typing import Any
 import pytest
 
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.verdict import Normalize, Verdict
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.gangs import (
     BEGUN_PRIORITY,
     GroupFailed,
     GroupPlaced,
+    make_room,
     place_group,
     unit,
 )
+from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption
 from koord_scheduler.plan.network import SELECTOR, Network
 from koord_scheduler.plan.outcomes import Placement
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import CoschedulingArgs, from_core
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
-from tests.companion.plan.build import Apart, Fit, Taints, classes, cluster, engine, node
+from tests.companion.plan.build import Apart, Fit, Taints, classes, cluster, engine, node, running
 from tests.companion.share.gang.build import pod
 
 SMALL, LARGE = classes()(cpu=1000), classes()(cpu=9000)
@@ -179,6 +183,10 @@ def test_a_new_leader_finishes_what_was_begun_first() -> None:
     join(gangs, bound, *(pod(f"p{i}", cls=cls, said=said) for i in (1, 2)))
     queued = unit(gangs, "a/g", found.now_s)
     assert queued is not None
+    assert queued.priority == 0  # this process has led for long
+    gangs.leads_since_s = 150.0
+    queued = unit(gangs, "a/g", found.now_s)
+    assert queued is not None
     assert (queued.name, queued.priority, queued.gate) == ("gang:a/g", BEGUN_PRIORITY, "")
     assert len(nodes_of(place_group(decide, gangs, "a/g"))) == 2
     assert unit(gangs, "a/g", found.now_s) is None
@@ -332,3 +340,69 @@ def test_a_gang_without_a_minimum_waits_for_nobody() -> None:
     outcome = place_group(decide, gangs, "a/g")
     assert isinstance(outcome, GroupPlaced)
     assert (len(outcome.placements), len(outcome.left)) == (1, 1)
+
+
+def test_room_for_a_gang_that_failed() -> None:
+    found, decide, gangs = world(node("n1", cpu=1000), node("n2", cpu=1000))
+    low, high = make(cpu=1000, priority=1), make(cpu=1000, priority=9)
+    for name in ("n1", "n2"):
+        running(found, f"on-{name}", low, name)
+    said = {"min-available": "2"}
+    join(gangs, *(pod(f"p{i}", cls=high, said=said) for i in range(2)))
+    failed = place_group(decide, gangs, "a/g")
+    assert isinstance(failed, GroupFailed)
+    assert isinstance(make_room(decide, gangs, failed), NoJobPreemption)  # it is off
+    gangs.args = CoschedulingArgs(enable_preemption=True)
+    made = make_room(decide, gangs, failed)
+    assert isinstance(made, JobPreemption)
+    assert made.nominations == {"a/p0": "n1", "a/p1": "n2"}
+    for victims in made.victims.values():
+        for victim in victims:
+            found.remove(victim.key)
+    assert nodes_of(place_group(decide, gangs, "a/g")) == made.nominations
+
+
+def test_a_plugin_that_fails_refuses_the_gang_alone() -> None:
+    class Broken:
+        name = "Broken"
+        local = True
+        normalize = Normalize.NO
+
+        def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+            return "broken" in pod.labels
+
+        def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
+            raise KeyError("what")
+
+    found = cluster(node("n1"))
+    decide = engine(found, Fit(), Broken())
+    gangs = Gangs(found.claims)
+    said = {"min-available": "2"}
+    bad, good = make(labels={"broken": ""}), make()
+    join(gangs, *(pod(f"p{i}", "bad", bad, said=said) for i in range(2)))
+    join(gangs, *(pod(f"q{i}", "good", good, said=said) for i in range(2)))
+    outcome = place_group(decide, gangs, "a/bad")
+    assert isinstance(outcome, GroupFailed)
+    assert outcome.refused_by == {"Broken"}
+    assert "plugin Broken failed" in outcome.words
+    assert len(nodes_of(place_group(decide, gangs, "a/good"))) == 2
+    assert place_group(decide, gangs, "a/good") == GroupPlaced("a/good", ())
+
+
+def test_a_gang_is_not_moved_by_others_that_name_it() -> None:
+    found, decide, gangs = world(node("n1", cpu=8000))
+    cls = make()
+    mine = {"min-available": "2"}
+    join(gangs, *(pod(f"p{i}", "mine", cls, said=mine) for i in range(2)))
+    theirs = {"min-available": "1", "groups": '["a/mine"]'}
+    join(gangs, pod("q", "theirs", cls, said=theirs))
+    assert [each.key for each in gangs.pending("a/mine,a/theirs")] == ["a/q"]
+    # It waits for the other one, as it asks to.
+    assert isinstance(place_group(decide, gangs, "a/mine,a/theirs"), GroupFailed)
+    assert not found.claims
+    outcome = place_group(decide, gangs, "a/mine")
+    assert len(nodes_of(outcome)) == 2
+    assert isinstance(outcome, GroupPlaced)
+    for each in outcome.placements:
+        gangs.bound(each.pod)
+    assert list(nodes_of(place_group(decide, gangs, "a/mine,a/theirs"))) == ["a/q"]

@@ -9,6 +9,8 @@ import pytest
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption, preempt_for_job
+from koord_scheduler.plan.network import Network
+from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 from tests.companion.plan.build import classes, cluster, engine, node, pod, running
 
 make = classes()
@@ -148,3 +150,20 @@ def test_a_gate_is_asked_for_the_victims() -> None:
     decide.gates.append(Quota())
     pods = gang(1)
     assert victims(preempt_for_job(decide, pods[0], pods)) == {"n1": ["a/v1"]}
+
+
+def test_a_job_that_must_stay_together_makes_room_in_one_block() -> None:
+    found = cluster(*(node(f"n{i}", cpu=1000, labels={"block": f"b{i // 2}"}) for i in range(4)))
+    for i, priority in enumerate((1, 200, 5, 5)):
+        running(found, f"v{i}", make(cpu=1000, priority=priority), f"n{i}")
+    network = Network(found)
+    network.spec = ClusterNetworkTopologySpec((TopologyLayer("block", "", ("block",)),))
+    asked = '{"gatherStrategy":[{"layer":"block","strategy":"MustGather"}]}'
+    pods = gang(2)
+    made = preempt_for_job(engine(found), pods[0], pods, None, asked, network)
+    assert victims(made) == {"n2": ["a/v2"], "n3": ["a/v3"]}
+    assert len(found.claims) == 4
+    three = gang(3)
+    none = preempt_for_job(engine(found), three[0], three, None, asked, network)
+    assert isinstance(none, NoJobPreemption)
+    assert "desiredOfferSlot: 3" in none.words

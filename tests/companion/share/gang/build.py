@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from koord_scheduler.model.cluster.pods import Pod, PodClass
-from koord_scheduler.share.gang.declared import PREFIX, gang_of
+from koord_scheduler.model.pod_reading import gang_of
+from koord_scheduler.share.gang.declared import PREFIX
 
 CLASS = PodClass(number=1, namespace="a")
 

@@ -187,8 +187,19 @@ def test_a_decision_that_was_not_finished() -> None:
     # After the time that members wait for each other, it is the past.
     assert not gangs.begun("a/g", 701.0)
     assert gangs.members("a/g")[2:4] == (0, 1)
+    # It gives a better place to a new leader alone, and for a while.
+    assert not gangs.comes_first("a/g", 200.0)
+    gangs.leads_since_s = 150.0
+    assert gangs.comes_first("a/g", 200.0)
+    gangs.leads_since_s = 50.0
+    assert not gangs.comes_first("a/g", 200.0)
     for i in (1, 2):
         gangs.set_pod(pod(f"p{i}", said=said, node="n", annotations=words, scheduled_s=100.0))
+    assert not gangs.begun("a/g", 200.0)
+    # A number that no decision can have named.
+    boast = bind_annotations("a/g", 9)
+    for i in range(3):
+        gangs.set_pod(pod(f"p{i}", said=said, node="n", annotations=boast, scheduled_s=100.0))
     assert not gangs.begun("a/g", 200.0)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -202,3 +204,48 @@ def test_what_the_status_says_of_each_domain() -> None:
         "childTopologyNames": ["n3", "n4"],
         "nodeNum": 2,
     }
+
+
+def test_random_jobs_stay_where_they_must_and_take_what_is_offered() -> None:
+    draw = random.Random(81)
+    planned = 0
+    for _ in range(400):
+        where = {
+            f"n{i}": (f"s{(spine := draw.randrange(3))}", f"b{spine}{draw.randrange(3)}")
+            for i in range(draw.randint(1, 12))
+        }
+        found = made(where)
+        offers = array(*(draw.randint(0, 8) for _ in where))
+        must = draw.choice(("spine", "block", "NodeTopologyLayer", ""))
+        multiple = draw.choice((0, 0, 2, 4))
+        gather = [Gather("block", False, multiple)] if multiple else []
+        gather = (
+            [*gather, Gather(must, True, multiple if must == "block" else 0)] if must else gather
+        )
+        want = draw.randint(1, 30)
+        outcome = plan(found, gather, offers, want)
+        names = list(where)
+        within = {
+            name: {"spine": spine, "block": block, "NodeTopologyLayer": name}.get(must, "")
+            for name, (spine, block) in where.items()
+        }
+        of_domain: dict[str, int] = {}
+        for i, name in enumerate(names):
+            of_domain[within[name]] = of_domain.get(within[name], 0) + int(offers[i])
+        if isinstance(outcome, NoPlan):
+            # Without multiples a domain that has the room is always found.
+            assert multiple or max(of_domain.values()) < want
+            continue
+        planned += 1
+        counts = dict(outcome.counts)
+        assert sum(counts.values()) == want
+        assert all(0 < number <= offers[row] for row, number in counts.items())
+        assert len({within[names[row]] for row in counts}) == 1
+        if multiple:
+            blocks: dict[str, int] = {}
+            for row, number in counts.items():
+                block = where[names[row]][1]
+                blocks[block] = blocks.get(block, 0) + number
+            if outcome.domain.startswith(("block", "spine", "Cluster")):
+                assert all(number % multiple == 0 for number in blocks.values())
+    assert planned > 100
