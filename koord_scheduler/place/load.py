@@ -24,6 +24,8 @@ NAME = "LoadAwareScheduling"
 THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 _MOST_TEXT = 16_384
+_MOST_PERCENT = 1_000_000
+"""Of thresholds that somebody wrote on a node."""
 Percents = dict[str, int]
 
 
@@ -135,7 +137,8 @@ class LoadAware:
             if not looked_at.any():
                 continue
             whole = known.allocatable[rows]
-            used = view.used[rows] + own
+            # So that 200 times as much still is a number of 64 bits.
+            used = np.minimum(view.used[rows] + own, 8 * MOST_AMOUNT)
             percent = (200 * used + whole) // (2 * np.maximum(whole, 1))
             over = (limits > 0) & (whole > 0) & (percent > limits) & looked_at[:, None]
             for i in np.flatnonzero(over.any(axis=0)).tolist():
@@ -197,7 +200,9 @@ class LoadAware:
             (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
         ):
             percents = default if given is None else given
-            view.limits[row] = [percents.get(name, 0) for name in self.names]
+            view.limits[row] = [
+                min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names
+            ]
         known.by_aggregate[row] = bool(
             aggregated and aggregated.usage_aggregation_type and any(known.aggregated.limits[row])
         )
@@ -236,7 +241,7 @@ class LoadAware:
                 raw = {}
             read = {name: amount_of(value, name) for name, value in raw.items()}
             amounts = {**amounts, **{name: n for name, n in read.items() if n is not None}}
-        return [min(amounts.get(name, 0), MOST_AMOUNT) for name in self.names]
+        return [min(max(amounts.get(name, 0), 0), MOST_AMOUNT) for name in self.names]
 
     def _vector(self, amounts: Mapping[str, int]) -> Ints:
         return np.array([min(amounts.get(n, 0), MOST_AMOUNT) for n in self.names], np.int64)
