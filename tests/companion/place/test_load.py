@@ -63,6 +63,30 @@ FILTERS = {
         EMPTY,
         "node(s) cpu aggregated usage exceed threshold",
     ),
+    "L4 on the node": (
+        {},
+        one(
+            load(
+                aggregated={
+                    ("p95", 300.0): {"cpu": 70_000},
+                    ("p95", 600.0): {"cpu": 0},
+                }
+            ),
+            annotations={
+                "scheduling.koordinator.sh/usage-thresholds": json.dumps(
+                    {
+                        "aggregatedUsage": {
+                            "usageThresholds": {"cpu": 60},
+                            "usageAggregationType": "p95",
+                            "usageAggregatedDuration": "5m",
+                        }
+                    }
+                )
+            },
+        ),
+        EMPTY,
+        "node(s) cpu aggregated usage exceed threshold",
+    ),
     "L5": (
         {},
         one(
@@ -274,6 +298,8 @@ def test_reading_a_report() -> None:
         {"nodeMetricExpirationSeconds": 0},
         {"unknown": 1},
         {"usageThresholds": {"cpu": "many"}},
+        {"aggregated": {"usageAggregationType": "p42"}},
+        {"aggregated": {"scoreAggregatedDuration": "soon"}},
     ],
 )
 def test_wrong_arguments_are_named(args: dict[str, Any]) -> None:
@@ -332,3 +358,17 @@ def test_l19_scores_by_what_prod_uses() -> None:
     asks = {"cpu": 200_000, "memory": 32 * GI}
     large = cls(priority_class=PROD, requests=asks, limits=asks)
     assert scores(make({"scoreAccordingProdUsage": True}), where, large) == [38]
+
+
+def test_windows_are_durations_in_words() -> None:
+    reported = load(aggregated={("p95", 300.0): {"cpu": 0}, ("p95", 600.0): {"cpu": 90_000}})
+    args = {"aggregated": {"scoreAggregationType": "p95", "scoreAggregatedDuration": "5m0s"}}
+    assert scores(make(args), one(reported), BIG) == [90]
+    longest = {"aggregated": {"scoreAggregationType": "p95"}}
+    assert scores(make(longest), one(reported), BIG) == [47]
+
+
+def test_a_window_of_a_node_that_is_no_duration_counts_for_nothing() -> None:
+    words = json.dumps({"aggregatedUsage": {"usageAggregatedDuration": "soon"}})
+    annotations = {"scheduling.koordinator.sh/usage-thresholds": words}
+    assert reasons(make({}), one(load(10_000), annotations=annotations), EMPTY) == [""]
