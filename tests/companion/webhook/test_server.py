@@ -336,7 +336,7 @@ def test_replicas_show_one_certificate_and_renew_it_in_steps(
                     assert (await asked(port, trust, "/mutate-pod", review(pod("p"))))["allowed"]
                 old = await client.get(SECRETS, SECRET_NAME, NAMESPACE)
                 # Sixty-one days later the certificate is due, the authority is not.
-                mine = next(each for part, each in first.controllers if part is KEEPER)
+                mine = next(each for part, each in first.controllers if part.name == KEEPER)
                 context = mine._context  # type: ignore[attr-defined]
                 now = context.wall
                 object.__setattr__(context, "wall", lambda: now() + 61 * 86400)
