@@ -17,10 +17,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import Part
-
-MANAGER = "manager"
-SCHEDULER = "scheduler"
+from koord_scheduler.daemon.controller import LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -106,7 +103,7 @@ PARTS: tuple[Part, ...] = (
         NETWORKTOPOLOGY,
     ),
 )
-ROLES = (MANAGER, SCHEDULER)
+ROLES = tuple(LEASES)
 
 
 class UnknownPartError(Exception):
