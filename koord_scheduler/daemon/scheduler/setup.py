@@ -10,7 +10,7 @@ import yaml
 
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.plan.parts import Parts
+from koord_scheduler.plan.parts import Parts as Parts
 from koord_scheduler.plan.profile import Profile, ProfileError, built_in
 from koord_scheduler.plan.third_party import load_profiles
 
