@@ -89,8 +89,8 @@ def units(state: State, now_s: float) -> list[Unit]:
 def decide(
     state: State, now_s: float, *, preempts: bool = True, only: frozenset[str] | None = None
 ) -> Course:
-    """Until nothing changes any more. What is placed has its node in ``state`` then. ``only``: names
-    of the units that are tried."""
+    """Until nothing changes any more. What is placed has its node in ``state`` then. ``only``:
+    names of the units that are tried."""
     state.tick(now_s)
     decisions: dict[str, Decision] = {}
     evicted: dict[str, None] = {}

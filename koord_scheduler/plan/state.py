@@ -13,6 +13,7 @@ from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.parts import Parts
 from koord_scheduler.plan.profile import Profile
+from koordlet.protocol.selector import matches
 
 DONE = frozenset({"Succeeded", "Failed"})
 
@@ -86,16 +87,15 @@ class State:
 
     def spend(self, victims: Iterable[Pod]) -> None:
         """Their evictions count in the budgets."""
-        from koordlet.protocol.selector import matches
-
         for victim in victims:
             namespace, _, name = victim.key.partition("/")
             for key, each in self.budgets.items():
-                if each.namespace == namespace and each.selector is not None:
-                    if name not in each.disrupted and matches(each.selector, victim.labels):
-                        self.budgets[key] = each._replace(
-                            allowed=each.allowed - 1, disrupted=each.disrupted | {name}
-                        )
+                if each.namespace != namespace or each.selector is None:
+                    continue
+                if name not in each.disrupted and matches(each.selector, victim.labels):
+                    self.budgets[key] = each._replace(
+                        allowed=each.allowed - 1, disrupted=each.disrupted | {name}
+                    )
 
     def _runs(self, pod: Pod) -> None:
         self._not_waiting(pod.key)
