@@ -36,7 +36,21 @@ COMMANDS: tuple[Command, ...] = (
                 "--roles",
                 metavar="LIST",
                 default="manager",
-                help="comma-separated; there is: manager (default: manager)",
+                help="comma-separated: manager, scheduler, descheduler (default: manager)",
+            ),
+            argument(
+                "--config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="KubeSchedulerConfiguration with the profiles of the role scheduler (default: "
+                "one profile for pods that ask for koord-scheduler)",
+            ),
+            argument(
+                "--debug-flags",
+                action="store_true",
+                help="the role scheduler lets anybody who reaches its metrics turn on logging of "
+                "scores and refusals at /debug/flags",
             ),
             argument(
                 "--controllers",

@@ -13,6 +13,7 @@ from koord_scheduler.daemon.access import (
     PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
+    SCHEDULER_NEEDS,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
     YARN,
@@ -87,6 +88,13 @@ PARTS: tuple[Part, ...] = (
         "lets YARN use the batch resources of nodes that run a NodeManager",
         "koord_scheduler.daemon.yarn:make",
         YARN,
+    ),
+    Part(
+        "scheduler",
+        SCHEDULER,
+        "gives pods their nodes, and says why where there is none",
+        "koord_scheduler.daemon.scheduler.part:make",
+        SCHEDULER_NEEDS,
     ),
     Part(
         "podgroup",

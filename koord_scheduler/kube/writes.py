@@ -55,7 +55,8 @@ class Writes:
         """(kind, verb) -> requests sent."""
         self.refused = 0
         """Writes that a node's share did not allow."""
-        self._client, self._may_write = client, may_write
+        self.may_write = may_write
+        self._client = client
         self.most, self._clock = most, clock
         self._minute = 0
         self._shares: Counter[str] = Counter()
@@ -126,7 +127,7 @@ class Writes:
 
     def _admit(self, kind: Kind[Any], verb: str, about: str, subresource: str = "") -> None:
         what = f"{kind}/{subresource}" if subresource else str(kind)
-        if not self._may_write():
+        if not self.may_write():
             raise NotLeadingError(f"{verb} {what}: this process does not lead")
         if about:
             self._turn()

@@ -47,6 +47,9 @@ CLASS_ANNOTATIONS = (
     f"{_SCHEDULING}scheduling-hint",
     f"internal.{_SCHEDULING}scheduling-hint",
     f"{_SCHEDULING}network-topology-selector",
+    f"{_SCHEDULING}reserve-pod",
+    f"{_SCHEDULING}reservation-name",
+    f"{_SCHEDULING}reservation-node",
 )
 """Annotations of a pod that decide about its place."""
 SCHEDULER_LABEL = f"{_SCHEDULING}scheduler-name"
@@ -83,6 +86,8 @@ class Classes:
     """Pods that are alike share their class. It lives as long as a pod has it."""
 
     def __init__(self) -> None:
+        self.named: frozenset[str] = frozenset()
+        """Keys of pods that some reservation names."""
         self._known: weakref.WeakValueDictionary[bytes, pods.PodClass] = (
             weakref.WeakValueDictionary()
         )
@@ -103,7 +108,9 @@ class Classes:
             if (text := meta.annotations.get(name)) is not None and len(text) <= _MOST_TEXT
         }
         unsupported, volume_terms = _volumes(meta.namespace, spec, volume_of)
-        daemon = any(o.controller and o.kind == "DaemonSet" for o in meta.owner_references)
+        owner = _controller(meta.owner_references)
+        own_key = pod_key(meta.namespace, meta.name)
+        named = own_key if own_key in self.named else ""
         placement = wire.PodPlacement(
             containers=spec.containers,
             init_containers=spec.init_containers,
@@ -116,19 +123,20 @@ class Classes:
             tolerations=spec.tolerations,
             topology_spread_constraints=spec.topology_spread_constraints,
         )
-        key = self._encoder.encode(
+        identity = self._encoder.encode(
             (
                 meta.namespace,
                 labels,
                 annotations,
                 pod.status.qos_class,
-                daemon,
+                owner,
+                named,
                 unsupported,
                 volume_terms,
                 placement,
             )
         )
-        found = self._known.get(key)
+        found = self._known.get(identity)
         if found is None:
             self._last += 1
             found = _class(
@@ -138,9 +146,14 @@ class Classes:
             for each in volume_terms:
                 terms = each if terms is None else tuple(a + b for a in terms for b in each)
             found = msgspec.structs.replace(
-                found, daemon=daemon, unsupported=unsupported, node_terms=terms
+                found,
+                daemon=owner.kind == "DaemonSet",
+                owner=owner,
+                named=named,
+                unsupported=unsupported,
+                node_terms=terms,
             )
-            self._known[key] = found
+            self._known[identity] = found
         return found
 
 

@@ -29,12 +29,12 @@ class Topology:
 
     def __init__(self) -> None:
         self._kept: dict[str, Domains] = {}
-        self._version = -1
+        self._seen: tuple[Cluster | None, int] = (None, -1)
 
     def of(self, cluster: Cluster, key: str) -> Domains:
-        if self._version != cluster.labels_version or len(self._kept) > _MOST_KEYS:
+        if self._seen != (cluster, cluster.labels_version) or len(self._kept) > _MOST_KEYS:
             self._kept.clear()
-            self._version = cluster.labels_version
+            self._seen = (cluster, cluster.labels_version)
         found = self._kept.get(key)
         if found is None:
             numbers: dict[str, int] = {}

@@ -168,6 +168,7 @@ class LoadAware:
     def _refresh(self, cluster: Cluster) -> None:
         if self._of is not cluster:
             self._of, self._version = cluster, -1
+            self.estimates.forget()
         if self._version == cluster.version:
             return
         changed = cluster.since(self._version) if self._version >= 0 else None

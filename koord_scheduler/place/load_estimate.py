@@ -52,6 +52,10 @@ class Estimates:
             self._kept[pod.number] = found
         return found
 
+    def forget(self) -> None:
+        """Numbers of classes may stand for others from now on."""
+        self._kept.clear()
+
     def seconds(
         self, pod: PodClass, after_scheduled: int, after_initialized: int
     ) -> tuple[float, float]:

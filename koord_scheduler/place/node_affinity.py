@@ -127,12 +127,12 @@ class Matched:
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, Bools] = OrderedDict()
-        self._version = -1
+        self._seen: tuple[Cluster | None, int] = (None, -1)
 
     def of(self, cluster: Cluster, pod: PodClass) -> Bools:
-        if self._version != cluster.labels_version:
+        if self._seen != (cluster, cluster.labels_version):
             self._kept.clear()
-            self._version = cluster.labels_version
+            self._seen = (cluster, cluster.labels_version)
         found = self._kept.get(pod.number)
         if found is None or len(found) != len(cluster.nodes):
             if len(self._kept) >= _MOST_KEPT:

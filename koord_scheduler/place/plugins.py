@@ -30,6 +30,7 @@ PLUGINS: tuple[Declared, ...] = (
         "extended:make_scarce",
         by_default=False,
     ),
+    _declared("Reservation", "room that was kept for pods", "reservation.plugin:make", 5000),
     _declared("PodTopologySpread", "pods spread over domains", "spread:make", 2),
     _declared("InterPodAffinity", "pods near others or far from them", "pod_affinity:make", 2),
 )

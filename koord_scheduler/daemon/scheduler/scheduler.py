@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any, Literal
 
 import numpy as np
 import structlog
@@ -321,9 +322,9 @@ class Scheduler:
             self.cluster.remove(key)
             self.happened(Event.POD_GONE, (claim.node,))
 
-    def _spawn(self, work: object) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
-        self._group.create_task(work)  # type: ignore[arg-type]
+        self._group.create_task(work)
 
     def _node_of(self, pod: Pod) -> str | None:
         item = self.feed.pod(pod.key)
@@ -441,7 +442,9 @@ class Scheduler:
     def _tell_failure(self, pod: Pod, message: str) -> None:
         self._tell(pod, "Warning", "FailedScheduling", message)
 
-    def _tell(self, pod: Pod, kind: str, reason: str, message: str) -> None:
+    def _tell(
+        self, pod: Pod, kind: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
         """At the workload where there is one: an event for each of its pods would be as many writes
         as bindings."""
         namespace, _, name = pod.key.partition("/")

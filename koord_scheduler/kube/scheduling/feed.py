@@ -72,7 +72,7 @@ class Feed:
         wall: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.cluster = cluster
-        self._recognise, self._followers, self._wall = recognise, followers, wall
+        self._recognise, self.followers, self._wall = recognise, followers, wall
         self.nodes: Watched[ScheduledNode] = watches.of(NODES)
         self.pods: Watched[ScheduledPod] = watches.of(PODS)
         self.budgets_watched: Watched[DisruptionBudget] = watches.of(BUDGETS, optional=True)
@@ -120,7 +120,7 @@ class Feed:
                 for event in _node_events(old, new):
                     found.setdefault(event, []).append(new.name)
         for event, names in found.items():
-            self._followers.happened(event, names)
+            self.followers.happened(event, names)
 
     # Pods.
 
@@ -130,9 +130,8 @@ class Feed:
         changed = False
         for change in changes:
             new, old = change.new, change.old
-            if new is None or (old is not None and old.pod.uid != new.pod.uid):
-                if old is not None:
-                    self._leave(old.pod, left)
+            if old is not None and (new is None or old.pod.uid != new.pod.uid):
+                self._leave(old.pod, left)
             if new is None:
                 continue
             pod = new.pod
@@ -148,13 +147,13 @@ class Feed:
                 elif before.pod.labels != pod.labels:
                     changed = True
             elif old is None or old.pod != pod or old.whole != new.whole:
-                self._followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
+                self.followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
         if left:
-            self._followers.happened(Event.POD_GONE, left)
+            self.followers.happened(Event.POD_GONE, left)
         if came:
-            self._followers.happened(Event.POD_PLACED, came)
+            self.followers.happened(Event.POD_PLACED, came)
         if changed:
-            self._followers.happened(Event.POD_CHANGED)
+            self.followers.happened(Event.POD_CHANGED)
 
     def _take(self, pod: Pod, before: Claim | None) -> None:
         if before is not None and before.pod is pod:
@@ -174,14 +173,14 @@ class Feed:
             )
         if before is None or not ours or before.pod != pod:
             self.cluster.add(Claim(pod, pod.node, since_s, grants, reservation))
-        self._followers.placed(pod)
+        self.followers.placed(pod)
 
     def _leave(self, pod: Pod, left: list[str]) -> None:
         claim = self.cluster.claims.get(pod.key)
         if claim is not None and claim.pod.uid == pod.uid:
             self.cluster.remove(pod.key)
             left.append(claim.node)
-        self._followers.gone(pod)
+        self.followers.gone(pod)
 
     def _refused(self, item: ScheduledPod) -> None:
         """Only what is told while the watch runs counts: what failed long ago says nothing."""
@@ -213,8 +212,8 @@ class Feed:
                 continue
             pod = shapes.again(item)
             if pod is not None and pod.cls is not item.pod.cls:
-                self._followers.waits(pod, item.whole.said)
-                self._followers.happened(Event.POD_CHANGED)
+                self.followers.waits(pod, item.whole.said)
+                self.followers.happened(Event.POD_CHANGED)
 
 
 def _follower(feed: Feed, source: Source) -> Callable[[tuple[Change[Any], ...]], None]:
@@ -224,7 +223,7 @@ def _follower(feed: Feed, source: Source) -> Callable[[tuple[Change[Any], ...]],
         for change in changes:
             value = read(change.new) if change.new is not None else None
             feed.cluster.put(slot, change.key.name, value)
-        feed._followers.happened(source.event, [change.key.name for change in changes])
+        feed.followers.happened(source.event, [change.key.name for change in changes])
 
     return take
 

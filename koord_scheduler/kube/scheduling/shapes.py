@@ -150,7 +150,7 @@ class BudgetSpec(Shape, frozen=True):
 
 class BudgetStatus(Shape, frozen=True):
     disruptions_allowed: int = 0
-    disrupted_pods: dict[str, Any] = {}
+    disrupted_pods: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DisruptionBudget(Object, frozen=True):

@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from koord_scheduler.kube.shapes import DEVICES, NODE_METRICS, TOPOLOGIES
+from koord_scheduler.kube.shapes import NODE_METRICS
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.plan.hints import Event
 from koordlet.kube.kinds import Kind
@@ -32,23 +32,9 @@ SOURCES: tuple[Source, ...] = (
     Source(
         NODE_METRICS,
         frozenset({"LoadAwareScheduling"}),
-        "koord_scheduler.place.load:LOAD",
+        "koord_scheduler.place.load_reading:LOAD",
         _READERS + "load",
         Event.LOAD,
-    ),
-    Source(
-        TOPOLOGIES,
-        frozenset({"NodeNUMAResource", "DeviceShare"}),
-        "koord_scheduler.place.numa.facts:NUMA",
-        _READERS + "numa",
-        Event.TOPOLOGY,
-    ),
-    Source(
-        DEVICES,
-        frozenset({"DeviceShare"}),
-        "koord_scheduler.place.device.facts:DEVICES",
-        _READERS + "devices",
-        Event.DEVICES,
     ),
 )
 

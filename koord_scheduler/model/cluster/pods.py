@@ -86,7 +86,9 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     ``labels`` lacks those that differ from pod to pod of one workload (``UNIQUE_LABELS``);
     ``annotations`` are the protocol's that decide about placement, as text. ``requests`` and
     ``limits`` are those of the pod as Kubernetes counts them, with ``overhead``, without ``pods``.
-    ``unsupported``: reasons, in words, why this scheduler refuses such pods. ``priority_class`` and
+    ``owner``: the controller, by which a reservation may know its pods; ``named``: the pod's key
+    where a reservation names this one pod. ``unsupported``: reasons, in words,
+    why this scheduler refuses such pods. ``priority_class`` and
     ``qos`` are those with default (spec/protocol.md 1.1, 1.2).
     """
 
@@ -103,6 +105,8 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     kube_qos: str = "Burstable"
     preempts: bool = True
     daemon: bool = False
+    owner: Owner = Owner()
+    named: str = ""
     node_selector: Mapping[str, str] = {}
     node_terms: tuple[NodeTerm, ...] | None = None
     preferred_nodes: tuple[PreferredNodes, ...] = ()

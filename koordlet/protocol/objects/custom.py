@@ -14,6 +14,7 @@ from koordlet.protocol.objects.colocation_profile import (
     ClusterColocationProfileStatus,
 )
 from koordlet.protocol.objects.device import DeviceSpec
+from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
 from koordlet.protocol.objects.network_topology import (
     ClusterNetworkTopologySpec,
     ClusterNetworkTopologyStatus,
@@ -27,6 +28,7 @@ from koordlet.protocol.objects.quota import (
     ElasticQuotaStatus,
 )
 from koordlet.protocol.objects.recommendation import RecommendationSpec, RecommendationStatus
+from koordlet.protocol.objects.reservation import ReservationSpec, ReservationStatus
 from koordlet.protocol.slo import NodeSLOSpec
 
 
@@ -123,6 +125,44 @@ CUSTOM_RESOURCES = (
         "The accelerators and network cards of the node of this name.",
         spec=DeviceSpec,
         columns=(AGE,),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "Reservation",
+        "reservations",
+        "Room on a node, kept for pods that are still to come.",
+        spec=ReservationSpec,
+        status=ReservationStatus,
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Node", ".status.nodeName"),
+            Column("TTL", ".spec.ttl"),
+            Column("Expires", ".spec.expires", wide=True),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "PodMigrationJob",
+        "podmigrationjobs",
+        "A pod that shall move to another node.",
+        spec=PodMigrationJobSpec,
+        status=PodMigrationJobStatus,
+        short_names=("pmj",),
+        columns=(
+            Column("Phase", ".status.phase"),
+            Column("Status", ".status.status"),
+            AGE,
+            Column("Node", ".status.nodeName"),
+            Column("Reservation", ".spec.reservationOptions.reservationRef.name", wide=True),
+            Column("Pod-Namespace", ".spec.podRef.namespace"),
+            Column("Pod", ".spec.podRef.name"),
+            Column("New-Pod", ".status.podRef.name"),
+            Column("TTL", ".spec.ttl"),
+            Column("Reason", ".status.reason", wide=True),
+        ),
     ),
     CustomResource(
         "scheduling.sigs.k8s.io",

@@ -1,0 +1,271 @@
+"""One round of the descheduler: what plugins may do, and who says no (spec/central.md 10.2).
+
+Plugins decide on a frozen world; evictions that pass everything become requests, which the caller
+carries out afterwards. What was requested counts at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from koord_scheduler.balance.selecting import nodes_selected
+from koord_scheduler.balance.world import Resident, World
+from koord_scheduler.model.cluster.nodes import Node
+from koordlet.protocol.selector import LabelSelector
+
+SUCCESS = "success"
+
+
+class PluginError(Exception):
+    """A plugin cannot do its work in this round; the text says why."""
+
+
+class Request(NamedTuple):
+    """A pod shall go. ``plugin`` asks for it, for ``reason``; ``evictor`` says how."""
+
+    resident: Resident
+    plugin: str
+    reason: str
+    evictor: str
+    profile: str
+
+
+class Refused(NamedTuple):
+    resident: Resident
+    plugin: str
+    why: str
+
+
+class Mark(NamedTuple):
+    """A change of an object that evicts nobody: an annotation of a pod, or a cordon of a node."""
+
+    pod: str = ""
+    annotations: Mapping[str, str] = {}
+    node: str = ""
+    unschedulable: bool | None = None
+
+
+class Filter(Protocol):
+    """``refusal``: why a pod must not be evicted, None where it may. ``before``: the same for what
+    is asked directly before the eviction (PreEvictionFilter)."""
+
+    def refusal(self, world: World, resident: Resident) -> str | None: ...
+
+    def before(self, world: World, resident: Resident) -> str | None: ...
+
+
+class Evictor(Protocol):
+    """``admit`` counts the eviction where it says None, else it says why not. ``dry_run``: it
+    takes evictions and carries out none. ``reserves``: a pod gets room on another node first."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def dry_run(self) -> bool: ...
+    @property
+    def reserves(self) -> bool: ...
+
+    def admit(self, world: World, resident: Resident) -> str | None: ...
+
+
+class Limits(NamedTuple):
+    """Evictions in a round; None: no limit."""
+
+    per_node: int | None = None
+    per_namespace: int | None = None
+    total: int | None = None
+
+
+class Counts:
+    """Evictions of this round, of all profiles."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.per_node: Counter[str] = Counter()
+        self.per_namespace: Counter[str] = Counter()
+        self.total = 0
+
+    def refusal(self, resident: Resident) -> str | None:
+        node, namespace = resident.pod.node, resident.namespace
+        for limit, count, what in (
+            (self.limits.per_node, self.per_node[node], "per node"),
+            (self.limits.per_namespace, self.per_namespace[namespace], "per namespace"),
+            (self.limits.total, self.total, "in total"),
+        ):
+            if limit is not None and count + 1 > limit:
+                return f"maximum number of evicted pods {what} reached"
+        return None
+
+    def count(self, resident: Resident) -> None:
+        self.per_node[resident.pod.node] += 1
+        self.per_namespace[resident.namespace] += 1
+        self.total += 1
+
+
+class Book(Protocol):
+    """The eviction ledger of `ledger.py`, or none."""
+
+    def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None: ...
+
+    def note(self, world: World, resident: Resident) -> None: ...
+
+
+class _NoBook:
+    def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
+        return None
+
+    def note(self, world: World, resident: Resident) -> None:
+        return None
+
+
+NO_BOOK: Book = _NoBook()
+
+
+@dataclass
+class Round:
+    """What a plugin gets. ``nodes``: those of the profile that are ready or only cordoned.
+    ``ledger`` is asked last, about evictions that everybody else allows."""
+
+    world: World
+    nodes: tuple[Node, ...]
+    profile: str
+    filters: Sequence[Filter]
+    evictor: Evictor
+    counts: Counts
+    ledger: Book = NO_BOOK
+    dry_run: bool = False
+    requests: list[Request] = field(default_factory=list)
+    refused: list[Refused] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    """Keys of pods that go already."""
+
+    def may_evict(self, resident: Resident) -> bool:
+        return self.refusal(resident) is None
+
+    def refusal(self, resident: Resident) -> str | None:
+        if resident.pod.key in self.gone:
+            return "the pod is being evicted already"
+        for each in self.filters:
+            why = each.refusal(self.world, resident)
+            if why is not None:
+                return why
+        return None
+
+    def before(self, resident: Resident) -> bool:
+        return all(each.before(self.world, resident) is None for each in self.filters)
+
+    def evict(self, resident: Resident, plugin: str, reason: str, *, dry_run: bool = False) -> bool:
+        """Whether it goes. ``dry_run``: of the plugin alone."""
+        why = self.counts.refusal(resident) or self._asked(resident)
+        if why is not None:
+            self.refused.append(Refused(resident, plugin, why))
+            return False
+        self.counts.count(resident)
+        self.gone.add(resident.pod.key)
+        if not (dry_run or self.dry_run or self.evictor.dry_run):
+            self.ledger.note(self.world, resident)
+            self.requests.append(Request(resident, plugin, reason, self.evictor.name, self.profile))
+        return True
+
+    def _asked(self, resident: Resident) -> str | None:
+        if resident.pod.key in self.gone:
+            return "the pod is being evicted already"
+        for each in self.filters:
+            why = each.before(self.world, resident)
+            if why is not None:
+                return why
+        # The evictor counts what it admits, so it comes after who may still refuse.
+        why = self.ledger.refusal(self.world, resident, reserved=self.evictor.reserves)
+        return why or self.evictor.admit(self.world, resident)
+
+
+class Runs(Protocol):
+    """A deschedule or balance plugin. What it remembers from round to round is its own."""
+
+    @property
+    def name(self) -> str: ...
+
+    def run(self, round_: Round) -> None:
+        """Raises PluginError."""
+        ...
+
+
+@dataclass(frozen=True)
+class Running:
+    """A profile with its plugins made."""
+
+    name: str
+    selector: LabelSelector | None
+    deschedule: tuple[Runs, ...]
+    balance: tuple[Runs, ...]
+    filters: tuple[Filter, ...]
+    evictor: Evictor
+
+
+class Outcome(NamedTuple):
+    requests: tuple[Request, ...]
+    refused: tuple[Refused, ...]
+    marks: tuple[Mark, ...]
+    error: str = ""
+
+
+def run_round(
+    world: World,
+    profiles: Sequence[Running],
+    limits: Limits,
+    *,
+    selector: LabelSelector | None = None,
+    ledger: Book = NO_BOOK,
+    dry_run: bool = False,
+) -> Outcome:
+    """All profiles' deschedule plugins, then all their balance plugins. The first profile with an
+    error ends the round; what was requested before stands."""
+    nodes = nodes_selected(selector, (each for each in world.nodes.values() if each.ready))
+    nodes.sort(key=lambda each: each.name)
+    if len(nodes) <= 1:
+        return Outcome((), (), (), f"{len(nodes)} ready nodes match nodeSelector; needs two")
+    counts, gone = Counts(limits), set[str]()
+    rounds = [
+        Round(
+            world,
+            tuple(nodes_selected(each.selector, nodes)),
+            each.name,
+            each.filters,
+            each.evictor,
+            counts,
+            ledger,
+            dry_run,
+            gone=gone,
+        )
+        for each in profiles
+    ]
+    made = list(zip(profiles, rounds, strict=True))
+    error = ""
+    for point in ("deschedule", "balance"):
+        for profile, round_ in made:
+            errors = _run_all(getattr(profile, point), round_)
+            if errors:
+                error = f"profile {profile.name}: {'; '.join(errors)}"
+                break
+        if error:
+            break
+    return Outcome(
+        tuple(each for round_ in rounds for each in round_.requests),
+        tuple(each for round_ in rounds for each in round_.refused),
+        tuple(each for round_ in rounds for each in round_.marks),
+        error,
+    )
+
+
+def _run_all(plugins: Iterable[Runs], round_: Round) -> list[str]:
+    errors = []
+    for each in plugins:
+        try:
+            each.run(round_)
+        except PluginError as error:
+            errors.append(f"{each.name}: {error}")
+    return errors

@@ -1,0 +1,99 @@
+"""Reservations that take over the room of running pods (spec/central.md 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import numpy as np
+
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import Ints
+from koord_scheduler.model.cluster.pods import Claim
+from koord_scheduler.place.reservation.matching import owned
+from koord_scheduler.place.reservation.reservation import RESTRICTED, Reservation
+
+
+def chosen(
+    cluster: Cluster,
+    reservation: Reservation,
+    row: int,
+    *,
+    cluster_label: str,
+    priority_annotation: str,
+    only_if_needed: bool,
+) -> tuple[Claim, ...]:
+    """The pods on a node whose room the reserve pod takes; none where there are none that make it
+    fit. ``cluster_label``: marks candidates in mode Cluster, empty where that mode is off."""
+    wanted = reservation.pre_allocation
+    if wanted is None or reservation.policy != RESTRICTED:
+        return ()
+    need = cluster.vector(reservation.pod.cls)
+    free = cluster.allocatable[row] - cluster.requested[row]
+    if only_if_needed and _fits(need, free):
+        return ()
+    if wanted.cluster:
+        if not cluster_label:
+            return ()
+        candidates = by_priority(
+            (
+                c
+                for c in cluster.claims_on(row).values()
+                if c.pod.labels.get(cluster_label) == "true"
+            ),
+            priority_annotation,
+        )
+    else:
+        candidates = by_use(cluster, reservation, cluster.claims_on(row).values())
+    taken: list[Claim] = []
+    room = free.copy()
+    total = np.zeros_like(need)
+    for claim in candidates:
+        own = cluster.vector(claim.pod.cls)
+        if claim.reservation or claim.pod.holds or (total + own > need).any():
+            continue
+        if not wanted.multiple:
+            if _fits(need, free + own):
+                return (claim,)
+            continue
+        taken.append(claim)
+        total += own
+        room += own
+        if _fits(need, room):
+            return tuple(taken)
+    return ()
+
+
+def _fits(need: Ints, free: Ints) -> bool:
+    return not bool(((need > free) & (need > 0)).any())
+
+
+def by_priority(claims: Iterable[Claim], annotation: str) -> list[Claim]:
+    """The highest priority first, then by uid."""
+
+    def priority(claim: Claim) -> int:
+        text = claim.pod.annotations.get(annotation, "")
+        return int(text) if text.lstrip("-").isdecimal() and len(text) < 12 else 0
+
+    return sorted(claims, key=lambda c: (-priority(c), c.pod.uid))
+
+
+def by_use(cluster: Cluster, reservation: Reservation, claims: Iterable[Claim]) -> list[Claim]:
+    """Pods of the owners' selectors, those that fill most of the reservation first."""
+    owners = tuple(o for o in reservation.owners or () if o.label_selector is not None)
+    found = [c for c in claims if c.pod.phase == "Running" and owned(c.pod.cls, owners)]
+    return sorted(found, key=lambda c: (-_use(reservation, c.pod.cls.requests), c.pod.uid))
+
+
+def _use(reservation: Reservation, requests: Mapping[str, int]) -> int:
+    names = [name for name, n in reservation.allocatable.items() if n and name != "pods"]
+    parts = [100 * requests.get(name, 0) // reservation.allocatable[name] for name in names]
+    return sum(part for part in parts if part <= 100) // max(len(names), 1)
+
+
+def hand_over(cluster: Cluster, reservation: str, keys: Iterable[str]) -> None:
+    """The room of these pods is the reservation's from now on."""
+    for key in keys:
+        claim = cluster.claims.get(key)
+        if claim is not None:
+            cluster.add(msgspec.structs.replace(claim, reservation=reservation))
