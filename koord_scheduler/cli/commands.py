@@ -26,6 +26,46 @@ _QUOTA = (
     *CLUSTER,
 )
 
+_POLICY = (
+    argument(
+        "--config",
+        metavar="FILE",
+        default="",
+        is_path=True,
+        help="KubeSchedulerConfiguration (default: the built-in profile)",
+    ),
+    argument(
+        "--set",
+        metavar="PLUGIN.ARGUMENT=VALUE",
+        action="append",
+        default=[],
+        help="change an argument, as loadaware.cpu=70, fit.strategy=MostAllocated, "
+        "strain.weight=2 or spread.enabled=false; may be given again",
+    ),
+)
+_JOURNAL = argument(
+    "--journal",
+    metavar="FILE",
+    default="",
+    is_path=True,
+    help="a journal of `koord-scheduler record` in place of the API server",
+)
+_AT = argument(
+    "--at",
+    metavar="TIME",
+    default="",
+    help="as of this time of the journal: 2026-01-31T12:00:00Z, Unix seconds, or -2h "
+    "(default: its end)",
+)
+_HTML = argument(
+    "--html", metavar="FILE", default="", is_path=True, help="write a page with plots to FILE"
+)
+_ALL = argument("--all", action="store_true", help="print every pod, however many they are")
+_EXIT = argument(
+    "--exit-code", action="store_true", help="end with 1 where it is not all well, for scripts"
+)
+_SCHEDULING = (_JOURNAL, _AT, *_POLICY)
+
 COMMANDS: tuple[Command, ...] = (
     Command(
         "run",
@@ -173,6 +213,40 @@ COMMANDS: tuple[Command, ...] = (
                 help="pods shown, those that use most first (default: 10)",
             ),
             *_LOOK,
+        ),
+    ),
+    Command(
+        "simulate",
+        "which pods of files would get which node, and what the cluster would be like",
+        "koord_scheduler.cli.scheduling.simulate:main",
+        (
+            argument(
+                "-f",
+                "--file",
+                metavar="FILE",
+                action="append",
+                default=[],
+                dest="files",
+                is_path=True,
+                help="pods, workloads, nodes, quotas, PodGroups ... in YAML or JSON; where there is "
+                "a Node among them they are the whole cluster, else they come into that of the "
+                "API server or the journal; may be given again",
+            ),
+            argument(
+                "--nodes",
+                metavar="COUNT:SHAPE",
+                action="append",
+                default=[],
+                help="nodes that nobody has, as 100:32c256Gi or "
+                "8:96c1Ti+nvidia.com/gpu=8+label:pool=a+zones=3; may be given again",
+            ),
+            argument("--no-preemption", action="store_true", help="nobody is evicted"),
+            _ALL,
+            _HTML,
+            _EXIT,
+            *_SCHEDULING,
+            OUTPUT,
+            *CLUSTER,
         ),
     ),
     Command(

@@ -88,7 +88,7 @@ class NodeSpec(Shape, frozen=True):
     taints: tuple[NodeTaint, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "taints", _once(self.taints))
+        force_setattr(self, "taints", once(self.taints))
 
 
 class Node(Object, frozen=True):

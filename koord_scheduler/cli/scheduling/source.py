@@ -64,7 +64,8 @@ def look(
     until: journal.Until | None = None,
 ) -> Looked:
     """``extra``: objects of this command beside those of the source; pods among them are decided
-    for whichever scheduler they name. ``until``: where a journal is left. Raises BadInputError,
+    for whichever scheduler they name. ``args.empty``: there are no others than those and
+    ``args.nodes``. ``until``: where a journal is left. Raises BadInputError,
     CredentialsError and KubeError."""
     world = World(profiles)
     at_s = time_of(args.at) if args.at else None
@@ -73,9 +74,9 @@ def look(
     elif args.files:
         for path in args.files:
             _take(world, read_documents(path), path)
-        now_s = at_s or world.newest_s or time.time()
-    elif getattr(args, "nodes", None):
-        now_s = at_s or time.time()
+        now_s = at_s or 0.0
+    elif getattr(args, "empty", False):
+        now_s = at_s or 0.0
     else:
         if at_s is not None:
             raise WrongUseError("--at needs --journal: the API server tells nothing of the past")
@@ -93,6 +94,7 @@ def look(
     _take(world, extra, "")
     if not world.cluster.row:
         raise BadInputError("there is no node: give some in a file or with --nodes")
+    now_s = now_s or world.newest_s or time.time()
     world.tick(now_s)
     return Looked(world, now_s)
 
