@@ -201,17 +201,24 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "explain",
-        "each term of what a node offers to batch and mid pods",
-        "koord_scheduler.cli.explain:main",
+        "why a pod or a gang has no node, a quota lets nobody in, or a node offers what it does",
+        "koord_scheduler.cli.scheduling.why:main",
         (
-            argument("node", metavar="NODE", help="name of the node"),
+            argument(
+                "what",
+                metavar="KIND",
+                help="pod, gang, quota or node; or the name alone: of a node, or of a pod or a "
+                "gang as NAMESPACE/NAME",
+            ),
+            argument("name", metavar="NAME", nargs="?", default="", help="its name"),
             argument(
                 "--pods",
                 metavar="N",
                 type=int,
                 default=10,
-                help="pods shown, those that use most first (default: 10)",
+                help="pods of a node shown, those that use most first (default: 10)",
             ),
+            *_SCHEDULING,
             *_LOOK,
         ),
     ),
@@ -228,9 +235,9 @@ COMMANDS: tuple[Command, ...] = (
                 default=[],
                 dest="files",
                 is_path=True,
-                help="pods, workloads, nodes, quotas, PodGroups ... in YAML or JSON; where there is "
-                "a Node among them they are the whole cluster, else they come into that of the "
-                "API server or the journal; may be given again",
+                help="pods, workloads, nodes, quotas, PodGroups ... in YAML or JSON; with a Node "
+                "among them they are the whole cluster, else they come into that of the API server "
+                "or the journal; may be given again",
             ),
             argument(
                 "--nodes",
@@ -251,13 +258,14 @@ COMMANDS: tuple[Command, ...] = (
     ),
     Command(
         "diff",
-        "what another slo-controller-config would change on every node",
-        "koord_scheduler.cli.diff:main",
+        "what another policy of the scheduler, or another slo-controller-config, would change",
+        "koord_scheduler.cli.scheduling.policies:main",
         (
             argument(
                 "old",
                 metavar="OLD",
-                help="file with a ConfigMap or its data; the word live: the one among the objects",
+                help="file with a KubeSchedulerConfiguration, or the word built-in; or a file with "
+                "a slo-controller-config or its data, or the word live: the one among the objects",
             ),
             argument("new", metavar="NEW", help="likewise"),
             argument(
@@ -265,6 +273,23 @@ COMMANDS: tuple[Command, ...] = (
                 action="store_true",
                 help="end with 1 where anything differs, for scripts",
             ),
+            argument(
+                "--pending-only",
+                action="store_true",
+                help="policies: only pods without a node are decided for, not those that run too",
+            ),
+            argument("--no-preemption", action="store_true", help="policies: nobody is evicted"),
+            argument(
+                "--set",
+                metavar="PLUGIN.ARGUMENT=VALUE",
+                action="append",
+                default=[],
+                help="policies: an argument that NEW has otherwise; may be given again",
+            ),
+            _ALL,
+            _HTML,
+            _JOURNAL,
+            _AT,
             *_LOOK,
         ),
     ),

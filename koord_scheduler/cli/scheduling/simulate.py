@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.cli.output import clean, columns, emit
 from koord_scheduler.cli.output import amount as shown
+from koord_scheduler.cli.output import clean, columns, emit
 from koord_scheduler.cli.scheduling.source import look, profiles_of
 from koord_scheduler.cli.seen import read_documents
 from koord_scheduler.plan.course import Course, decide
