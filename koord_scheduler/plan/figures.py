@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +18,7 @@ _MOST_POINTS = 200
 _CURVES = (resources.CPU, resources.MEMORY)
 
 
-class Packing(NamedTuple):
+class Packing(msgspec.Struct, frozen=True):
     """Of one resource. CPU in milli-cores, else whole units. ``percent_*``: of single nodes, by
     what is requested there."""
 
@@ -95,7 +94,7 @@ def reasons(decisions: Iterable[Decision]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
 
 
-class Moved(NamedTuple):
+class Moved(msgspec.Struct, frozen=True):
     """``old`` or ``new`` empty: the pod has no node there."""
 
     pod: str

@@ -1,4 +1,4 @@
-"""``koord-scheduler diff OLD NEW`` of two policies: who would be elsewhere, before it is applied."""
+"""``koord-scheduler diff OLD NEW`` of two policies: who would be elsewhere, before it happens."""
 
 from __future__ import annotations
 

@@ -17,11 +17,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
-from koord_scheduler.kube.scheduling.loading import LOADED, World
+from koord_scheduler.kube.scheduling.loading import LOADED, Loaded, World
 from koordlet.kube.client import decoded
 from koordlet.kube.errors import UnusableError
+from koordlet.kube.objects import Object
 
 FORMAT = "koord-scheduler/journal/v1"
+READY = "ready"
+"""``k`` of the entry after the first lists: from there on decisions are made."""
 _KINDS = {str(each.kind): at for at, each in enumerate(LOADED)}
 _MOST_LINE_BYTES = 4 << 20
 _MOST_LINES = 50_000_000
@@ -180,17 +183,15 @@ def _lines(path: str) -> Iterator[bytes]:
         raise JournalError(error.strerror or str(error)) from None
 
 
-def apply(entry: Entry, world: World) -> None:
-    """One change takes effect; of kinds that are not known here any more nothing does."""
+def opened(entry: Entry) -> tuple[Loaded, Object] | None:
+    """The object; None for a kind that is not known here. Raises JournalError."""
     at = _KINDS.get(entry.k)
     if at is None:
-        return
-    loaded = LOADED[at]
+        return None
     try:
-        item = decoded(loaded.kind, entry.o)
+        return LOADED[at], decoded(LOADED[at].kind, entry.o)
     except UnusableError as error:
         raise JournalError(str(error)) from None
-    world.take(loaded, item, gone=entry.gone)
 
 
 def play(
@@ -204,7 +205,9 @@ def play(
             break
         if until is not None and until(entry, world):
             break
-        apply(entry, world)
+        found = opened(entry)
+        if found is not None:
+            world.take(*found, gone=entry.gone)
         now_s = entry.t
     world.settle()
     return now_s

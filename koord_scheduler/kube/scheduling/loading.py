@@ -35,7 +35,9 @@ from koord_scheduler.kube.scheduling.shapes import (
     ScheduledPod,
 )
 from koord_scheduler.kube.scheduling.sources import SOURCES, Source, reader_of, slot_of
+from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.budgets import Budget
+from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import Profile
 from koord_scheduler.plan.state import State
 from koord_scheduler.share.gang.declared import Source as GangSource
@@ -47,16 +49,12 @@ from koordlet.kube.objects import Object
 
 
 class World(State):
-    """A `State` that objects are taken into. ``pod_of``: what is made of each pod before it
-    counts."""
+    """A `State` that objects are taken into."""
 
-    def __init__(
-        self,
-        profiles: tuple[Profile, ...],
-        pod_of: Callable[[ScheduledPod], ScheduledPod] = lambda item: item,
-    ) -> None:
+    def __init__(self, profiles: tuple[Profile, ...]) -> None:
         super().__init__(profiles)
-        self.pod_of = pod_of
+        self.pod_of: Callable[[Pod], Pod] = lambda pod: pod
+        """What is made of each pod before it counts."""
         self.adopts = False
         """Pods without a node are decided for here, whichever scheduler they name."""
         self.newest_s = 0.0
@@ -115,11 +113,12 @@ class World(State):
 
 
 class Loaded(NamedTuple):
-    """``take``: of ``f(world, key, object | None)``; None: it is gone. ``optional``: an API server
-    may lack the kind."""
+    """``take``: of ``f(world, key, object | None)``; None: it is gone. ``event``: what a change of
+    it is to pods that wait; None: that depends. ``optional``: an API server may lack the kind."""
 
     kind: Kind[Any]
     take: Callable[[World, Key, Any], None]
+    event: Event | None
     optional: bool = True
 
 
@@ -134,8 +133,7 @@ def _pod(world: World, key: Key, item: ScheduledPod | None) -> None:
     if item is None:
         world.drop(f"{key.namespace}/{key.name}")
         return
-    item = world.pod_of(item)
-    pod = item.pod
+    pod = world.pod_of(item.pod)
     world.newest_s = max(world.newest_s, pod.created_s, pod.scheduled_s)
     world.put(pod, adopt=world.adopts)
     if pod.node:
@@ -220,17 +218,17 @@ def _of_source(source: Source) -> Callable[[World, Key, Any], None]:
 
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", False, Object)
 LOADED: tuple[Loaded, ...] = (
-    Loaded(NODES, _node, optional=False),
-    Loaded(NAMESPACES, _namespace),
-    *(Loaded(source.kind, _of_source(source)) for source in SOURCES),
-    Loaded(CLAIMS, _kept("claims")),
-    Loaded(VOLUME_KIND, _kept("volumes")),
-    Loaded(BUDGETS, _budget),
-    Loaded(QUOTAS, _quota),
-    Loaded(POD_GROUPS, _group),
-    Loaded(CORE_POD_GROUPS, _core_group),
-    Loaded(NETWORK_TOPOLOGIES, _network),
-    Loaded(PODS, _pod, optional=False),
+    Loaded(NODES, _node, Event.NODE, optional=False),
+    Loaded(NAMESPACES, _namespace, Event.POD_CHANGED),
+    *(Loaded(source.kind, _of_source(source), source.event) for source in SOURCES),
+    Loaded(CLAIMS, _kept("claims"), Event.POD_CHANGED),
+    Loaded(VOLUME_KIND, _kept("volumes"), Event.POD_CHANGED),
+    Loaded(BUDGETS, _budget, None),
+    Loaded(QUOTAS, _quota, Event.QUOTA),
+    Loaded(POD_GROUPS, _group, Event.GANG),
+    Loaded(CORE_POD_GROUPS, _core_group, Event.GANG),
+    Loaded(NETWORK_TOPOLOGIES, _network, Event.GANG),
+    Loaded(PODS, _pod, None, optional=False),
 )
 """In the order in which they are taken where all are there at once."""
 _PLACES = {(each.kind.group, each.kind.name): at for at, each in enumerate(LOADED)}
