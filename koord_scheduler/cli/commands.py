@@ -186,6 +186,14 @@ COMMANDS: tuple[Command, ...] = (
                 "(default: -1)",
             ),
             argument(
+                "--descheduler-config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="DeschedulerConfiguration in YAML (default: no plugins; migration jobs are "
+                "carried out)",
+            ),
+            argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),
                 default="info",
@@ -254,6 +262,53 @@ COMMANDS: tuple[Command, ...] = (
             *_SCHEDULING,
             OUTPUT,
             *CLUSTER,
+        ),
+    ),
+    Command(
+        "record",
+        "what the API server tells, into a journal for explain --at, simulate, diff and replay",
+        "koord_scheduler.cli.scheduling.record:main",
+        (
+            argument("--out", metavar="FILE", required=True, is_path=True, help="the journal"),
+            argument(
+                "--for",
+                dest="duration",
+                metavar="TIME",
+                default="",
+                help="how long, as 90s, 30m, 24h or 7d (default: until it is interrupted)",
+            ),
+            argument(
+                "--most",
+                metavar="SIZE",
+                default="1Gi",
+                help="of a file, as 512Mi; then it becomes FILE.1 in place of an older one, and "
+                "FILE begins anew (default: 1Gi)",
+            ),
+            *CLUSTER,
+        ),
+    ),
+    Command(
+        "replay",
+        "a journal once more: every decision made again, and the hash of all placements",
+        "koord_scheduler.cli.scheduling.replay:main",
+        (
+            argument("journal", metavar="FILE", help="a journal of `koord-scheduler record`"),
+            argument(
+                "--course",
+                action="store_true",
+                help="let the policy decide where all new pods go, whatever the record says; "
+                "without it each decision is made again in the state of the record",
+            ),
+            argument(
+                "--expect", metavar="HASH", default="", help="end with 1 where the hash is another"
+            ),
+            argument("--no-preemption", action="store_true", help="nobody is evicted"),
+            _ALL,
+            _HTML,
+            _EXIT,
+            argument("--at", metavar="TIME", default="", help="stop there (default: at its end)"),
+            *_POLICY,
+            OUTPUT,
         ),
     ),
     Command(

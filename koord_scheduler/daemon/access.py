@@ -342,6 +342,52 @@ COLOCATIONPROFILE = (
     ),
 )
 
+DESCHEDULER_NEEDS = (
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("get", "update"),
+        "one of several deschedulers leads",
+        namespace="koordinator-system",
+        names=("koord-descheduler",),
+    ),
+    Need(
+        "", "nodes", ("list", "watch", "patch"), "pods move between nodes, and nodes are cordoned"
+    ),
+    Need(
+        "",
+        "pods",
+        ("get", "list", "watch", "patch", "delete"),
+        "pods move; a deletion cost says which one a scale-down takes; a policy says how they go",
+    ),
+    Need("", "pods/eviction", ("create",), "pods are evicted as disruption budgets allow"),
+    Need(_SLO, "nodemetrics", ("list", "watch"), "usage says which nodes are overloaded"),
+    *(
+        Need("apps", resource, ("list", "watch"), "replicas of a workload limit its evictions")
+        for resource in ("replicasets", "deployments", "statefulsets")
+    ),
+    Need("*", "*/scale", ("get",), "so do those of workloads of other kinds"),
+    Need(
+        "scheduling.koordinator.sh",
+        "podmigrationjobs",
+        ("list", "watch", "create", "patch", "delete"),
+        "each pod that shall move has a job",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "podmigrationjobs/status",
+        ("patch",),
+        "how far the job is",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations",
+        ("get", "create", "patch", "delete"),
+        "room on another node comes first",
+    ),
+    Need("", "events", ("create", "patch"), "why a pod goes is told at the pod"),
+)
+
 
 def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
     """Each resource once, with all verbs that somebody needs."""
@@ -372,6 +418,7 @@ NEEDS = merged(
         SCHEDULER_NEEDS,
         EXPLANATIONS,
         tuple(map(lease, LEASES)),
+        DESCHEDULER_NEEDS,
     )
 )
 """Of the process with all its parts. A test sees that no part is left out."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.kube.watches import Watches
 from koord_scheduler.kube.writes import Writes
@@ -71,6 +72,8 @@ class Context:
     """Pages of the metrics server by path; a controller may add its own while it is made."""
     routes: list[Route] = field(default_factory=list)
     """What else it serves."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Every eviction of every role is asked for and written down there."""
     unready: dict[str, str] = field(default_factory=dict)
     """What each part that others call still waits for; the process is ready when nothing is left.
     """

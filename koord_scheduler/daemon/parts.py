@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    DESCHEDULER_NEEDS,
     NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
@@ -18,7 +19,7 @@ from koord_scheduler.daemon.access import (
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import LEASES, MANAGER, SCHEDULER, Part
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -109,6 +110,13 @@ PARTS: tuple[Part, ...] = (
         "the status of the ClusterNetworkTopology shows the domains that nodes make",
         "koord_scheduler.daemon.network_topology:make",
         NETWORKTOPOLOGY,
+    ),
+    Part(
+        "descheduler",
+        DESCHEDULER,
+        "moves pods to other nodes: plugins make migration jobs, jobs are carried out",
+        "koord_scheduler.daemon.descheduler.part:make",
+        DESCHEDULER_NEEDS,
     ),
 )
 ROLES = tuple(LEASES)

@@ -77,18 +77,8 @@ def _slim(item: Object, labels: dict[str, str]) -> None:
     force_setattr(meta, "namespace", sys.intern(meta.namespace))
 
 
-class NodeTaint(Shape, frozen=True, gc=False):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class NodeSpec(Shape, frozen=True):
     unschedulable: bool = False
-    taints: tuple[NodeTaint, ...] = ()
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "taints", once(self.taints))
 
 
 class Node(Object, frozen=True):

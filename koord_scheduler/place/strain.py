@@ -16,7 +16,7 @@ import numpy as np
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
-from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
 from koord_scheduler.model.reading import instant_s
@@ -24,6 +24,7 @@ from koordlet.protocol.qos import QoSClass
 
 NAME = "NodeStrain"
 ANNOTATION = "node.koordinator.sh/strain"
+"""Of the node's NodeResourceTopology."""
 _MOST_TEXT = 4096
 
 
@@ -36,27 +37,36 @@ class StrainArgs(Args, frozen=True, kw_only=True):
     refuse_best_effort: bool = True
 
 
-class Strain(msgspec.Struct, frozen=True, rename="camel"):
-    """The annotation: kinds of strain by name (``cpuThrottled``, ``cpuPressure``,
-    ``memoryPressure``, ``ioPressure``, ``interference``), and when it was written."""
+class Strain(msgspec.Struct, frozen=True):
+    """``kinds`` by name (``cpuThrottled``, ``cpuPressure``, ``memoryShort``, ``interference``);
+    ``since_s``: when koordlet wrote them, Unix time."""
 
+    kinds: tuple[str, ...]
+    since_s: float
+
+
+STRAIN: Slot[Strain] = Slot("strain")
+
+
+class _Annotation(msgspec.Struct, frozen=True):
     kinds: tuple[str, ...] = ()
     time: str = ""
 
 
-_decoder = msgspec.json.Decoder(Strain)
+_decoder = msgspec.json.Decoder(_Annotation)
 
 
-def strain_of(node: Node) -> tuple[tuple[str, ...], float]:
-    """Kinds, and Unix time; nothing where there is no annotation or none that can be read."""
-    text = node.annotations.get(ANNOTATION)
+def read_strain(annotations: Mapping[str, str]) -> Strain | None:
+    """None where there is none, or none that can be read."""
+    text = annotations.get(ANNOTATION)
     if not text or len(text) > _MOST_TEXT:
-        return (), 0.0
+        return None
     try:
         found = _decoder.decode(text)
     except msgspec.DecodeError:
-        return (), 0.0
-    return found.kinds, instant_s(found.time) or 0.0
+        return None
+    since_s = instant_s(found.time)
+    return Strain(found.kinds, since_s) if found.kinds and since_s is not None else None
 
 
 class NodeStrain:
@@ -83,18 +93,19 @@ class NodeStrain:
         why = np.zeros(len(rows), np.int16)
         score = np.full(len(rows), 100, np.int64)
         refuses = self.args.refuse_best_effort and pod.qos is QoSClass.BE and not pod.daemon
-        for i, row in enumerate(rows.tolist()):
-            node = cluster.nodes[row]
-            if node is None or ANNOTATION not in node.annotations:
+        known = cluster.all(STRAIN)
+        for i, row in enumerate(rows.tolist() if known else ()):
+            strain = cluster.get(STRAIN, row)
+            if strain is None:
                 continue
-            kinds, since_s = strain_of(node)
-            until_s = since_s + self.args.expiration_seconds
-            if not kinds or until_s <= cluster.now_s:
+            until_s = strain.since_s + self.args.expiration_seconds
+            if until_s <= cluster.now_s:
                 continue
             self._counted[row] = until_s
-            score[i] = max(100 - self.args.penalty * len(kinds), 0)
+            score[i] = max(100 - self.args.penalty * len(strain.kinds), 0)
             if refuses:
-                why[i] = reason(NAME, f"node(s) are under strain: {', '.join(sorted(kinds))[:64]}")
+                kinds = ", ".join(sorted(strain.kinds))[:64]
+                why[i] = reason(NAME, f"node(s) are under strain: {kinds}")
         return Verdict(why, score)
 
 

@@ -10,16 +10,26 @@ import os
 from koordlet.actuator.evict.api import Mode
 from koordlet.cluster.around import Around
 from koordlet.cluster.member import Member, Task
+from koordlet.cluster.reporting import strain
 from koordlet.cluster.reporting.lent import Lent, Report
 from koordlet.cluster.reporting.metric_reporter import MetricReporter
 from koordlet.cluster.reporting.own_objects import OwnObjects
 from koordlet.cluster.reporting.pod_notes import PodNotes
 from koordlet.config.schema import ClusterTable
 from koordlet.decision.devices import Inventory
+from koordlet.decision.snapshot import WakeKind
 from koordlet.engine.engine import Engine
 from koordlet.kube.errors import NotSentError
 from koordlet.prediction.reclaimable import Reclaimable
+from koordlet.views.antagonists import has_antagonists
 
+_STRAIN_OF: dict[str, str] = {
+    WakeKind.THROTTLED: strain.THROTTLED,
+    WakeKind.PSI: strain.PRESSURE,
+    WakeKind.MEMORY: strain.MEMORY,
+}
+ALARM_S = 5.0
+"""An alarm is news for so long; the report looks more often."""
 DEVICES_S = 30.0
 """So long after the start collectors of devices may need until they have looked once."""
 
@@ -40,6 +50,7 @@ class Reporting:
             proc_root=config.paths.proc_root,
             step_percent=config.cluster.report_step_percent,
             huge_pages=config.cluster.huge_pages,
+            strain=self._strain,
         )
         self.metric = MetricReporter(lent)
         self.objects = OwnObjects(lent)
@@ -98,6 +109,19 @@ class Reporting:
         if config.pod_resources == "off":
             return ()
         return (PodResources(self._engine, config),)
+
+    def _strain(self) -> frozenset[str]:
+        """Kinds of strain that alarms or the strategy ``interference`` have seen of late."""
+        engine = self._engine
+        now_s = engine.parts.host.time()
+        found = {
+            _STRAIN_OF[kind]
+            for (kind, _), heard in engine.alarms_heard.items()
+            if kind in _STRAIN_OF and now_s - heard.last_time < ALARM_S
+        }
+        if has_antagonists(engine):
+            found.add(strain.INTERFERENCE)
+        return frozenset(found)
 
     def _predicted(self) -> Reclaimable | None:
         parts = self._engine.parts

@@ -50,6 +50,14 @@ def blame(engine: Engine, target: str, window_s: float) -> Lookup[b.BlameView]:
     return marked
 
 
+def has_antagonists(engine: Engine) -> bool:
+    """Whether the strategy ``interference`` reports one now."""
+    runs = engine.runs.get(NAME)
+    if runs is None or not isinstance(runs.memory, InterferenceState):
+        return False
+    return bool(_antagonists(runs.memory))
+
+
 def _antagonists(memory: InterferenceState) -> frozenset[Key]:
     """Others than the victim itself."""
     return frozenset(

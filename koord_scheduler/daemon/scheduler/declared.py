@@ -6,19 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
-from koord_scheduler.kube.scheduling.gang_shapes import (
+from koord_scheduler.kube.gang_shapes import (
     CORE_POD_GROUPS,
-    NETWORKS,
+    NETWORK_TOPOLOGIES,
+    NETWORK_TOPOLOGY,
     POD_GROUPS,
-    CorePodGroup,
-    NetworkTopology,
-    PodGroup,
+    ClusterNetworkTopology,
 )
+from koord_scheduler.kube.gangs import gang_of_core, gang_of_group
 from koord_scheduler.kube.watches import Watches
-from koord_scheduler.share.gang.declared import Gang, Source, from_core, from_pod_group
-from koordlet.kube.mirror import Change, Key
-
-THE_NETWORK = "default"
+from koord_scheduler.share.gang.declared import CoschedulingArgs, Gang, Source
+from koordlet.kube.mirror import Change
 
 
 def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
@@ -26,41 +24,26 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
     book = scheduler.parts.gangs
     if book is None:
         return
-    args = book.args
-
-    def from_crd(key: Key, item: PodGroup) -> Gang:
-        spec, meta = item.spec, item.metadata
-        return from_pod_group(
-            "/".join(key),
-            spec.min_member,
-            spec.schedule_timeout_seconds,
-            meta.annotations,
-            item.metadata.created_s,
-            args,
-        )
-
-    def from_kubernetes(key: Key, item: CorePodGroup) -> Gang:
-        return from_core("/".join(key), item.minimum, item.metadata.created_s, args)
 
     def following(
-        read: Callable[[Key, Any], Gang], source: Source
+        read: Callable[[Any, CoschedulingArgs], Gang], source: Source
     ) -> Callable[[tuple[Change[Any], ...]], None]:
         def take(changes: tuple[Change[Any], ...]) -> None:
             for change in changes:
                 if change.new is None:
                     group = book.remove_gang("/".join(change.key), source)
                 else:
-                    group = book.set_gang(read(change.key, change.new))
+                    group = book.set_gang(read(change.new, book.args))
                 scheduler.group_changed(group)
 
         return take
 
-    watches.of(POD_GROUPS, optional=True).listen(following(from_crd, Source.POD_GROUP))
-    watches.of(CORE_POD_GROUPS, optional=True).listen(following(from_kubernetes, Source.CORE))
+    watches.of(POD_GROUPS, optional=True).listen(following(gang_of_group, Source.POD_GROUP))
+    watches.of(CORE_POD_GROUPS, optional=True).listen(following(gang_of_core, Source.CORE))
 
-    def on_network(changes: tuple[Change[NetworkTopology], ...]) -> None:
+    def on_network(changes: tuple[Change[ClusterNetworkTopology], ...]) -> None:
         for change in changes:
-            if change.key.name == THE_NETWORK:
+            if change.key.name == NETWORK_TOPOLOGY:
                 scheduler.network.spec = change.new.spec if change.new is not None else None
 
-    watches.of(NETWORKS, optional=True).listen(on_network)
+    watches.of(NETWORK_TOPOLOGIES, optional=True).listen(on_network)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.controller import SCHEDULER, Context
 from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.cluster.pods import Pod
@@ -27,8 +27,13 @@ class Evictions:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self.refuse: Refuse = lambda pod, node: None
-        self.done: Callable[[Pod, str], None] = lambda pod, node: None
+        ledger, wall = context.ledger, context.wall
+        self.refuse: Refuse = lambda pod, node: ledger.refusal(
+            pod, wall(), node=node, preempts=True
+        )
+        self.done: Callable[[Pod, str], None] = lambda pod, node: ledger.note(
+            pod, wall(), role=SCHEDULER, node=node
+        )
         self.count = 0
 
     async def preempt(self, found: Preemption) -> None:

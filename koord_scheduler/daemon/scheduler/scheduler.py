@@ -19,18 +19,23 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler.figures import Figures
 from koord_scheduler.daemon.scheduler.flags import Flags
 from koord_scheduler.daemon.scheduler.preempting import Evictions
+from koord_scheduler.daemon.scheduler.reservations import Reservations
 from koord_scheduler.daemon.scheduler.setup import Parts, Setup
+from koord_scheduler.kube import reservation_shapes
+from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Conditions, Said
 from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan import explain, gangs, node_backoff
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
-from koord_scheduler.plan.job_preemption import JobPreemption, preempt_for_job
+from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import Preemption
@@ -72,12 +77,22 @@ class Scheduler:
             [source for source in SOURCES if source.plugins & plugins],
             context.wall,
         )
+        self.reservations: Reservations | None = None
+        if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
+            self.reservations = Reservations(context, self.cluster, self, plugin.args)
+            self.conditions.of_reservation = self.reservations.say
         self.evictions = Evictions(context)
+        for preemptor in self.parts.preemptors.values():
+            preemptor.ledger = self.evictions.refuse
+        for each in self.parts.preemptors.values():
+            each.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
         self.leading = False
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._bindings = 0
+        self._groups: set[str] = set()
+        """Ids of gang groups whose unit in the queue may have changed."""
 
     # The role.
 
@@ -89,6 +104,8 @@ class Scheduler:
                 self._group.create_task(self.conditions.run(), name="conditions")
                 self._group.create_task(self._decide(), name="decide")
                 self._group.create_task(self._look(), name="look")
+                if self.reservations is not None:
+                    self._group.create_task(self.reservations.run(), name="reservations")
         finally:
             self._end()
 
@@ -96,6 +113,8 @@ class Scheduler:
         self.queue = Queue()
         self.leading = True
         self._bindings = 0
+        if self.parts.gangs is not None:
+            self.parts.gangs.leads_since_s = self.context.wall()
         for pod in tuple(self.waiting.values()):
             self._enqueue(pod)
 
@@ -111,6 +130,7 @@ class Scheduler:
     async def _decide(self) -> None:
         begun_s = time.monotonic()
         while True:
+            self._look_at_groups()
             unit = self.queue.pop(self._now_s()) if self._bindings < MOST_BINDINGS else None
             if unit is None:
                 await self._until_work()
@@ -135,7 +155,9 @@ class Scheduler:
         """What time alone changes."""
         while True:
             now_s = self.context.wall()
-            self.cluster.now_s = now_s
+            for engine in self.parts.engines.values():
+                if engine.tick(now_s):
+                    self.happened(Event.TIME)
             if node_backoff.expire(self.cluster, now_s):
                 self.happened(Event.TIME)
             self.figures.look()
@@ -201,6 +223,8 @@ class Scheduler:
         words, nominated = "", None
         gates = {gate.name for gate in engine.gates}
         preemptor = self.parts.preemptors.get(pod.scheduler)
+        if self._may_not_preempt(pod):
+            preemptor = None
         if preemptor is not None and (failure.resolvable or failure.refused_by in gates):
             try:
                 found = preemptor.preempt(pod, self.feed.budgets())
@@ -219,14 +243,22 @@ class Scheduler:
             self._tell_failure(pod, said.message)
         self._give_up(unit.name, failure.plugins)
 
+    def _may_not_preempt(self, pod: Pod) -> bool:
+        """Reserve pods evict nobody unless the arguments say so."""
+        plugin = self.parts.plugin(reservation_plugin.NAME)
+        if not pod.holds:
+            return False
+        return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)
+
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         self.figures.counts("unschedulable", failed.pods[0].scheduler)
         book = self.parts.gangs
         nominations: dict[str, str] = {}
-        if failed.root is not None:
+        if failed.root is not None and book is not None:
             self.flags.failed(engine, failed.root)
-            if book is not None and book.args.enable_preemption:
-                found = preempt_for_job(engine, failed.root.pod, failed.pods)
+            if book.args.enable_preemption:
+                refuse = self.evictions.refuse
+                found = gangs.make_room(engine, book, failed, refuse, self.network)
                 if isinstance(found, JobPreemption):
                     nominations = dict(found.nominations)
                     for pod in failed.pods:
@@ -285,6 +317,8 @@ class Scheduler:
             self.queue.remove(unit.name)
 
     async def _bind_one(self, placement: Placement) -> Outcome:
+        if placement.pod.holds and self.reservations is not None:
+            return await self.reservations.bind(placement)
         return await self.binder.bind(placement.pod, placement.node, placement.annotations)
 
     def _settle(self, placement: Placement, outcome: Outcome) -> bool:
@@ -369,7 +403,7 @@ class Scheduler:
         engine = self.parts.engines[pod.scheduler]
         if pod.nominated and engine.nomination(pod) == pod.nominated:
             engine.nominate(pod, pod.nominated)
-        if self.parts.quotas is not None:
+        if self.parts.quotas is not None and not pod.holds:
             self.parts.quotas.wait(pod)
         if self.parts.gangs is not None and pod.gang:
             self.parts.gangs.set_pod(pod)
@@ -393,6 +427,15 @@ class Scheduler:
         self._forget(pod)
         if self.parts.gangs is not None and pod.gang:
             self._group_changed(self.parts.gangs.remove_pod(pod))
+
+    def reservations_changed(self, named: frozenset[str]) -> None:
+        """Pods that a reservation names have a class of their own: they are read again."""
+        for key in named:
+            item = self.feed.pod(key)
+            pod = shapes.again(item) if item is not None else None
+            if item is not None and pod is not None and item.whole is not None:
+                self.waits(pod, item.whole.said)
+        self.happened(Event.RESERVATION)
 
     def group_changed(self, group: str) -> None:
         """What declares a gang came, changed or went."""
@@ -420,8 +463,19 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
 
     def _group_changed(self, group: str) -> None:
+        """Looked at before the next decision: a change of each member would be a look at all."""
+        if group and self.leading:
+            self._groups.add(group)
+            self._wake.set()
+
+    def _look_at_groups(self) -> None:
+        for group in tuple(self._groups):
+            self._look_at_group(group)
+        self._groups.clear()
+
+    def _look_at_group(self, group: str) -> None:
         book = self.parts.gangs
-        if not group or not self.leading or book is None:
+        if book is None:
             return
         name = gangs.UNIT + group
         unit = gangs.unit(book, group, self.context.wall())
@@ -432,7 +486,6 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
         if before is not None and before.pods != unit.pods:
             self.queue.wake(name, self._now_s())
-        self._wake.set()
 
     # What is told.
 
@@ -450,7 +503,10 @@ class Scheduler:
         namespace, _, name = pod.key.partition("/")
         owner = pod.owner
         subject = Subject("v1", "Pod", namespace, name, pod.uid)
-        if owner.name:
+        if pod.holds:
+            group = reservation_shapes.RESERVATIONS.api_version
+            subject = Subject(group, "Reservation", "", pod.holds, pod.uid)
+        elif owner.name:
             subject = Subject(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
         elif kind == "Normal":
             return

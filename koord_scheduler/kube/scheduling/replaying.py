@@ -215,7 +215,7 @@ def course(
             run.changed(pod, now_s)
             if had and pod.key not in world.cluster.claims:
                 run.happened(Event.POD_GONE, now_s)
-    _until(run, tally, now_s, now_s + _STEP_S)
+    now_s = _until(run, tally, now_s, now_s + _STEP_S)
     for key, made in decisions.items():
         where = recorded.get(key, "")
         if made.node and made.node == where:
@@ -228,6 +228,7 @@ def course(
 
 def _until(run: Run, tally: _Tally, now_s: float, then_s: float) -> float:
     """Decides now, and again whenever a back-off ends before ``then_s``."""
+    now_s = min(now_s + _STEP_S, then_s)
     while True:
         run.step(now_s)
         assert isinstance(run.state, World)

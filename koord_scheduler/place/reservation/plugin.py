@@ -174,6 +174,13 @@ class ReservationPlugin:
             return None
         return ReservationGrant(found.name, found.uid) if found.name else None
 
+    def usable(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[str, ...]:
+        """Names of the reservations on a node that such a pod may use, for plugins that hold more
+        than amounts for them: devices."""
+        if RESERVE_POD in pod.annotations or self._wishes_of(pod).ignored:
+            return ()
+        return tuple(each.name for each in self._matched(cluster, pod).rows.get(row, ()))
+
     # Explanations (7.9).
 
     def report(self, cluster: Cluster, pod: PodClass) -> tuple[str, ...]:

@@ -27,6 +27,8 @@ class Lent:
     proc_root: str = "/proc"
     step_percent: float = 5.0
     huge_pages: bool = False
+    strain: Callable[[], frozenset[str]] = frozenset
+    """Kinds of strain (`reporting/strain.py`) that are seen now."""
 
 
 class Report(NamedTuple):

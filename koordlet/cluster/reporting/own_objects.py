@@ -16,6 +16,7 @@ from koordlet.cluster.reporting import device, kinds
 from koordlet.cluster.reporting.kinds import DEVICES, TOPOLOGIES, DeviceObject, TopologyObject
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.pools import KubeletCpus
+from koordlet.cluster.reporting.strain import ANNOTATION, StrainReport
 from koordlet.cluster.reporting.topology import (
     Facts,
     Present,
@@ -136,6 +137,7 @@ class OwnObjects:
         self._lent = lent
         self._host = lent.around.host
         self._begun_s = self._host.monotonic()
+        self._strain = StrainReport.begin(self._begun_s)
         self._machine_s: float | None = None
         self._memory: dict[int, NumaMemory] = {}
         self._cpu = CpuInfo()
@@ -221,7 +223,17 @@ class OwnObjects:
         )
         if report is None:
             return {}
-        return changes(report, present)
+        patch = changes(report, present)
+        strain = self._strain.due(
+            self._host.monotonic(),
+            self._host.time(),
+            self._lent.strain(),
+            present.annotations.get(ANNOTATION),
+        )
+        if strain:
+            metadata = patch.setdefault("metadata", {})
+            metadata["annotations"] = {**metadata.get("annotations", {}), **strain}
+        return patch
 
     async def _look_at_the_machine(self, now_s: float) -> None:
         """What cannot be read stays as it was. Large machines take tens of milliseconds to write

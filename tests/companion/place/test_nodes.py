@@ -266,13 +266,14 @@ def test_rare_resources_are_kept() -> None:
     assert scores(plugin, where, cls(requests={"nvidia.com/gpu": 1})) == [100, 100]
 
 
-def strained(*kinds: str, at: str = "2026-01-01T00:00:00Z") -> Node:
+def strained(*kinds: str, at: str = "2026-01-01T00:00:00Z") -> strain.Strain | None:
     text = json.dumps({"kinds": kinds, "time": at})
-    return node("b", annotations={strain.ANNOTATION: text})
+    return strain.read_strain({strain.ANNOTATION: text})
 
 
 def test_strain_counts_for_a_while() -> None:
-    where = cluster(node("a"), strained("cpuThrottled", "ioPressure"))
+    where = cluster(node("a"), node("b"))
+    where.put(strain.STRAIN, "b", strained("cpuThrottled", "interference"))
     where.now_s = 1767225600.0 + 60
     plugin = strain.make({"penalty": 30})
     best_effort, service = cls(qos=QoSClass.BE), cls(qos=QoSClass.LS)
@@ -280,7 +281,7 @@ def test_strain_counts_for_a_while() -> None:
     assert reasons(plugin, where, service) == ["", ""]
     assert reasons(plugin, where, best_effort) == [
         "",
-        "node(s) are under strain: cpuThrottled, ioPressure",
+        "node(s) are under strain: cpuThrottled, interference",
     ]
     version = where.version
     plugin.tick(where)
@@ -293,6 +294,4 @@ def test_strain_counts_for_a_while() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', '{"kinds": ["x"], "time": "?"}'])
 def test_strain_that_cannot_be_read_is_none(text: str) -> None:
-    where = cluster(node(annotations={strain.ANNOTATION: text}))
-    where.now_s = 1e9
-    assert scores(strain.make({}), where, cls()) == [100]
+    assert strain.read_strain({strain.ANNOTATION: text}) is None

@@ -1,0 +1,232 @@
+"""The descheduler's world, from watches: nodes, pods, reports, workloads, jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.balance.eviction_filter import Migrating, migrating_of
+from koord_scheduler.balance.job import LEDGER, PENDING, Job
+from koord_scheduler.balance.world import NodeUsage, Resident, Workload, World
+from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.migration_shapes import (
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Scaled,
+)
+from koord_scheduler.kube.residents import PODS, ResidentPod
+from koord_scheduler.kube.scheduling.shapes import NODES
+from koord_scheduler.kube.shapes import NODE_METRICS, NodeMetric
+from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.cluster.pods import Owner
+from koord_scheduler.model.reading import instant_s
+from koordlet.kube.errors import CredentialsError, KubeError
+from koordlet.kube.mirror import Change
+
+_MOST_OWNERS = 10_000
+_SCALE_KEPT_S = 60.0
+_AT_ONCE = 50
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: dict[str, Text] = {}
+
+
+class _PodUsage(msgspec.Struct, frozen=True, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    pod_usage: _Resources = _Resources()
+
+
+class _NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    system_usage: _Resources = _Resources()
+
+
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    update_time: str | None = None
+    node_metric: _NodeUsage | None = None
+    pods_metric: tuple[_PodUsage, ...] | None = ()
+
+
+class Feed:
+    """``world()`` is one frozen instant; what it shares with later ones nobody changes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        of = context.watches.of
+        self._nodes = of(NODES)
+        self._pods = of(PODS)
+        self._metrics = of(NODE_METRICS, optional=True)
+        self._sets = of(REPLICA_SETS)
+        self._deployments = of(DEPLOYMENTS)
+        self._stateful = of(STATEFUL_SETS, optional=True)
+        self.jobs = of(JOBS)
+        self._by_node: dict[str, dict[str, Resident]] = {}
+        self._tuples: dict[str, tuple[Resident, ...]] = {}
+        self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
+        self._scales: dict[tuple[str, Owner], tuple[float, Workload | None]] = {}
+        self._unknown: dict[tuple[str, Owner], None] = {}
+        self._plurals: dict[str, dict[str, str]] = {}
+        self._known: dict[str, Migrating] = {}
+        self._pods.listen(self._on_pods)
+        self._sets.listen(lambda _: setattr(self, "_members", None))
+        self._members: dict[str, frozenset[str]] | None = None
+
+    def world(self) -> World:
+        return World(
+            now_s=self._context.wall(),
+            nodes={key.name: each.node for key, each in self._nodes.objects.items()},
+            residents=dict(self._tuples),
+            usage={
+                key.name: usage
+                for key, each in self._metrics.objects.items()
+                if (usage := self._report(key.name, each)) is not None
+            },
+            workload=self._workload,
+        )
+
+    def all_jobs(self) -> list[Job]:
+        return [each.job for each in self.jobs.objects.values()]
+
+    def migrating(self, jobs: Iterable[Job], world: World, *, passed: bool) -> list[Migrating]:
+        """Pods of jobs that are not done. ``passed``: of Pending ones, those that arbitration has
+        let pass. A pod that is gone counts as it was last seen."""
+        found, known = [], {}
+        for job in jobs:
+            if job.ended:
+                continue
+            resident = world.by_key.get(job.pod_key)
+            if resident is not None and (not job.pod_uid or resident.pod.uid == job.pod_uid):
+                known[job.name] = migrating_of(job.name, resident)
+            elif job.name in self._known:
+                known[job.name] = self._known[job.name]
+            else:
+                node = job.annotations.get(LEDGER, "").partition(" ")[0]
+                namespace = job.pod_key.partition("/")[0]
+                known[job.name] = Migrating(job.name, job.pod_key, job.pod_uid, node, namespace)
+            if job.phase != PENDING or job.passed or not passed:
+                found.append(known[job.name])
+        self._known = known
+        return found
+
+    def _on_pods(self, changes: tuple[Change[ResidentPod], ...]) -> None:
+        touched = set()
+        for change in changes:
+            key = f"{change.key.namespace}/{change.key.name}"
+            if change.old is not None:
+                node = change.old.pod.node
+                self._by_node.get(node, {}).pop(key, None)
+                touched.add(node)
+            if change.new is not None:
+                node = change.new.pod.node
+                self._by_node.setdefault(node, {})[key] = change.new.resident
+                touched.add(node)
+        for node in touched:
+            residents = self._by_node.get(node)
+            if residents:
+                self._tuples[node] = tuple(residents.values())
+            else:
+                self._by_node.pop(node, None)
+                self._tuples.pop(node, None)
+
+    def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
+        kept = self._usage.get(name)
+        if kept is None or kept[0] is not each:
+            kept = self._usage[name] = (each, _usage(each))
+        return kept[1]
+
+    # Workloads.
+
+    def _workload(self, namespace: str, owner: Owner) -> Workload | None:
+        if owner.kind == "ReplicaSet" and owner.api_version.startswith("apps/"):
+            return self._of_set(namespace, owner)
+        if owner.kind == "StatefulSet" and owner.api_version.startswith("apps/"):
+            return _alone(self._stateful.get(owner.name, namespace), owner)
+        key = (namespace, owner)
+        kept = self._scales.get(key)
+        old = kept is None or self._context.clock() - kept[0] > _SCALE_KEPT_S
+        if old and len(self._unknown) < _MOST_OWNERS:
+            self._unknown.setdefault(key)
+        return kept[1] if kept is not None else None
+
+    def _of_set(self, namespace: str, owner: Owner) -> Workload | None:
+        found = self._sets.get(owner.name, namespace)
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        above = found.controller
+        if above is None or above.kind != "Deployment":
+            return _alone(found, owner)
+        deployment = self._deployments.get(above.name, namespace)
+        if deployment is None:
+            return None
+        if self._members is None:
+            members: dict[str, set[str]] = {}
+            for each in tuple(self._sets.objects.values()):
+                if each.controller is not None:
+                    members.setdefault(each.controller.uid, set()).add(each.metadata.uid)
+            self._members = {uid: frozenset(each) for uid, each in members.items()}
+        mine = self._members.get(above.uid, frozenset((owner.uid,)))
+        return Workload(above.uid, above.kind, above.name, deployment.replicas, mine)
+
+    async def look_up(self) -> None:
+        """Replicas of workloads of other kinds, which were asked for since the last call, by their
+        scale. One that has none stays unknown."""
+        asked, self._unknown = list(self._unknown), {}
+        now_s = self._context.clock()
+        if len(self._scales) > _MOST_OWNERS:
+            self._scales.clear()
+        for start in range(0, len(asked), _AT_ONCE):
+            part = asked[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._scale(*each) for each in part))
+            for key, workload in zip(part, found, strict=True):
+                self._scales[key] = (now_s, workload)
+
+    async def _scale(self, namespace: str, owner: Owner) -> Workload | None:
+        group = f"/apis/{owner.api_version}" if "/" in owner.api_version else "/api/v1"
+        try:
+            if group not in self._plurals:
+                listed = msgspec.json.decode(await self._context.client.raw(group))
+                self._plurals[group] = {
+                    each["kind"]: each["name"]
+                    for each in listed.get("resources", ())
+                    if "/" not in each.get("name", "/")
+                }
+            plural = self._plurals[group].get(owner.kind)
+            if plural is None:
+                return None
+            path = f"{group}/namespaces/{namespace}/{plural}/{owner.name}/scale"
+            scale = msgspec.json.decode(await self._context.client.raw(path))
+            replicas = scale["spec"].get("replicas", 0)
+        except (KubeError, CredentialsError, msgspec.MsgspecError, KeyError, TypeError):
+            return None
+        members = frozenset((owner.uid,))
+        return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
+
+
+def _alone(found: Scaled | None, owner: Owner) -> Workload | None:
+    if found is None or found.metadata.uid != owner.uid:
+        return None
+    return Workload(owner.uid, owner.kind, owner.name, found.replicas, frozenset((owner.uid,)))
+
+
+def _usage(each: NodeMetric) -> NodeUsage | None:
+    try:
+        report = msgspec.json.decode(each.status, type=_Report) if each.status else None
+    except msgspec.MsgspecError:
+        return None
+    if report is None or report.node_metric is None:
+        return None
+    return NodeUsage(
+        instant_s(report.update_time) or 0.0,
+        _amounts(report.node_metric.system_usage),
+        {f"{p.namespace}/{p.name}": _amounts(p.pod_usage) for p in report.pods_metric or ()},
+    )
+
+
+def _amounts(found: _Resources) -> dict[str, Any]:
+    return {name: amount_of(text, name) or 0 for name, text in found.resources.items()}
