@@ -57,6 +57,13 @@ _AT = argument(
     help="as of this time of the journal: 2026-01-31T12:00:00Z, Unix seconds, or -2h "
     "(default: its end)",
 )
+_DAY = argument(
+    "--journal",
+    metavar="FILE",
+    default="",
+    is_path=True,
+    help="policies: all of this recorded time, or its state at the time of --at",
+)
 _HTML = argument(
     "--html", metavar="FILE", default="", is_path=True, help="write a page with plots to FILE"
 )
@@ -265,6 +272,48 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "queue",
+        "who waits for a node: the position, and what it waits for",
+        "koord_scheduler.cli.scheduling.queue:main",
+        (_ALL, FILES, *_SCHEDULING, OUTPUT, *CLUSTER),
+    ),
+    Command(
+        "doctor",
+        "whether a scheduler can work here: definitions, rights, gates, others like it, clocks",
+        "koord_scheduler.cli.scheduling.doctor:main",
+        (
+            argument(
+                "--roles",
+                metavar="LIST",
+                default="scheduler",
+                help="whose rights are looked at, comma-separated (default: scheduler)",
+            ),
+            *_POLICY,
+            OUTPUT,
+            *CLUSTER,
+        ),
+    ),
+    Command(
+        "bench",
+        "how fast a policy decides in a scenario of the reference's test/perf format",
+        "koord_scheduler.cli.scheduling.scenario:main",
+        (
+            argument(
+                "--scenario", metavar="FILE", required=True, is_path=True, help="the scenario"
+            ),
+            argument(
+                "--baseline",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="result of an earlier run in JSON: end with 1 where this one is worse by more "
+                "than the thresholds of the scenario",
+            ),
+            *_POLICY,
+            OUTPUT,
+        ),
+    ),
+    Command(
         "record",
         "what the API server tells, into a journal for explain --at, simulate, diff and replay",
         "koord_scheduler.cli.scheduling.record:main",
@@ -343,7 +392,7 @@ COMMANDS: tuple[Command, ...] = (
             ),
             _ALL,
             _HTML,
-            _JOURNAL,
+            _DAY,
             _AT,
             *_LOOK,
         ),

@@ -59,11 +59,12 @@ class Run:
     def step(self, now_s: float, most: int | None = None) -> int:
         """Decides for all whose turn it is, or for ``most`` units; how many."""
         done = 0
-        self.state.tick(now_s)
         while most is None or done < most:
             unit = self.queue.pop(now_s)
             if unit is None:
                 break
+            if not done:
+                self.state.tick(now_s)
             done += 1
             self._try(unit, now_s)
         return done

@@ -13,6 +13,7 @@ from koord_scheduler.cli.output import clean, columns, emit
 from koord_scheduler.cli.scheduling.simulate import packing
 from koord_scheduler.cli.scheduling.source import BUILT_IN, look, profiles_of
 from koord_scheduler.cli.seen import read_documents
+from koord_scheduler.kube.scheduling import journal, replaying
 from koord_scheduler.kube.scheduling.loading import World
 from koord_scheduler.plan.course import Course, decide
 from koord_scheduler.plan.figures import Comparison, Figures, Moved, compare, curve, figures
@@ -78,7 +79,10 @@ def _is_policy(path: str) -> bool:
 
 
 def _course(args: argparse.Namespace, config: str) -> tuple[World, Course]:
-    world, now_s = look(args, profiles_of(args, config))
+    profiles = profiles_of(args, config)
+    if args.journal and not args.at:
+        return _day(args, World(profiles))
+    world, now_s = look(args, profiles)
     if not args.pending_only:
         again = world.ours()
         if len(again) > _MOST_AGAIN:
@@ -86,6 +90,14 @@ def _course(args: argparse.Namespace, config: str) -> tuple[World, Course]:
         for key in again:
             world.again(key)
     return world, decide(world, now_s, preempts=not args.no_preemption)
+
+
+def _day(args: argparse.Namespace, world: World) -> tuple[World, Course]:
+    try:
+        recorded = journal.read(args.journal)
+        return world, replaying.course(recorded, world, preempts=not args.no_preemption)[1]
+    except journal.JournalError as error:
+        raise BadInputError(f"{args.journal}: {error}") from None
 
 
 def _side(world: World, course: Course) -> Side:

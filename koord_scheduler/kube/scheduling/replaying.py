@@ -21,8 +21,9 @@ from koord_scheduler.plan.run import Run
 from koord_scheduler.plan.state import DONE, bare
 
 _MOST_SAMPLES = 2000
-_STEP_S = 1.0
-"""Changes of one second are taken together, then decisions are made."""
+_STEP_S = 0.01
+"""Changes that are no further apart are taken together, then decisions are made."""
+_SAMPLE_S = 1.0
 
 
 class Sample(msgspec.Struct, frozen=True):
@@ -60,7 +61,7 @@ class _Tally:
         self.differing: dict[str, Moved] = {}
         self.waits: list[float] = []
         self.samples: list[Sample] = []
-        self.every_s = _STEP_S
+        self.every_s = _SAMPLE_S
         self.next_s = 0.0
 
     def placed(self, decision: Decision, wait_s: float) -> None:
