@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.scheduling.source import DEADLINE_S
-from koord_scheduler.kube.scheduling.journal import READY, Writer
+from koord_scheduler.kube.scheduling.journal import Writer
 from koord_scheduler.kube.scheduling.loading import LOADED
 from koordlet.kube.client import Client
 from koordlet.kube.kinds import Kind
@@ -85,7 +85,7 @@ async def _until_full(client: Client, writer: Writer, end_s: float) -> None:
                     task.result()
             if not ready and all(each.synced or each.missing for each in mirrors):
                 ready = True
-                writer.write(time.time(), READY, {})
+                writer.ready(time.time())
             writer.flush()
     finally:
         for task in tasks:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,27 +9,21 @@ import msgspec
 
 from koord_scheduler.balance.eviction_filter import Migrating, migrating_of
 from koord_scheduler.balance.job import LEDGER, PENDING, Job
-from koord_scheduler.balance.world import NodeUsage, Resident, Workload, World
+from koord_scheduler.balance.world import NodeUsage, Resident, World
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.descheduler.workloads import Workloads
 from koord_scheduler.kube.migration_shapes import (
     DEPLOYMENTS,
     JOBS,
     REPLICA_SETS,
     STATEFUL_SETS,
-    Scaled,
 )
 from koord_scheduler.kube.residents import PODS, ResidentPod
 from koord_scheduler.kube.scheduling.shapes import NODES
 from koord_scheduler.kube.shapes import NODE_METRICS, NodeMetric
 from koord_scheduler.model.amounts import Text, amount_of
-from koord_scheduler.model.cluster.pods import Owner
 from koord_scheduler.model.reading import instant_s
-from koordlet.kube.errors import CredentialsError, KubeError
 from koordlet.kube.mirror import Change
-
-_MOST_OWNERS = 10_000
-_SCALE_KEPT_S = 60.0
-_AT_ONCE = 50
 
 
 class _Resources(msgspec.Struct, frozen=True):
@@ -62,20 +55,21 @@ class Feed:
         self._nodes = of(NODES)
         self._pods = of(PODS)
         self._metrics = of(NODE_METRICS, optional=True)
-        self._sets = of(REPLICA_SETS)
-        self._deployments = of(DEPLOYMENTS)
-        self._stateful = of(STATEFUL_SETS, optional=True)
         self.jobs = of(JOBS)
+        sets, deployments = of(REPLICA_SETS), of(DEPLOYMENTS)
+        stateful = of(STATEFUL_SETS, optional=True)
+        self.workloads = Workloads(
+            lambda: sets.objects,
+            lambda: deployments.objects,
+            lambda: stateful.objects,
+            context.clock,
+        )
+        sets.listen(lambda _: self.workloads.forget())
         self._by_node: dict[str, dict[str, Resident]] = {}
         self._tuples: dict[str, tuple[Resident, ...]] = {}
         self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
-        self._scales: dict[tuple[str, Owner], tuple[float, Workload | None]] = {}
-        self._unknown: dict[tuple[str, Owner], None] = {}
-        self._plurals: dict[str, dict[str, str]] = {}
         self._known: dict[str, Migrating] = {}
         self._pods.listen(self._on_pods)
-        self._sets.listen(lambda _: setattr(self, "_members", None))
-        self._members: dict[str, frozenset[str]] | None = None
 
     def world(self) -> World:
         return World(
@@ -87,8 +81,11 @@ class Feed:
                 for key, each in self._metrics.objects.items()
                 if (usage := self._report(key.name, each)) is not None
             },
-            workload=self._workload,
+            workload=self.workloads.find,
         )
+
+    async def look_up(self) -> None:
+        await self.workloads.look_up(self._context.client)
 
     def all_jobs(self) -> list[Job]:
         return [each.job for each in self.jobs.objects.values()]
@@ -137,84 +134,11 @@ class Feed:
     def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
         kept = self._usage.get(name)
         if kept is None or kept[0] is not each:
-            kept = self._usage[name] = (each, _usage(each))
+            kept = self._usage[name] = (each, usage_of(each))
         return kept[1]
 
-    # Workloads.
 
-    def _workload(self, namespace: str, owner: Owner) -> Workload | None:
-        if owner.kind == "ReplicaSet" and owner.api_version.startswith("apps/"):
-            return self._of_set(namespace, owner)
-        if owner.kind == "StatefulSet" and owner.api_version.startswith("apps/"):
-            return _alone(self._stateful.get(owner.name, namespace), owner)
-        key = (namespace, owner)
-        kept = self._scales.get(key)
-        old = kept is None or self._context.clock() - kept[0] > _SCALE_KEPT_S
-        if old and len(self._unknown) < _MOST_OWNERS:
-            self._unknown.setdefault(key)
-        return kept[1] if kept is not None else None
-
-    def _of_set(self, namespace: str, owner: Owner) -> Workload | None:
-        found = self._sets.get(owner.name, namespace)
-        if found is None or found.metadata.uid != owner.uid:
-            return None
-        above = found.controller
-        if above is None or above.kind != "Deployment":
-            return _alone(found, owner)
-        deployment = self._deployments.get(above.name, namespace)
-        if deployment is None:
-            return None
-        if self._members is None:
-            members: dict[str, set[str]] = {}
-            for each in tuple(self._sets.objects.values()):
-                if each.controller is not None:
-                    members.setdefault(each.controller.uid, set()).add(each.metadata.uid)
-            self._members = {uid: frozenset(each) for uid, each in members.items()}
-        mine = self._members.get(above.uid, frozenset((owner.uid,)))
-        return Workload(above.uid, above.kind, above.name, deployment.replicas, mine)
-
-    async def look_up(self) -> None:
-        """Replicas of workloads of other kinds, which were asked for since the last call, by their
-        scale. One that has none stays unknown."""
-        asked, self._unknown = list(self._unknown), {}
-        now_s = self._context.clock()
-        if len(self._scales) > _MOST_OWNERS:
-            self._scales.clear()
-        for start in range(0, len(asked), _AT_ONCE):
-            part = asked[start : start + _AT_ONCE]
-            found = await asyncio.gather(*(self._scale(*each) for each in part))
-            for key, workload in zip(part, found, strict=True):
-                self._scales[key] = (now_s, workload)
-
-    async def _scale(self, namespace: str, owner: Owner) -> Workload | None:
-        group = f"/apis/{owner.api_version}" if "/" in owner.api_version else "/api/v1"
-        try:
-            if group not in self._plurals:
-                listed = msgspec.json.decode(await self._context.client.raw(group))
-                self._plurals[group] = {
-                    each["kind"]: each["name"]
-                    for each in listed.get("resources", ())
-                    if "/" not in each.get("name", "/")
-                }
-            plural = self._plurals[group].get(owner.kind)
-            if plural is None:
-                return None
-            path = f"{group}/namespaces/{namespace}/{plural}/{owner.name}/scale"
-            scale = msgspec.json.decode(await self._context.client.raw(path))
-            replicas = scale["spec"].get("replicas", 0)
-        except (KubeError, CredentialsError, msgspec.MsgspecError, KeyError, TypeError):
-            return None
-        members = frozenset((owner.uid,))
-        return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
-
-
-def _alone(found: Scaled | None, owner: Owner) -> Workload | None:
-    if found is None or found.metadata.uid != owner.uid:
-        return None
-    return Workload(owner.uid, owner.kind, owner.name, found.replicas, frozenset((owner.uid,)))
-
-
-def _usage(each: NodeMetric) -> NodeUsage | None:
+def usage_of(each: NodeMetric) -> NodeUsage | None:
     try:
         report = msgspec.json.decode(each.status, type=_Report) if each.status else None
     except msgspec.MsgspecError:

@@ -10,11 +10,12 @@ import structlog
 
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan import explain
+from koord_scheduler.plan.diagnosis import diagnose
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.services.diagnosis import diagnosis
 from koord_scheduler.services.http import Reply, Request, Route
+from koordlet.protocol.objects.times import instant
 
 _MOST_SCORES = 100
 _TRUE, _FALSE = ("true", "1", "t"), ("false", "0", "f")
@@ -45,7 +46,11 @@ class Flags:
     def failed(self, engine: Engine, failure: Failure) -> None:
         if not (self.filters or self.dump):
             return
-        made = diagnosis(engine, failure)
+        try:
+            made = diagnose(engine, failure, instant(engine.cluster.now_s))
+        except PluginError as error:
+            _log.info("diagnosis", pod=failure.pod.key, error=str(error))
+            return
         if self.filters:
             for each in made.schedule_diagnosis.node_failed_details:
                 _log.info(

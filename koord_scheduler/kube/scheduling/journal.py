@@ -67,6 +67,7 @@ class Writer:
         self._begin(now_s)
 
     def _begin(self, now_s: float) -> None:
+        self._listed_bytes = 0
         self._file: BinaryIO = self._path.open("wb")
         self._add(msgspec.json.encode(_Head(FORMAT, now_s)))
 
@@ -91,9 +92,17 @@ class Writer:
             self._lines.clear()
             self._waiting_bytes = 0
 
+    def ready(self, now_s: float) -> None:
+        """The first lists are written: from here on decisions are made."""
+        self.write(now_s, READY, {})
+        self.flush()
+        self._listed_bytes = self._file.tell()
+
     @property
     def full(self) -> bool:
-        return self._file.tell() >= self._most_bytes
+        """Lists alone never fill it, or it would begin anew for ever."""
+        size = max(self._most_bytes, 2 * self._listed_bytes)
+        return self._listed_bytes > 0 and self._file.tell() >= size
 
     def turn(self, now_s: float) -> None:
         """Begins anew; write all lists after it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import yaml
 
 from koord_scheduler.balance.job import APPROVAL, APPROVED_BY
+from koord_scheduler.cli.main import main
 from koord_scheduler.daemon.descheduler.desk import load
 from koord_scheduler.daemon.descheduler.part import Descheduler
 from koord_scheduler.daemon.parts import PARTS
@@ -280,6 +282,30 @@ async def test_a_budget_delays_an_eviction() -> None:
         allowed = {"status": {"disruptionsAllowed": 1}}
         await world.client.patch(budgets, "b", allowed, "default", subresource="status")
         await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+
+
+def test_migrate_shows_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def saved() -> str:
+        async with hot() as (_, fake):
+            path = tmp_path / "objects.yaml"
+            kinds = ("nodes", "pods", "nodemetrics", "replicasets")
+            found = [
+                {"kind": fake.resource(kind).kind, **each}
+                for kind in kinds
+                for each in fake.store._objects[fake.resource(kind)].values()
+            ]
+            path.write_text(yaml.safe_dump_all(found))
+            return str(path)
+
+    objects, config = asyncio.run(saved()), configuration(tmp_path)
+    command = ["migrate", "--dry-run", "--descheduler-config", config, "-f", objects]
+    assert main([*command, "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [(each["node"], each["next"]) for each in answer["evictions"]] == [("n1", "n2")] * 2
+    assert main(command) == 0
+    assert "LowNodeLoad  node is overutilized" in capsys.readouterr().out
+    assert main(command[:1]) == 2
+    assert main(["migrate", "--dry-run", "-f", objects]) == 2
 
 
 def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -138,9 +138,10 @@ def test_a_full_journal_turns(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         for i in range(3):
             await rig.pod(f"p{i}")
             await rig.until_bound(f"p{i}")
-        while not Path(f"{tmp_path}/journal.1").exists():
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(1.5)
+        turned = tmp_path / "journal.1"
+        while not turned.exists() or b'"ready"' not in b"".join(_lines(str(tmp_path / "journal"))):
+            await rig.node("a", cpu="8")
+            await asyncio.sleep(0.1)
 
     path = recorded(tmp_path, story, most=200)
     # Each file begins with all that is there, so that it stands for itself.
