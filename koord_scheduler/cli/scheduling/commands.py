@@ -105,7 +105,8 @@ SCHEDULING: tuple[Command, ...] = (
                 action="append",
                 default=[],
                 help="nodes that nobody has, as 100:32c256Gi or "
-                "8:96c1Ti+nvidia.com/gpu=8+label:pool=a+zones=3; may be given again",
+                "8:96c1Ti+nvidia.com/gpu=8+label:pool=a+zones=3; they are the whole cluster, or, "
+                "with a + before COUNT, come into that of the API server; may be given again",
             ),
             argument("--no-preemption", action="store_true", help="nobody is evicted"),
             _ALL,

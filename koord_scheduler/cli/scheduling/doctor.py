@@ -151,13 +151,13 @@ async def _version(look: _Look) -> list[Finding]:
 
 async def _definitions(look: _Look) -> list[Finding]:
     """What the scheduler reads, and what it writes statuses of."""
-    wanted = {each.kind: each.optional for each in LOADED}
-    for each in CUSTOM_RESOURCES:
+    ours = {f"{each.plural}.{each.group}": each for each in CUSTOM_RESOURCES}
+    wanted = {str(each.kind): (each.kind, each.optional) for each in LOADED}
+    for name, each in ours.items():
         kind = Kind(each.group, each.version, each.kind, each.plural, False, Object)
-        if not any(str(kind) == str(other) for other in wanted):
-            wanted[kind] = True
+        wanted.setdefault(name, (kind, True))
     missing: list[str] = []
-    for kind, optional in wanted.items():
+    for name, (kind, optional) in wanted.items():
         try:
             await look.client.page(kind, query={"limit": "1"})
         except RefusedError as error:
@@ -165,19 +165,16 @@ async def _definitions(look: _Look) -> list[Finding]:
                 raise
             if not optional:
                 return [Finding("fail", "definitions", f"the API server has no {kind}")]
-            missing.append(str(kind))
-    core = [each for each in missing if each.endswith(".scheduling.k8s.io")]
-    ours = [each for each in missing if each not in core]
-    found = []
-    if ours:
-        words = f"the API server has no {', '.join(ours)}: what needs them is off"
-        found.append(Finding("warn", "definitions", words, "kubectl apply -f deploy/crds"))
-    else:
-        found.append(Finding("ok", "definitions", "all custom resources are there"))
-    if core:
-        found.append(
-            Finding("note", "gates", "spec.schedulingGroup is off (feature gate of Kubernetes)")
-        )
+            missing.append(name)
+    custom = [name for name in missing if name in ours]
+    found = [Finding("ok", "definitions", f"all {len(ours)} custom resources are there")]
+    if custom:
+        words = f"the API server has no {', '.join(custom)}: what needs them is off"
+        found = [Finding("warn", "definitions", words, "kubectl apply -f deploy/crds")]
+    others = [name for name in missing if name not in ours]
+    if others:
+        words = f"off in this Kubernetes, and so here: {', '.join(others)}"
+        found.append(Finding("note", "gates", words))
     return found
 
 

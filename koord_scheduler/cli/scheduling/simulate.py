@@ -38,12 +38,10 @@ def main(args: argparse.Namespace) -> int:
     """1 where a pod finds no node and ``--exit-code`` is given."""
     profiles = profiles_of(args)
     extra = [each for path in args.files for each in read_documents(path)]
-    # Files alone make the whole cluster where they, or --nodes, bring nodes.
-    whole = bool(args.nodes) or any(_is_node(each) for each in extra)
+    # Where they, or --nodes, bring nodes, these are the whole cluster.
+    whole = any(not each.startswith("+") for each in args.nodes) or any(map(_is_node, extra))
     source = argparse.Namespace(**{**vars(args), "files": []})
-    if whole and not args.journal:
-        source.nodes = args.nodes or []
-        source.empty = True
+    source.empty = whole and not args.journal
     world, now_s = look(source, profiles, extra=extra)
     before, first = figures(world.cluster), _curves(world)
     course = decide(world, now_s, preempts=not args.no_preemption)

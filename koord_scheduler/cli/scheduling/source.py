@@ -85,7 +85,7 @@ def look(
     first = len(world.cluster.row)
     for text in getattr(args, "nodes", None) or ():
         try:
-            made = list(made_up.nodes(text, first))
+            made = list(made_up.nodes(text.removeprefix("+"), first))
         except made_up.MadeUpError as error:
             raise WrongUseError(f"--nodes {error}") from None
         first += len(made)
