@@ -187,7 +187,8 @@ def _try_group(state: State, group: str, preempts: bool) -> list[Decision]:
             )
             for pod in outcome.pods
         ]
-    made = [_settled(state, each, (), group) for each in (*outcome.placements, *outcome.left)]
+    found: tuple[Placement | Failure, ...] = (*outcome.placements, *outcome.left)
+    made = [_settled(state, each, (), group) for each in found]
     if evicted and made:
         made[0] = msgspec.structs.replace(made[0], evicted=evicted)
     return made

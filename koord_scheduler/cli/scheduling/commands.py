@@ -33,7 +33,7 @@ _AT = argument(
     "--at",
     metavar="TIME",
     default="",
-    help="as of this time of the journal: 2026-01-31T12:00:00Z, Unix seconds, or -2h "
+    help="as of this time of the journal: 2026-01-31T12:00:00Z, Unix seconds, or 2h (ago) "
     "(default: its end)",
 )
 _DAY = argument(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -120,9 +120,9 @@ def packing(before: Figures, after: Figures, names: tuple[str, str] = ("BEFORE",
     yield f"{after.nodes} nodes: {after.empty} empty, {after.hot} nearly full"
 
 
-def _cut(rows: list[tuple[str, ...]], everything: bool) -> list[tuple[str, ...]]:
+def _cut(rows: Sequence[tuple[str, ...]], everything: bool) -> list[tuple[str, ...]]:
     if everything or len(rows) <= _MOST_ROWS:
-        return rows
+        return list(rows)
     more = f"and {len(rows) - _MOST_ROWS} more (--all)"
     return [*rows[:_MOST_ROWS], (more, *("" for _ in rows[0][1:]))]
 

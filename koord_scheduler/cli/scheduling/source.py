@@ -28,7 +28,7 @@ from koordlet.kube.errors import UnusableError
 DEADLINE_S = 60.0
 BUILT_IN = "built-in"
 """Word for the built-in profile in place of a file."""
-_AGO = re.compile(r"-(\d{1,6})([smhd])")
+_AGO = re.compile(r"(\d{1,6})([smhd])")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MOST_NOTES = 20
 
@@ -144,7 +144,7 @@ def _tell(notes: list[str]) -> None:
 
 
 def time_of(text: str) -> float:
-    """Unix time of RFC 3339, of Unix seconds, or of ``-2h``. Raises WrongUseError."""
+    """Unix time of RFC 3339, of Unix seconds, or of ``2h`` (ago). Raises WrongUseError."""
     ago = _AGO.fullmatch(text)
     if ago:
         return time.time() - int(ago[1]) * _UNITS_S[ago[2]]
@@ -155,5 +155,5 @@ def time_of(text: str) -> float:
         except ValueError:
             found = -1.0
     if not 0 < found < 1e11:
-        raise WrongUseError(f"--at {text}: write 2026-01-31T12:00:00Z, Unix seconds, or -2h")
+        raise WrongUseError(f"--at {text}: write 2026-01-31T12:00:00Z, Unix seconds, or 2h (ago)")
     return found

@@ -17,7 +17,8 @@ from koord_scheduler.cli.output import amount as shown
 from koord_scheduler.cli.output import clean, columns, emit
 from koord_scheduler.cli.scheduling.source import Looked, look, profiles_of
 from koord_scheduler.kube.scheduling.journal import Entry
-from koord_scheduler.kube.scheduling.loading import PODS, World
+from koord_scheduler.kube.scheduling.loading import World
+from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS
 from koord_scheduler.plan import gangs

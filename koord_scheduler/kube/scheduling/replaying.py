@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from koord_scheduler.kube.scheduling.journal import READY, Journal, opened
-from koord_scheduler.kube.scheduling.loading import PODS, World
+from koord_scheduler.kube.scheduling.loading import World
+from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.model.cluster.columns import CPU, MEMORY
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan import gangs

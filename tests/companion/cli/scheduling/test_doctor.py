@@ -52,7 +52,7 @@ def test_a_cluster_that_is_all_well_but_for_koordlet(
             assert await ask("simulate", *nodes) == 0
             some = json.loads(capsys.readouterr().out)
             assert some["placements"] == {f"{SPACE}/q": "node-00001"}
-            assert await ask("queue", "--kubeconfig", config, "--at", "-1h") == Exit.USAGE
+            assert await ask("queue", "--kubeconfig", config, "--at", "1h") == Exit.USAGE
             assert "needs --journal" in capsys.readouterr().err
         assert await ask("doctor", "--kubeconfig", config) == Exit.NOT_REACHABLE
         async with serving() as bare:
