@@ -133,6 +133,20 @@ QUOTA_STATUS = (
 """Of the scheduler, which writes the figures by which it admits pods."""
 _DEFINED = "what plugins know of nodes beside the nodes"
 _PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
+EXPLANATIONS = (
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations",
+        ("list", "watch", "delete"),
+        "who asks why gets an answer, for as long as it was asked for",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations/status",
+        ("patch",),
+        "the answer is its status",
+    ),
+)
 SCHEDULER_NEEDS = (
     _PODS,
     Need("", "nodes", ("list", "watch"), "pods go to nodes"),
@@ -163,20 +177,7 @@ SCHEDULER_NEEDS = (
         "gangs may ask for nodes that are near each other",
     ),
     *QUOTA_STATUS,
-)
-EXPLANATIONS = (
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations",
-        ("list", "watch", "delete"),
-        "who asks why gets an answer, for as long as it was asked for",
-    ),
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations/status",
-        ("patch",),
-        "the answer is its status",
-    ),
+    *EXPLANATIONS,
 )
 RECOMMENDER = (
     Need(
@@ -418,7 +419,6 @@ NEEDS = merged(
         PODGROUP,
         NETWORKTOPOLOGY,
         SCHEDULER_NEEDS,
-        EXPLANATIONS,
         tuple(map(lease, LEASES)),
         DESCHEDULER_NEEDS,
     )
