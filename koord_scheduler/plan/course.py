@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation.plugin import NAME as RESERVATION
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
@@ -28,7 +29,8 @@ _MOST_ROUNDS = 64
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a pod. ``node`` empty: it found none, and ``why`` says the reasons.
-    ``evicted``: keys of the pods that had to go for it."""
+    ``evicted``: keys of the pods that had to go for it. ``untried``: there were more nodes than one
+    attempt asks about, so it is tried again."""
 
     pod: str
     uid: str = ""
@@ -38,6 +40,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     refused_by: frozenset[str] = frozenset()
     evicted: tuple[str, ...] = ()
     group: str = ""
+    untried: bool = False
 
 
 class Course(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,14 +99,19 @@ def decide(
     evicted: dict[str, None] = {}
     happened: set[Event] = set()
     failed: dict[str, frozenset[str]] = {}
+    untried: set[str] = set()
     for _ in range(_MOST_ROUNDS):
         todo = [
             unit
             for unit in units(state, now_s)
             if (only is None or unit.name in only)
-            and (unit.name not in failed or any(helps(e, failed[unit.name]) for e in happened))
+            and (
+                unit.name not in failed
+                or unit.name in untried
+                or any(helps(e, failed[unit.name]) for e in happened)
+            )
         ]
-        happened = set()
+        happened, untried = set(), set()
         for unit in todo:
             made = try_unit(state, unit, preempts=preempts)
             failed[unit.name] = frozenset().union(*(each.refused_by for each in made))
@@ -112,10 +120,12 @@ def decide(
                 decisions[each.pod] = each
                 if each.node:
                     happened.add(Event.POD_PLACED)
+                if each.untried:
+                    untried.add(unit.name)
                 if each.evicted:
                     happened.add(Event.POD_GONE)
                     evicted.update(dict.fromkeys(each.evicted))
-        if not happened:
+        if not happened and not untried:
             break
     gone = tuple(key for key in evicted if not (decisions.get(key) or _NOWHERE).node)
     return Course(decisions=decisions, evicted=gone)
@@ -144,6 +154,10 @@ def _try_pod(state: State, pod: Pod, preempts: bool) -> Decision:
 
 def _make_room(state: State, engine: Engine, failure: Failure) -> tuple[str, ...]:
     pod = failure.pod
+    if pod.holds:  # as in the role, unless its arguments say so
+        reservations = state.parts.plugin(RESERVATION)
+        if not getattr(getattr(reservations, "args", None), "enable_preemption", False):
+            return ()
     preemptor = state.parts.preemptors.get(pod.scheduler)
     gates = {gate.name for gate in engine.gates}
     if preemptor is None or not (failure.resolvable or failure.refused_by in gates):
@@ -217,6 +231,7 @@ def _settled(
             refused_by=outcome.plugins,
             evicted=evicted,
             group=group,
+            untried=bool(outcome.untried),
         )
     bound = msgspec.structs.replace(
         pod,

@@ -78,7 +78,10 @@ class Run:
         failed = [each for each in made if not each.node]
         if failed:
             refused_by = frozenset().union(*(each.refused_by for each in failed))
-            self.queue.failed(unit.name, now_s, refused_by)
+            if any(each.untried for each in failed):
+                self.queue.again(unit.name, now_s)
+            else:
+                self.queue.failed(unit.name, now_s, refused_by)
         else:
             self.queue.remove(unit.name)
         evicted = [key for each in made for key in each.evicted]

@@ -8,6 +8,12 @@ import msgspec
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.place.reservation.reservation import (
+    AVAILABLE,
+    RESERVATIONS,
+    WAITING,
+    Reservation,
+)
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.network import Network
@@ -29,6 +35,8 @@ class State:
         self.waiting: dict[str, Pod] = {}
         self.others: dict[str, Pod] = {}
         self.budgets: dict[tuple[str, str], Budget] = {}
+        self.reservations: dict[str, Reservation] = {}
+        """By name; those that are over are left out."""
 
     def tick(self, now_s: float) -> None:
         """It is ``now_s`` (Unix time)."""
@@ -59,6 +67,39 @@ class State:
             self.parts.gangs.remove_pod(pod)
         if self.parts.quotas is not None:
             self.parts.quotas.forget(key)
+
+    def reserve(self, new: Reservation) -> None:
+        """A Reservation, new or changed."""
+        old = self.reservations.get(new.name)
+        if old is not None and old.uid != new.uid:
+            self.unreserve(new.name)
+        self.reservations[new.name] = new
+        if new.available:
+            self.cluster.put(WAITING, new.name, None)
+            self._show(new.node)
+            self.put(msgspec.structs.replace(new.pod, node=new.node))
+        elif new.node or new.phase in DONE:
+            self.unreserve(new.name)
+        else:
+            self.cluster.put(WAITING, new.name, new)
+            self.put(new.pod)
+
+    def unreserve(self, name: str) -> None:
+        """It is gone, or over."""
+        old = self.reservations.pop(name, None)
+        if old is not None:
+            self.cluster.put(WAITING, name, None)
+            self._show(old.node)
+            self.drop(old.pod.key)
+
+    def _show(self, node: str) -> None:
+        there = {
+            each.name: each
+            for each in self.reservations.values()
+            if each.node == node and each.available
+        }
+        if node:
+            self.cluster.put(RESERVATIONS, node, there or None)
 
     def pod(self, key: str) -> Pod | None:
         claim = self.cluster.claims.get(key)
@@ -110,6 +151,13 @@ class State:
             reservation = next(filter(None, named), "")
             claim = Claim(pod, pod.node, pod.scheduled_s or pod.created_s, grants, reservation)
         self.cluster.add(claim)
+        held = self.reservations.get(pod.holds) if pod.holds else None
+        if held is not None and not held.available:
+            self.reservations[pod.holds] = msgspec.structs.replace(
+                held, node=pod.node, phase=AVAILABLE, allocatable=dict(pod.cls.requests)
+            )
+            self.cluster.put(WAITING, pod.holds, None)
+            self._show(pod.node)
         if self.parts.gangs is not None and pod.gang:
             self.parts.gangs.set_pod(pod)
 

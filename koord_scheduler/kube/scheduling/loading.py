@@ -22,10 +22,13 @@ from koord_scheduler.kube.gang_shapes import (
 from koord_scheduler.kube.gangs import gang_of_core, gang_of_group
 from koord_scheduler.kube.quota_feed import quota_read
 from koord_scheduler.kube.quota_shapes import QUOTAS, ElasticQuota
+from koord_scheduler.kube.reservation_shapes import RESERVATIONS as RESERVATION_KIND
+from koord_scheduler.kube.reservation_shapes import ReservationObject
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.shapes import (
     BUDGETS,
     CLAIMS,
+    CLASSES,
     NODES,
     PODS,
     VOLUME_KIND,
@@ -36,6 +39,9 @@ from koord_scheduler.kube.scheduling.shapes import (
 )
 from koord_scheduler.kube.scheduling.sources import SOURCES, Source, reader_of, slot_of
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation.matching import named_by
+from koord_scheduler.place.reservation.plugin import NAME as RESERVATION
+from koord_scheduler.place.reservation.reading import read_reservation
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import Profile
@@ -63,6 +69,7 @@ class World(State):
         self.items: dict[str, ScheduledPod] = {}
         """Pods that wait, as they came."""
         self.claims: dict[Key, Any] = {}
+        CLASSES.named = frozenset()
         self.volumes: dict[Key, Any] = {}
 
     def take(self, loaded: Loaded, item: Object, *, gone: bool = False) -> None:
@@ -74,7 +81,7 @@ class World(State):
         """As YAML and JSON have them, lists included; kinds that decide nothing are passed over.
         Nodes come first whatever their order, then what declares something, then pods. Raises
         UnusableError."""
-        found: dict[int, list[Object]] = {}
+        found: dict[int, list[Mapping[str, Any]]] = {}
         for document in single(documents):
             at = place_of(document)
             if at is None:
@@ -82,14 +89,14 @@ class World(State):
             if LOADED[at].kind.namespaced and not document["metadata"].get("namespace"):
                 meta = {**document["metadata"], "namespace": "default"}
                 document = {**document, "metadata": meta}
-            try:
-                item = decoded(LOADED[at].kind, msgspec.json.encode(document))
-            except UnusableError as error:
-                name = (document.get("metadata") or {}).get("name")
-                raise UnusableError(f"{where}: {document['kind']} {name}: {error}") from None
-            found.setdefault(at, []).append(item)
+            found.setdefault(at, []).append(document)
         for at in sorted(found):
-            for item in found[at]:
+            for document in found[at]:
+                try:
+                    item = decoded(LOADED[at].kind, msgspec.json.encode(document))
+                except UnusableError as error:
+                    name = document["metadata"].get("name")
+                    raise UnusableError(f"{where}: {document['kind']} {name}: {error}") from None
                 self.take(LOADED[at], item)
         self.settle()
 
@@ -181,6 +188,23 @@ def _core_group(world: World, key: Key, item: CorePodGroup | None) -> None:
         book.set_gang(gang_of_core(item, book.args))
 
 
+def _reservation(world: World, key: Key, item: ReservationObject | None) -> None:
+    if RESERVATION not in world.parts.plugins():
+        return
+    found = read_reservation(item.tree(), CLASSES) if item is not None else None
+    if found is None:
+        world.unreserve(key.name)
+    else:
+        world.reserve(found)
+    named = named_by(world.reservations)
+    changed, CLASSES.named = named ^ CLASSES.named, named
+    # Pods that a reservation names have a class of their own.
+    for name in changed & world.items.keys():
+        pod = shapes.again(world.items[name])
+        if pod is not None:
+            world.put(world.pod_of(pod), adopt=world.adopts)
+
+
 def _network(world: World, key: Key, item: ClusterNetworkTopology | None) -> None:
     if key.name == NETWORK_TOPOLOGY:
         world.network.spec = item.spec if item is not None else None
@@ -228,6 +252,7 @@ LOADED: tuple[Loaded, ...] = (
     Loaded(POD_GROUPS, _group, Event.GANG),
     Loaded(CORE_POD_GROUPS, _core_group, Event.GANG),
     Loaded(NETWORK_TOPOLOGIES, _network, Event.GANG),
+    Loaded(RESERVATION_KIND, _reservation, Event.RESERVATION),
     Loaded(PODS, _pod, None, optional=False),
 )
 """In the order in which they are taken where all are there at once."""

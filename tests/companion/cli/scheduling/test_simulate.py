@@ -136,3 +136,35 @@ def test_what_cannot_be_simulated(
 ) -> None:
     assert main(["simulate", *arguments]) == code
     assert words in capsys.readouterr().err
+
+
+def test_a_reservation_keeps_room_for_its_owners(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    reservation = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "kept", "uid": "r"},
+        "spec": {
+            "template": pod("t-0", "6", priority=100),
+            "owners": [{"labelSelector": {"matchLabels": {"app": "db"}}}],
+            "ttl": "24h",
+        },
+    }
+    objects = [
+        node("n1", "8"),
+        reservation,
+        pod("db-0", "6", labels={"app": "db"}),
+        pod("web-0", "6"),
+    ]
+    found = answer(capsys, "simulate", "-f", saved(tmp_path / "objects.yaml", objects))
+    assert found["placements"].pop("x/db-0") == "n1" and len(found["placements"]) == 1
+    assert list(found["pending"]) == ["x/web-0"]
+    # Without it the room goes to who comes first by name.
+    less = [each for each in objects if each["kind"] != "Reservation"]
+    kept = answer(capsys, "simulate", "-f", saved(tmp_path / "less.yaml", less))
+    assert len(kept["placements"]) == 1
+    there = {**reservation, "status": {"phase": "Available", "nodeName": "n1"}}
+    full = [node("n1", "8"), there, pod("web-0", "6")]
+    found = answer(capsys, "simulate", "-f", saved(tmp_path / "full.yaml", full))
+    assert list(found["pending"]) == ["x/web-0"]
