@@ -21,7 +21,7 @@ from koord_scheduler.services.http import parse_address
 from koord_scheduler.sinks.yarn_client import Access, parse_managers
 
 if TYPE_CHECKING:
-    from koord_scheduler.daemon.scheduler.setup import Setup as Profiles
+    from koord_scheduler.daemon.scheduler.setup import Setup as SchedulerSetup
 
 _LONGEST_TIMEOUT_S = 86_400
 
@@ -74,7 +74,7 @@ def _options(args: argparse.Namespace) -> Options:
     )
 
 
-def _setup(args: argparse.Namespace) -> Profiles | None:
+def _setup(args: argparse.Namespace) -> SchedulerSetup | None:
     """None without the role; numpy and the plugins then stay out of memory."""
     if SCHEDULER not in _words(args.roles):
         return None
@@ -86,7 +86,7 @@ def _setup(args: argparse.Namespace) -> Profiles | None:
         raise WrongUseError(f"--config {error}") from None
 
 
-def _bindings(setup: Profiles) -> dict[str, Any]:
+def _bindings(setup: SchedulerSetup) -> dict[str, Any]:
     given = {"bindings_per_s": setup.bindings_per_s, "bindings_burst": setup.bindings_burst}
     return {name: value for name, value in given.items() if value is not None}
 

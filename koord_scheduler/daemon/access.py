@@ -133,7 +133,7 @@ QUOTA_STATUS = (
 """Of the scheduler, which writes the figures by which it admits pods."""
 _DEFINED = "what plugins know of nodes beside the nodes"
 _PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
-SCHEDULER = (
+SCHEDULER_NEEDS = (
     _PODS,
     Need("", "nodes", ("list", "watch"), "pods go to nodes"),
     Need("", "pods/binding", ("create",), "a pod gets its node and what it was given there"),
@@ -415,12 +415,10 @@ NEEDS = merged(
         QUOTA_PROFILE,
         RECOMMENDER,
         YARN,
-        PODGROUP,
-        NETWORKTOPOLOGY,
-        SCHEDULER,
+        SCHEDULER_NEEDS,
         EXPLANATIONS,
-        DESCHEDULER_NEEDS,
         tuple(map(lease, LEASES)),
+        DESCHEDULER_NEEDS,
     )
 )
 """Of the process with all its parts. A test sees that no part is left out."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from koord_scheduler.daemon import access
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
     DESCHEDULER_NEEDS,
@@ -15,6 +14,7 @@ from koord_scheduler.daemon.access import (
     PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
+    SCHEDULER_NEEDS,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
     YARN,
@@ -95,7 +95,7 @@ PARTS: tuple[Part, ...] = (
         SCHEDULER,
         "gives pods their nodes, and says why where there is none",
         "koord_scheduler.daemon.scheduler.part:make",
-        access.SCHEDULER,
+        SCHEDULER_NEEDS,
     ),
     Part(
         "podgroup",

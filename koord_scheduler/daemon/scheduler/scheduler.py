@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -19,14 +19,19 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler.figures import Figures
 from koord_scheduler.daemon.scheduler.flags import Flags
 from koord_scheduler.daemon.scheduler.preempting import Evictions
+from koord_scheduler.daemon.scheduler.reservations import Reservations
 from koord_scheduler.daemon.scheduler.setup import Parts, Setup
+from koord_scheduler.kube import reservation_shapes
+from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Conditions, Said
 from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.plan import explain, gangs
+from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation.plugin import ReservationPlugin
+from koord_scheduler.plan import explain, gangs, node_backoff
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
@@ -39,8 +44,6 @@ from koordlet.kube.events import Subject
 
 MOST_BINDINGS = 256
 """On the way at once. More decisions than these would rest on what may not come about."""
-GATED_S = 5.0
-"""A gang that lacks members for so long says so."""
 _SLICE_S = 0.005
 """Decisions in a row, before watches and answers have their turn."""
 _LOOK_EVERY_S = 1.0
@@ -74,7 +77,13 @@ class Scheduler:
             [source for source in SOURCES if source.plugins & plugins],
             context.wall,
         )
+        self.reservations: Reservations | None = None
+        if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
+            self.reservations = Reservations(context, self.cluster, self, plugin.args)
+            self.conditions.of_reservation = self.reservations.say
         self.evictions = Evictions(context)
+        for preemptor in self.parts.preemptors.values():
+            preemptor.ledger = self.evictions.refuse
         for each in self.parts.preemptors.values():
             each.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
@@ -82,10 +91,8 @@ class Scheduler:
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._bindings = 0
-        self._groups: dict[str, None] = {}
-        """Gang groups to look at before the next decision."""
-        self._gated: dict[str, float] = {}
-        """Gang groups that lack members, and since when, or when it was told last."""
+        self._groups: set[str] = set()
+        """Ids of gang groups whose unit in the queue may have changed."""
 
     # The role.
 
@@ -97,11 +104,13 @@ class Scheduler:
                 self._group.create_task(self.conditions.run(), name="conditions")
                 self._group.create_task(self._decide(), name="decide")
                 self._group.create_task(self._look(), name="look")
+                if self.reservations is not None:
+                    self._group.create_task(self.reservations.run(), name="reservations")
         finally:
             self._end()
 
     def _begin(self) -> None:
-        self.queue, self._groups, self._gated = Queue(), {}, {}
+        self.queue = Queue()
         self.leading = True
         self._bindings = 0
         if self.parts.gangs is not None:
@@ -121,7 +130,7 @@ class Scheduler:
     async def _decide(self) -> None:
         begun_s = time.monotonic()
         while True:
-            self._put_groups()
+            self._look_at_groups()
             unit = self.queue.pop(self._now_s()) if self._bindings < MOST_BINDINGS else None
             if unit is None:
                 await self._until_work()
@@ -146,13 +155,12 @@ class Scheduler:
         """What time alone changes."""
         while True:
             now_s = self.context.wall()
-            ended = False
             for engine in self.parts.engines.values():
-                ended = engine.tick(now_s) or ended
-            if ended:
+                if engine.tick(now_s):
+                    self.happened(Event.TIME)
+            if node_backoff.expire(self.cluster, now_s):
                 self.happened(Event.TIME)
             self.figures.look()
-            self._say_gates()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _now_s(self) -> float:
@@ -200,12 +208,13 @@ class Scheduler:
             self._failed_group(unit, engine, outcome)
             return
         for failure in outcome.left:
-            self.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
-        refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
+            self._say(failure.pod, failure.text())
         if outcome.placements:
+            refused_by = frozenset().union(*(each.plugins for each in outcome.left))
             self._send(unit, outcome.placements, refused_by)
         else:
-            self._give_up(unit.name, refused_by)
+            plugins = frozenset().union(*(each.plugins for each in outcome.left))
+            self._give_up(unit.name, plugins)
 
     def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
         engine = self.parts.engines[pod.scheduler]
@@ -214,6 +223,8 @@ class Scheduler:
         words, nominated = "", None
         gates = {gate.name for gate in engine.gates}
         preemptor = self.parts.preemptors.get(pod.scheduler)
+        if self._may_not_preempt(pod):
+            preemptor = None
         if preemptor is not None and (failure.resolvable or failure.refused_by in gates):
             try:
                 found = preemptor.preempt(pod, self.feed.budgets())
@@ -230,11 +241,14 @@ class Scheduler:
             said = Said(UNSCHEDULABLE, explain.condition(failure.text(), None, words), nominated)
             self.conditions.tell(pod, said)
             self._tell_failure(pod, said.message)
-        if failure.untried:
-            self.figures.ended(unit.name)
-            self.queue.again(unit.name, self._now_s())
-        else:
-            self._give_up(unit.name, failure.plugins)
+        self._give_up(unit.name, failure.plugins)
+
+    def _may_not_preempt(self, pod: Pod) -> bool:
+        """Reserve pods evict nobody unless the arguments say so."""
+        plugin = self.parts.plugin(reservation_plugin.NAME)
+        if not pod.holds:
+            return False
+        return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)
 
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         self.figures.counts("unschedulable", failed.pods[0].scheduler)
@@ -242,17 +256,17 @@ class Scheduler:
         nominations: dict[str, str] = {}
         if failed.root is not None and book is not None:
             self.flags.failed(engine, failed.root)
-            found = gangs.make_room(engine, book, failed, self.evictions.refuse, self.network)
-            for pod in failed.pods:
-                engine.forget(pod.key)
-            if isinstance(found, JobPreemption):
-                nominations = dict(found.nominations)
-                for pod in failed.pods:
-                    if pod.key in nominations:
-                        engine.nominate(pod, nominations[pod.key])
-                for node, victims in found.victims.items():
-                    by = Preemption(failed.root.pod, node, victims)
-                    self._spawn(self.evictions.preempt(by))
+            if book.args.enable_preemption:
+                refuse = self.evictions.refuse
+                found = gangs.make_room(engine, book, failed, refuse, self.network)
+                if isinstance(found, JobPreemption):
+                    nominations = dict(found.nominations)
+                    for pod in failed.pods:
+                        if pod.key in nominations:
+                            engine.nominate(pod, nominations[pod.key])
+                    for node, victims in found.victims.items():
+                        by = Preemption(failed.root.pod, node, victims)
+                        self._spawn(self.evictions.preempt(by))
         for pod in failed.pods:
             said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
             self.conditions.tell(pod, said)
@@ -303,6 +317,8 @@ class Scheduler:
             self.queue.remove(unit.name)
 
     async def _bind_one(self, placement: Placement) -> Outcome:
+        if placement.pod.holds and self.reservations is not None:
+            return await self.reservations.bind(placement)
         return await self.binder.bind(placement.pod, placement.node, placement.annotations)
 
     def _settle(self, placement: Placement, outcome: Outcome) -> bool:
@@ -387,7 +403,7 @@ class Scheduler:
         engine = self.parts.engines[pod.scheduler]
         if pod.nominated and engine.nomination(pod) == pod.nominated:
             engine.nominate(pod, pod.nominated)
-        if self.parts.quotas is not None:
+        if self.parts.quotas is not None and not pod.holds:
             self.parts.quotas.wait(pod)
         if self.parts.gangs is not None and pod.gang:
             self.parts.gangs.set_pod(pod)
@@ -412,10 +428,19 @@ class Scheduler:
         if self.parts.gangs is not None and pod.gang:
             self._group_changed(self.parts.gangs.remove_pod(pod))
 
-    def groups_changed(self, groups: Iterable[str]) -> None:
-        """What declares gangs came, changed or went."""
-        for group in groups:
-            self._group_changed(group)
+    def reservations_changed(self, named: frozenset[str]) -> None:
+        """Pods that a reservation names have a class of their own: they are read again."""
+        for key in named:
+            item = self.feed.pod(key)
+            pod = shapes.again(item) if item is not None else None
+            if item is not None and pod is not None and item.whole is not None:
+                self.waits(pod, item.whole.said)
+        self.happened(Event.RESERVATION)
+
+    def group_changed(self, group: str) -> None:
+        """What declares a gang came, changed or went."""
+        self._group_changed(group)
+        self.happened(Event.GANG)
 
     def _forget(self, pod: Pod) -> None:
         self.queue.remove(pod.key)
@@ -438,44 +463,34 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
 
     def _group_changed(self, group: str) -> None:
-        """A flock of members comes as one batch of changes: the group is looked at once."""
+        """Looked at before the next decision: a change of each member would be a look at all."""
         if group and self.leading:
-            self._groups[group] = None
+            self._groups.add(group)
             self._wake.set()
 
-    def _put_groups(self) -> None:
-        book = self.parts.gangs
-        groups, self._groups = self._groups, {}
-        for group in groups if book is not None else ():
-            assert book is not None
-            name = gangs.UNIT + group
-            unit = gangs.unit(book, group, self.context.wall())
-            if unit is None:
-                self._end_unit(name)
-                self._gated.pop(group, None)
-                continue
-            before = self.queue.unit(name)
-            self.queue.put(unit, self._now_s())
-            if before is not None and before.pods != unit.pods:
-                self.queue.wake(name, self._now_s())
-            if not unit.gate:
-                self._gated.pop(group, None)
-            else:
-                self._gated.setdefault(group, self._now_s())
+    def _look_at_groups(self) -> None:
+        for group in tuple(self._groups):
+            self._look_at_group(group)
+        self._groups.clear()
 
-    def _say_gates(self) -> None:
-        """Members come one after the other: only a gang that lacks some for a while is told."""
-        book, now_s = self.parts.gangs, self._now_s()
+    def _look_at_group(self, group: str) -> None:
+        book = self.parts.gangs
         if book is None:
             return
-        for group, since_s in self._gated.items():
-            if now_s - since_s >= GATED_S:
-                self._gated[group] = now_s
-                gate = book.gate(group)
-                for pod in book.pending(group) if gate else ():
-                    self.conditions.tell(pod, Said(UNSCHEDULABLE, gate))
+        name = gangs.UNIT + group
+        unit = gangs.unit(book, group, self.context.wall())
+        if unit is None:
+            self.queue.remove(name)
+            return
+        before = self.queue.unit(name)
+        self.queue.put(unit, self._now_s())
+        if before is not None and before.pods != unit.pods:
+            self.queue.wake(name, self._now_s())
 
     # What is told.
+
+    def _say(self, pod: Pod, message: str) -> None:
+        self.conditions.tell(pod, Said(UNSCHEDULABLE, message))
 
     def _tell_failure(self, pod: Pod, message: str) -> None:
         self._tell(pod, "Warning", "FailedScheduling", message)
@@ -488,7 +503,10 @@ class Scheduler:
         namespace, _, name = pod.key.partition("/")
         owner = pod.owner
         subject = Subject("v1", "Pod", namespace, name, pod.uid)
-        if owner.name:
+        if pod.holds:
+            group = reservation_shapes.RESERVATIONS.api_version
+            subject = Subject(group, "Reservation", "", pod.holds, pod.uid)
+        elif owner.name:
             subject = Subject(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
         elif kind == "Normal":
             return

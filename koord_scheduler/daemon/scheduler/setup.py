@@ -10,7 +10,7 @@ import yaml
 
 from koord_scheduler.model.cluster.arguments import ArgumentError, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.verdict import Gate
+from koord_scheduler.model.cluster.verdict import Gate, Plugin
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor
 from koord_scheduler.plan.profile import Profile, ProfileError, built_in, make
@@ -94,6 +94,14 @@ class Parts:
     @property
     def first(self) -> Engine:
         return next(iter(self.engines.values()))
+
+    def plugin(self, name: str) -> Plugin | None:
+        """The one of the first profile that has it."""
+        for engine in self.engines.values():
+            for plugin, _ in engine.plugins:
+                if plugin.name == name:
+                    return plugin
+        return None
 
     def plugins(self) -> frozenset[str]:
         """Names of all that some profile has."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from koord_scheduler.kube.queue import Queue
@@ -50,6 +50,8 @@ class Conditions:
         self._wanted: dict[str, _Wanted] = {}
         self._written_s: dict[str, float] = {}
         self._queue = self._new_queue()
+        self.of_reservation: Callable[[Pod, str], Awaitable[None]] | None = None
+        """Writes what is to be said of a reserve pod, which is no object of its own."""
 
     def _new_queue(self) -> Queue:
         return Queue(
@@ -98,6 +100,12 @@ class Conditions:
         if wanted is None:
             return None
         pod, said = wanted
+        if pod.holds:
+            if self.of_reservation is not None:
+                await self.of_reservation(pod, said.message)
+            self._known[key] = (said.reason, said.message)
+            self._written_s[key] = self._clock()
+            return None
         condition: dict[str, Any] = {
             "type": "PodScheduled",
             "status": "False",

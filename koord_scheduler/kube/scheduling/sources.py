@@ -9,7 +9,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from koord_scheduler.kube.shapes import NODE_METRICS
+from koord_scheduler.kube.shapes import DEVICES, NODE_METRICS, TOPOLOGIES
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.plan.hints import Event
 from koordlet.kube.kinds import Kind
@@ -30,10 +30,24 @@ class Source(NamedTuple):
 _READERS = "koord_scheduler.kube.scheduling.readers:"
 SOURCES: tuple[Source, ...] = (
     Source(
+        DEVICES,
+        frozenset({"DeviceShare"}),
+        "koord_scheduler.place.device.types:DEVICES",
+        _READERS + "device",
+        Event.DEVICES,
+    ),
+    Source(
         NODE_METRICS,
         frozenset({"LoadAwareScheduling"}),
         "koord_scheduler.place.load_reading:LOAD",
         _READERS + "load",
+        Event.LOAD,
+    ),
+    Source(
+        TOPOLOGIES,
+        frozenset({"NodeStrain"}),
+        "koord_scheduler.place.strain:STRAIN",
+        _READERS + "strain",
         Event.LOAD,
     ),
 )
