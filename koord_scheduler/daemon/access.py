@@ -415,6 +415,8 @@ NEEDS = merged(
         QUOTA_PROFILE,
         RECOMMENDER,
         YARN,
+        PODGROUP,
+        NETWORKTOPOLOGY,
         SCHEDULER_NEEDS,
         EXPLANATIONS,
         tuple(map(lease, LEASES)),

@@ -15,6 +15,7 @@ from koord_scheduler.kube.gang_shapes import (
 )
 from koord_scheduler.kube.gangs import gang_of_core, gang_of_group
 from koord_scheduler.kube.watches import Watches
+from koord_scheduler.plan.hints import Event
 from koord_scheduler.share.gang.declared import CoschedulingArgs, Gang, Source
 from koordlet.kube.mirror import Change
 
@@ -29,12 +30,14 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         read: Callable[[Any, CoschedulingArgs], Gang], source: Source
     ) -> Callable[[tuple[Change[Any], ...]], None]:
         def take(changes: tuple[Change[Any], ...]) -> None:
+            groups: dict[str, None] = {}
             for change in changes:
                 if change.new is None:
-                    group = book.remove_gang("/".join(change.key), source)
+                    groups[book.remove_gang("/".join(change.key), source)] = None
                 else:
-                    group = book.set_gang(read(change.new, book.args))
-                scheduler.group_changed(group)
+                    groups[book.set_gang(read(change.new, book.args))] = None
+            scheduler.groups_changed(groups)
+            scheduler.happened(Event.GANG)
 
         return take
 
@@ -45,5 +48,6 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         for change in changes:
             if change.key.name == NETWORK_TOPOLOGY:
                 scheduler.network.spec = change.new.spec if change.new is not None else None
+                scheduler.happened(Event.TOPOLOGY)
 
     watches.of(NETWORK_TOPOLOGIES, optional=True).listen(on_network)

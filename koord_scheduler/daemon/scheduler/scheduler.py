@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -31,7 +31,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.reservation import plugin as reservation_plugin
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
-from koord_scheduler.plan import explain, gangs, node_backoff
+from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
@@ -44,6 +44,8 @@ from koordlet.kube.events import Subject
 
 MOST_BINDINGS = 256
 """On the way at once. More decisions than these would rest on what may not come about."""
+GATED_S = 5.0
+"""A gang that lacks members for so long says so."""
 _SLICE_S = 0.005
 """Decisions in a row, before watches and answers have their turn."""
 _LOOK_EVERY_S = 1.0
@@ -91,8 +93,10 @@ class Scheduler:
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._bindings = 0
-        self._groups: set[str] = set()
-        """Ids of gang groups whose unit in the queue may have changed."""
+        self._groups: dict[str, None] = {}
+        """Gang groups to look at before the next decision."""
+        self._gated: dict[str, float] = {}
+        """Gang groups that lack members, and since when, or when it was told last."""
 
     # The role.
 
@@ -110,7 +114,7 @@ class Scheduler:
             self._end()
 
     def _begin(self) -> None:
-        self.queue = Queue()
+        self.queue, self._groups, self._gated = Queue(), {}, {}
         self.leading = True
         self._bindings = 0
         if self.parts.gangs is not None:
@@ -130,7 +134,7 @@ class Scheduler:
     async def _decide(self) -> None:
         begun_s = time.monotonic()
         while True:
-            self._look_at_groups()
+            self._put_groups()
             unit = self.queue.pop(self._now_s()) if self._bindings < MOST_BINDINGS else None
             if unit is None:
                 await self._until_work()
@@ -155,12 +159,13 @@ class Scheduler:
         """What time alone changes."""
         while True:
             now_s = self.context.wall()
+            ended = False
             for engine in self.parts.engines.values():
-                if engine.tick(now_s):
-                    self.happened(Event.TIME)
-            if node_backoff.expire(self.cluster, now_s):
+                ended = engine.tick(now_s) or ended
+            if ended:
                 self.happened(Event.TIME)
             self.figures.look()
+            self._say_gates()
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def _now_s(self) -> float:
@@ -208,13 +213,12 @@ class Scheduler:
             self._failed_group(unit, engine, outcome)
             return
         for failure in outcome.left:
-            self._say(failure.pod, failure.text())
+            self.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
+        refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
         if outcome.placements:
-            refused_by = frozenset().union(*(each.plugins for each in outcome.left))
             self._send(unit, outcome.placements, refused_by)
         else:
-            plugins = frozenset().union(*(each.plugins for each in outcome.left))
-            self._give_up(unit.name, plugins)
+            self._give_up(unit.name, refused_by)
 
     def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
         engine = self.parts.engines[pod.scheduler]
@@ -241,7 +245,11 @@ class Scheduler:
             said = Said(UNSCHEDULABLE, explain.condition(failure.text(), None, words), nominated)
             self.conditions.tell(pod, said)
             self._tell_failure(pod, said.message)
-        self._give_up(unit.name, failure.plugins)
+        if failure.untried:
+            self.figures.ended(unit.name)
+            self.queue.again(unit.name, self._now_s())
+        else:
+            self._give_up(unit.name, failure.plugins)
 
     def _may_not_preempt(self, pod: Pod) -> bool:
         """Reserve pods evict nobody unless the arguments say so."""
@@ -256,17 +264,17 @@ class Scheduler:
         nominations: dict[str, str] = {}
         if failed.root is not None and book is not None:
             self.flags.failed(engine, failed.root)
-            if book.args.enable_preemption:
-                refuse = self.evictions.refuse
-                found = gangs.make_room(engine, book, failed, refuse, self.network)
-                if isinstance(found, JobPreemption):
-                    nominations = dict(found.nominations)
-                    for pod in failed.pods:
-                        if pod.key in nominations:
-                            engine.nominate(pod, nominations[pod.key])
-                    for node, victims in found.victims.items():
-                        by = Preemption(failed.root.pod, node, victims)
-                        self._spawn(self.evictions.preempt(by))
+            found = gangs.make_room(engine, book, failed, self.evictions.refuse, self.network)
+            for pod in failed.pods:
+                engine.forget(pod.key)
+            if isinstance(found, JobPreemption):
+                nominations = dict(found.nominations)
+                for pod in failed.pods:
+                    if pod.key in nominations:
+                        engine.nominate(pod, nominations[pod.key])
+                for node, victims in found.victims.items():
+                    by = Preemption(failed.root.pod, node, victims)
+                    self._spawn(self.evictions.preempt(by))
         for pod in failed.pods:
             said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
             self.conditions.tell(pod, said)
@@ -437,10 +445,10 @@ class Scheduler:
                 self.waits(pod, item.whole.said)
         self.happened(Event.RESERVATION)
 
-    def group_changed(self, group: str) -> None:
-        """What declares a gang came, changed or went."""
-        self._group_changed(group)
-        self.happened(Event.GANG)
+    def groups_changed(self, groups: Iterable[str]) -> None:
+        """What declares gangs came, changed or went."""
+        for group in groups:
+            self._group_changed(group)
 
     def _forget(self, pod: Pod) -> None:
         self.queue.remove(pod.key)
@@ -463,34 +471,44 @@ class Scheduler:
         self.queue.put(unit, self._now_s())
 
     def _group_changed(self, group: str) -> None:
-        """Looked at before the next decision: a change of each member would be a look at all."""
+        """A flock of members comes as one batch of changes: the group is looked at once."""
         if group and self.leading:
-            self._groups.add(group)
+            self._groups[group] = None
             self._wake.set()
 
-    def _look_at_groups(self) -> None:
-        for group in tuple(self._groups):
-            self._look_at_group(group)
-        self._groups.clear()
-
-    def _look_at_group(self, group: str) -> None:
+    def _put_groups(self) -> None:
         book = self.parts.gangs
+        groups, self._groups = self._groups, {}
+        for group in groups if book is not None else ():
+            assert book is not None
+            name = gangs.UNIT + group
+            unit = gangs.unit(book, group, self.context.wall())
+            if unit is None:
+                self._end_unit(name)
+                self._gated.pop(group, None)
+                continue
+            before = self.queue.unit(name)
+            self.queue.put(unit, self._now_s())
+            if before is not None and before.pods != unit.pods:
+                self.queue.wake(name, self._now_s())
+            if not unit.gate:
+                self._gated.pop(group, None)
+            else:
+                self._gated.setdefault(group, self._now_s())
+
+    def _say_gates(self) -> None:
+        """Members come one after the other: only a gang that lacks some for a while is told."""
+        book, now_s = self.parts.gangs, self._now_s()
         if book is None:
             return
-        name = gangs.UNIT + group
-        unit = gangs.unit(book, group, self.context.wall())
-        if unit is None:
-            self.queue.remove(name)
-            return
-        before = self.queue.unit(name)
-        self.queue.put(unit, self._now_s())
-        if before is not None and before.pods != unit.pods:
-            self.queue.wake(name, self._now_s())
+        for group, since_s in self._gated.items():
+            if now_s - since_s >= GATED_S:
+                self._gated[group] = now_s
+                gate = book.gate(group)
+                for pod in book.pending(group) if gate else ():
+                    self.conditions.tell(pod, Said(UNSCHEDULABLE, gate))
 
     # What is told.
-
-    def _say(self, pod: Pod, message: str) -> None:
-        self.conditions.tell(pod, Said(UNSCHEDULABLE, message))
 
     def _tell_failure(self, pod: Pod, message: str) -> None:
         self._tell(pod, "Warning", "FailedScheduling", message)
