@@ -155,16 +155,29 @@ SCHEDULER_NEEDS = (
     Need("", "persistentvolumes", ("list", "watch"), "volumes say where pods may go"),
     Need("", "events", ("create", "patch"), "what found no node is told at its workload"),
     Need(_SLO, "nodemetrics", ("list", "watch"), _DEFINED),
+    Need("scheduling.koordinator.sh", "devices", ("list", "watch"), _DEFINED),
+    Need("topology.node.k8s.io", "noderesourcetopologies", ("list", "watch"), _DEFINED),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations",
+        ("list", "watch", "delete"),
+        "reservations keep room for pods, until their time is over",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations/status",
+        ("patch",),
+        "where a reservation is, and who uses it, is its status",
+    ),
     Need("scheduling.sigs.k8s.io", "podgroups", ("list", "watch"), "they declare gangs"),
+    Need("scheduling.k8s.io", "podgroups", ("list", "watch"), "they declare gangs"),
     Need(
         "scheduling.koordinator.sh",
         "clusternetworktopologies",
         ("list", "watch"),
         "gangs may ask for nodes that are near each other",
     ),
-    *QUOTA_STATUS,
-)
-EXPLANATIONS = (
+    Need("", "namespaces", ("list", "watch"), "terms about other pods select namespaces"),
     Need(
         "scheduling.koordinator.sh",
         "scheduleexplanations",
@@ -177,6 +190,7 @@ EXPLANATIONS = (
         ("patch",),
         "the answer is its status",
     ),
+    *QUOTA_STATUS,
 )
 RECOMMENDER = (
     Need(
@@ -418,7 +432,6 @@ NEEDS = merged(
         PODGROUP,
         NETWORKTOPOLOGY,
         SCHEDULER_NEEDS,
-        EXPLANATIONS,
         tuple(map(lease, LEASES)),
         DESCHEDULER_NEEDS,
     )

@@ -14,6 +14,10 @@ from koordlet.protocol.objects.colocation_profile import (
     ClusterColocationProfileStatus,
 )
 from koordlet.protocol.objects.device import DeviceSpec
+from koordlet.protocol.objects.explanation import (
+    ScheduleExplanationSpec,
+    ScheduleExplanationStatus,
+)
 from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
 from koordlet.protocol.objects.network_topology import (
     ClusterNetworkTopologySpec,
@@ -227,6 +231,24 @@ CUSTOM_RESOURCES = (
         columns=(
             Column("Quota", ".spec.quotaName"),
             Column("Ratio", ".spec.resourceRatio"),
+            AGE,
+        ),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "ScheduleExplanation",
+        "scheduleexplanations",
+        "Why a pod or a gang finds no node.",
+        spec=ScheduleExplanationSpec,
+        status=ScheduleExplanationStatus,
+        namespaced=True,
+        short_names=("se",),
+        columns=(
+            Column("Question", ".spec.questionObjectKey"),
+            Column("Schedulable", ".status.schedulable", "boolean"),
+            Column("Message", ".status.failedMessage"),
+            Column("Updated", ".status.lastUpdateTime", "date"),
             AGE,
         ),
     ),
