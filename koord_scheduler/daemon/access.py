@@ -133,6 +133,20 @@ QUOTA_STATUS = (
 """Of the scheduler, which writes the figures by which it admits pods."""
 _DEFINED = "what plugins know of nodes beside the nodes"
 _PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
+EXPLANATIONS = (
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations",
+        ("list", "watch", "delete"),
+        "who asks why gets an answer, for as long as it was asked for",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations/status",
+        ("patch",),
+        "the answer is its status",
+    ),
+)
 SCHEDULER_NEEDS = (
     _PODS,
     Need("", "nodes", ("list", "watch"), "pods go to nodes"),
@@ -178,19 +192,8 @@ SCHEDULER_NEEDS = (
         "gangs may ask for nodes that are near each other",
     ),
     Need("", "namespaces", ("list", "watch"), "terms about other pods select namespaces"),
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations",
-        ("list", "watch", "delete"),
-        "who asks why gets an answer, for as long as it was asked for",
-    ),
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations/status",
-        ("patch",),
-        "the answer is its status",
-    ),
     *QUOTA_STATUS,
+    *EXPLANATIONS,
 )
 RECOMMENDER = (
     Need(

@@ -24,8 +24,8 @@ class Role:
     def __init__(self, context: Context, setup: Setup, debug_flags: bool) -> None:
         self.scheduler = Scheduler(context, setup)
         self._context = context
+        self._explanations = Explanations(context, self.scheduler)
         follow_gangs(context.watches, self.scheduler)
-        self.explanations = Explanations(context, self.scheduler)
         self._quota_status: QuotaStatus | None = None
         quotas = self.scheduler.parts.quotas
         if quotas is not None:
@@ -42,7 +42,7 @@ class Role:
         quotas = self.scheduler.parts.quotas
         async with asyncio.TaskGroup() as group:
             group.create_task(self.scheduler.run(), name="scheduler")
-            group.create_task(self.explanations.run(), name="explanations")
+            group.create_task(self._explanations.run(), name="explanations")
             if quotas is not None and self._quota_status is not None:
                 clock = self._context.clock
                 group.create_task(self._quota_status.run(), name="quota status")
