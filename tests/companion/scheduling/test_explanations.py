@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from koord_scheduler.daemon.access import SCHEDULER_NEEDS
-from koord_scheduler.daemon.scheduler.explanations import EXPLANATIONS
+from koord_scheduler.kube.explanation_shapes import EXPLANATIONS
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import NAMESPACES, PODS, Whole, fake_here
