@@ -14,10 +14,11 @@ from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import DeviceAllocation
 from koordlet.protocol.cpuset import format_cpulist
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.resources import FPGA_SHARE, GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE
+from koordlet.protocol.resources import GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE
 
 CPUS, DEVICES = "cpu", "device"
-_IN_PERCENT = (GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE, FPGA_SHARE)
+_FPGA = "koordinator.sh/fpga"
+_IN_PERCENT = (GPU_CORE, GPU_MEMORY_RATIO, RDMA_SHARE, _FPGA)
 _WHOLE = 100
 
 
