@@ -32,6 +32,9 @@ class Held(NamedTuple):
     by_node: int = 0
 
 
+NONE_HELD = Held()
+
+
 def usable(topology: Topology, free: int, wish: Wish) -> int:
     """The free CPUs that a required policy can use. Any ``wish.cpus`` of them serve (of
     FullPCPUs: whole cores), so `take` succeeds where there are that many."""
@@ -46,7 +49,7 @@ def take(
     topology: Topology,
     free: int,
     wish: Wish,
-    held: Held = Held(),
+    held: Held = NONE_HELD,
     *,
     preferred: int = 0,
     refs: Mapping[int, int] = _NO_REFS,

@@ -8,13 +8,12 @@ from koordlet.protocol.cpuset import parse_cpulist
 
 def topology(sockets: int, nodes: int, cores: int, threads: int) -> Topology:
     """Ids are consecutive within a core (spec/central.md 5.7)."""
-    found = []
-    for core in range(sockets * nodes * cores):
-        node = core // cores
-        socket = node // nodes
-        for thread in range(threads):
-            found.append(Cpu(core * threads + thread, socket << 16 | core, node, socket))
-    return Topology(found)
+    return Topology(
+        Cpu(core * threads + thread, socket << 16 | core, core // cores, socket)
+        for core in range(sockets * nodes * cores)
+        for socket in (core // cores // nodes,)
+        for thread in range(threads)
+    )
 
 
 def cpus(text: str) -> int:
