@@ -37,14 +37,10 @@ CPU_TOPOLOGY = "node.koordinator.sh/cpu-topology"
 AMPLIFICATION_RATIO = "node.koordinator.sh/resource-amplification-ratio"
 _POLICIES = {
     "BestEffort": BEST_EFFORT,
-    "BestEffortPodLevel": BEST_EFFORT,
-    "BestEffortContainerLevel": BEST_EFFORT,
     "Restricted": RESTRICTED,
-    "RestrictedPodLevel": RESTRICTED,
-    "RestrictedContainerLevel": RESTRICTED,
     "SingleNUMANodePodLevel": SINGLE_NUMA_NODE,
-    "SingleNUMANodeContainerLevel": SINGLE_NUMA_NODE,
 }
+"""Those of whole pods; what kubelet does container by container binds no pod to NUMA nodes."""
 _MOST_TEXT = 512 << 10
 _MOST_CORE = 1 << 16
 _MOST_KEPT = 4096

@@ -1,0 +1,86 @@
+"""What a binding says of CPUs and NUMA nodes, and what a pod's annotations tell of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.numa.reading import mask, said
+from koord_scheduler.place.numa.request import (
+    DEFAULT_BIND,
+    RESOURCE_SPEC,
+    exclusive_of,
+    read_spec,
+)
+from koord_scheduler.place.numa.topology import MOST_NUMA_NODES, bits
+from koord_scheduler.place.numa.types import Amounts, Grant
+from koordlet.protocol import keys
+from koordlet.protocol.cpuset import format_cpulist
+from koordlet.protocol.quantity import bytes_text, cpu_text
+from koordlet.protocol.resources import CPU, MEMORY
+
+
+def binding_annotations(pod: Pod, grant: Grant) -> dict[str, str]:
+    """``resource-status``, and ``resource-spec`` with the policies that were used where the pod
+    left them open (spec/central.md 5.3)."""
+    status: dict[str, Any] = {}
+    if grant.cpus:
+        status["cpuset"] = format_cpulist(bits(grant.cpus))
+    if grant.zones:
+        status["numaNodeResources"] = [
+            {"node": node, "resources": texts(there)} for node, there in grant.zones
+        ]
+    found = {keys.RESOURCE_STATUS.name: msgspec.json.encode(status, order="sorted").decode()}
+    if grant.cpus:
+        spec = read_spec(pod.annotations)
+        preferred = spec.preferred_cpu_bind_policy
+        if grant.node_policy and spec.required_cpu_bind_policy != grant.node_policy:
+            more = {"required_cpu_bind_policy": grant.node_policy}
+        elif preferred == "Default" or not (preferred or spec.required_cpu_bind_policy):
+            more = {"preferred_cpu_bind_policy": grant.preferred}
+        elif spec.required_cpu_bind_policy in DEFAULT_BIND:
+            return found
+        else:
+            more = {}
+        if more:
+            completed = msgspec.structs.replace(spec, **more)
+            found[RESOURCE_SPEC] = msgspec.json.encode(completed).decode()
+    return found
+
+
+def read_grant(pod: Pod) -> Grant | None:
+    """What ``resource-status`` tells, whoever wrote it."""
+    status = said(keys.RESOURCE_STATUS, pod.annotations)
+    if status is None:
+        return None
+    cpus = mask(status.cpuset)
+    zones = {
+        each.node: {
+            name: min(max(amount.milli if name == CPU else amount.value, 0), MOST_AMOUNT)
+            for name, amount in each.resources.items()
+        }
+        for each in status.numa_node_resources
+        if 0 <= each.node < MOST_NUMA_NODES
+    }
+    if not cpus and not zones:
+        return None
+    return Grant(
+        cpus=cpus,
+        exclusive=exclusive_of(read_spec(pod.annotations)),
+        zones=tuple(sorted(zones.items())),
+        numa_nodes=tuple(sorted(zones)),
+    )
+
+
+def texts(amounts: Amounts) -> dict[str, str]:
+    """As quantities."""
+    found = {}
+    for name, amount in amounts.items():
+        if name == CPU:
+            found[name] = cpu_text(amount)
+        else:
+            found[name] = bytes_text(amount) if name == MEMORY else str(amount)
+    return found
