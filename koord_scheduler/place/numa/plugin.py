@@ -23,7 +23,7 @@ from koord_scheduler.model.cluster.verdict import (
     Verdict,
     reason,
 )
-from koord_scheduler.place.numa.accumulate import FULL_PCPUS, LEAST, MOST, Wish, usable
+from koord_scheduler.place.numa.accumulate import LEAST, MOST, Wish, usable
 from koord_scheduler.place.numa.allocate import (
     Chosen,
     Scoring,

@@ -9,12 +9,7 @@ import msgspec
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.numa.reading import mask, said
-from koord_scheduler.place.numa.request import (
-    DEFAULT_BIND,
-    RESOURCE_SPEC,
-    exclusive_of,
-    read_spec,
-)
+from koord_scheduler.place.numa.request import RESOURCE_SPEC, exclusive_of, read_spec
 from koord_scheduler.place.numa.topology import MOST_NUMA_NODES, bits
 from koord_scheduler.place.numa.types import Amounts, Grant
 from koordlet.protocol import keys
@@ -36,15 +31,12 @@ def binding_annotations(pod: Pod, grant: Grant) -> dict[str, str]:
     found = {keys.RESOURCE_STATUS.name: msgspec.json.encode(status, order="sorted").decode()}
     if grant.cpus:
         spec = read_spec(pod.annotations)
-        preferred = spec.preferred_cpu_bind_policy
-        if grant.node_policy and spec.required_cpu_bind_policy != grant.node_policy:
+        required, preferred = spec.required_cpu_bind_policy, spec.preferred_cpu_bind_policy
+        more = {}
+        if grant.node_policy and required != grant.node_policy:
             more = {"required_cpu_bind_policy": grant.node_policy}
-        elif preferred == "Default" or not (preferred or spec.required_cpu_bind_policy):
+        elif grant.preferred and (preferred == "Default" or not (preferred or required)):
             more = {"preferred_cpu_bind_policy": grant.preferred}
-        elif spec.required_cpu_bind_policy in DEFAULT_BIND:
-            return found
-        else:
-            more = {}
         if more:
             completed = msgspec.structs.replace(spec, **more)
             found[RESOURCE_SPEC] = msgspec.json.encode(completed).decode()
