@@ -32,7 +32,7 @@ class Slot(NamedTuple):
 
 
 SLOTS = (
-    Slot("koordlet/daemonset.yaml", 10, "image", "image", "For koordlet and the manager."),
+    Slot("koordlet/daemonset.yaml", 10, "image", "image", "For koordlet and the companion."),
     Slot("koordlet/daemonset.yaml", 10, "imagePullPolicy", "imagePullPolicy"),
     Slot(
         "koordlet/config.yaml",
@@ -52,9 +52,24 @@ SLOTS = (
     Slot("manager/deployment.yaml", 10, "resources", "manager.resources"),
     Slot("manager/deployment.yaml", 6, "tolerations", "manager.tolerations"),
     Slot("manager/deployment.yaml", 6, "nodeSelector", "manager.nodeSelector"),
+    *(
+        slot
+        for role in ("scheduler", "descheduler")
+        for slot in (
+            Slot(f"{role}/deployment.yaml", 10, "image", "image"),
+            Slot(f"{role}/deployment.yaml", 10, "imagePullPolicy", "imagePullPolicy"),
+            Slot(f"{role}/deployment.yaml", 2, "replicas", f"{role}.replicas"),
+            Slot(f"{role}/deployment.yaml", 10, "args", f"{role}.args"),
+            Slot(f"{role}/deployment.yaml", 10, "resources", f"{role}.resources"),
+            Slot(f"{role}/deployment.yaml", 6, "tolerations", f"{role}.tolerations"),
+            Slot(f"{role}/deployment.yaml", 6, "nodeSelector", f"{role}.nodeSelector"),
+        )
+    ),
 )
 SWITCHES = {
     "manager": ("manager.enabled", True, "The central companion."),
+    "scheduler": ("scheduler.enabled", True, "For pods whose schedulerName is koord-scheduler."),
+    "descheduler": ("descheduler.enabled", False, "Moves pods to other nodes."),
     "observability": (
         "observability.enabled",
         False,
@@ -85,7 +100,7 @@ _LEFT_OUT = frozenset(("namespace.yaml", "crds"))
 def sources() -> list[str]:
     """What the chart is made of, relative to ``deploy/``."""
     found = []
-    for directory in ("", "observability"):
+    for directory in ("", "descheduler", "observability"):
         path = DEPLOY / directory / "kustomization.yaml"
         named = yaml.safe_load(path.read_text())["resources"]
         found += [f"{directory}/{each}" if directory else each for each in named]

@@ -1,5 +1,5 @@
 """Writes ``deploy/*/rbac.yaml``: service accounts, roles and bindings, from what the parts declare
-that they ask of the API server (`koordlet/kube/access.py`). Of the manager's parts those count that
+that they ask of the API server (`koordlet/kube/access.py`). Of the parts of a role those count that
 its Deployment switches on. With ``--check``, fails where a file differs."""
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import yaml
 
 from koord_scheduler.cli.main import build_parser
-from koord_scheduler.daemon.access import PROCESS, merged
-from koord_scheduler.daemon.parts import chosen
+from koord_scheduler.daemon.access import PROCESS, lease, merged
+from koord_scheduler.daemon.parts import ROLES, chosen
 from koordlet.cluster.access import NEEDS as NODE_NEEDS
 from koordlet.kube.access import Need
 
@@ -31,18 +31,19 @@ class Account(NamedTuple):
     needs: tuple[Need, ...]
 
 
-def manager_needs() -> tuple[Need, ...]:
-    """Of what ``deploy/manager/deployment.yaml`` runs."""
-    tree = yaml.safe_load((DEPLOY / "manager" / "deployment.yaml").read_text())
+def needs_of(role: str) -> tuple[Need, ...]:
+    """Of what the Deployment of a role runs."""
+    tree = yaml.safe_load((DEPLOY / role / "deployment.yaml").read_text())
     (container,) = tree["spec"]["template"]["spec"]["containers"]
     args = build_parser().parse_args(container["args"])
     parts = chosen(args.roles.split(","), args.controllers.split(","))
-    return merged((PROCESS, *(part.needs for part in parts)))
+    leases = tuple(lease(each) for each in dict.fromkeys(part.role for part in parts))
+    return merged((PROCESS, leases, *(part.needs for part in parts)))
 
 
 ACCOUNTS = (
     Account("koordlet", "koordlet/rbac.yaml", tuple(NODE_NEEDS)),
-    Account("koord-manager", "manager/rbac.yaml", manager_needs()),
+    *(Account(f"koord-{role}", f"{role}/rbac.yaml", needs_of(role)) for role in ROLES),
 )
 
 

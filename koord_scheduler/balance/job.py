@@ -166,7 +166,7 @@ def with_condition(
         reason=reason,
         message=message,
         last_probe_time=instant(now_s),
-        last_transition_time=instant(now_s) if turned else old and old.last_transition_time,
+        last_transition_time=instant(now_s) if old is None or turned else old.last_transition_time,
     )
     if old is None:
         conditions = (*status.conditions, made)

@@ -26,6 +26,7 @@ from koord_scheduler.balance.selecting import (
 )
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
+from koordlet.protocol.objects.times import instant
 
 Simulate = Callable[[Pod], "str | None"]
 """A victim -> the node where a pod like it would be placed if it went now; None: nowhere."""
@@ -52,9 +53,11 @@ class RolloutStep(
 class LedgerArgs(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True
 ):
-    """``begin``: Unix time at which the first step of ``rollout`` begins."""
+    """``begin``: Unix time at which the first step of ``rollout`` begins. ``preemption_within``: T
+    for evictions that make room for a pod of higher priority, which must not wait as long."""
 
     within: str = "30m"
+    preemption_within: str = "5m"
     simulate: bool = True
     begin: int = 0
     rollout: tuple[RolloutStep, ...] = ()
@@ -83,8 +86,10 @@ class _Pair:
 
 def check_ledger_args(args: LedgerArgs) -> None:
     """Raises ArgumentError."""
-    if args.within_s <= 0:
-        raise ArgumentError(f"{_WHAT}: within: must be more than 0")
+    shorter_s = duration_s(_WHAT, "preemptionWithin", args.preemption_within)
+    if not 0 < shorter_s <= args.within_s:
+        text = "must be more than 0, and preemptionWithin no more than within"
+        raise ArgumentError(f"{_WHAT}: within: {text}")
     last_s = -1.0
     for number, step in enumerate(args.rollout):
         where = f"rollout[{number}]"
@@ -142,12 +147,19 @@ class Ledger:
         node: str = "",
         reserved: bool = False,
         simulate: Simulate | None = None,
+        preempts: bool = False,
     ) -> str | None:
         """None where the pod may go; nothing is written down. ``reserved``: its successor gets
         room on another node first, so it cannot come back. ``simulate``: instead of the ledger's
-        own, for who changes the cluster meanwhile, as preemption does."""
-        node = node or pod.node
-        for word, why in self._reasons(pod, node, now_s, reserved, simulate):
+        own. ``preempts``: a pod of higher priority takes its place, so it cannot come back either;
+        the roll-out is about others."""
+        node, within_s = node or pod.node, self._within_s
+        if preempts:
+            within_s = duration_s(_WHAT, "preemptionWithin", self._args.preemption_within)
+        asked = simulate or (self.simulate if self._args.simulate else None)
+        if reserved or preempts:
+            asked = None
+        for word, why in self._reasons(pod, node, now_s, within_s, asked, preempts):
             self.refusals[word] += 1
             return why
         return None
@@ -178,10 +190,16 @@ class Ledger:
             yield Entry(shape, node, pair.role, tuple(pair.times_s))
 
     def _reasons(
-        self, pod: Pod, node: str, now_s: float, reserved: bool, simulate: Simulate | None
+        self,
+        pod: Pod,
+        node: str,
+        now_s: float,
+        within_s: float,
+        simulate: Simulate | None,
+        preempts: bool,
     ) -> Iterator[tuple[str, str]]:
         why = self._not_yet(pod.cls.namespace, now_s)
-        if why is not None:
+        if why is not None and not preempts:
             yield "rollout", why
         shape = shape_of(pod)
         pair = self._pairs.get((shape, node))
@@ -193,13 +211,12 @@ class Ledger:
         if pair is not None:
             self._shorten(pair, now_s)
             came_s = max(pod.scheduled_s, pod.created_s)
-            first_s = pair.times_s[0] if pair.times_s else None
+            first_s = next((each for each in pair.times_s if each > now_s - within_s), None)
             if first_s is not None and (not came_s or came_s > first_s - _SKEW_S):
-                ago = f"{now_s - first_s:.0f} s ago ({pair.role})"
-                why = f"a pod of {shape} was evicted from {node} {ago}, and this one came later"
+                when = f"at {instant(first_s)} ({pair.role})"
+                why = f"a pod of {shape} was evicted from {node} {when}, and this one came later"
                 yield "repeat", why
-        asked = simulate or (self.simulate if self._args.simulate else None)
-        if asked is not None and not reserved and asked(pod) == node:
+        if simulate is not None and simulate(pod) == node:
             yield "return", f"the pod would come back to {node} under the policy in force"
 
     def _not_yet(self, namespace: str, now_s: float) -> str | None:

@@ -181,7 +181,7 @@ def loads(
     world: World, nodes: Iterable[Node], pool: PoolSettings, expires_s: float
 ) -> dict[str, Load]:
     """Of nodes whose report is there and young enough, by name."""
-    seen: dict[str, tuple[Node, dict[str, int], dict[str, int], dict[str, int]]] = {}
+    seen: dict[str, tuple[Node, Amounts, dict[str, int], dict[str, int]]] = {}
     for node in nodes:
         usage = world.usage.get(node.name)
         if usage is None or not usage.updated_s or world.now_s - usage.updated_s >= expires_s:
@@ -218,11 +218,15 @@ def capacity_of(node: Node) -> Amounts:
 def _used(
     world: World, node: Node, usage: NodeUsage, names: tuple[str, ...]
 ) -> tuple[dict[str, int], dict[str, int]]:
-    residents = world.active_on(node.name)
+    # A report is older than the last evictions: who left or leaves is not evicted for again.
+    residents = [e for e in world.active_on(node.name) if e.pod.key not in world.leaving]
+    here = {each.pod.key for each in residents}
     prod_keys = {each.pod.key for each in residents if each.prod}
     used = {name: usage.system.get(name, 0) for name in names}
     prod = dict.fromkeys(names, 0)
     for key, amounts in usage.pods.items():
+        if key not in here:
+            continue
         for name in names:
             amount = amounts.get(name, 0)
             used[name] += amount

@@ -115,6 +115,8 @@ class World:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_values: Mapping[str, int] = field(default_factory=dict)
     """Of PriorityClasses, by name."""
+    leaving: frozenset[str] = frozenset()
+    """Keys of pods that have a migration job: their load goes with them."""
 
     def on(self, node: str) -> tuple[Resident, ...]:
         return self.residents.get(node, ())

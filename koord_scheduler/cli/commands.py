@@ -26,6 +26,14 @@ _QUOTA = (
     *CLUSTER,
 )
 
+DESCHEDULER_CONFIG = argument(
+    "--descheduler-config",
+    metavar="FILE",
+    default="",
+    is_path=True,
+    help="DeschedulerConfiguration in YAML (default: no plugins; migration jobs are carried out)",
+)
+
 COMMANDS: tuple[Command, ...] = (
     Command(
         "run",
@@ -36,7 +44,21 @@ COMMANDS: tuple[Command, ...] = (
                 "--roles",
                 metavar="LIST",
                 default="manager",
-                help="comma-separated; there is: manager (default: manager)",
+                help="comma-separated: manager, scheduler, descheduler (default: manager)",
+            ),
+            argument(
+                "--config",
+                metavar="FILE",
+                default="",
+                is_path=True,
+                help="KubeSchedulerConfiguration with the profiles of the role scheduler (default: "
+                "one profile for pods that ask for koord-scheduler)",
+            ),
+            argument(
+                "--debug-flags",
+                action="store_true",
+                help="the role scheduler lets anybody who reaches its metrics turn on logging of "
+                "scores and refusals at /debug/flags",
             ),
             argument(
                 "--controllers",
@@ -131,6 +153,7 @@ COMMANDS: tuple[Command, ...] = (
                 help="kill containers that no longer fit after this time; -1: let them end "
                 "(default: -1)",
             ),
+            DESCHEDULER_CONFIG,
             argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),
@@ -267,6 +290,18 @@ COMMANDS: tuple[Command, ...] = (
                     *_QUOTA,
                 ),
             ),
+        ),
+    ),
+    Command(
+        "migrate",
+        "which pods one round of the descheduler would move, where to, and which may not go",
+        "koord_scheduler.cli.migrate:main",
+        (
+            argument("--dry-run", action="store_true", help="only look, which is all it does"),
+            DESCHEDULER_CONFIG,
+            FILES,
+            OUTPUT,
+            *CLUSTER,
         ),
     ),
     Command(

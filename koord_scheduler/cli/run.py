@@ -6,18 +6,22 @@ import argparse
 import asyncio
 import logging
 import sys
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from koord_scheduler.cli.admission import check_admission
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import WrongUseError
-from koord_scheduler.daemon.controller import Options
+from koord_scheduler.daemon.controller import SCHEDULER, Options
 from koord_scheduler.daemon.parts import UnknownPartError, chosen
 from koord_scheduler.daemon.process import run
 from koord_scheduler.daemon.yarn import Setup
 from koord_scheduler.services.http import parse_address
 from koord_scheduler.sinks.yarn_client import Access, parse_managers
+
+if TYPE_CHECKING:
+    from koord_scheduler.daemon.scheduler.setup import Setup as SchedulerSetup
 
 _LONGEST_TIMEOUT_S = 86_400
 
@@ -54,6 +58,7 @@ def _options(args: argparse.Namespace) -> Options:
             controllers = (*controllers, "colocationprofile")
     except ValueError as error:
         raise WrongUseError(str(error)) from None
+    scheduler = _setup(args)
     return Options(
         controllers=controllers,
         config_namespace=args.config_namespace,
@@ -64,8 +69,26 @@ def _options(args: argparse.Namespace) -> Options:
         health_address=args.health_probe_addr,
         requests_per_s=args.rest_config_qps,
         requests_burst=args.rest_config_burst,
-        extra={**vars(args), "yarn": _yarn(args)},
+        **(_bindings(scheduler) if scheduler is not None else {}),
+        extra={**vars(args), "yarn": _yarn(args), "scheduler": scheduler},
     )
+
+
+def _setup(args: argparse.Namespace) -> SchedulerSetup | None:
+    """None without the role; numpy and the plugins then stay out of memory."""
+    if SCHEDULER not in _words(args.roles):
+        return None
+    from koord_scheduler.daemon.scheduler.setup import SetupError, load
+
+    try:
+        return load(args.config)
+    except SetupError as error:
+        raise WrongUseError(f"--config {error}") from None
+
+
+def _bindings(setup: SchedulerSetup) -> dict[str, Any]:
+    given = {"bindings_per_s": setup.bindings_per_s, "bindings_burst": setup.bindings_burst}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _yarn(args: argparse.Namespace) -> Setup:

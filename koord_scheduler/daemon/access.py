@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from koord_scheduler.daemon.controller import LEASES
 from koordlet.kube.access import Need
 
 _SLO = "slo.koordinator.sh"
@@ -25,15 +26,20 @@ _CONFIG = Need(
     names=("slo-controller-config",),
 )
 
-PROCESS = (
-    Need(
+
+def lease(role: str) -> Need:
+    """Each role has its own."""
+    return Need(
         "coordination.k8s.io",
         "leases",
         ("get", "update"),
         "one of several processes leads",
         namespace="koordinator-system",
-        names=("koordinator-manager",),
-    ),
+        names=(LEASES[role],),
+    )
+
+
+PROCESS = (
     # No name can be given to what does not exist yet.
     Need(
         "coordination.k8s.io",
@@ -50,7 +56,7 @@ PROCESS = (
         namespace="koordinator-system",
     ),
 )
-"""Of the process itself, whatever it runs."""
+"""Of the process itself, whatever it runs, besides its leases."""
 
 NODEMETRIC = (
     _NODES,
@@ -125,6 +131,53 @@ QUOTA_STATUS = (
     ),
 )
 """Of the scheduler, which writes the figures by which it admits pods."""
+_DEFINED = "what plugins know of nodes beside the nodes"
+_PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
+SCHEDULER_NEEDS = (
+    _PODS,
+    Need("", "nodes", ("list", "watch"), "pods go to nodes"),
+    Need("", "pods/binding", ("create",), "a pod gets its node and what it was given there"),
+    Need(
+        "",
+        "pods/status",
+        ("patch",),
+        "pods that found no node say why, and those that must go say for whom",
+    ),
+    Need(
+        "",
+        "pods",
+        ("patch", "delete"),
+        "an allocation that was copied from another pod is cleared; pods of lower priority make "
+        "room",
+    ),
+    Need("policy", "poddisruptionbudgets", ("list", "watch"), "budgets are weighed"),
+    Need("", "persistentvolumeclaims", ("list", "watch"), "volumes say where pods may go"),
+    Need("", "persistentvolumes", ("list", "watch"), "volumes say where pods may go"),
+    Need("", "events", ("create", "patch"), "what found no node is told at its workload"),
+    Need(_SLO, "nodemetrics", ("list", "watch"), _DEFINED),
+    Need("scheduling.sigs.k8s.io", "podgroups", ("list", "watch"), "they declare gangs"),
+    Need(
+        "scheduling.koordinator.sh",
+        "clusternetworktopologies",
+        ("list", "watch"),
+        "gangs may ask for nodes that are near each other",
+    ),
+    *QUOTA_STATUS,
+)
+EXPLANATIONS = (
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations",
+        ("list", "watch", "delete"),
+        "who asks why gets an answer, for as long as it was asked for",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations/status",
+        ("patch",),
+        "the answer is its status",
+    ),
+)
 RECOMMENDER = (
     Need(
         "analysis.koordinator.sh",
@@ -289,6 +342,52 @@ COLOCATIONPROFILE = (
     ),
 )
 
+DESCHEDULER_NEEDS = (
+    Need(
+        "coordination.k8s.io",
+        "leases",
+        ("get", "update"),
+        "one of several deschedulers leads",
+        namespace="koordinator-system",
+        names=("koord-descheduler",),
+    ),
+    Need(
+        "", "nodes", ("list", "watch", "patch"), "pods move between nodes, and nodes are cordoned"
+    ),
+    Need(
+        "",
+        "pods",
+        ("get", "list", "watch", "patch", "delete"),
+        "pods move; a deletion cost says which one a scale-down takes; a policy says how they go",
+    ),
+    Need("", "pods/eviction", ("create",), "pods are evicted as disruption budgets allow"),
+    Need(_SLO, "nodemetrics", ("list", "watch"), "usage says which nodes are overloaded"),
+    *(
+        Need("apps", resource, ("list", "watch"), "replicas of a workload limit its evictions")
+        for resource in ("replicasets", "deployments", "statefulsets")
+    ),
+    Need("*", "*/scale", ("get",), "so do those of workloads of other kinds"),
+    Need(
+        "scheduling.koordinator.sh",
+        "podmigrationjobs",
+        ("list", "watch", "create", "patch", "delete"),
+        "each pod that shall move has a job",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "podmigrationjobs/status",
+        ("patch",),
+        "how far the job is",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations",
+        ("get", "create", "patch", "delete"),
+        "room on another node comes first",
+    ),
+    Need("", "events", ("create", "patch"), "why a pod goes is told at the pod"),
+)
+
 
 def merged(groups: Iterable[tuple[Need, ...]]) -> tuple[Need, ...]:
     """Each resource once, with all verbs that somebody needs."""
@@ -316,6 +415,12 @@ NEEDS = merged(
         QUOTA_PROFILE,
         RECOMMENDER,
         YARN,
+        PODGROUP,
+        NETWORKTOPOLOGY,
+        SCHEDULER_NEEDS,
+        EXPLANATIONS,
+        tuple(map(lease, LEASES)),
+        DESCHEDULER_NEEDS,
     )
 )
 """Of the process with all its parts. A test sees that no part is left out."""

@@ -7,14 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.kube.watches import Watches
 from koord_scheduler.kube.writes import Writes
-from koord_scheduler.services.http import Page
+from koord_scheduler.services.http import Page, Route
 from koord_scheduler.services.metrics import Metrics
 from koordlet.kube.access import Need
 from koordlet.kube.client import Client
 from koordlet.kube.events import Events
+
+MANAGER, SCHEDULER, DESCHEDULER = "manager", "scheduler", "descheduler"
+LEASES = {
+    MANAGER: "koordinator-manager",
+    SCHEDULER: "koord-scheduler",
+    DESCHEDULER: "koord-descheduler",
+}
 
 
 @dataclass(frozen=True)
@@ -26,13 +34,19 @@ class Options:
     config_name: str = "slo-controller-config"
     elect: bool = True
     lease_namespace: str = "koordinator-system"
-    lease_name: str = "koordinator-manager"
     metrics_address: str = ":8080"
     health_address: str = ":8000"
     requests_per_s: float = 30.0
     requests_burst: int = 50
+    bindings_per_s: float = 2000.0
+    """Of the role scheduler, in place of ``requests_per_s``."""
+    bindings_burst: int = 4000
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Options that one part alone reads, by their name on the command line."""
+
+    def lease_of(self, role: str) -> str:
+        """The reference's names of leases."""
+        return LEASES[role]
 
 
 @dataclass(frozen=True)
@@ -56,6 +70,10 @@ class Context:
     wall: Callable[[], float] = time.time
     pages: dict[str, Page] = field(default_factory=dict)
     """Pages of the metrics server by path; a controller may add its own while it is made."""
+    routes: list[Route] = field(default_factory=list)
+    """What else it serves."""
+    ledger: Ledger = field(default_factory=Ledger)
+    """Every eviction of every role is asked for and written down there."""
     unready: dict[str, str] = field(default_factory=dict)
     """What each part that others call still waits for; the process is ready when nothing is left.
     """

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from koord_scheduler.daemon.access import (
     COLOCATIONPROFILE,
+    DESCHEDULER_NEEDS,
     NETWORKTOPOLOGY,
     NODEMETRIC,
     NODERESOURCE,
@@ -13,14 +14,12 @@ from koord_scheduler.daemon.access import (
     PODGROUP,
     QUOTA_PROFILE,
     RECOMMENDER,
+    SCHEDULER_NEEDS,
     WEBHOOK,
     WEBHOOK_REGISTRATION,
     YARN,
 )
-from koord_scheduler.daemon.controller import Part
-
-MANAGER = "manager"
-SCHEDULER = "scheduler"
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES, MANAGER, SCHEDULER, Part
 
 PARTS: tuple[Part, ...] = (
     Part(
@@ -92,6 +91,13 @@ PARTS: tuple[Part, ...] = (
         YARN,
     ),
     Part(
+        "scheduler",
+        SCHEDULER,
+        "gives pods their nodes, and says why where there is none",
+        "koord_scheduler.daemon.scheduler.part:make",
+        SCHEDULER_NEEDS,
+    ),
+    Part(
         "podgroup",
         SCHEDULER,
         "the status of each PodGroup follows its pods",
@@ -105,8 +111,15 @@ PARTS: tuple[Part, ...] = (
         "koord_scheduler.daemon.network_topology:make",
         NETWORKTOPOLOGY,
     ),
+    Part(
+        "descheduler",
+        DESCHEDULER,
+        "moves pods to other nodes: plugins make migration jobs, jobs are carried out",
+        "koord_scheduler.daemon.descheduler.part:make",
+        DESCHEDULER_NEEDS,
+    ),
 )
-ROLES = (MANAGER, SCHEDULER)
+ROLES = tuple(LEASES)
 
 
 class UnknownPartError(Exception):

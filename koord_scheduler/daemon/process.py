@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib
 import operator
 import signal
@@ -16,12 +17,20 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from koord_scheduler.daemon.configured import Configured
-from koord_scheduler.daemon.controller import Context, Controller, Options, Part
+from koord_scheduler.daemon.controller import (
+    MANAGER,
+    SCHEDULER,
+    Context,
+    Controller,
+    Options,
+    Part,
+)
 from koord_scheduler.kube.watches import Watched, Watches
 from koord_scheduler.kube.writes import Writes
 from koord_scheduler.services.http import Answer, parse_address, serving
@@ -35,6 +44,20 @@ AGENT = "koord-scheduler"
 _LONG_S = 15.0
 """A controller that waits so long for what it watches says for what."""
 _log = structlog.get_logger()
+
+
+class Role:
+    """Each role has a lease of its own, so that several processes may share them out."""
+
+    def __init__(self, name: str, lease: str, elect: bool) -> None:
+        self.name, self.lease = name, lease
+        self.leadership: Leadership | None = None
+        self.leading, self.changed = asyncio.Event(), asyncio.Event()
+        self.writes: Writes | None = None
+        self._elect = elect
+
+    def leads(self) -> bool:
+        return self.leadership.held() if self.leadership is not None else not self._elect
 
 
 class Companion:
@@ -51,11 +74,18 @@ class Companion:
             # A write must have ended before another process may lead.
             deadline_s=DEADLINE_S,
         )
-        self.leadership: Leadership | None = None
         self.faults = 0
         """Objects of the API server that could not be decoded."""
-        self._leads = asyncio.Event()
-        self._changed = asyncio.Event()
+        # Without parts it still is somebody who can lead.
+        names = dict.fromkeys(part.role for part in parts) or {MANAGER: None}
+        self._binding = Client(
+            cluster,
+            agent=AGENT,
+            per_second=options.bindings_per_s,
+            burst=options.bindings_burst,
+            deadline_s=DEADLINE_S,
+        )
+        self.roles = {name: Role(name, options.lease_of(name), options.elect) for name in names}
         metrics = Metrics()
         watches, events = Watches(self.client, self._fault), Events(self.client, AGENT)
         self.context = Context(
@@ -74,13 +104,23 @@ class Companion:
         made: list[tuple[Part, Controller]] = []
         self._watched: dict[str, tuple[Watched[Any], ...]] = {}
         for part in parts:
-            made.append((part, _made(part, self.context)))
+            made.append((part, _made(part, self._context_of(part))))
             self._watched[part.name] = watches.asked()
         self.controllers: tuple[tuple[Part, Controller], ...] = tuple(made)
         self._declare_metrics(metrics)
 
-    def leads(self) -> bool:
-        return self.leadership.held() if self.leadership is not None else not self.options.elect
+    def leads(self, role: str = "") -> bool:
+        """In one role, or in any."""
+        return any(each.leads() for each in self.roles.values() if role in ("", each.name))
+
+    def _context_of(self, part: Part) -> Context:
+        """Every role writes while it leads itself."""
+        role = self.roles[part.role]
+        # Who binds hundreds of pods a second has a budget of its own.
+        client = self._binding if part.role == SCHEDULER else self.client
+        if role.writes is None:
+            role.writes = Writes(client, role.leads, counts=self.context.writes.counts)
+        return replace(self.context, client=client, writes=role.writes, leads=role.leads)
 
     async def run(self) -> None:
         options, pages = self.options, self.context.pages
@@ -92,38 +132,40 @@ class Companion:
         health = {"/healthz": self._healthy, "/livez": self._healthy, "/readyz": self._ready}
         async with (
             self.client,
-            serving(parse_address(options.metrics_address), pages) as self.metrics_port,
+            self._binding,
+            serving(
+                parse_address(options.metrics_address), pages, self.context.routes
+            ) as self.metrics_port,
             serving(parse_address(options.health_address), health) as self.health_port,
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self.context.watches.run(), name="watches")
             group.create_task(self.context.events.run(), name="events")
-            group.create_task(self._run_controllers(lead=False), name="everywhere")
-            if options.elect:
-                self.leadership = Leadership(
-                    self.client,
-                    options.lease_namespace,
-                    options.lease_name,
-                    f"{socket.gethostname()}_{uuid.uuid4()}",
-                    self._on_lead,
-                )
-                group.create_task(self.leadership.run(), name="lease")
-            else:
-                self._on_lead(True)
-            group.create_task(self._while_leading(), name="leader")
+            group.create_task(self._run_controllers(), name="everywhere")
+            identity = f"{socket.gethostname()}_{uuid.uuid4()}"
+            for role in self.roles.values():
+                on_change = functools.partial(self._on_lead, role)
+                if options.elect:
+                    role.leadership = Leadership(
+                        self.client, options.lease_namespace, role.lease, identity, on_change
+                    )
+                    group.create_task(role.leadership.run(), name=f"lease {role.lease}")
+                else:
+                    on_change(True)
+                group.create_task(self._while_leading(role), name=f"leader {role.name}")
 
-    def _on_lead(self, leads: bool) -> None:
-        _log.info("leading" if leads else "no longer leading")
-        (self._leads.set if leads else self._leads.clear)()
-        self._changed.set()
+    def _on_lead(self, role: Role, leads: bool) -> None:
+        _log.info("leading" if leads else "no longer leading", role=role.name)
+        (role.leading.set if leads else role.leading.clear)()
+        role.changed.set()
         if leads:
             self.context.configured.tell()
 
-    async def _while_leading(self) -> None:
+    async def _while_leading(self, role: Role) -> None:
         while True:
-            await self._leads.wait()
-            task = asyncio.create_task(self._run_controllers(lead=True))
-            waiting = asyncio.create_task(self._until_lost())
+            await role.leading.wait()
+            task = asyncio.create_task(self._run_controllers(role.name))
+            waiting = asyncio.create_task(_until_lost(role))
             try:
                 await asyncio.wait((task, waiting), return_when=asyncio.FIRST_COMPLETED)
                 if task.done():
@@ -133,15 +175,11 @@ class Companion:
                     each.cancel()
                 await asyncio.gather(task, waiting, return_exceptions=True)
 
-    async def _until_lost(self) -> None:
-        while self._leads.is_set():
-            self._changed.clear()
-            await self._changed.wait()
-
-    async def _run_controllers(self, *, lead: bool) -> None:
+    async def _run_controllers(self, role: str = "") -> None:
+        """Those of a role that leads; without a role, those that run everywhere."""
         async with asyncio.TaskGroup() as group:
             for part, controller in self.controllers:
-                if part.leads is lead:
+                if (part.role == role) if part.leads else not role:
                     group.create_task(self._run_one(part, controller), name=part.name)
             await asyncio.Event().wait()
 
@@ -218,6 +256,13 @@ class Companion:
                 lambda: [((), float(self.leads()))],
             ),
             Family(
+                "koord_scheduler_role_leader",
+                "gauge",
+                "1 where this process leads, by role.",
+                ("role",),
+                lambda: [((role.name,), float(role.leads())) for role in self.roles.values()],
+            ),
+            Family(
                 "koord_scheduler_api_writes_total",
                 "counter",
                 "Requests that change something, by resource and verb.",
@@ -275,6 +320,12 @@ class Companion:
             ),
         ):
             metrics.add(family)
+
+
+async def _until_lost(role: Role) -> None:
+    while role.leading.is_set():
+        role.changed.clear()
+        await role.changed.wait()
 
 
 def _lines(reasons: Mapping[str, str]) -> str:

@@ -136,7 +136,7 @@ def from_documents(documents: Iterable[Any], namespace: str, name: str) -> Seen:
     over. Raises UnusableError."""
     found: dict[str, dict[Key, Any]] = {kind.name: {} for kind in KINDS}
     kinds = {kind.name: kind for kind in KINDS}
-    for document in _single(documents):
+    for document in singles(documents):
         kind = kinds.get(document.get("kind", ""))
         if kind is not None:
             item: Object = decoded(kind, msgspec.json.encode(document))
@@ -158,12 +158,13 @@ def from_documents(documents: Iterable[Any], namespace: str, name: str) -> Seen:
     )
 
 
-def _single(documents: Iterable[Any]) -> Iterable[dict[str, Any]]:
+def singles(documents: Iterable[Any]) -> Iterable[dict[str, Any]]:
+    """Lists taken apart. Raises UnusableError."""
     for document in documents:
         if not isinstance(document, dict):
             if document is not None:
                 raise UnusableError("an object of Kubernetes has kind and metadata")
         elif isinstance(document.get("items"), list):
-            yield from _single(document["items"])
+            yield from singles(document["items"])
         else:
             yield document

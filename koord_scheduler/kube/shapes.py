@@ -46,7 +46,7 @@ def _share(labels: dict[str, str]) -> dict[str, str]:
     return _labels.setdefault(tuple(sorted(labels.items())), labels)
 
 
-def _once(value: T, key: Hashable = None) -> T:
+def once(value: T, key: Hashable = None) -> T:
     """An equal value that is there already. ``key``: what the value is by, where it has no hash."""
     if len(_values) >= _MOST_VALUES:
         _values.clear()
@@ -77,18 +77,8 @@ def _slim(item: Object, labels: dict[str, str]) -> None:
     force_setattr(meta, "namespace", sys.intern(meta.namespace))
 
 
-class NodeTaint(Shape, frozen=True, gc=False):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
 class NodeSpec(Shape, frozen=True):
     unschedulable: bool = False
-    taints: tuple[NodeTaint, ...] = ()
-
-    def __post_init__(self) -> None:
-        force_setattr(self, "taints", _once(self.taints))
 
 
 class Node(Object, frozen=True):
@@ -105,7 +95,7 @@ class Node(Object, frozen=True):
         force_setattr(meta, "resource_version", "")
         for amounts in (self.status.capacity, self.status.allocatable):
             for name, amount in amounts.items():
-                amounts[name] = _once(amount)
+                amounts[name] = once(amount)
         made = node_facts(meta.name, meta.labels, meta.annotations, self.status)
         force_setattr(self, "facts", made)
 
@@ -143,11 +133,11 @@ class Pod(Object, frozen=True, gc=False):
             meta.namespace, meta.name, meta.labels, meta.annotations, self.spec, self.status
         )
         for amount in ("cpu_milli", "memory_bytes"):
-            force_setattr(made, amount, _once(getattr(made, amount)))
+            force_setattr(made, amount, once(getattr(made, amount)))
         force_setattr(self, "facts", made)
         _slim(self, _share(meta.labels))
         force_setattr(meta, "resource_version", "")
-        force_setattr(meta, "owner_references", _once(meta.owner_references))
+        force_setattr(meta, "owner_references", once(meta.owner_references))
         if made.node:
             force_setattr(meta, "uid", "")
         spec = self.spec
@@ -158,8 +148,8 @@ class Pod(Object, frozen=True, gc=False):
             scheduler_name=spec.scheduler_name,
         )
         alike = (made.node, spec.priority, spec.priority_class_name, spec.scheduler_name)
-        force_setattr(self, "spec", _once(kept, alike))
-        force_setattr(self, "status", _once(self.status))
+        force_setattr(self, "spec", once(kept, alike))
+        force_setattr(self, "status", once(self.status))
 
 
 class ConfigMap(Object, frozen=True):

@@ -42,6 +42,11 @@ class Watched(Generic[T]):
     def get(self, name: str, namespace: str = "") -> T | None:
         return self.mirror.objects.get(Key(namespace, name))
 
+    def widen(self, kind: Kind[Any]) -> None:
+        """Before the watch begins: to a shape that has all of the present one and more."""
+        if issubclass(kind.shape, self.kind.shape):
+            self.kind = self.mirror.kind = kind
+
     def listen(self, listener: Listener[T]) -> Callable[[], None]:
         """``listener`` gets every batch of changes from now on; what is there already is in
         ``objects``. Returns what ends it."""
@@ -86,7 +91,8 @@ class Watches:
         labels: str = "",
         optional: bool = False,
     ) -> Watched[T]:
-        """``optional``: who asks can begin before it was listed."""
+        """``optional``: who asks can begin before it was listed. Where several ask for shapes of
+        which one has all of the others, all get objects of that one."""
         key = (str(kind), namespace, fields, labels)
         found: Watched[T] | None = self._made.get(key)
         if found is None:
@@ -100,7 +106,9 @@ class Watches:
             )
             if self._group is not None:
                 self._group.create_task(found.mirror.run(), name=f"watch {kind}")
-        if found.kind is not kind:
+        if found.kind is not kind and self._group is None:
+            found.widen(kind)
+        if not issubclass(found.kind.shape, kind.shape):
             raise TypeError(
                 f"{kind}: one watch cannot give both {found.kind.shape} and {kind.shape}"
             )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from koordlet.kube.budget import Priority
 from koordlet.kube.client import Client
-from koordlet.kube.kinds import Kind
+from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.objects import Object
 
 T = TypeVar("T", bound=Object)
@@ -48,9 +48,10 @@ class Writes:
         may_write: Callable[[], bool],
         *,
         most: int = PER_NODE_AND_MINUTE,
+        counts: Counter[tuple[str, str]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter()
+        self.counts: Counter[tuple[str, str]] = Counter() if counts is None else counts
         """(kind, verb) -> requests sent."""
         self.refused = 0
         """Writes that a node's share did not allow."""
@@ -73,11 +74,19 @@ class Writes:
         namespace: str = "",
         *,
         subresource: str = "",
+        strategic: bool = False,
         about: str = "",
+        priority: Priority = _IN_TURN,
     ) -> T:
         self._admit(kind, "patch", about, subresource)
         return await self._client.patch(
-            kind, name, body, namespace, subresource=subresource, priority=_IN_TURN
+            kind,
+            name,
+            body,
+            namespace,
+            subresource=subresource,
+            strategic=strategic,
+            priority=priority,
         )
 
     async def replace(
@@ -100,6 +109,16 @@ class Writes:
     ) -> None:
         self._admit(kind, "delete", about)
         await self._client.delete(kind, name, namespace, uid=uid, priority=_IN_TURN)
+
+    async def bind(
+        self, namespace: str, name: str, node: str, *, uid: str, annotations: Mapping[str, str]
+    ) -> None:
+        self._admit(PODS, "create", "", "binding")
+        await self._client.bind(namespace, name, node, uid=uid, annotations=annotations)
+
+    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+        self._admit(PODS, "create", "", "eviction")
+        await self._client.evict(namespace, name, uid=uid)
 
     def busiest(self) -> tuple[str, int]:
         """The node with the most writes in the last full minute, and how many."""

@@ -61,7 +61,7 @@ def test_the_same_objects(tmp_path: Path) -> None:
 
 
 def test_switches(tmp_path: Path) -> None:
-    off = ("manager.enabled=false", "priorityClasses=false")
+    off = ("manager.enabled=false", "scheduler.enabled=false", "priorityClasses=false")
     made = _by_name(_rendered(tmp_path, *(word for each in off for word in ("--set", each))))
     kinds = {kind for kind, _ in made}
     assert kinds.isdisjoint({"Deployment", "PriorityClass", "PrometheusRule", "ServiceMonitor"})

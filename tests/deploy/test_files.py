@@ -49,13 +49,14 @@ def test_what_is_made_is_up_to_date(tool: str) -> None:
 def test_every_file_is_applied() -> None:
     """A definition, or an object, that no kustomization names is nowhere."""
     named = set()
-    for directory in (DEPLOY, DEPLOY / "observability"):
+    for directory in (DEPLOY, DEPLOY / "descheduler", DEPLOY / "observability"):
         tree = yaml.safe_load((directory / "kustomization.yaml").read_text())
         named |= {(directory / each).resolve() for each in tree["resources"]}
-    applied = ("crds", "koordlet", "manager", "observability")
+    applied = ("crds", "koordlet", "manager", "scheduler", "descheduler", "observability")
     there = {each for name in applied for each in (DEPLOY / name).glob("*.yaml")}
     there |= {DEPLOY / "namespace.yaml", DEPLOY / "priorityclasses.yaml"}
     aside = {DEPLOY / "observability" / name for name in ("alerts.yaml", "kustomization.yaml")}
+    aside.add(DEPLOY / "descheduler" / "kustomization.yaml")
     assert named == there - aside
 
 

@@ -120,7 +120,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     unsupported: tuple[str, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True, weakref=True, kw_only=True):
+class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod, or the reserve pod of a Reservation (``holds`` is that Reservation's name then).
 
     ``labels`` and ``annotations`` are complete but for annotations that are not the protocol's.
@@ -150,7 +150,7 @@ class Pod(msgspec.Struct, frozen=True, weakref=True, kw_only=True):
     initialized_s: float = 0.0
 
 
-class Claim(msgspec.Struct, frozen=True):
+class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a pod takes of a node. ``since_s``: when it got the node (Unix time).
 
     ``grants``: what allocators gave it, by the name of their plugin, in their own types. A pod that

@@ -209,3 +209,12 @@ def test_a_node_is_processed_by_one_pool() -> None:
 def test_wrong_arguments_are_named(args: dict[str, Any], words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
         make(args)
+
+
+def test_nobody_is_evicted_again_for_the_load_of_who_leaves() -> None:
+    seen = dataclasses.replace(example(), leaving=frozenset(f"default/p{i}" for i in range(1, 5)))
+    assert not run(seen, make({**both(30, 50), "anomalyCondition": ONCE})).requests
+    left = {name: pods for name, pods in seen.residents.items() if name != "n1"}
+    some = tuple(each for each in seen.residents["n1"] if each.name in ("p1", "p2"))
+    seen = dataclasses.replace(seen, residents={**left, "n1": some}, leaving=frozenset())
+    assert not run(seen, make({**both(30, 50), "anomalyCondition": ONCE})).requests

@@ -1,0 +1,1 @@
+"""The descheduler: rounds that say who shall go, and jobs that carry it out."""

@@ -1,0 +1,123 @@
+"""What rounds and jobs of the descheduler share: configuration, world, ledger."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from koord_scheduler.balance.configuration import Made, make, read_configuration
+from koord_scheduler.balance.controller import MigrationController
+from koord_scheduler.balance.job import EVICT_TRIGGER, LEDGER, Job
+from koord_scheduler.balance.ledger import Ledger
+from koord_scheduler.balance.migration_args import EVICT_DIRECTLY
+from koord_scheduler.balance.simulation import simulation
+from koord_scheduler.balance.world import Resident, World
+from koord_scheduler.daemon.controller import DESCHEDULER, Context
+from koord_scheduler.daemon.descheduler.feed import Feed
+from koord_scheduler.model.cluster.arguments import ArgumentError
+from koord_scheduler.model.cluster.pods import Pod
+
+_MOST_BYTES = 1 << 20
+_MOST_SERIES = 2048
+_log = structlog.get_logger()
+
+
+def load(path: str) -> Made:
+    """The configuration of a file in YAML or JSON; defaults where ``path`` is empty. Raises
+    ArgumentError."""
+    if not path:
+        return make(read_configuration({}))
+    import yaml
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            document = yaml.safe_load(file.read(_MOST_BYTES))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ArgumentError(f"{path}: cannot be read: {error}") from None
+    try:
+        return make(read_configuration(document if document is not None else {}))
+    except ArgumentError as error:
+        raise ArgumentError(f"{path}: {error}") from None
+
+
+class Desk:
+    """``instance``: what stands as creator in jobs. It is that of the lease, not of the process,
+    so that a new leader goes on with the jobs of the old one."""
+
+    def __init__(self, context: Context, configured: Made, feed: Feed) -> None:
+        self.context, self.feed = context, feed
+        self.configured = configured
+        self.configuration = configured.configuration
+        self.writes = context.writes
+        options = context.options
+        self.instance = f"{options.lease_namespace}/{options.lease_of(DESCHEDULER)}"
+        # Simulations of the scheduler, where it runs in this process, stand in for our own.
+        self._simulation: Callable[[World], Callable[[Pod], str | None]] = (
+            context.options.extra.get("simulation", simulation)
+        )
+        self.ledger = context.ledger
+        self.ledger.configure(self.configuration.eviction_ledger)
+        self.evicted: Counter[tuple[str, str, str, str]] = Counter()
+        self.controllers = [
+            each.evictor
+            for each in configured.profiles
+            if isinstance(each.evictor, MigrationController)
+        ] or [MigrationController(_default_args())]
+
+    @property
+    def controller(self) -> MigrationController:
+        """Whose arguments rule jobs: that of the first profile."""
+        return self.controllers[0]
+
+    def look(self) -> World:
+        """The world, for the ledger too."""
+        world = self.feed.world()
+        self.ledger.simulate = self._simulation(world)
+        return world
+
+    def recall(self) -> None:
+        """What jobs on the API server tell of evictions before this process led."""
+        known = {(each.shape, each.node) for each in self.ledger.entries(self.context.wall())}
+        for job in sorted(self.feed.all_jobs(), key=lambda each: each.created_s):
+            node, _, shape = job.annotations.get(LEDGER, "").partition(" ")
+            if node and shape and (shape, node) not in known:
+                self.ledger.restore(shape, node, job.created_s, "descheduler")
+
+    def refusal(self, job: Job, resident: Resident) -> str | None:
+        """Of the ledger, for a job. Those of rounds were asked for when they were made."""
+        if LEDGER in job.annotations:
+            return None
+        mode = job.spec.mode or self.controller.args.default_job_mode
+        reserved = mode != EVICT_DIRECTLY
+        return self.ledger.refusal(resident.pod, self.context.wall(), reserved=reserved)
+
+    def count(self, result: str, strategy: str, namespace: str, node: str) -> None:
+        key = (result, strategy, namespace, node)
+        if len(self.evicted) >= _MOST_SERIES and key not in self.evicted:
+            key = (result, strategy, "others", "others")
+        self.evicted[key] += 1
+
+    def trigger(self, job: Job) -> str:
+        return job.annotations.get(EVICT_TRIGGER, "a person")
+
+
+class LedgerBook:
+    """The ledger as rounds ask it."""
+
+    def __init__(self, ledger: Ledger, role: str) -> None:
+        self._ledger, self._role = ledger, role
+
+    def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
+        return self._ledger.refusal(resident.pod, world.now_s, reserved=reserved)
+
+    def note(self, world: World, resident: Resident) -> None:
+        self._ledger.note(resident.pod, world.now_s, role=self._role)
+
+
+def _default_args() -> Any:
+    from koord_scheduler.balance.migration_args import read_migration_args
+
+    return read_migration_args({})

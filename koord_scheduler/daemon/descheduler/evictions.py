@@ -1,0 +1,67 @@
+"""The three ways in which a pod goes (spec/central.md 10.13)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.balance.job import EVICT_REASON, EVICT_TRIGGER, Job
+from koord_scheduler.balance.migration_args import POLICIES, MigrationArgs
+from koord_scheduler.kube.residents import PODS
+from koord_scheduler.kube.writes import NotLeadingError, Writes
+from koordlet.kube.client import Client
+from koordlet.kube.errors import RefusedError
+from koordlet.protocol.keys import EVICT_POLICY
+from koordlet.protocol.objects.times import instant
+
+SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
+Tree = Mapping[str, Any]
+
+
+def policy_of(pod_labels: Mapping[str, str], job: Job | None, args: MigrationArgs) -> str:
+    """The pod's label, else the job's, else the configuration's; unknown words count for none."""
+    for labels in (pod_labels, job.labels if job is not None else {}):
+        if labels.get(EVICT_POLICY.name) in POLICIES:
+            return labels[EVICT_POLICY.name]
+    return args.eviction_policy
+
+
+async def evict(
+    client: Client, writes: Writes, pod: Tree, policy: str, job: Job, now_s: float
+) -> None:
+    """Raises KubeError, NotLeadingError. A pod that is gone is no error."""
+    meta = pod["metadata"]
+    namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
+    options = job.spec.delete_options or {}
+    grace = options.get("gracePeriodSeconds")
+    grace_s = grace if isinstance(grace, int) and grace >= 0 else None
+    try:
+        if policy == "SoftEviction":
+            value = {
+                "timestamp": instant(now_s),
+                "deleteOptions": options,
+                "initiator": job.annotations.get(EVICT_TRIGGER, ""),
+                "reason": job.annotations.get(EVICT_REASON, ""),
+            }
+            text = msgspec.json.encode(value).decode()
+            head = {"uid": uid, "annotations": {SOFT_EVICTION: text}}
+            await writes.patch(PODS, name, {"metadata": head}, namespace)
+        elif policy == "Delete":
+            await writes.delete(PODS, name, namespace, uid=uid)
+        else:
+            await through_api(client, writes, namespace, name, uid, grace_s)
+    except RefusedError as error:
+        if not (error.missing or error.conflict):
+            raise
+
+
+async def through_api(
+    client: Client, writes: Writes, namespace: str, name: str, uid: str, grace_s: int | None = None
+) -> None:
+    """Disruption budgets are asked. Raises KubeError, NotLeadingError."""
+    if not writes.may_write():
+        raise NotLeadingError("evict pods: this process does not lead")
+    writes.counts[("pods/eviction", "create")] += 1
+    await client.evict(namespace, name, uid=uid, grace_s=grace_s)

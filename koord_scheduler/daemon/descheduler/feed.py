@@ -1,0 +1,156 @@
+"""The descheduler's world, from watches: nodes, pods, reports, workloads, jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from koord_scheduler.balance.eviction_filter import Migrating, migrating_of
+from koord_scheduler.balance.job import LEDGER, PENDING, Job
+from koord_scheduler.balance.world import NodeUsage, Resident, World
+from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.descheduler.workloads import Workloads
+from koord_scheduler.kube.migration_shapes import (
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+)
+from koord_scheduler.kube.residents import PODS, ResidentPod
+from koord_scheduler.kube.scheduling.shapes import NODES
+from koord_scheduler.kube.shapes import NODE_METRICS, NodeMetric
+from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.reading import instant_s
+from koordlet.kube.mirror import Change
+
+
+class _Resources(msgspec.Struct, frozen=True):
+    resources: dict[str, Text] = {}
+
+
+class _PodUsage(msgspec.Struct, frozen=True, rename="camel"):
+    namespace: str = ""
+    name: str = ""
+    pod_usage: _Resources = _Resources()
+
+
+class _NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    system_usage: _Resources = _Resources()
+
+
+class _Report(msgspec.Struct, frozen=True, rename="camel"):
+    update_time: str | None = None
+    node_metric: _NodeUsage | None = None
+    pods_metric: tuple[_PodUsage, ...] | None = ()
+
+
+class Feed:
+    """``world()`` is one frozen instant; what it shares with later ones nobody changes."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        of = context.watches.of
+        self._nodes = of(NODES)
+        self._pods = of(PODS)
+        self._metrics = of(NODE_METRICS, optional=True)
+        self.jobs = of(JOBS)
+        sets, deployments = of(REPLICA_SETS), of(DEPLOYMENTS)
+        stateful = of(STATEFUL_SETS, optional=True)
+        self.workloads = Workloads(
+            lambda: sets.objects,
+            lambda: deployments.objects,
+            lambda: stateful.objects,
+            context.clock,
+        )
+        sets.listen(lambda _: self.workloads.forget())
+        self._by_node: dict[str, dict[str, Resident]] = {}
+        self._tuples: dict[str, tuple[Resident, ...]] = {}
+        self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
+        self._known: dict[str, Migrating] = {}
+        self._pods.listen(self._on_pods)
+
+    def world(self) -> World:
+        return World(
+            now_s=self._context.wall(),
+            nodes={key.name: each.node for key, each in self._nodes.objects.items()},
+            residents=dict(self._tuples),
+            usage={
+                key.name: usage
+                for key, each in self._metrics.objects.items()
+                if (usage := self._report(key.name, each)) is not None
+            },
+            workload=self.workloads.find,
+        )
+
+    async def look_up(self) -> None:
+        await self.workloads.look_up(self._context.client)
+
+    def all_jobs(self) -> list[Job]:
+        return [each.job for each in self.jobs.objects.values()]
+
+    def migrating(self, jobs: Iterable[Job], world: World, *, passed: bool) -> list[Migrating]:
+        """Pods of jobs that are not done. ``passed``: of Pending ones, those that arbitration has
+        let pass. A pod that is gone counts as it was last seen."""
+        found, known = [], {}
+        for job in jobs:
+            if job.ended:
+                continue
+            resident = world.by_key.get(job.pod_key)
+            if resident is not None and (not job.pod_uid or resident.pod.uid == job.pod_uid):
+                known[job.name] = migrating_of(job.name, resident)
+            elif job.name in self._known:
+                known[job.name] = self._known[job.name]
+            else:
+                node = job.annotations.get(LEDGER, "").partition(" ")[0]
+                namespace = job.pod_key.partition("/")[0]
+                known[job.name] = Migrating(job.name, job.pod_key, job.pod_uid, node, namespace)
+            if job.phase != PENDING or job.passed or not passed:
+                found.append(known[job.name])
+        self._known = known
+        return found
+
+    def _on_pods(self, changes: tuple[Change[ResidentPod], ...]) -> None:
+        touched = set()
+        for change in changes:
+            key = f"{change.key.namespace}/{change.key.name}"
+            if change.old is not None:
+                node = change.old.pod.node
+                self._by_node.get(node, {}).pop(key, None)
+                touched.add(node)
+            if change.new is not None:
+                node = change.new.pod.node
+                self._by_node.setdefault(node, {})[key] = change.new.resident
+                touched.add(node)
+        for node in touched:
+            residents = self._by_node.get(node)
+            if residents:
+                self._tuples[node] = tuple(residents.values())
+            else:
+                self._by_node.pop(node, None)
+                self._tuples.pop(node, None)
+
+    def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
+        kept = self._usage.get(name)
+        if kept is None or kept[0] is not each:
+            kept = self._usage[name] = (each, usage_of(each))
+        return kept[1]
+
+
+def usage_of(each: NodeMetric) -> NodeUsage | None:
+    try:
+        report = msgspec.json.decode(each.status, type=_Report) if each.status else None
+    except msgspec.MsgspecError:
+        return None
+    if report is None or report.node_metric is None:
+        return None
+    return NodeUsage(
+        instant_s(report.update_time) or 0.0,
+        _amounts(report.node_metric.system_usage),
+        {f"{p.namespace}/{p.name}": _amounts(p.pod_usage) for p in report.pods_metric or ()},
+    )
+
+
+def _amounts(found: _Resources) -> dict[str, Any]:
+    return {name: amount_of(text, name) or 0 for name, text in found.resources.items()}

@@ -1,0 +1,321 @@
+"""PodMigrationJobs from arbitration to their end (spec/central.md 10.9 to 10.13)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import msgspec
+import structlog
+from msgspec.structs import replace
+
+from koord_scheduler.balance.arbitration import Outcome, arbitrate
+from koord_scheduler.balance.job import FAILED, PASSED, PENDING, Job, with_phase
+from koord_scheduler.balance.ledger import shape_of
+from koord_scheduler.balance.migration import (
+    AGAIN_S,
+    Action,
+    CreateReservation,
+    DeleteReservation,
+    Evict,
+    Facts,
+    OrderReservation,
+    PatchSpec,
+    PodFacts,
+    ReservationFacts,
+    Step,
+    advance,
+    failed,
+)
+from koord_scheduler.balance.rates import TokenBucket
+from koord_scheduler.balance.reservation import ORDER
+from koord_scheduler.daemon.descheduler.desk import Desk
+from koord_scheduler.daemon.descheduler.evictions import evict, policy_of
+from koord_scheduler.kube.migration_shapes import JOBS, RESERVATIONS, PodMigrationJob
+from koord_scheduler.kube.queue import Queue
+from koord_scheduler.kube.residents import PODS
+from koord_scheduler.kube.writes import NotLeadingError
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
+from koordlet.kube.mirror import Change
+from koordlet.protocol.objects.migration import PodMigrationJobStatus
+
+SCAVENGE_S = 60.0
+_LATE_S = 300.0
+_NO_TTL_S = 1800.0
+_log = structlog.get_logger()
+
+
+class Jobs:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        args = desk.controller.args
+        self._args = args
+        self._rate = TokenBucket(args.evictions_per_s, args.evict_burst)
+        self._sent: set[str] = set()
+        """Jobs whose eviction this process has sent."""
+        self._told: dict[str, str] = {}
+        """Why each waiting job waits, as it was last said."""
+        self._queue = Queue(
+            self._one,
+            workers=args.max_concurrent_reconciles,
+            on_error=lambda key, error: _log.debug("job waits", job=key, problem=str(error)),
+            retry=lambda error: AGAIN_S if isinstance(error, NotLeadingError) else None,
+        )
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        end = self._desk.feed.jobs.listen(self._on_jobs)
+        try:
+            for each in self._desk.feed.all_jobs():
+                self._add(each)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._queue.run())
+                group.create_task(self._arbitrate())
+                group.create_task(self._scavenge())
+        finally:
+            end()
+
+    def _on_jobs(self, changes: tuple[Change[PodMigrationJob], ...]) -> None:
+        for change in changes:
+            if change.new is not None:
+                self._add(change.new.job)
+                continue
+            name = change.key.name
+            self._queue.drop(name)
+            self._sent.discard(name)
+            self._told.pop(name, None)
+            if change.old is not None and change.old.job.reservation:
+                # Its reservation goes with it.
+                self._queue.add(f"reservation/{change.old.job.reservation}")
+
+    def _add(self, job: Job) -> None:
+        if self._ours(job) and (job.passed or job.phase != PENDING):
+            self._queue.add(job.name)
+
+    def _ours(self, job: Job) -> bool:
+        return job.ours(self._desk.instance) and not job.ended
+
+    # Arbitration.
+
+    async def _arbitrate(self) -> None:
+        while True:
+            try:
+                await self.arbitrate()
+            except (KubeError, CredentialsError, NotLeadingError) as error:
+                _log.debug("arbitration waits", problem=str(error))
+            await asyncio.sleep(self._args.arbitration_s)
+
+    async def arbitrate(self) -> None:
+        desk = self._desk
+        jobs = desk.feed.all_jobs()
+        waiting = [e for e in jobs if e.phase == PENDING and not e.passed and self._ours(e)]
+        if not waiting:
+            return
+        world = desk.look()
+        migrating = desk.feed.migrating(jobs, world, passed=True)
+        for ruling in arbitrate(waiting, world, self._args, migrating, desk.refusal):
+            job = ruling.job
+            if ruling.outcome is Outcome.WAITS:
+                await self._tell_waiting(job, ruling.why)
+            elif ruling.outcome is Outcome.FAILED:
+                status = with_phase(job.status, FAILED, "ForbiddenMigratePod", ruling.why)
+                await self._write_status(job, status)
+            else:
+                head = {"uid": job.uid, "annotations": {PASSED: "true"}}
+                with contextlib.suppress(RefusedError):
+                    await desk.writes.patch(JOBS, job.name, {"metadata": head})
+        await desk.feed.look_up()
+
+    async def _tell_waiting(self, job: Job, why: str) -> None:
+        """In the status, where the reason changed: others' jobs come and go all the time."""
+        kind = why.partition(" ")[2]
+        if self._told.get(job.name) != kind:
+            self._told[job.name] = kind
+            status = replace(job.status, phase=PENDING, reason="Waiting", message=why[:1024])
+            await self._write_status(job, status)
+
+    # One job.
+
+    async def _one(self, name: str) -> float | None:
+        if name.startswith("reservation/"):
+            await self._delete_reservation(name.partition("/")[2])
+            return None
+        found = self._desk.feed.jobs.get(name)
+        if found is None:
+            return None
+        job = found.job
+        if not self._ours(job):
+            return None
+        facts = await self._facts(job)
+        step = self._again(job, facts, advance(job, facts, self._args, self._desk.context.wall()))
+        if any(isinstance(each, Evict) for each in step.actions):
+            wait_s = self._may_evict()
+            if wait_s is not None:
+                return wait_s
+            # The intent first: who comes after us knows that the pod did not go by itself.
+            await self._write_status(job, step.status)
+            job = replace(job, status=step.status)
+        for action in step.actions:
+            try:
+                await self._act(job, facts, action)
+            except (KubeError, CredentialsError) as error:
+                now_s = self._desk.context.wall()
+                status = failed(step, action, str(error), now_s)
+                if status is not None:
+                    await self._write_status(job, status)
+                raise
+        if step.status != job.status:
+            await self._write_status(job, step.status)
+        return step.again_s
+
+    def _again(self, job: Job, facts: Facts, step: Step) -> Step:
+        """A process that ended between its word and its deed left a pod that nobody evicts."""
+        pod, known = facts.pod, job.condition("Eviction")
+        if (
+            pod is None
+            or known is None
+            or known.reason != "Evicting"
+            or job.name in self._sent
+            or step.actions
+            or step.again_s is None
+            or (job.pod_uid and pod.uid != job.pod_uid)
+            or pod.tree.get("metadata", {}).get("deletionTimestamp")
+        ):
+            return step
+        return step._replace(actions=(Evict(pod.uid),))
+
+    def _may_evict(self) -> float | None:
+        """None, or when to ask again."""
+        if self._rate.take(self._desk.context.clock()):
+            return None
+        return 1.0 / self._args.evictions_per_s
+
+    async def _facts(self, job: Job) -> Facts:
+        tree = await self._pod(job.pod_key)
+        pod = None
+        if tree is not None and job.pod_uid in ("", tree["metadata"]["uid"]):
+            pod = _pod_facts(tree)
+        reservation: ReservationFacts | None = None
+        bound: PodFacts | None = None
+        if job.reservation:
+            try:
+                found = await self._desk.context.client.get(RESERVATIONS, job.reservation)
+                reservation = found.facts
+            except RefusedError as error:
+                if not error.missing:
+                    raise
+            owners = reservation.status.current_owners if reservation is not None else ()
+            if owners:
+                other = await self._pod(f"{owners[0].namespace}/{owners[0].name}")
+                bound = _pod_facts(other) if other is not None else None
+        limited = None
+        if pod is not None and job.condition("Eviction") is None:
+            world = self._desk.feed.world()
+            resident = world.by_key.get(job.pod_key)
+            if resident is not None:
+                limited = self._desk.controller.limiters.refusal(world, resident)
+        return Facts(pod, reservation, bound, limited)
+
+    async def _pod(self, key: str) -> dict[str, Any] | None:
+        namespace, _, name = key.partition("/")
+        if not name:
+            return None
+        try:
+            text = await self._desk.context.client.raw(PODS.path(namespace, name))
+        except RefusedError as error:
+            if error.missing:
+                return None
+            raise
+        found: dict[str, Any] = msgspec.json.decode(text)
+        return found
+
+    async def _act(self, job: Job, facts: Facts, action: Action) -> None:
+        desk = self._desk
+        match action:
+            case CreateReservation(body):
+                try:
+                    await desk.writes.create(RESERVATIONS, body)
+                except RefusedError as error:
+                    if not error.exists:
+                        raise
+            case PatchSpec(changes):
+                await desk.writes.patch(JOBS, job.name, {"spec": changes})
+            case OrderReservation(name, order_ms):
+                head = {"labels": {ORDER: str(order_ms)}}
+                await desk.writes.patch(RESERVATIONS, name, {"metadata": head})
+            case DeleteReservation(name):
+                await self._delete_reservation(name)
+            case Evict():
+                await self._evict(job, facts)
+
+    async def _evict(self, job: Job, facts: Facts) -> None:
+        assert facts.pod is not None
+        desk, tree = self._desk, facts.pod.tree
+        labels = tree["metadata"].get("labels", {})
+        policy = policy_of(labels, job, self._args)
+        trigger, namespace = desk.trigger(job), tree["metadata"]["namespace"]
+        now_s = desk.context.wall()
+        try:
+            await evict(desk.context.client, desk.writes, tree, policy, job, now_s)
+        except (KubeError, CredentialsError):
+            desk.count("error", trigger, namespace, facts.pod.node)
+            raise
+        self._sent.add(job.name)
+        world = desk.feed.world()
+        resident = world.by_key.get(job.pod_key)
+        if resident is not None:
+            for controller in desk.controllers:
+                controller.limiters.took(world, resident)
+            desk.ledger.restore(shape_of(resident.pod), facts.pod.node, now_s, trigger)
+        _log.info("pod evicted", pod=job.pod_key, node=facts.pod.node, job=job.name, by=policy)
+
+    async def _delete_reservation(self, name: str) -> None:
+        try:
+            await self._desk.writes.delete(RESERVATIONS, name)
+        except RefusedError as error:
+            if not error.missing:
+                raise
+
+    async def _write_status(self, job: Job, status: PodMigrationJobStatus) -> None:
+        if status == job.status:
+            return
+        body = msgspec.to_builtins(status)
+        # What became empty must be said in a merge patch.
+        for field in ("phase", "status", "reason", "message"):
+            body[field] = getattr(status, field)
+        changes = {"metadata": {"uid": job.uid}, "status": body}
+        try:
+            await self._desk.writes.patch(JOBS, job.name, changes, subresource="status")
+        except RefusedError as error:
+            if not (error.missing or error.conflict):
+                raise
+
+    # What nobody needs any more.
+
+    async def _scavenge(self) -> None:
+        while True:
+            await asyncio.sleep(SCAVENGE_S)
+            with contextlib.suppress(KubeError, CredentialsError, NotLeadingError):
+                await self.scavenge()
+
+    async def scavenge(self) -> None:
+        now_s = self._desk.context.wall()
+        for job in self._desk.feed.all_jobs():
+            lasts_s = job.ttl_s + _LATE_S if job.ttl_s else _NO_TTL_S
+            if now_s - job.created_s < lasts_s:
+                continue
+            if job.reservation:
+                await self._delete_reservation(job.reservation)
+            with contextlib.suppress(RefusedError):
+                await self._desk.writes.delete(JOBS, job.name, uid=job.uid)
+
+
+def _pod_facts(tree: dict[str, Any]) -> PodFacts:
+    spec, status = tree.get("spec") or {}, tree.get("status") or {}
+    ready = any(
+        each.get("type") == "Ready" and each.get("status") == "True"
+        for each in status.get("conditions") or ()
+    )
+    node = spec.get("nodeName", "")
+    return PodFacts(tree["metadata"]["uid"], node, ready, bool(node), tree)

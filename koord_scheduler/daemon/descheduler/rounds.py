@@ -1,0 +1,138 @@
+"""Rounds of the descheduler: at each interval the plugins look, and jobs are made of what they
+want (spec/central.md 10.2, 10.10)."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import uuid
+from collections import Counter
+
+import structlog
+
+from koord_scheduler.balance.controller import DEFAULT_EVICTOR, MigrationController
+from koord_scheduler.balance.job import body
+from koord_scheduler.balance.ledger import shape_of
+from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
+from koord_scheduler.balance.world import World
+from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
+from koord_scheduler.daemon.descheduler.evictions import through_api
+from koord_scheduler.kube.migration_shapes import JOBS
+from koord_scheduler.kube.residents import PODS
+from koord_scheduler.kube.shapes import NODES
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
+from koordlet.kube.errors import CredentialsError, KubeError
+from koordlet.kube.events import Subject
+
+ROLE = "descheduler"
+_MOST_REASONS = 10
+_log = structlog.get_logger()
+_PASSING = (KubeError, CredentialsError, NotLeadingError, TooManyWritesError)
+
+
+class Rounds:
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._said: object = None
+
+    async def run(self) -> None:
+        """Until it is cancelled. Without an interval there is one round."""
+        desk, interval_s = self._desk, self._desk.configuration.interval_s
+        if not any(each.deschedule or each.balance for each in desk.configured.profiles):
+            return
+        desk.recall()
+        while True:
+            begun_s = desk.context.clock()
+            await self.once()
+            if not interval_s:
+                return
+            await asyncio.sleep(max(0.0, interval_s - (desk.context.clock() - begun_s)))
+
+    async def once(self) -> Outcome:
+        desk = self._desk
+        world = desk.look()
+        jobs = desk.feed.migrating(desk.feed.all_jobs(), world, passed=False)
+        world = dataclasses.replace(world, leaving=frozenset(each.key for each in jobs))
+        for controller in desk.controllers:
+            controller.saw(jobs)
+        # The lease is renewed meanwhile.
+        outcome = await asyncio.to_thread(
+            run_round,
+            world,
+            desk.configured.profiles,
+            desk.configuration.limits,
+            selector=desk.configuration.node_selector,
+            ledger=LedgerBook(desk.ledger, ROLE),
+            dry_run=desk.configuration.dry_run,
+        )
+        self._say(outcome)
+        for refused in outcome.refused:
+            pod = refused.resident
+            desk.count("refused", refused.plugin, pod.namespace, pod.pod.node)
+        for mark in outcome.marks:
+            await self._mark(mark)
+        for request in outcome.requests:
+            await self._carry_out(world, request)
+        await desk.feed.look_up()
+        return outcome
+
+    async def _carry_out(self, world: World, request: Request) -> None:
+        desk, resident = self._desk, request.resident
+        result = "success"
+        try:
+            if request.evictor == DEFAULT_EVICTOR:
+                pod = resident.pod
+                await through_api(
+                    desk.context.client, desk.writes, resident.namespace, resident.name, pod.uid
+                )
+            else:
+                made = body(
+                    str(uuid.uuid4()),
+                    resident,
+                    self._controller(request).args,
+                    instance=desk.instance,
+                    trigger=request.plugin,
+                    reason=request.reason,
+                    shape=shape_of(resident.pod),
+                )
+                await desk.writes.create(JOBS, made)
+        except _PASSING as error:
+            result = "error"
+            _log.warning("eviction not begun", pod=resident.pod.key, problem=str(error))
+        desk.count(result, request.plugin, resident.namespace, resident.pod.node)
+        if result == "success":
+            subject = Subject("v1", "Pod", resident.namespace, resident.name, resident.pod.uid)
+            text = f"{request.plugin}: {request.reason} (node {resident.pod.node})"
+            desk.context.events.tell(subject, "Normal", "Descheduled", text)
+
+    def _controller(self, request: Request) -> MigrationController:
+        for each in self._desk.configured.profiles:
+            if each.name == request.profile and isinstance(each.evictor, MigrationController):
+                return each.evictor
+        return self._desk.controller
+
+    async def _mark(self, mark: Mark) -> None:
+        writes = self._desk.writes
+        try:
+            if mark.node:
+                spec = {"unschedulable": mark.unschedulable}
+                await writes.patch(NODES, mark.node, {"spec": spec}, about=mark.node)
+            else:
+                namespace, _, name = mark.pod.partition("/")
+                head = {"annotations": dict(mark.annotations)}
+                await writes.patch(PODS, name, {"metadata": head}, namespace)
+        except _PASSING as error:
+            _log.warning("not marked", object=mark.node or mark.pod, problem=str(error))
+
+    def _say(self, outcome: Outcome) -> None:
+        """Once, until something else happens."""
+        reasons = Counter(each.why for each in outcome.refused)
+        said = (len(outcome.requests), tuple(sorted(reasons.items())), outcome.error)
+        if said == self._said:
+            return
+        self._said = said
+        if outcome.error:
+            _log.warning("round ended early", problem=outcome.error)
+        if outcome.requests or reasons:
+            why = "; ".join(f"{n} x {text}" for text, n in reasons.most_common(_MOST_REASONS))
+            _log.info("round", evictions=len(outcome.requests), refused=why)

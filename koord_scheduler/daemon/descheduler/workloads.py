@@ -1,0 +1,116 @@
+"""Replicas of the workloads that own pods (spec/central.md 10.8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from koord_scheduler.balance.world import Workload
+from koord_scheduler.kube.migration_shapes import Scaled
+from koord_scheduler.model.cluster.pods import Owner
+from koordlet.kube.client import Client
+from koordlet.kube.errors import CredentialsError, KubeError
+from koordlet.kube.mirror import Key
+
+_MOST_OWNERS = 10_000
+_SCALE_KEPT_S = 60.0
+_AT_ONCE = 50
+
+
+Given = Callable[[], Mapping[Key, Scaled]]
+
+
+class Workloads:
+    """Of ReplicaSets, with their Deployments, and of StatefulSets by the objects that are given,
+    of all others by their scale, which `look_up` asks for."""
+
+    def __init__(
+        self,
+        sets: Given,
+        deployments: Given,
+        stateful: Given,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sets, self._deployments, self._stateful = sets, deployments, stateful
+        self._clock = clock
+        self._scales: dict[tuple[str, Owner], tuple[float, Workload | None]] = {}
+        self._unknown: dict[tuple[str, Owner], None] = {}
+        self._plurals: dict[str, dict[str, str]] = {}
+        self._members: dict[str, frozenset[str]] | None = None
+
+    def forget(self) -> None:
+        """A ReplicaSet changed."""
+        self._members = None
+
+    def find(self, namespace: str, owner: Owner) -> Workload | None:
+        if owner.kind == "ReplicaSet" and owner.api_version.startswith("apps/"):
+            return self._of_set(namespace, owner)
+        if owner.kind == "StatefulSet" and owner.api_version.startswith("apps/"):
+            return _alone(self._stateful().get(Key(namespace, owner.name)), owner)
+        key = (namespace, owner)
+        kept = self._scales.get(key)
+        old = kept is None or self._clock() - kept[0] > _SCALE_KEPT_S
+        if old and len(self._unknown) < _MOST_OWNERS:
+            self._unknown.setdefault(key)
+        return kept[1] if kept is not None else None
+
+    def _of_set(self, namespace: str, owner: Owner) -> Workload | None:
+        found = self._sets().get(Key(namespace, owner.name))
+        if found is None or found.metadata.uid != owner.uid:
+            return None
+        above = found.controller
+        if above is None or above.kind != "Deployment":
+            return _alone(found, owner)
+        deployment = self._deployments().get(Key(namespace, above.name))
+        if deployment is None:
+            return None
+        if self._members is None:
+            members: dict[str, set[str]] = {}
+            for each in tuple(self._sets().values()):
+                if each.controller is not None:
+                    members.setdefault(each.controller.uid, set()).add(each.metadata.uid)
+            self._members = {uid: frozenset(each) for uid, each in members.items()}
+        mine = self._members.get(above.uid, frozenset((owner.uid,)))
+        return Workload(above.uid, above.kind, above.name, deployment.replicas, mine)
+
+    async def look_up(self, client: Client) -> None:
+        """Replicas of workloads of other kinds, which were asked for since the last call, by their
+        scale. One that has none stays unknown."""
+        asked, self._unknown = list(self._unknown), {}
+        now_s = self._clock()
+        if len(self._scales) > _MOST_OWNERS:
+            self._scales.clear()
+        for start in range(0, len(asked), _AT_ONCE):
+            part = asked[start : start + _AT_ONCE]
+            found = await asyncio.gather(*(self._scale(client, *each) for each in part))
+            for key, workload in zip(part, found, strict=True):
+                self._scales[key] = (now_s, workload)
+
+    async def _scale(self, client: Client, namespace: str, owner: Owner) -> Workload | None:
+        group = f"/apis/{owner.api_version}" if "/" in owner.api_version else "/api/v1"
+        try:
+            if group not in self._plurals:
+                listed = msgspec.json.decode(await client.raw(group))
+                self._plurals[group] = {
+                    each["kind"]: each["name"]
+                    for each in listed.get("resources", ())
+                    if "/" not in each.get("name", "/")
+                }
+            plural = self._plurals[group].get(owner.kind)
+            if plural is None:
+                return None
+            path = f"{group}/namespaces/{namespace}/{plural}/{owner.name}/scale"
+            scale = msgspec.json.decode(await client.raw(path))
+            replicas = scale["spec"].get("replicas", 0)
+        except (KubeError, CredentialsError, msgspec.MsgspecError, KeyError, TypeError):
+            return None
+        members = frozenset((owner.uid,))
+        return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
+
+
+def _alone(found: Scaled | None, owner: Owner) -> Workload | None:
+    if found is None or found.metadata.uid != owner.uid:
+        return None
+    return Workload(owner.uid, owner.kind, owner.name, found.replicas, frozenset((owner.uid,)))

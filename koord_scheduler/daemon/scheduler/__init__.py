@@ -1,0 +1,1 @@
+"""The role of the scheduler: one decision after the other, one write for each pod."""

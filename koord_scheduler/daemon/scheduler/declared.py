@@ -1,0 +1,53 @@
+"""What declares gangs and the network between nodes, into the books of the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from koord_scheduler.daemon.scheduler.scheduler import Scheduler
+from koord_scheduler.kube.gang_shapes import (
+    CORE_POD_GROUPS,
+    NETWORK_TOPOLOGIES,
+    NETWORK_TOPOLOGY,
+    POD_GROUPS,
+    ClusterNetworkTopology,
+)
+from koord_scheduler.kube.gangs import gang_of_core, gang_of_group
+from koord_scheduler.kube.watches import Watches
+from koord_scheduler.plan.hints import Event
+from koord_scheduler.share.gang.declared import CoschedulingArgs, Gang, Source
+from koordlet.kube.mirror import Change
+
+
+def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
+    """Before the watches begin. A kind that the API server does not have declares nothing."""
+    book = scheduler.parts.gangs
+    if book is None:
+        return
+
+    def following(
+        read: Callable[[Any, CoschedulingArgs], Gang], source: Source
+    ) -> Callable[[tuple[Change[Any], ...]], None]:
+        def take(changes: tuple[Change[Any], ...]) -> None:
+            groups: dict[str, None] = {}
+            for change in changes:
+                if change.new is None:
+                    groups[book.remove_gang("/".join(change.key), source)] = None
+                else:
+                    groups[book.set_gang(read(change.new, book.args))] = None
+            scheduler.groups_changed(groups)
+            scheduler.happened(Event.GANG)
+
+        return take
+
+    watches.of(POD_GROUPS, optional=True).listen(following(gang_of_group, Source.POD_GROUP))
+    watches.of(CORE_POD_GROUPS, optional=True).listen(following(gang_of_core, Source.CORE))
+
+    def on_network(changes: tuple[Change[ClusterNetworkTopology], ...]) -> None:
+        for change in changes:
+            if change.key.name == NETWORK_TOPOLOGY:
+                scheduler.network.spec = change.new.spec if change.new is not None else None
+                scheduler.happened(Event.TOPOLOGY)
+
+    watches.of(NETWORK_TOPOLOGIES, optional=True).listen(on_network)

@@ -1,0 +1,58 @@
+"""The part ``scheduler``: the scheduler with its gangs, quotas and services."""
+
+from __future__ import annotations
+
+import asyncio
+
+from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.quota_status import QuotaStatus, revoke_overuse
+from koord_scheduler.daemon.scheduler.declared import follow_gangs
+from koord_scheduler.daemon.scheduler.pages import routes
+from koord_scheduler.daemon.scheduler.scheduler import Scheduler
+from koord_scheduler.daemon.scheduler.setup import Setup
+from koord_scheduler.kube.quota_feed import follow_quotas
+from koord_scheduler.kube.quota_shapes import QUOTAS
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.plan.hints import Event
+from koord_scheduler.plan.profile import built_in
+
+
+class Role:
+    """A `Controller`: the scheduler and what runs beside it while it leads."""
+
+    def __init__(self, context: Context, setup: Setup, debug_flags: bool) -> None:
+        self.scheduler = Scheduler(context, setup)
+        self._context = context
+        follow_gangs(context.watches, self.scheduler)
+        self._quota_status: QuotaStatus | None = None
+        quotas = self.scheduler.parts.quotas
+        if quotas is not None:
+            watched = context.watches.of(QUOTAS, optional=True)
+            follow_quotas(watched, quotas)
+            watched.listen(lambda _changes: self.scheduler.happened(Event.QUOTA))
+            self._quota_status = QuotaStatus(context, quotas)
+        context.routes.extend(routes(self.scheduler))
+        if debug_flags:
+            context.routes.extend(self.scheduler.flags.routes())
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        quotas = self.scheduler.parts.quotas
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.scheduler.run(), name="scheduler")
+            if quotas is not None and self._quota_status is not None:
+                clock = self._context.clock
+                group.create_task(self._quota_status.run(), name="quota status")
+                group.create_task(revoke_overuse(quotas, self._revoke, clock), name="overuse")
+
+    async def _revoke(self, pod: Pod, why: str) -> None:
+        claim = self.scheduler.cluster.claims.get(pod.key)
+        if claim is not None:
+            evictions = self.scheduler.evictions
+            await evictions.evict(pod, claim.node, "TerminationByKoordScheduler", why)
+
+
+def make(context: Context) -> Role:
+    extra = context.options.extra
+    setup = extra.get("scheduler") or Setup((built_in(),))
+    return Role(context, setup, bool(extra.get("debug_flags")))

@@ -1,0 +1,1 @@
+"""What the scheduler reads of the API server and writes to it."""

@@ -1,0 +1,250 @@
+"""One set of watches into the cluster of the scheduler.
+
+It follows also while another process leads, so that a new leader decides at once. A pod that any
+scheduler placed counts from the moment in which the watch shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+import structlog
+
+from koord_scheduler.kube.scheduling import shapes
+from koord_scheduler.kube.scheduling.shapes import (
+    BUDGETS,
+    CLAIMS,
+    NODES,
+    PODS,
+    VOLUME_KIND,
+    VOLUMES,
+    DisruptionBudget,
+    ScheduledNode,
+    ScheduledPod,
+    VolumeClaim,
+)
+from koord_scheduler.kube.scheduling.sources import Source, reader_of, slot_of
+from koord_scheduler.kube.watches import Watched, Watches
+from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.plan import node_backoff
+from koord_scheduler.plan.budgets import Budget
+from koord_scheduler.plan.hints import Event
+from koordlet.kube.mirror import Change, Key
+
+_log = structlog.get_logger()
+_DONE = frozenset({"Succeeded", "Failed"})
+
+
+class Followers(Protocol):
+    """Who hears what the feed sees, after the cluster has it."""
+
+    def happened(self, event: Event, nodes: Collection[str] = ()) -> None:
+        """``nodes``: those it is about; none: any."""
+        ...
+
+    def waits(self, pod: Pod, said: tuple[str, str]) -> None:
+        """A pod without a node, new or changed. ``said``: reason and message of its condition."""
+        ...
+
+    def placed(self, pod: Pod) -> None:
+        """A pod has a node, new or changed."""
+        ...
+
+    def gone(self, pod: Pod) -> None:
+        """A pod does not count any more: it ended, or was deleted."""
+        ...
+
+
+class Feed:
+    """``recognise``: the grants that annotations of a pod on a node tell of (`Engine.recognise`).
+    Made before the watches begin."""
+
+    def __init__(
+        self,
+        watches: Watches,
+        cluster: Cluster,
+        recognise: Callable[[Pod], Mapping[str, Any]],
+        followers: Followers,
+        sources: Sequence[Source] = (),
+        wall: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self.cluster = cluster
+        self._recognise, self.followers, self._wall = recognise, followers, wall
+        self.nodes: Watched[ScheduledNode] = watches.of(NODES)
+        self.pods: Watched[ScheduledPod] = watches.of(PODS)
+        self.budgets_watched: Watched[DisruptionBudget] = watches.of(BUDGETS, optional=True)
+        self._claims: Watched[VolumeClaim] = watches.of(CLAIMS, optional=True)
+        self._volumes = watches.of(VOLUME_KIND, optional=True)
+        self._budgets: tuple[Budget, ...] | None = None
+        self.nodes.listen(self._on_nodes)
+        self.pods.listen(self._on_pods)
+        self.budgets_watched.listen(self._on_budgets)
+        self._claims.listen(self._on_volumes)
+        self._volumes.listen(self._on_volumes)
+        for source in sources:
+            watches.of(source.kind, optional=True).listen(_follower(self, source))
+
+    def budgets(self) -> tuple[Budget, ...]:
+        """Disruption budgets as they are now."""
+        if self._budgets is None:
+            self._budgets = tuple(
+                Budget(
+                    key.namespace,
+                    key.name,
+                    each.spec.selector,
+                    each.status.disruptions_allowed,
+                    frozenset(each.status.disrupted_pods),
+                )
+                for key, each in self.budgets_watched.objects.items()
+            )
+        return self._budgets
+
+    def pod(self, key: str) -> ScheduledPod | None:
+        namespace, _, name = key.partition("/")
+        return self.pods.get(name, namespace)
+
+    # Nodes.
+
+    def _on_nodes(self, changes: tuple[Change[ScheduledNode], ...]) -> None:
+        found: dict[Event, list[str]] = {}
+        for change in changes:
+            new = change.new.node if change.new is not None else None
+            old = change.old.node if change.old is not None else None
+            if new is None:
+                self.cluster.remove_node(change.key.name)
+            elif new != old:
+                self.cluster.set_node(new)
+                for event in _node_events(old, new):
+                    found.setdefault(event, []).append(new.name)
+        for event, names in found.items():
+            self.followers.happened(event, names)
+
+    # Pods.
+
+    def _on_pods(self, changes: tuple[Change[ScheduledPod], ...]) -> None:
+        left: list[str] = []
+        came: list[str] = []
+        changed = False
+        for change in changes:
+            new, old = change.new, change.old
+            if old is not None and (new is None or old.pod.uid != new.pod.uid):
+                self._leave(old.pod, left)
+            if new is None:
+                continue
+            pod = new.pod
+            if pod.phase in _DONE:
+                self._leave(pod, left)
+                if new.refusal and pod.node and (old is None or not old.refusal):
+                    self._refused(new)
+            elif pod.node:
+                before = self.cluster.claims.get(pod.key)
+                self._take(pod, before)
+                if before is None or not before.pod.node:
+                    came.append(pod.node)
+                elif before.pod.labels != pod.labels:
+                    changed = True
+            elif old is None or old.pod != pod or old.whole != new.whole:
+                self.followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
+        if left:
+            self.followers.happened(Event.POD_GONE, left)
+        if came:
+            self.followers.happened(Event.POD_PLACED, came)
+        if changed:
+            self.followers.happened(Event.POD_CHANGED)
+
+    def _take(self, pod: Pod, before: Claim | None) -> None:
+        if before is not None and before.pod is pod:
+            return
+        ours = before is not None and before.node == pod.node and before.pod.uid == pod.uid
+        if (
+            before is not None
+            and ours
+            and (not before.pod.node or before.pod.annotations == pod.annotations)
+        ):
+            grants, since_s = before.grants, before.since_s
+            reservation = before.reservation
+        else:
+            grants, since_s = self._recognise(pod), pod.scheduled_s or self._wall()
+            reservation = next(
+                (name for each in grants.values() if (name := getattr(each, "reservation", ""))), ""
+            )
+        if before is None or not ours or before.pod != pod:
+            self.cluster.add(Claim(pod, pod.node, since_s, grants, reservation))
+        self.followers.placed(pod)
+
+    def _leave(self, pod: Pod, left: list[str]) -> None:
+        claim = self.cluster.claims.get(pod.key)
+        if claim is not None and claim.pod.uid == pod.uid:
+            self.cluster.remove(pod.key)
+            left.append(claim.node)
+        self.followers.gone(pod)
+
+    def _refused(self, item: ScheduledPod) -> None:
+        """Only what is told while the watch runs counts: what failed long ago says nothing."""
+        if self.pods.synced and node_backoff.is_refusal("Failed", item.refusal):
+            until_s = node_backoff.refused(self.cluster, item.pod.node, self._wall())
+            _log.info(
+                "kubelet refused a pod",
+                pod=item.pod.key,
+                node=item.pod.node,
+                reason=item.refusal,
+                left_alone_s=round(until_s - self._wall()),
+            )
+
+    # What else decides.
+
+    def _on_budgets(self, _changes: object) -> None:
+        self._budgets = None
+
+    def _on_volumes(self, _changes: object) -> None:
+        """Few pods that wait have volumes, so all of them are read again."""
+        VOLUMES.known = {
+            (key.namespace, key.name): shapes.volume_of(
+                claim, self._volumes.get(claim.spec.volume_name)
+            )
+            for key, claim in self._claims.objects.items()
+        }
+        for item in self.pods.objects.values():
+            if item.whole is None or not item.whole.spec.volumes:
+                continue
+            pod = shapes.again(item)
+            if pod is not None and pod.cls is not item.pod.cls:
+                self.followers.waits(pod, item.whole.said)
+                self.followers.happened(Event.POD_CHANGED)
+
+
+def _follower(feed: Feed, source: Source) -> Callable[[tuple[Change[Any], ...]], None]:
+    slot, read = slot_of(source), reader_of(source)
+
+    def take(changes: tuple[Change[Any], ...]) -> None:
+        for change in changes:
+            value = read(change.new) if change.new is not None else None
+            feed.cluster.put(slot, change.key.name, value)
+        feed.followers.happened(source.event, [change.key.name for change in changes])
+
+    return take
+
+
+def _node_events(old: Node | None, new: Node) -> list[Event]:
+    if old is None:
+        return [Event.NODE]
+    found = []
+    if old.allocatable != new.allocatable:
+        found.append(Event.NODE_RESOURCES)
+    if (
+        old.labels != new.labels
+        or old.taints != new.taints
+        or old.unschedulable != new.unschedulable
+        or old.ready != new.ready
+    ):
+        found.append(Event.NODE_LABELS)
+    if old.annotations != new.annotations:
+        found.append(Event.TOPOLOGY)
+    return found
+
+
+def key_of(pod: Pod) -> Key:
+    return Key(*pod.key.split("/", 1))

@@ -1,0 +1,319 @@
+"""The descheduler role on a fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from koord_scheduler.balance.job import APPROVAL, APPROVED_BY
+from koord_scheduler.cli.main import main
+from koord_scheduler.daemon.descheduler.desk import load
+from koord_scheduler.daemon.descheduler.part import Descheduler
+from koord_scheduler.daemon.parts import PARTS
+from koord_scheduler.kube.migration_shapes import JOBS, RESERVATIONS
+from koord_scheduler.model.cluster.arguments import ArgumentError
+from koordlet.kube.kinds import Kind
+from koordlet.kube.objects import Object
+from koordlet.protocol.objects.times import instant
+from tests.companion.running import PODS, cluster, companion, make, node, tree
+from tests.fakekube import FakeKube
+from tests.kube.worlds import World, until
+
+PART = next(each for each in PARTS if each.name == "descheduler")
+SETS = Kind("apps", "v1", "ReplicaSet", "replicasets", True, Object)
+METRICS = Kind("slo.koordinator.sh", "v1alpha1", "NodeMetric", "nodemetrics", False, Object)
+LOAD = {
+    "name": "LowNodeLoad",
+    "args": {
+        "lowThresholds": {"cpu": 30},
+        "highThresholds": {"cpu": 50},
+        "anomalyCondition": {"consecutiveAbnormalities": 1},
+    },
+}
+
+
+def on_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        async def whole() -> None:
+            await test(*args, **named)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def configuration(tmp_path: Path, mode: str = "EvictDirectly", **changes: Any) -> str:
+    migration = {"defaultJobMode": mode, "maxMigratingPerNode": 0, "evictQPS": 1000}
+    document = {
+        "apiVersion": "descheduler/v1alpha2",
+        "kind": "DeschedulerConfiguration",
+        "deschedulingInterval": "200ms",
+        "profiles": [
+            {
+                "name": "koord-descheduler",
+                "plugins": {"balance": {"enabled": [{"name": "LowNodeLoad"}]}},
+                "pluginConfig": [
+                    {"name": "MigrationController", "args": migration | changes.pop("args", {})},
+                    LOAD,
+                ],
+            }
+        ],
+        **changes,
+    }
+    path = tmp_path / "descheduler.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return str(path)
+
+
+async def pod(world: World, name: str, on: str, uid: str, cpu: str = "2", **meta: Any) -> None:
+    owner = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "name": "web",
+        "uid": uid,
+        "controller": True,
+    }
+    body = {
+        "metadata": {"name": name, "ownerReferences": [owner], "labels": {"app": "web"}, **meta},
+        "spec": {
+            "nodeName": on,
+            "schedulerName": "koord-scheduler",
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+        },
+    }
+    await make(world, PODS, body, "default")
+    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await world.client.patch(PODS, name, {"status": ready}, "default", subresource="status")
+
+
+async def report(world: World, fake: FakeKube, name: str, pods: dict[str, str]) -> None:
+    if not tree(fake, "nodemetrics", name):
+        await make(world, METRICS, {"metadata": {"name": name}})
+    status = {
+        "updateTime": instant(time.time()),
+        "nodeMetric": {"nodeUsage": {"resources": {}}},
+        "podsMetric": [
+            {"namespace": "default", "name": each, "podUsage": {"resources": {"cpu": cpu}}}
+            for each, cpu in pods.items()
+        ],
+    }
+    await world.client.patch(METRICS, name, {"status": status}, subresource="status")
+
+
+@contextlib.asynccontextmanager
+async def hot() -> AsyncIterator[tuple[World, FakeKube]]:
+    """Three nodes of 10 CPUs; the first one uses 8."""
+    async with cluster() as (world, fake):
+        for name in ("n1", "n2", "n3"):
+            await node(world, name, amounts={"pods": "20"})
+        await make(world, SETS, {"metadata": {"name": "web"}, "spec": {"replicas": 40}}, "default")
+        uid = tree(fake, "replicasets", "web", "default")["metadata"]["uid"]
+        now, fake.store.now = fake.store.now, lambda: instant(time.time() - 3600)
+        for i in range(4):
+            await pod(world, f"web-{i}", "n1", uid)
+        fake.store.now = now
+        await report(world, fake, "n1", {f"web-{i}": "2" for i in range(4)})
+        for name in ("n2", "n3"):
+            await report(world, fake, name, {})
+        yield world, fake
+
+
+def jobs(fake: FakeKube) -> list[dict[str, Any]]:
+    return list(fake.store._objects.get(fake.resource("podmigrationjobs"), {}).values())
+
+
+def pods(fake: FakeKube) -> list[str]:
+    return sorted(name for _, name in fake.store._objects.get(fake.resource("pods"), {}))
+
+
+def phases(fake: FakeKube) -> list[str]:
+    return [each.get("status", {}).get("phase", "") for each in jobs(fake)]
+
+
+@on_loop
+async def test_a_hot_node_is_cooled_by_jobs(tmp_path: Path) -> None:
+    path = configuration(
+        tmp_path,
+        args={
+            "maxMigratingPerWorkload": 4,
+            "maxUnavailablePerWorkload": 4,
+            "objectLimiters": {"workload": {"duration": "0s"}},
+        },
+    )
+    async with hot() as (world, fake), companion(world, PART, descheduler_config=path):
+        await until(lambda: len(pods(fake)) == 2)
+        await until(lambda: phases(fake) == ["Succeeded"] * 2)
+        (first, _) = jobs(fake)
+        notes = first["metadata"]["annotations"]
+        assert notes["koordinator.sh/evict-trigger"] == "LowNodeLoad"
+        assert notes["koordinator.sh/evict-reason"].startswith("node is overutilized, node cpu")
+        assert notes["descheduler.koordinator.sh/passed-arbitration"] == "true"
+        assert first["status"]["status"] == "Complete"
+        events = list(fake.store._objects[fake.resource("events")].values())
+        assert any(each["reason"] == "Descheduled" for each in events)
+
+
+@on_loop
+async def test_dry_run_evicts_nobody(tmp_path: Path) -> None:
+    path = configuration(tmp_path, dryRun=True)
+    async with hot() as (world, fake), companion(world, PART, descheduler_config=path) as made:
+        (_, controller), *_ = made.controllers
+        assert isinstance(controller, Descheduler)
+        outcome = await controller.rounds.once()
+        assert not outcome.requests and not jobs(fake) and len(pods(fake)) == 4
+
+
+async def job(world: World, name: str, of: str, mode: str, **meta: Any) -> None:
+    spec = {"podRef": {"namespace": "default", "name": of}, "mode": mode, "ttl": "5m"}
+    head = {"apiVersion": JOBS.api_version, "kind": JOBS.name}
+    body = {**head, "metadata": {"name": name, **meta}, "spec": spec}
+    await world.client.create(JOBS, body)
+
+
+def status_of(fake: FakeKube, name: str) -> dict[str, Any]:
+    return dict(tree(fake, "podmigrationjobs", name).get("status", {}))
+
+
+@on_loop
+async def test_a_job_waits_for_room_elsewhere() -> None:
+    async with hot() as (world, fake), companion(world, PART):
+        await job(world, "j", "web-0", "ReservationFirst")
+        await until(lambda: bool(fake.store._objects.get(fake.resource("reservations"))))
+        (key,) = fake.store._objects[fake.resource("reservations")]
+        name = key[1]
+        assert name == tree(fake, "podmigrationjobs", "j")["metadata"]["uid"]
+        assert "web-0" in pods(fake), "nobody goes before there is room"
+        owners = [{"namespace": "default", "name": "web-9", "uid": "u9"}]
+        status = {"phase": "Available", "nodeName": "n2"}
+        await world.client.patch(RESERVATIONS, name, {"status": status}, subresource="status")
+        await until(lambda: "web-0" not in pods(fake))
+        done = {"phase": "Succeeded", "currentOwners": owners}
+        await world.client.patch(RESERVATIONS, name, {"status": done}, subresource="status")
+        await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+        found = status_of(fake, "j")
+        assert (found["nodeName"], found["podRef"]["name"]) == ("n2", "web-9")
+        await world.client.delete(JOBS, "j")
+        await until(lambda: not fake.store._objects[fake.resource("reservations")])
+
+
+@on_loop
+async def test_a_job_waits_for_a_person() -> None:
+    async with hot() as (world, fake), companion(world, PART):
+        await job(world, "j", "web-0", "EvictDirectly", annotations={APPROVAL: "true"})
+        await until(lambda: status_of(fake, "j").get("reason") == "Waiting")
+        assert "kubectl annotate pmj j" in status_of(fake, "j")["message"]
+        changes = {"metadata": {"annotations": {APPROVED_BY: "ada"}}}
+        await world.client.patch(JOBS, "j", changes)
+        await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+
+
+@on_loop
+async def test_a_new_process_finishes_what_was_begun() -> None:
+    """The old one said that it evicts, and died before it did."""
+    async with hot() as (world, fake):
+        await job(
+            world,
+            "j",
+            "web-0",
+            "EvictDirectly",
+            annotations={"descheduler.koordinator.sh/passed-arbitration": "true"},
+        )
+        uid = tree(fake, "pods", "web-0", "default")["metadata"]["uid"]
+        await world.client.patch(JOBS, "j", {"spec": {"podRef": {"uid": uid}}})
+        evicting = {"type": "Eviction", "status": "False", "reason": "Evicting"}
+        status = {"phase": "Running", "status": "Eviction", "conditions": [evicting]}
+        await world.client.patch(JOBS, "j", {"status": status}, subresource="status")
+        async with companion(world, PART):
+            await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+            assert "web-0" not in pods(fake)
+
+
+@pytest.mark.parametrize("policy", ["Delete", "SoftEviction"])
+@on_loop
+async def test_policies_of_pods(policy: str) -> None:
+    async with hot() as (world, fake), companion(world, PART):
+        labels = {"metadata": {"labels": {"koordinator.sh/evict-policy": policy}}}
+        await world.client.patch(PODS, "web-0", labels, "default")
+        await job(world, "j", "web-0", "EvictDirectly")
+        if policy == "Delete":
+            await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+            return
+        key = "scheduling.koordinator.sh/soft-eviction"
+
+        def notes() -> dict[str, str]:
+            return tree(fake, "pods", "web-0", "default")["metadata"].get("annotations", {})
+
+        await until(lambda: key in notes())
+        assert status_of(fake, "j")["reason"] == "Evicting", "others delete it"
+
+
+@on_loop
+async def test_forbidden_jobs_say_why() -> None:
+    async with hot() as (world, fake), companion(world, PART):
+        await make(
+            world, PODS, {"metadata": {"name": "bare"}, "spec": {"nodeName": "n1"}}, "default"
+        )
+        await job(world, "j", "bare", "EvictDirectly")
+        await until(lambda: status_of(fake, "j").get("phase") == "Failed")
+        found = status_of(fake, "j")
+        assert found["reason"] == "ForbiddenMigratePod" and "no owner" in found["message"]
+        await job(world, "k", "nobody", "EvictDirectly")
+        await until(lambda: status_of(fake, "k").get("reason") == "MissingPod")
+
+
+@on_loop
+async def test_a_budget_delays_an_eviction() -> None:
+    budgets = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, Object)
+    async with hot() as (world, fake), companion(world, PART):
+        spec = {"selector": {"matchLabels": {"app": "web"}}}
+        await make(world, budgets, {"metadata": {"name": "b"}, "spec": spec}, "default")
+        await job(world, "j", "web-0", "EvictDirectly")
+        await until(lambda: status_of(fake, "j").get("reason") == "FailedEvict")
+        allowed = {"status": {"disruptionsAllowed": 1}}
+        await world.client.patch(budgets, "b", allowed, "default", subresource="status")
+        await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
+
+
+def test_migrate_shows_a_round(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def saved() -> str:
+        async with hot() as (_, fake):
+            path = tmp_path / "objects.yaml"
+            kinds = ("nodes", "pods", "nodemetrics", "replicasets")
+            found = [
+                {"kind": fake.resource(kind).kind, **each}
+                for kind in kinds
+                for each in fake.store._objects[fake.resource(kind)].values()
+            ]
+            path.write_text(yaml.safe_dump_all(found))
+            return str(path)
+
+    objects, config = asyncio.run(saved()), configuration(tmp_path)
+    command = ["migrate", "--dry-run", "--descheduler-config", config, "-f", objects]
+    assert main([*command, "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [(each["node"], each["next"]) for each in answer["evictions"]] == [("n1", "n2")] * 2
+    assert main(command) == 0
+    assert "LowNodeLoad  node is overutilized" in capsys.readouterr().out
+    assert main(command[:1]) == 2
+    assert main(["migrate", "--dry-run", "-f", objects]) == 2
+
+
+def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("profiles: {")
+    with pytest.raises(ArgumentError, match=r"c\.yaml"):
+        load(str(path))
+    path.write_text("profiles: [{name: a, plugins: {balance: {enabled: [{name: Nothing}]}}}]")
+    with pytest.raises(ArgumentError, match="no plugin is called 'Nothing'"):
+        load(str(path))
+    assert load("").configuration.interval_s == 0

@@ -1,0 +1,266 @@
+"""Pods get nodes on a fake API server: the whole role, end to end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import aiohttp
+import pytest
+
+from tests.companion.daemon.cluster import PODS, fake_here
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
+from tests.fakekube.faults import Fault
+from tests.kube.worlds import until
+
+Story = Callable[[Rig], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    async def tell() -> None:
+        async with fake_here() as (here, fake):
+            await story(Rig(here, fake))
+
+    asyncio.run(tell())
+
+
+def test_pods_get_nodes_by_one_write_each() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        await rig.node("b")
+        async with scheduling(rig.here):
+            for i in range(8):
+                await rig.pod(f"p{i}")
+            found = await rig.until_bound(*(f"p{i}" for i in range(8)))
+            assert sorted(found.values()) == ["a"] * 4 + ["b"] * 4
+            for i in range(8):
+                path = f"/api/v1/namespaces/{SPACE}/pods/p{i}"
+                assert rig.fake.requests[f"POST {path}/binding"] == 1
+                assert not rig.fake.requests[f"PATCH {path}/status"]
+
+    told(story)
+
+
+def test_a_pod_that_fits_nowhere_says_why_once_and_gets_the_room_that_comes() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="1")
+        async with scheduling(rig.here):
+            await rig.pod("big", cpu="2")
+            said = await rig.until_said("big", "0/1 nodes are available")
+            assert said["reason"] == "Unschedulable" and said["status"] == "False"
+            assert "Insufficient cpu" in said["message"]
+            await rig.node("b")
+            assert (await rig.until_bound("big"))["big"] == "b"
+            path = f"/api/v1/namespaces/{SPACE}/pods/big/status"
+            assert rig.fake.requests[f"PATCH {path}"] == 1
+
+    told(story)
+
+
+def test_pods_of_others_count_and_are_left_alone() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        await rig.node("b", cpu="1")
+        async with scheduling(rig.here) as made:
+            await rig.pod("foreign", cpu="2", scheduler="default-scheduler")
+            await rig.client.bind(SPACE, "foreign", "a", uid="")
+            await until(lambda: "default/foreign" in scheduler_of(made).cluster.claims)
+            await rig.pod("other", scheduler="default-scheduler")
+            await rig.pod("ours")
+            found = await rig.until_bound("ours")
+            assert found["ours"] == "b" and not found["other"]
+
+    told(story)
+
+
+def test_the_label_overrides_the_name_of_the_scheduler() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here):
+            label = {"scheduling.koordinator.sh/scheduler-name": "koord-scheduler"}
+            await rig.pod("p", scheduler="default-scheduler", labels=label)
+            await rig.until_bound("p")
+
+    told(story)
+
+
+def test_a_gated_pod_waits_for_its_gates() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here):
+            await rig.pod("gated", schedulingGates=[{"name": "wait"}])
+            await rig.pod("free")
+            await rig.until_bound("free")
+            assert not (await rig.nodes_of())["gated"]
+            await rig.client.patch(PODS, "gated", {"spec": {"schedulingGates": None}}, SPACE)
+            await rig.until_bound("gated")
+
+    told(story)
+
+
+def test_what_is_not_supported_is_refused_in_words() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here):
+            volume = {"name": "v", "persistentVolumeClaim": {"claimName": "data"}}
+            await rig.pod("p", volumes=[volume])
+            await rig.until_said("p", "volume claim data: it does not exist")
+
+    told(story)
+
+
+def test_allocations_copied_from_another_pod_are_cleared() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        key = "scheduling.koordinator.sh/resource-status"
+        async with scheduling(rig.here):
+            await rig.pod("p", annotations={key: '{"cpuset":"0-3"}'})
+            await rig.until_bound("p")
+            assert key not in (await rig.get("p")).metadata.annotations
+
+    told(story)
+
+
+@pytest.mark.parametrize("status", [500, 429, 409])
+def test_a_binding_that_fails_is_tried_again(status: int) -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        path = f"POST /api/v1/namespaces/{SPACE}/pods/p/binding"
+        rig.fake.faults.add(Fault(path.__eq__, status=status))
+        async with scheduling(rig.here) as made:
+            await rig.pod("p")
+            await rig.until_bound("p")
+            assert rig.fake.requests[path] == 2
+            assert list(scheduler_of(made).cluster.claims) == ["default/p"]
+
+    told(story)
+
+
+def test_a_binding_whose_answer_was_lost_is_not_sent_again() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        path = f"POST /api/v1/namespaces/{SPACE}/pods/p/binding"
+        rig.fake.faults.add(Fault(path.__eq__, drop=True))
+        async with scheduling(rig.here) as made:
+            await rig.pod("p")
+            await rig.until_bound("p")
+            scheduler = scheduler_of(made)
+            await until(lambda: not scheduler.assumed and not len(scheduler.queue))
+            assert rig.fake.requests[path] == 1
+
+    told(story)
+
+
+def test_a_pod_of_higher_priority_gets_room() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        async with scheduling(rig.here) as made:
+            await rig.pod("low", cpu="2", priority=1)
+            await rig.until_bound("low")
+            await until(lambda: not scheduler_of(made).assumed)
+            await rig.pod("high", cpu="2", priority=1000)
+            assert (await rig.until_bound("high"))["high"] == "a"
+            assert "low" not in await rig.nodes_of()
+
+    told(story)
+
+
+def test_a_gang_starts_when_all_its_members_have_room() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        gang = {
+            "annotations": {
+                "gang.scheduling.koordinator.sh/name": "g",
+                "gang.scheduling.koordinator.sh/min-available": "3",
+            }
+        }
+        async with scheduling(rig.here):
+            for i in range(3):
+                await rig.pod(f"g{i}", **gang)
+            await rig.until_said("g2", "Gang")
+            assert not any((await rig.nodes_of()).values())
+            await rig.node("b", cpu="2")
+            await rig.until_bound("g0", "g1", "g2")
+            kept = (await rig.get("g0")).metadata.annotations
+            assert kept["internal.scheduling.koordinator.sh/bind-gang-group-id"] == "default/g"
+
+    told(story)
+
+
+def test_the_next_leader_finishes_what_waits() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        async with scheduling(rig.here):
+            await rig.pod("p0")
+            await rig.until_bound("p0")
+        await rig.pod("p1")
+        async with scheduling(rig.here) as made:
+            await rig.until_bound("p1")
+            assert len(scheduler_of(made).cluster.claims) == 2
+
+    told(story)
+
+
+def test_manager_and_scheduler_share_one_watch_of_pods() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here, roles=("manager", "scheduler")) as made:
+            await rig.pod("p")
+            await rig.until_bound("p")
+            watched = [each for each in made.context.watches.all() if str(each.kind) == "pods"]
+            assert len(watched) == 1
+            assert made.leads("manager") and made.leads("scheduler")
+
+    told(story)
+
+
+def test_kubelet_that_refuses_pods_is_left_alone() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="8")
+        async with scheduling(rig.here):
+            await rig.pod("p")
+            await rig.until_bound("p")
+            status = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
+            await rig.client.patch(PODS, "p", status, SPACE, subresource="status")
+            await asyncio.sleep(0.2)
+            await rig.pod("q")
+            await rig.until_said("q", "refused a pod a moment ago")
+
+    told(story)
+
+
+def test_services_answer_where_the_process_leads() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with (
+            scheduling(rig.here, extra={"debug_flags": True}) as made,
+            aiohttp.ClientSession(f"http://127.0.0.1:{made.metrics_port}") as session,
+        ):
+            await rig.pod("p")
+            await rig.pod("big", cpu="100")
+            await rig.until_bound("p")
+            await rig.until_said("big", "nodes are available")
+            async with session.get("/apis/v1/nodes/a") as answer:
+                found = await answer.json()
+                assert found["requested"]["cpu"] == 1000 and found["remaining"]["cpu"] == 3000
+            async with session.get("/apis/v1/nodes/none") as answer:
+                assert answer.status == 404
+                assert await answer.json() == {"message": "cannot find node none"}
+            async with session.get("/apis/v1/__services__") as answer:
+                assert "/apis/v1/nodes/:node" in (await answer.json())["GET"]
+            for path in ("/plugins/Coscheduling/gangs", "/plugins/ElasticQuota/quotas", "/queue"):
+                async with session.get(f"/apis/v1{path}") as answer:
+                    assert answer.status == 200
+            async with session.get("/apis/v1/explain/default/big") as answer:
+                assert (await answer.json())["pod"] == "default/big"
+            async with session.get("/metrics") as answer:
+                page = await answer.text()
+                assert 'attempts_total{result="scheduled",profile="koord-scheduler"} 1' in page
+            async with session.put("/debug/flags/s", data="3") as answer:
+                assert await answer.text() == "successfully set debugTopNScores to 3"
+            async with session.put("/debug/flags/f", data="perhaps") as answer:
+                assert answer.status == 400
+            async with session.post("/debug/flags/f", data="true") as answer:
+                assert (answer.status, await answer.text()) == (406, "unsupported http method")
+
+    told(story)
