@@ -183,7 +183,7 @@ class NodeNumaResource:
         numbers = self._sites.numbers(cluster)[rows]
         distinct, where = np.unique(numbers, return_inverse=True)
         found = [self._most(known.ask, self._sites.all[n], most) for n in distinct.tolist()]
-        counts = np.array(found, np.int64)[where]
+        counts: Ints = np.array(found, np.int64)[where]
         if self._reservations is not None:
             for i, row in enumerate(rows.tolist()):
                 if any(True for _ in self._reservations(cluster, pod, row)):
@@ -227,10 +227,11 @@ class NodeNumaResource:
         """CPU of each node with this pod, in amplified milli-cores."""
         sites = self._sites
         ratio, bound = sites.ratio[numbers], sites.bound_milli[numbers]
-        used = cluster.requested[rows, CPU_COLUMN] + (bound * ratio).astype(np.int64) - bound
+        used: Ints = cluster.requested[rows, CPU_COLUMN] + (bound * ratio).astype(np.int64) - bound
         binds = sites.forces[numbers] | ask.binds
         need = ask.cpu_milli
-        return used + np.where(binds, (need * ratio).astype(np.int64), need)
+        used += np.where(binds, (need * ratio).astype(np.int64), need)
+        return used
 
     def _amplified(
         self,

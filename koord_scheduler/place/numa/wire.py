@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.numa.reading import mask, said
 from koord_scheduler.place.numa.request import RESOURCE_SPEC, exclusive_of, read_spec
@@ -44,26 +43,33 @@ def binding_annotations(pod: Pod, grant: Grant) -> dict[str, str]:
 
 
 def read_grant(pod: Pod) -> Grant | None:
-    """What ``resource-status`` tells, whoever wrote it."""
+    """What ``resource-status`` tells, whoever wrote it. No pod takes more of a node's CPUs and NUMA
+    nodes than it asks for."""
     status = said(keys.RESOURCE_STATUS, pod.annotations)
     if status is None:
         return None
+    rest = dict(pod.cls.requests)
     cpus = mask(status.cpuset)
-    zones = {
-        each.node: {
-            name: min(max(amount.milli if name == CPU else amount.value, 0), MOST_AMOUNT)
-            for name, amount in each.resources.items()
-        }
-        for each in status.numa_node_resources
-        if 0 <= each.node < MOST_NUMA_NODES
-    }
+    if 1000 * cpus.bit_count() > rest.get(CPU, 0):
+        cpus = 0
+    zones: dict[int, dict[str, int]] = {}
+    nodes = set()
+    for each in sorted(status.numa_node_resources, key=lambda zone: zone.node):
+        if not 0 <= each.node < MOST_NUMA_NODES:
+            continue
+        nodes.add(each.node)
+        for name, amount in each.resources.items():
+            share = min(amount.milli if name == CPU else amount.value, rest.get(name, 0))
+            if share > 0:
+                zones.setdefault(each.node, {})[name] = share
+                rest[name] -= share
     if not cpus and not zones:
         return None
     return Grant(
         cpus=cpus,
         exclusive=exclusive_of(read_spec(pod.annotations)),
-        zones=tuple(sorted(zones.items())),
-        numa_nodes=tuple(sorted(zones)),
+        zones=tuple(zones.items()),
+        numa_nodes=tuple(sorted(nodes)),
     )
 
 

@@ -53,6 +53,7 @@ class Lab:
         topology_policy: str = "",
         said: dict[str, str] | None = None,
         cpu: int | None = None,
+        extra: dict[str, int] | None = None,
         **more: Any,
     ) -> None:
         """``memory``: of each NUMA node. ``said``: more annotations of its topology."""
@@ -80,6 +81,7 @@ class Lab:
             "cpu": 1000 * len(machine.cpus) if cpu is None else cpu,
             "memory": memory * len(machine.nodes),
             "pods": 110,
+            **(extra or {}),
         }
         self.cluster.set_node(Node(name=name, allocatable=allocatable, **more))
 
@@ -90,7 +92,7 @@ class Lab:
     def scores(self, of: PodClass) -> list[int]:
         found = self.plugin.judge(self.cluster, of, self.cluster.rows()).score
         assert found is not None
-        return found.tolist()
+        return [int(score) for score in found]
 
     def grant(self, of: PodClass, row: int = 0, **grants: Any) -> Grant | str | None:
         pod = Pod(key=f"ns/p{next(_numbers)}", uid="u", cls=of, annotations=of.annotations)

@@ -292,7 +292,7 @@ def test_devices_and_cpus_agree_on_numa_nodes() -> None:
     lab = Lab()
     lab.node(topology_policy="SingleNUMANodePodLevel")
     devices = Devices()
-    lab.plugin.connect({"DeviceShare": devices})  # type: ignore[dict-item]
+    lab.plugin.connect({"DeviceShare": devices})
     pod = pods(4000, 8 * GI)
     devices.given = {"gpu": (Hint(2), Hint(3, preferred=False))}
     found = lab.grant(pod)
@@ -323,7 +323,7 @@ def test_pods_take_the_cpus_of_their_reservation() -> None:
     lab.hold(lsr, Grant(cpus=cpus("4-7")), holds="r")
     lab.place(lsr)
     assert lab.reasons(lsr) != [""]
-    lab.plugin.connect({"Reservation": Reservations()})  # type: ignore[dict-item]
+    lab.plugin.connect({"Reservation": Reservations()})
     assert lab.reasons(lsr) == [""]
     found = lab.grant(lsr, Reservation=Uses())
     assert _text(found) == "4-7"
@@ -441,6 +441,19 @@ def test_the_policy_of_the_node_is_written_too() -> None:
 def test_annotations_that_say_nothing(text: str) -> None:
     found = Lab().plugin.recognise(Pod(key="a/b", uid="u", cls=pods(), annotations={STATUS: text}))
     assert found is None
+
+
+def test_a_pod_cannot_take_a_node_by_an_annotation() -> None:
+    said = {
+        "cpuset": "0-7",
+        "numaNodeResources": [
+            {"node": node, "resources": {"cpu": "8", "memory": "64Gi", "a/b": "1"}}
+            for node in (0, 1)
+        ],
+    }
+    pod = Pod(key="a/b", uid="u", cls=pods(2000, GI), annotations={STATUS: json.dumps(said)})
+    found = Lab().plugin.recognise(pod)
+    assert found == Grant(zones=((0, {"cpu": 2000, "memory": GI}),), numa_nodes=(0, 1))
 
 
 # Others.
