@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from koordlet.cluster.reporting.conflicts import conflicts
 from koordlet.decision.snapshot import Fault, Pod
 
 SUPPRESSED = "koordinator.sh/Suppressed"
 REFUSED = "koordinator.sh/AnnotationsRefused"
 EVICTED = "koordinator.sh/Evicted"
+CONFLICTING = "koordinator.sh/AllocationConflict"
 
 BEGINS_BELOW, ENDS_AT = 0.9, 1.0
 """Share of what best-effort pods request that they may use."""
@@ -101,6 +103,13 @@ def refused(faults: Iterable[Fault]) -> Told:
     return Told(REFUSED, True, REASON_OF_REFUSAL, text, warns=True)
 
 
+def conflicting(text: str | None) -> Told:
+    """``text``: what others were given too, and who they are."""
+    if text is None:
+        return Told(CONFLICTING, False, "GivenOnce", "what the pod was given is its own")
+    return Told(CONFLICTING, True, "GivenTwice", text[:MESSAGE_CHARACTERS], warns=True)
+
+
 def evicted(feature: str, message: str) -> Told:
     return Told(EVICTED, True, feature, message[:MESSAGE_CHARACTERS], warns=True)
 
@@ -123,11 +132,14 @@ class Ledger:
     def due(self, pods: Iterable[Pod], suppression: Level | None) -> list[Due]:
         """What is to be told now. Pods without a name are not known to the cluster."""
         found = []
+        pods = tuple(pods)
+        given_twice = conflicts(pods)
         for pod in pods:
             if not pod.name or not pod.is_active:
                 continue
             level = suppression if pod.is_best_effort else None
-            for told in (refused(pod.faults), suppressed(level)):
+            conflict = conflicting(given_twice.get(pod.uid))
+            for told in (refused(pod.faults), suppressed(level), conflict):
                 before = self._told.get(pod.uid, {}).get(told.type)
                 was = before is not None and before.status
                 if told != before and (told.status or was):

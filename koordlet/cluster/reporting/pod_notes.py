@@ -39,7 +39,7 @@ KEPT = 200
 """Evictions not yet told; the oldest are dropped."""
 PROBLEM = "pod conditions"
 
-_TYPES = frozenset({conditions.SUPPRESSED, conditions.REFUSED})
+_TYPES = frozenset({conditions.SUPPRESSED, conditions.REFUSED, conditions.CONFLICTING})
 
 
 class _Answer(Enum):

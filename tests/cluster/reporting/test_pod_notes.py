@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from koordlet.actuator.evict.executor import EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.cluster.reporting import pod_notes
-from koordlet.cluster.reporting.conditions import EVICTED, REFUSED, SUPPRESSED
+from koordlet.cluster.reporting.conditions import CONFLICTING, EVICTED, REFUSED, SUPPRESSED
 from koordlet.cluster.reporting.pod_notes import BURST, PER_SECOND, PROBLEM, PodNotes
 from koordlet.cluster.shapes import PODS
 from koordlet.decision import metrics as k
@@ -20,6 +21,7 @@ from koordlet.decision.snapshot import Fault
 from koordlet.decision.why import Why
 from koordlet.kube.client import Client
 from koordlet.kube.mirror import Mirror
+from koordlet.protocol.qos import KubeQoS, QoSClass
 from tests.cluster.reporting.rig import Rig, be_pod, fake_cluster, make_pod, quick
 from tests.fakekube import FakeKube
 from tests.fakekube import Fault as ServerFault
@@ -73,6 +75,26 @@ async def last(
         while not holds():
             best_effort(rig, 1, limit_milli, request_milli)
             await asyncio.sleep(0.02)
+
+
+def test_cpus_that_were_given_twice() -> None:
+    async def story(rig: Rig, notes: PodNotes, fake: FakeKube, client: Client) -> None:
+        uids = {name: await make_pod(client, name) for name in ("first", "second")}
+        own = {"raw_qos": QoSClass.LSR, "kube_qos": KubeQoS.GUARANTEED}
+        both = tuple(
+            msgspec.structs.replace(be_pod(uid, name), pinned_cpus=frozenset({2, 3}), **own)
+            for name, uid in uids.items()
+        )
+        rig.state.all = both
+        await until(lambda: CONFLICTING in conditions(fake, "second"))
+        await until(lambda: CONFLICTING in conditions(fake, "first"))
+        told = conditions(fake, "first")[CONFLICTING]
+        assert (told["status"], told["reason"]) == ("True", "GivenTwice")
+        assert told["message"] == "CPUs 2-3 are given to jobs/second too"
+        rig.state.all = both[:1]
+        await until(lambda: conditions(fake, "first")[CONFLICTING]["status"] == "False")
+
+    play(story)
 
 
 def test_refused_annotations() -> None:
