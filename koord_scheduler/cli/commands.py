@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koord_scheduler.cli.admission import ADMISSION, GATES
 from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
+from koord_scheduler.cli.scheduling.commands import SCHEDULING
 
 _LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
 _QUOTA = (
@@ -168,41 +169,7 @@ COMMANDS: tuple[Command, ...] = (
         "koord_scheduler.cli.nodes:main",
         _LOOK,
     ),
-    Command(
-        "explain",
-        "each term of what a node offers to batch and mid pods",
-        "koord_scheduler.cli.explain:main",
-        (
-            argument("node", metavar="NODE", help="name of the node"),
-            argument(
-                "--pods",
-                metavar="N",
-                type=int,
-                default=10,
-                help="pods shown, those that use most first (default: 10)",
-            ),
-            *_LOOK,
-        ),
-    ),
-    Command(
-        "diff",
-        "what another slo-controller-config would change on every node",
-        "koord_scheduler.cli.diff:main",
-        (
-            argument(
-                "old",
-                metavar="OLD",
-                help="file with a ConfigMap or its data; the word live: the one among the objects",
-            ),
-            argument("new", metavar="NEW", help="likewise"),
-            argument(
-                "--exit-code",
-                action="store_true",
-                help="end with 1 where anything differs, for scripts",
-            ),
-            *_LOOK,
-        ),
-    ),
+    *SCHEDULING,
     Command(
         "mutations",
         "what admission makes of pods",

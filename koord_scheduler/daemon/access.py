@@ -133,6 +133,20 @@ QUOTA_STATUS = (
 """Of the scheduler, which writes the figures by which it admits pods."""
 _DEFINED = "what plugins know of nodes beside the nodes"
 _PODS = Need("", "pods", ("list", "watch", "get"), "pods that wait get nodes, others count")
+EXPLANATIONS = (
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations",
+        ("list", "watch", "delete"),
+        "who asks why gets an answer, for as long as it was asked for",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "scheduleexplanations/status",
+        ("patch",),
+        "the answer is its status",
+    ),
+)
 SCHEDULER_NEEDS = (
     _PODS,
     Need("", "nodes", ("list", "watch"), "pods go to nodes"),
@@ -155,28 +169,31 @@ SCHEDULER_NEEDS = (
     Need("", "persistentvolumes", ("list", "watch"), "volumes say where pods may go"),
     Need("", "events", ("create", "patch"), "what found no node is told at its workload"),
     Need(_SLO, "nodemetrics", ("list", "watch"), _DEFINED),
+    Need("scheduling.koordinator.sh", "devices", ("list", "watch"), _DEFINED),
+    Need("topology.node.k8s.io", "noderesourcetopologies", ("list", "watch"), _DEFINED),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations",
+        ("list", "watch", "delete"),
+        "reservations keep room for pods, until their time is over",
+    ),
+    Need(
+        "scheduling.koordinator.sh",
+        "reservations/status",
+        ("patch",),
+        "where a reservation is, and who uses it, is its status",
+    ),
     Need("scheduling.sigs.k8s.io", "podgroups", ("list", "watch"), "they declare gangs"),
+    Need("scheduling.k8s.io", "podgroups", ("list", "watch"), "they declare gangs"),
     Need(
         "scheduling.koordinator.sh",
         "clusternetworktopologies",
         ("list", "watch"),
         "gangs may ask for nodes that are near each other",
     ),
+    Need("", "namespaces", ("list", "watch"), "terms about other pods select namespaces"),
     *QUOTA_STATUS,
-)
-EXPLANATIONS = (
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations",
-        ("list", "watch", "delete"),
-        "who asks why gets an answer, for as long as it was asked for",
-    ),
-    Need(
-        "scheduling.koordinator.sh",
-        "scheduleexplanations/status",
-        ("patch",),
-        "the answer is its status",
-    ),
+    *EXPLANATIONS,
 )
 RECOMMENDER = (
     Need(
@@ -418,7 +435,6 @@ NEEDS = merged(
         PODGROUP,
         NETWORKTOPOLOGY,
         SCHEDULER_NEEDS,
-        EXPLANATIONS,
         tuple(map(lease, LEASES)),
         DESCHEDULER_NEEDS,
     )

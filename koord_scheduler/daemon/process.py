@@ -119,7 +119,7 @@ class Companion:
         # Who binds hundreds of pods a second has a budget of its own.
         client = self._binding if part.role == SCHEDULER else self.client
         if role.writes is None:
-            role.writes = Writes(client, role.leads, counts=self.context.writes.counts)
+            role.writes = Writes(client, role.leads, self.context.writes.tally)
         return replace(self.context, client=client, writes=role.writes, leads=role.leads)
 
     async def run(self) -> None:
@@ -225,7 +225,7 @@ class Companion:
         _log.warning("object refused", problem=text)
 
     def _declare_metrics(self, metrics: Metrics) -> None:
-        writes = self.context.writes
+        tally = self.context.writes.tally
 
         def by_kind(
             read: Callable[[Watched[Any]], float | None],
@@ -267,21 +267,21 @@ class Companion:
                 "counter",
                 "Requests that change something, by resource and verb.",
                 ("resource", "verb"),
-                lambda: [(key, float(n)) for key, n in writes.counts.items()],
+                lambda: [(key, float(n)) for key, n in tally.counts.items()],
             ),
             Family(
                 "koord_scheduler_api_writes_deferred_total",
                 "counter",
                 "Writes put off because their node had its share of this minute.",
                 (),
-                lambda: [((), float(writes.refused))],
+                lambda: [((), float(tally.refused))],
             ),
             Family(
                 "koord_scheduler_api_writes_per_node_and_minute",
                 "gauge",
                 "Most writes about one node in the last full minute.",
                 (),
-                lambda: [((), float(writes.busiest()[1]))],
+                lambda: [((), float(tally.busiest()[1]))],
             ),
             Family(
                 "koord_scheduler_watched_objects",

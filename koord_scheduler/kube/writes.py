@@ -35,6 +35,47 @@ class TooManyWritesError(Exception):
         self.wait_s = wait_s
 
 
+class Tally:
+    """Writes of all roles of a process, which share what may be written about one node."""
+
+    def __init__(
+        self,
+        most: int = PER_NODE_AND_MINUTE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """(kind, verb) -> requests sent."""
+        self.refused = 0
+        """Writes that a node's share did not allow."""
+        self.most, self._clock = most, clock
+        self._minute = 0
+        self._shares: Counter[str] = Counter()
+        self._last_minute: OrderedDict[str, int] = OrderedDict()
+
+    def busiest(self) -> tuple[str, int]:
+        """The node with the most writes in the last full minute, and how many."""
+        self._turn()
+        return max(self._last_minute.items(), key=lambda each: each[1], default=("", 0))
+
+    def take(self, about: str, words: str) -> None:
+        """Raises TooManyWritesError."""
+        self._turn()
+        if self._shares[about] >= self.most:
+            self.refused += 1
+            left_s = (self._minute + 1) * MINUTE_S - self._clock()
+            text = f"{words}: node {about} had {self.most} writes in this minute"
+            raise TooManyWritesError(text, max(1.0, left_s))
+        self._shares[about] += 1
+
+    def _turn(self) -> None:
+        minute = int(self._clock() / MINUTE_S)
+        if minute != self._minute:
+            past = self._shares if minute == self._minute + 1 else Counter()
+            self._last_minute = OrderedDict(past.most_common(10))
+            self._shares = Counter()
+            self._minute = minute
+
+
 class Writes:
     """``may_write``: whether this process leads long enough for one more request.
 
@@ -43,24 +84,11 @@ class Writes:
     """
 
     def __init__(
-        self,
-        client: Client,
-        may_write: Callable[[], bool],
-        *,
-        most: int = PER_NODE_AND_MINUTE,
-        counts: Counter[tuple[str, str]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        self, client: Client, may_write: Callable[[], bool], tally: Tally | None = None
     ) -> None:
-        self.counts: Counter[tuple[str, str]] = Counter() if counts is None else counts
-        """(kind, verb) -> requests sent."""
-        self.refused = 0
-        """Writes that a node's share did not allow."""
+        self.tally = tally if tally is not None else Tally()
         self.may_write = may_write
         self._client = client
-        self.most, self._clock = most, clock
-        self._minute = 0
-        self._shares: Counter[str] = Counter()
-        self._last_minute: OrderedDict[str, int] = OrderedDict()
 
     async def create(self, kind: Kind[T], body: Any, namespace: str = "", *, about: str = "") -> T:
         self._admit(kind, "create", about)
@@ -120,29 +148,10 @@ class Writes:
         self._admit(PODS, "create", "", "eviction")
         await self._client.evict(namespace, name, uid=uid)
 
-    def busiest(self) -> tuple[str, int]:
-        """The node with the most writes in the last full minute, and how many."""
-        self._turn()
-        return max(self._last_minute.items(), key=lambda each: each[1], default=("", 0))
-
     def _admit(self, kind: Kind[Any], verb: str, about: str, subresource: str = "") -> None:
         what = f"{kind}/{subresource}" if subresource else str(kind)
         if not self.may_write():
             raise NotLeadingError(f"{verb} {what}: this process does not lead")
         if about:
-            self._turn()
-            if self._shares[about] >= self.most:
-                self.refused += 1
-                left_s = (self._minute + 1) * MINUTE_S - self._clock()
-                text = f"{verb} {what}: node {about} had {self.most} writes in this minute"
-                raise TooManyWritesError(text, max(1.0, left_s))
-            self._shares[about] += 1
-        self.counts[(what, verb)] += 1
-
-    def _turn(self) -> None:
-        minute = int(self._clock() / MINUTE_S)
-        if minute != self._minute:
-            past = self._shares if minute == self._minute + 1 else Counter()
-            self._last_minute = OrderedDict(past.most_common(10))
-            self._shares = Counter()
-            self._minute = minute
+            self.tally.take(about, f"{verb} {what}")
+        self.tally.counts[(what, verb)] += 1

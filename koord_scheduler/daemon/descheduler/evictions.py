@@ -63,5 +63,5 @@ async def through_api(
     """Disruption budgets are asked. Raises KubeError, NotLeadingError."""
     if not writes.may_write():
         raise NotLeadingError("evict pods: this process does not lead")
-    writes.counts[("pods/eviction", "create")] += 1
+    writes.tally.counts[("pods/eviction", "create")] += 1
     await client.evict(namespace, name, uid=uid, grace_s=grace_s)

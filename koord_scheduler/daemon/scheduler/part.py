@@ -7,6 +7,7 @@ import asyncio
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.quota_status import QuotaStatus, revoke_overuse
 from koord_scheduler.daemon.scheduler.declared import follow_gangs
+from koord_scheduler.daemon.scheduler.explanations import Explanations
 from koord_scheduler.daemon.scheduler.pages import routes
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.daemon.scheduler.setup import Setup
@@ -23,6 +24,7 @@ class Role:
     def __init__(self, context: Context, setup: Setup, debug_flags: bool) -> None:
         self.scheduler = Scheduler(context, setup)
         self._context = context
+        self._explanations = Explanations(context, self.scheduler)
         follow_gangs(context.watches, self.scheduler)
         self._quota_status: QuotaStatus | None = None
         quotas = self.scheduler.parts.quotas
@@ -40,6 +42,7 @@ class Role:
         quotas = self.scheduler.parts.quotas
         async with asyncio.TaskGroup() as group:
             group.create_task(self.scheduler.run(), name="scheduler")
+            group.create_task(self._explanations.run(), name="explanations")
             if quotas is not None and self._quota_status is not None:
                 clock = self._context.clock
                 group.create_task(self._quota_status.run(), name="quota status")

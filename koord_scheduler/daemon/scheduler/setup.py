@@ -8,20 +8,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from koord_scheduler.model.cluster.arguments import ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.verdict import Gate, Plugin
-from koord_scheduler.plan.engine import Engine
-from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor
-from koord_scheduler.plan.profile import Profile, ProfileError, built_in, make
+from koord_scheduler.plan.parts import Parts as Parts
+from koord_scheduler.plan.profile import Profile, ProfileError, built_in
 from koord_scheduler.plan.third_party import load_profiles
-from koord_scheduler.share.gang.book import Gangs
-from koord_scheduler.share.gang.declared import coscheduling_args
-from koord_scheduler.share.quota import quotas as quota_plugin
-from koord_scheduler.share.quota.quotas import Quotas
 
 _MOST_BYTES = 1 << 20
-COSCHEDULING, QUOTA, PREEMPTION = "Coscheduling", "ElasticQuota", "DefaultPreemption"
 
 
 class SetupError(Exception):
@@ -61,57 +54,6 @@ def load(path: str) -> Setup:
     connection = tree.get("clientConnection")
     found: Mapping[str, Any] = connection if isinstance(connection, Mapping) else {}
     return Setup(profiles, _positive(path, found, "qps"), _whole(path, found, "burst"))
-
-
-class Parts:
-    """Engines by the name of the scheduler that pods ask for; gangs and quotas are shared by all
-    profiles, with the arguments of the first one that has them. Raises ProfileError or
-    ArgumentError."""
-
-    def __init__(self, cluster: Cluster, profiles: tuple[Profile, ...]) -> None:
-        self.profiles = {profile.scheduler_name: profile for profile in profiles}
-        self.gangs: Gangs | None = None
-        self.quotas: Quotas | None = None
-        gangs, quotas = _first(profiles, COSCHEDULING), _first(profiles, QUOTA)
-        if gangs is not None:
-            self.gangs = Gangs(cluster.claims, coscheduling_args(gangs.args.get(COSCHEDULING, {})))
-        if quotas is not None:
-            self.quotas = quota_plugin.make(quotas.args.get(QUOTA, {}))
-            self.quotas.follow(cluster)
-        self.engines: dict[str, Engine] = {}
-        self.preemptors: dict[str, Preemptor] = {}
-        for name, profile in self.profiles.items():
-            gates: list[Gate] = []
-            if self.quotas is not None and QUOTA in profile.own:
-                gates.append(self.quotas)
-            engine = self.engines[name] = Engine(cluster, make(profile), gates)
-            if PREEMPTION in profile.own:
-                args = PreemptionArgs()
-                if given := profile.args.get(PREEMPTION):
-                    args = read_args(PREEMPTION, PreemptionArgs, given)
-                self.preemptors[name] = Preemptor(engine, None, args)
-
-    @property
-    def first(self) -> Engine:
-        return next(iter(self.engines.values()))
-
-    def plugin(self, name: str) -> Plugin | None:
-        """The one of the first profile that has it."""
-        for engine in self.engines.values():
-            for plugin, _ in engine.plugins:
-                if plugin.name == name:
-                    return plugin
-        return None
-
-    def plugins(self) -> frozenset[str]:
-        """Names of all that some profile has."""
-        return frozenset(
-            plugin.name for engine in self.engines.values() for plugin, _ in engine.plugins
-        )
-
-
-def _first(profiles: tuple[Profile, ...], name: str) -> Profile | None:
-    return next((profile for profile in profiles if name in profile.own), None)
 
 
 def _positive(path: str, found: Mapping[str, Any], name: str) -> float | None:

@@ -14,6 +14,10 @@ from koordlet.protocol.objects.colocation_profile import (
     ClusterColocationProfileStatus,
 )
 from koordlet.protocol.objects.device import DeviceSpec
+from koordlet.protocol.objects.explanation import (
+    ScheduleExplanationSpec,
+    ScheduleExplanationStatus,
+)
 from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
 from koordlet.protocol.objects.network_topology import (
     ClusterNetworkTopologySpec,
@@ -214,6 +218,23 @@ CUSTOM_RESOURCES = (
         spec=ClusterNetworkTopologySpec,
         status=ClusterNetworkTopologyStatus,
         columns=(AGE,),
+    ),
+    CustomResource(
+        "scheduling.koordinator.sh",
+        "v1alpha1",
+        "ScheduleExplanation",
+        "scheduleexplanations",
+        "Why a pod or a gang has no node.",
+        spec=ScheduleExplanationSpec,
+        status=ScheduleExplanationStatus,
+        namespaced=True,
+        columns=(
+            Column("Question", ".spec.questionObjectKey"),
+            Column("Schedulable", ".status.schedulable", "boolean"),
+            Column("Message", ".status.failedMessage"),
+            Column("Updated", ".status.lastUpdateTime", "date"),
+            AGE,
+        ),
     ),
     CustomResource(
         "quota.koordinator.sh",

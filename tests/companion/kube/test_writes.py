@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.kube.shapes import NODE_SLOS, NODES
-from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, Writes
+from koord_scheduler.kube.writes import NotLeadingError, Tally, TooManyWritesError, Writes
 
 
 class Sent:
@@ -36,7 +36,7 @@ def test_who_does_not_lead_sends_nothing() -> None:
         ):
             with pytest.raises(NotLeadingError):
                 await call
-        assert client.sent == [] and not writes.counts
+        assert client.sent == [] and not writes.tally.counts
 
     asyncio.run(story())
 
@@ -45,7 +45,7 @@ def test_a_node_has_its_share_of_each_minute() -> None:
     async def story() -> None:
         now = [6.0]
         client = Sent()
-        writes = Writes(client, lambda: True, most=2, clock=lambda: now[0])  # type: ignore[arg-type]
+        writes = Writes(client, lambda: True, Tally(2, lambda: now[0]))  # type: ignore[arg-type]
         for _ in range(2):
             await writes.patch(NODES, "a", {}, subresource="status", about="a")
         with pytest.raises(TooManyWritesError) as refused:
@@ -53,14 +53,14 @@ def test_a_node_has_its_share_of_each_minute() -> None:
         assert refused.value.wait_s == 54.0
         await writes.create(NODE_SLOS, {}, about="b")
         await writes.create(NODE_SLOS, {})
-        assert writes.busiest() == ("", 0)
+        assert writes.tally.busiest() == ("", 0)
         now[0] = 61.0
         await writes.delete(NODE_SLOS, "a", about="a")
-        assert writes.busiest() == ("a", 2)
+        assert writes.tally.busiest() == ("a", 2)
         assert client.sent == ["patch", "patch", "create", "create", "delete"]
-        assert writes.counts[("nodes/status", "patch")] == 2
-        assert writes.refused == 1
+        assert writes.tally.counts[("nodes/status", "patch")] == 2
+        assert writes.tally.refused == 1
         now[0] = 300.0
-        assert writes.busiest() == ("", 0)
+        assert writes.tally.busiest() == ("", 0)
 
     asyncio.run(story())

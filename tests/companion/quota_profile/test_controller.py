@@ -95,7 +95,7 @@ def test_a_steady_state_is_not_written() -> None:
             await node(world, "n1", labels={"zone": "a"})
             await _profile(world)
             await until(lambda: _least(fake, world) == "10")
-            before = sum(made.context.writes.counts.values())
+            before = sum(made.context.writes.tally.counts.values())
             for number in range(20):
                 change = {"metadata": {"annotations": {"koordinator.sh/beat": str(number)}}}
                 await world.client.patch(NODES, "n1", change)
@@ -103,7 +103,7 @@ def test_a_steady_state_is_not_written() -> None:
             nodes = made.context.watches.of(shapes.NODES)
             await until(lambda: len(nodes.objects) == 2)
             await asyncio.sleep(1.5)  # longer than changes of nodes settle
-            assert sum(made.context.writes.counts.values()) == before
+            assert sum(made.context.writes.tally.counts.values()) == before
 
     asyncio.run(story())
 

@@ -8,11 +8,20 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
-from tests.companion.daemon.cluster import PODS, fake_here
+from koordlet.kube.kinds import Kind
+from tests.companion.daemon.cluster import PODS, Whole, fake_here
 from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
 from tests.fakekube.faults import Fault
 from tests.kube.worlds import until
 
+QUESTIONS = Kind(
+    "scheduling.koordinator.sh",
+    "v1alpha1",
+    "ScheduleExplanation",
+    "scheduleexplanations",
+    True,
+    Whole,
+)
 Story = Callable[[Rig], Awaitable[None]]
 
 
@@ -262,5 +271,27 @@ def test_services_answer_where_the_process_leads() -> None:
                 assert answer.status == 400
             async with session.post("/debug/flags/f", data="true") as answer:
                 assert (answer.status, await answer.text()) == (406, "unsupported http method")
+
+    told(story)
+
+
+def test_who_asks_why_is_answered() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="1")
+        async with scheduling(rig.here) as made:
+            await rig.pod("big", cpu="2")
+            await rig.until_said("big", "nodes are available")
+            await until(lambda: not len(scheduler_of(made).assumed))
+            head = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": QUESTIONS.name}
+            spec = {"questionObjectKey": f"{SPACE}/big"}
+            body = {**head, "metadata": {"name": "why"}, "spec": spec}
+            await rig.client.create(QUESTIONS, body, SPACE)
+
+            async with asyncio.timeout(60):
+                while not (found := (await rig.client.get(QUESTIONS, "why", SPACE)).status):
+                    await asyncio.sleep(0.05)
+            assert found["schedulable"] is False and "Insufficient cpu" in found["failedMessage"]
+            (detail,) = found["detailedExplanation"][0]["scheduleExplanation"]["nodeFailedDetails"]
+            assert (detail["failedPlugin"], detail["failedNodes"]) == ("NodeResourcesFit", ["a"])
 
     told(story)

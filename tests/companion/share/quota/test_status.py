@@ -140,9 +140,9 @@ def test_a_steady_state_is_not_written_and_a_refusal_is_tried_again() -> None:
                 )
             )
             await asyncio.sleep(1.5)
-            before = sum(made.context.writes.counts.values())
+            before = sum(made.context.writes.tally.counts.values())
             await asyncio.sleep(2.5)  # two rounds
-            assert sum(made.context.writes.counts.values()) == before
+            assert sum(made.context.writes.tally.counts.values()) == before
 
     asyncio.run(story())
 

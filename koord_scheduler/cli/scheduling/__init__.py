@@ -1,0 +1,1 @@
+"""Commands about the scheduler: why, what if, and again."""
