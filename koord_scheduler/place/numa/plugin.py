@@ -37,6 +37,7 @@ from koord_scheduler.place.numa.free import State, cpus_held_by, left_for, state
 from koord_scheduler.place.numa.hints import Given
 from koord_scheduler.place.numa.request import Ask, RequestError, read_ask
 from koord_scheduler.place.numa.sites import Sites, site_of
+from koord_scheduler.place.numa.summary import node_summary
 from koord_scheduler.place.numa.types import NAME, NO_POLICY, SINGLE_NUMA_NODE, Grant
 from koord_scheduler.place.numa.wire import binding_annotations, read_grant
 from koordlet.protocol.resources import CPU, MEMORY
@@ -111,6 +112,7 @@ class NodeNumaResource:
         self._provider: Provider | None = None
         self._reservations: Reservations | None = None
         self._credit: Credit | None = None
+        self.services = {"nodes/{node}": _summary}
 
     def connect(self, plugins: Mapping[str, Plugin]) -> None:
         """Devices have hints of their own; reservations say which of them a pod may use on a
@@ -292,6 +294,11 @@ class NodeNumaResource:
             all_zones = sum(there.get(name, 0) for there in zones.values())
             most = min(most, all_zones // ask.amounts[name])
         return most
+
+
+def _summary(cluster: Cluster, names: Mapping[str, str]) -> dict[str, Any] | None:
+    """Raises `summary.InvalidTopologyError`."""
+    return node_summary(cluster, names["node"])
 
 
 def _loosest(wish: Wish | None) -> Wish | None:

@@ -13,7 +13,7 @@ from koord_scheduler.place.numa.wire import texts
 from koordlet.protocol.cpuset import format_cpulist
 
 
-class InvalidTopologyError(Exception):
+class InvalidTopologyError(ValueError):
     """The node has no CPU topology that can be read; the service answers 500."""
 
 
