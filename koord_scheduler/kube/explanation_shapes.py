@@ -1,32 +1,28 @@
-"""ScheduleExplanations: who asks why an object found no node (spec/central.md 9.6)."""
+"""ScheduleExplanations as the scheduler reads them (spec/central.md 9.6)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+from msgspec.structs import force_setattr
 
 from koordlet.kube.kinds import Kind
-from koordlet.kube.objects import Metadata, Object, Shape
+from koordlet.kube.objects import Metadata, Object
+from koordlet.protocol.objects.explanation import ScheduleExplanationSpec
 
 
 class AgedMetadata(Metadata, frozen=True):
     creation_timestamp: str = ""
 
 
-class ExplanationSpec(Shape, frozen=True):
-    """``question_object_template`` and ``ttl`` as they were written; the template is no pod of
-    this cluster yet."""
-
-    question_object_key: str = ""
-    question_object_template: dict[str, Any] = msgspec.field(default_factory=dict)
-    ttl: str = ""
-
-
 class Explanation(Object, frozen=True):
+    """``status`` as the server wrote it."""
+
     metadata: AgedMetadata = AgedMetadata()
-    spec: ExplanationSpec = ExplanationSpec()
-    status: dict[str, Any] = msgspec.field(default_factory=dict)
+    spec: ScheduleExplanationSpec = ScheduleExplanationSpec()
+    status: msgspec.Raw = msgspec.Raw(b"")
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "status", self.status.copy())
 
 
 EXPLANATIONS = Kind(

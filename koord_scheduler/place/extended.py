@@ -13,7 +13,6 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict
-from koord_scheduler.place.fit import NOT_NOTHING
 
 PLUS = "NodeResourcesFitPlus"
 SCARCE = "ScarceResourceAvoidance"
@@ -33,8 +32,8 @@ class ScarceArgs(Args, frozen=True, kw_only=True):
 
 
 class FitPlus:
-    """Each resource that a pod asks for has its own strategy; a pod that asks for none scores
-    100."""
+    """Each resource that a pod asks for has its own strategy; a pod that asks for none of them
+    scores 100."""
 
     name = PLUS
     local = True
@@ -51,7 +50,7 @@ class FitPlus:
         weights = 0
         for name, scored in self._resources.items():
             column = cluster.columns.index.get(name)
-            own = pod.requests.get(name) or NOT_NOTHING.get(name, 0)
+            own = pod.requests.get(name, 0)
             if column is None or not own:
                 continue
             offered = cluster.allocatable[rows, column]

@@ -9,62 +9,27 @@ import msgspec
 import numpy as np
 
 from koord_scheduler.model.amounts import amount_of
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
+from koord_scheduler.place.load_arguments import (
+    NAME,
+    LoadArgs,
+    load_args,
+    own_thresholds,
+    window_s,
+)
 from koord_scheduler.place.load_estimate import Estimates
 from koord_scheduler.place.load_reading import LOAD, NodeLoad
 from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import CPU, MEMORY
 
-NAME = "LoadAwareScheduling"
-THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 _MOST_TEXT = 16_384
-Percents = dict[str, int]
-
-
-class Aggregated(msgspec.Struct, frozen=True, rename="camel"):
-    """Windows in seconds; 0 for the longest that there is."""
-
-    usage_thresholds: Percents = {}
-    usage_aggregation_type: str = ""
-    usage_aggregated_duration: float = 0.0
-    score_aggregation_type: str = ""
-    score_aggregated_duration: float = 0.0
-
-
-class LoadArgs(Args, frozen=True, kw_only=True):
-    filter_expired_node_metrics: bool = True
-    node_metric_expiration_seconds: int = 180
-    enable_schedule_when_node_metrics_expired: bool = False
-    resource_weights: Percents = msgspec.field(default_factory=dict)
-    dominant_resource_weight: int = 0
-    usage_thresholds: Percents = msgspec.field(default_factory=dict)
-    prod_usage_thresholds: Percents = msgspec.field(default_factory=dict)
-    prod_usage_include_sys: bool = False
-    score_according_prod_usage: bool = False
-    estimator: str = "defaultEstimator"
-    estimated_scaling_factors: Percents = msgspec.field(default_factory=dict)
-    estimated_seconds_after_pod_scheduled: int = 0
-    estimated_seconds_after_initialized: int = 0
-    allow_customize_estimation: bool = False
-    aggregated: Aggregated | None = None
-    supported_resources: tuple[str, ...] = ()
-
-
-class _Thresholds(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one node, by annotation; None: those of the arguments."""
-
-    usage_thresholds: Percents | None = None
-    prod_usage_thresholds: Percents | None = None
-    aggregated_usage: Aggregated | None = None
-
-
-_thresholds = msgspec.json.Decoder(_Thresholds)
+_MOST_PERCENT = 1_000_000
+"""Of thresholds that somebody wrote on a node."""
 _raw = msgspec.json.Decoder(dict[str, str | int])
 
 
@@ -135,7 +100,8 @@ class LoadAware:
             if not looked_at.any():
                 continue
             whole = known.allocatable[rows]
-            used = view.used[rows] + own
+            # So that 200 times as much still is a number of 64 bits.
+            used = np.minimum(view.used[rows] + own, 8 * MOST_AMOUNT)
             percent = (200 * used + whole) // (2 * np.maximum(whole, 1))
             over = (limits > 0) & (whole > 0) & (percent > limits) & looked_at[:, None]
             for i in np.flatnonzero(over.any(axis=0)).tolist():
@@ -187,7 +153,7 @@ class LoadAware:
         known, args = self._known, self.args
         load = cluster.get(LOAD, row)
         known.allocatable[row] = self._allocatable(node)
-        own = _own_thresholds(node)
+        own = own_thresholds(node)
         aggregated = args.aggregated
         if own.aggregated_usage is not None:
             aggregated = own.aggregated_usage
@@ -197,7 +163,9 @@ class LoadAware:
             (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
         ):
             percents = default if given is None else given
-            view.limits[row] = [percents.get(name, 0) for name in self.names]
+            view.limits[row] = [
+                min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names
+            ]
         known.by_aggregate[row] = bool(
             aggregated and aggregated.usage_aggregation_type and any(known.aggregated.limits[row])
         )
@@ -215,14 +183,14 @@ class LoadAware:
                 load,
                 claims,
                 aggregated.usage_aggregation_type,
-                aggregated.usage_aggregated_duration,
+                window_s(aggregated.usage_aggregated_duration),
             )
         if args.aggregated is not None and args.aggregated.score_aggregation_type:
             known.scored[row] = self._aggregate(
                 load,
                 claims,
                 args.aggregated.score_aggregation_type,
-                args.aggregated.score_aggregated_duration,
+                window_s(args.aggregated.score_aggregated_duration),
             )
 
     def _allocatable(self, node: Node) -> list[int]:
@@ -236,7 +204,7 @@ class LoadAware:
                 raw = {}
             read = {name: amount_of(value, name) for name, value in raw.items()}
             amounts = {**amounts, **{name: n for name, n in read.items() if n is not None}}
-        return [min(amounts.get(name, 0), MOST_AMOUNT) for name in self.names]
+        return [min(max(amounts.get(name, 0), 0), MOST_AMOUNT) for name in self.names]
 
     def _vector(self, amounts: Mapping[str, int]) -> Ints:
         return np.array([min(amounts.get(n, 0), MOST_AMOUNT) for n in self.names], np.int64)
@@ -336,46 +304,5 @@ class _Known:
         return found
 
 
-def _own_thresholds(node: Node) -> _Thresholds:
-    text = node.annotations.get(THRESHOLDS)
-    if not text or len(text) > _MOST_TEXT:
-        return _Thresholds()
-    try:
-        return _thresholds.decode(text)
-    except msgspec.DecodeError:
-        return _Thresholds()
-
-
 def make(args: Mapping[str, Any]) -> LoadAware:
-    found = read_args(NAME, LoadArgs, args)
-    if found.estimator != "defaultEstimator":
-        raise ArgumentError(f"{NAME}: estimator {found.estimator!r}; there is defaultEstimator")
-    factors = {CPU: 85, MEMORY: 70, **found.estimated_scaling_factors}
-    weights = found.resource_weights
-    if not weights and not found.dominant_resource_weight:
-        weights = {CPU: 1, MEMORY: 1}
-    limits = found.usage_thresholds or {CPU: 65, MEMORY: 95}
-    for words, percents, least in (
-        ("resourceWeights", weights, 1),
-        ("estimatedScalingFactors", factors, 1),
-        ("usageThresholds", limits, 0),
-        ("prodUsageThresholds", found.prod_usage_thresholds, 0),
-        ("aggregated", found.aggregated.usage_thresholds if found.aggregated else {}, 0),
-    ):
-        for name, percent in percents.items():
-            if not least <= percent <= 100:
-                text = f"{NAME}: {words}.{name} is {percent}; it must be {least} to 100"
-                raise ArgumentError(text)
-    for name in weights:
-        if name not in factors:
-            raise ArgumentError(f"{NAME}: resourceWeights.{name} needs an estimatedScalingFactors")
-    if found.node_metric_expiration_seconds <= 0:
-        raise ArgumentError(f"{NAME}: nodeMetricExpirationSeconds must be positive")
-    return LoadAware(
-        msgspec.structs.replace(
-            found,
-            resource_weights=weights,
-            usage_thresholds=limits,
-            estimated_scaling_factors=factors,
-        )
-    )
+    return LoadAware(load_args(args))

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.reading import instant_s, pod_key
 from koord_scheduler.model.wire import Wire
@@ -133,7 +134,7 @@ def _pod(pod: _Pod) -> PodLoad:
 
 def _amounts(usage: _Map) -> dict[str, int]:
     return {
-        sys.intern(name): max(amount, 0)
+        sys.intern(name): min(max(amount, 0), MOST_AMOUNT)
         for name, text in usage.resources.items()
         if (amount := amount_of(text, name)) is not None
     }

@@ -68,16 +68,19 @@ class PodAffinity:
         return Verdict(why, self._score(cluster, pod, rows, why == FITS))
 
     def _together(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Bools:
-        """All terms hold. The first pod of a group that wants to be together goes anywhere."""
+        """Near pods that all terms mean, as in Kubernetes: a pod that one of them means does not
+        count. The first pod of a group that wants to be together goes anywhere."""
+        classes = [
+            number
+            for number, cls in cluster.class_of.items()
+            if all(meant(cluster, term, cls) for term in pod.affinity)
+        ]
         found = np.ones(len(rows), np.bool_)
         labelled = np.ones(len(rows), np.bool_)
-        anybody = False
         for term in pod.affinity:
-            classes = self._meant_by(cluster, term)
-            anybody = anybody or bool(classes)
             found &= self._near(cluster, term, rows, classes) > 0
             labelled &= self._topology.of(cluster, term.topology_key).of[rows] != NOWHERE
-        if not anybody and all(meant(cluster, term, pod) for term in pod.affinity):
+        if not classes and all(meant(cluster, term, pod) for term in pod.affinity):
             return labelled
         return found
 

@@ -86,8 +86,6 @@ class Scheduler:
         self.evictions = Evictions(context)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse
-        for each in self.parts.preemptors.values():
-            each.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
         self.leading = False
         self._group: asyncio.TaskGroup | None = None

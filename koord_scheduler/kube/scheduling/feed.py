@@ -15,6 +15,7 @@ from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.shapes import (
     BUDGETS,
     CLAIMS,
+    NAMESPACES,
     NODES,
     PODS,
     VOLUME_KIND,
@@ -33,6 +34,7 @@ from koord_scheduler.plan import node_backoff
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
 from koordlet.kube.mirror import Change, Key
+from koordlet.kube.objects import Object
 
 _log = structlog.get_logger()
 _DONE = frozenset({"Succeeded", "Failed"})
@@ -84,6 +86,7 @@ class Feed:
         self.budgets_watched.listen(self._on_budgets)
         self._claims.listen(self._on_volumes)
         self._volumes.listen(self._on_volumes)
+        watches.of(NAMESPACES, optional=True).listen(self._on_namespaces)
         for source in sources:
             watches.of(source.kind, optional=True).listen(_follower(self, source))
 
@@ -195,6 +198,16 @@ class Feed:
             )
 
     # What else decides.
+
+    def _on_namespaces(self, changes: tuple[Change[Object], ...]) -> None:
+        """Terms about other pods select namespaces by their labels."""
+        known = dict(self.cluster.namespaces)
+        for change in changes:
+            known.pop(change.key.name, None)
+            if change.new is not None and change.new.metadata.labels:
+                known[change.key.name] = change.new.metadata.labels
+        self.cluster.namespaces = known
+        self.followers.happened(Event.POD_CHANGED)
 
     def _on_budgets(self, _changes: object) -> None:
         self._budgets = None

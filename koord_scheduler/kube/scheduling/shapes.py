@@ -204,6 +204,7 @@ def volume_of(claim: VolumeClaim, volume: Volume | None) -> pod_reading.Volume:
 
 PODS = Kind("", "v1", "Pod", "pods", True, ScheduledPod)
 NODES = Kind("", "v1", "Node", "nodes", False, ScheduledNode)
+NAMESPACES = Kind("", "v1", "Namespace", "namespaces", False, Object)
 BUDGETS = Kind(
     "policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, DisruptionBudget
 )

@@ -232,6 +232,7 @@ CUSTOM_RESOURCES = (
             Column("Question", ".spec.questionObjectKey"),
             Column("Schedulable", ".status.schedulable", "boolean"),
             Column("Message", ".status.failedMessage"),
+            Column("Updated", ".status.lastUpdateTime", "date"),
             AGE,
         ),
     ),

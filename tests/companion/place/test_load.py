@@ -9,6 +9,7 @@ import pytest
 
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.place.load import make
 from koord_scheduler.place.load_estimate import estimate
 from koord_scheduler.place.load_reading import LOAD, NodeLoad, PodLoad, read_load
@@ -59,6 +60,30 @@ FILTERS = {
     "L4": (
         {"aggregated": {"usageThresholds": {"cpu": 60}, "usageAggregationType": "p95"}},
         one(load(aggregated={("p95", 300.0): {"cpu": 70_000}})),
+        EMPTY,
+        "node(s) cpu aggregated usage exceed threshold",
+    ),
+    "L4 on the node": (
+        {},
+        one(
+            load(
+                aggregated={
+                    ("p95", 300.0): {"cpu": 70_000},
+                    ("p95", 600.0): {"cpu": 0},
+                }
+            ),
+            annotations={
+                "scheduling.koordinator.sh/usage-thresholds": json.dumps(
+                    {
+                        "aggregatedUsage": {
+                            "usageThresholds": {"cpu": 60},
+                            "usageAggregationType": "p95",
+                            "usageAggregatedDuration": "5m",
+                        }
+                    }
+                )
+            },
+        ),
         EMPTY,
         "node(s) cpu aggregated usage exceed threshold",
     ),
@@ -273,8 +298,77 @@ def test_reading_a_report() -> None:
         {"nodeMetricExpirationSeconds": 0},
         {"unknown": 1},
         {"usageThresholds": {"cpu": "many"}},
+        {"aggregated": {"usageAggregationType": "p42"}},
+        {"aggregated": {"scoreAggregatedDuration": "soon"}},
     ],
 )
 def test_wrong_arguments_are_named(args: dict[str, Any]) -> None:
     with pytest.raises(ArgumentError, match="LoadAwareScheduling: "):
         make(args)
+
+
+HUGE = 10**30
+
+
+def test_amounts_of_others_that_are_too_large_are_clipped() -> None:
+    status = {
+        "updateTime": "2026-01-01T00:00:00Z",
+        "nodeMetric": {"nodeUsage": {"resources": {"cpu": HUGE, "memory": -HUGE}}},
+        "podsMetric": [
+            {"namespace": "ns", "name": "seen", "podUsage": {"resources": {"cpu": HUGE}}}
+        ],
+    }
+    found = read_load(b"", json.dumps(status).encode())
+    assert found.usage == {"cpu": MOST_AMOUNT, "memory": 0}
+    where = one(found)
+    where.now_s = (found.update_time_s or 0.0) + 1
+    put(where, "n1", BIG, "seen")
+    assert reasons(make({}), where, EMPTY) == ["node(s) cpu usage exceed threshold"]
+    assert scores(make({}), where, EMPTY) == [49]
+
+
+@pytest.mark.parametrize(("percent", "text"), [(HUGE, ""), (-HUGE, "")])
+def test_thresholds_of_a_node_that_are_no_percentages_refuse_nothing(
+    percent: int, text: str
+) -> None:
+    words = json.dumps({"usageThresholds": {"memory": percent}})
+    annotations = {"scheduling.koordinator.sh/usage-thresholds": words}
+    where = one(load(0, 511 * GI), annotations=annotations)
+    assert reasons(make({}), where, EMPTY) == [text]
+
+
+def test_a_raw_allocatable_that_no_node_has_is_clipped() -> None:
+    words = json.dumps({"cpu": HUGE, "memory": -HUGE})
+    annotations = {"node.koordinator.sh/raw-allocatable": words}
+    where = one(load(70_000, 511 * GI), annotations=annotations)
+    assert reasons(make({}), where, EMPTY) == [""]
+
+
+def test_enormous_pods_in_numbers_do_not_wrap_around() -> None:
+    where = one(load())
+    enormous = cls(priority_class=PROD, requests={"memory": MOST_AMOUNT})
+    for _ in range(200):
+        put(where, "n1", enormous, since_s=NOW)
+    assert reasons(make({}), where, EMPTY) == ["node(s) memory usage exceed threshold"]
+
+
+def test_l19_scores_by_what_prod_uses() -> None:
+    where = one(load(30_000, 100 * GI, **prod(30_000, 100 * GI)))
+    put(where, "n1", EMPTY, "prod", since_s=NOW - 1000)
+    asks = {"cpu": 200_000, "memory": 32 * GI}
+    large = cls(priority_class=PROD, requests=asks, limits=asks)
+    assert scores(make({"scoreAccordingProdUsage": True}), where, large) == [38]
+
+
+def test_windows_are_durations_in_words() -> None:
+    reported = load(aggregated={("p95", 300.0): {"cpu": 0}, ("p95", 600.0): {"cpu": 90_000}})
+    args = {"aggregated": {"scoreAggregationType": "p95", "scoreAggregatedDuration": "5m0s"}}
+    assert scores(make(args), one(reported), BIG) == [90]
+    longest = {"aggregated": {"scoreAggregationType": "p95"}}
+    assert scores(make(longest), one(reported), BIG) == [47]
+
+
+def test_a_window_of_a_node_that_is_no_duration_counts_for_nothing() -> None:
+    words = json.dumps({"aggregatedUsage": {"usageAggregatedDuration": "soon"}})
+    annotations = {"scheduling.koordinator.sh/usage-thresholds": words}
+    assert reasons(make({}), one(load(10_000), annotations=annotations), EMPTY) == [""]

@@ -257,6 +257,9 @@ def test_strategies_by_resource() -> None:
     assert scores(extended.make_plus(args), where, of) == [75]
     only = {"resources": {"nvidia.com/gpu": {"type": "MostAllocated", "weight": 1}}}
     assert scores(extended.make_plus(only), where, of) == [100]
+    # CPU is listed, but such a pod does not ask for it.
+    assert scores(extended.make_plus(args), where, cls(requests={"memory": GI})) == [75]
+    assert scores(extended.make_plus(args), where, cls()) == [100]
 
 
 def test_rare_resources_are_kept() -> None:

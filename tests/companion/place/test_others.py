@@ -94,6 +94,18 @@ def test_pods_that_want_to_be_together() -> None:
     assert reasons(plugin, where, cls(affinity=(term(namespaces={"else"}),))) == [apart] * 4
 
 
+def test_all_terms_must_mean_the_same_pod() -> None:
+    where, plugin = zones(), pod_affinity.make({})
+    apart = "node(s) didn't match pod affinity rules"
+    front = LabelSelector(match_labels={"tier": "front"})
+    both = cls(affinity=(term(), term(selector=front)))
+    put(where, "a1", web())
+    put(where, "a2", cls(labels={"tier": "front"}))
+    assert reasons(plugin, where, both) == [apart] * 4
+    put(where, "b1", cls(labels={"app": "web", "tier": "front"}))
+    assert reasons(plugin, where, both) == [apart, apart, "", apart]
+
+
 def test_pods_that_want_to_be_apart_and_those_that_were_there_first() -> None:
     where, plugin = zones(), pod_affinity.make({})
     put(where, "a1", web(anti_affinity=(term(),)))

@@ -336,15 +336,17 @@ def test_replicas_show_one_certificate_and_renew_it_in_steps(
                     assert (await asked(port, trust, "/mutate-pod", review(pod("p"))))["allowed"]
                 old = await client.get(SECRETS, SECRET_NAME, NAMESPACE)
                 # Sixty-one days later the certificate is due, the authority is not.
-                now = first.context.wall
-                object.__setattr__(first.context, "wall", lambda: now() + 61 * 86400)
+                mine = next(each for part, each in first.controllers if part.name == KEEPER)
+                context = mine._context  # type: ignore[attr-defined]
+                now = context.wall
+                object.__setattr__(context, "wall", lambda: now() + 61 * 86400)
                 await until(lambda: _secret(fake)["tls.crt"] != old.data["tls.crt"])
                 assert _secret(fake)["ca.crt"] == old.data["ca.crt"]
                 left = expires(base64.b64decode(_secret(fake)["tls.crt"]))
                 assert left - datetime.datetime.now(datetime.UTC) > 140 * day
                 # Nine years and ten days later the authority is. Callers that trust the old one
                 # alone do so until everybody has heard of the new one.
-                object.__setattr__(first.context, "wall", lambda: now() + (9 * 365 + 10) * 86400)
+                object.__setattr__(context, "wall", lambda: now() + (9 * 365 + 10) * 86400)
                 await until(lambda: _secret(fake)["ca.crt"] != old.data["ca.crt"])
                 bundle = base64.b64decode(_secret(fake)["ca.crt"])
                 assert bundle.count(b"BEGIN CERTIFICATE") == 2
