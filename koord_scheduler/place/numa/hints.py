@@ -66,7 +66,7 @@ def affinity(
     nodes = sorted(left)
     whole = mask_of(nodes)
     names = sorted(name for name in need if any(name in there for there in left.values()))
-    own = _own(left, need, nodes, names)
+    own = _own(left, need, nodes, names, smallest=not given and occupied == NOBODY)
     strict = policy in (RESTRICTED, SINGLE_NUMA_NODE)
     if strict:
         for name, masks in own.items():
@@ -123,20 +123,31 @@ def _best(
 
 
 def _own(
-    left: Mapping[int, Amounts], need: Amounts, nodes: list[int], names: list[str]
+    left: Mapping[int, Amounts],
+    need: Amounts,
+    nodes: list[int],
+    names: list[str],
+    *,
+    smallest: bool,
 ) -> dict[str, list[int]]:
     """By resource, the sets on which all of the pod finds room, without those that have a node
-    where nothing of the resource is left."""
+    where nothing of the resource is left. ``smallest``: none larger than the smallest that serves
+    all resources, as nobody else has a say."""
     empty = {
         name: mask_of(node for node in nodes if left[node].get(name, 0) <= 0) for name in names
     }
     found: dict[str, list[int]] = {name: [] for name in names}
+    enough = len(nodes)
     for mask in subsets(tuple(nodes)):
         members = bits(mask)
+        if len(members) > enough:
+            break
         if all(sum(left[n].get(name, 0) for n in members) >= need[name] for name in names):
             for name in names:
                 if not mask & empty[name]:
                     found[name].append(mask)
+            if smallest and not any(mask & each for each in empty.values()):
+                enough = len(members)
     return found
 
 
