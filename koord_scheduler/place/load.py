@@ -14,6 +14,7 @@ from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
+from koord_scheduler.model.json_text import decoded
 from koord_scheduler.place.load_arguments import (
     NAME,
     LoadArgs,
@@ -27,7 +28,6 @@ from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import CPU, MEMORY
 
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
-_MOST_TEXT = 16_384
 _MOST_PERCENT = 1_000_000
 """Of thresholds that somebody wrote on a node."""
 _raw = msgspec.json.Decoder(dict[str, str | int])
@@ -196,12 +196,8 @@ class LoadAware:
     def _allocatable(self, node: Node) -> list[int]:
         """What the node had before amplification."""
         amounts: Mapping[str, int] = node.allocatable
-        text = node.annotations.get(RAW_ALLOCATABLE)
-        if text and len(text) <= _MOST_TEXT:
-            try:
-                raw = _raw.decode(text)
-            except msgspec.DecodeError:
-                raw = {}
+        raw = decoded(_raw, node.annotations.get(RAW_ALLOCATABLE))
+        if raw:
             read = {name: amount_of(value, name) for name, value in raw.items()}
             amounts = {**amounts, **{name: n for name, n in read.items() if n is not None}}
         return [min(max(amounts.get(name, 0), 0), MOST_AMOUNT) for name in self.names]

@@ -10,6 +10,7 @@ import msgspec
 
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
+from koord_scheduler.model.json_text import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.node_affinity import meets
 from koord_scheduler.place.reservation.reservation import (
@@ -102,7 +103,7 @@ def wishes_of(pod: PodClass) -> Wishes:
     try:
         names = _exact.decode(exact).resource_names if exact else ()
         found = _affinity.decode(text) if text else None
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return Wishes(Affinity(), unreadable=True)
     if found is None:
         return Wishes(None, names, ignored)

@@ -14,6 +14,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verdict, reason
+from koord_scheduler.model.json_text import decoded
 from koord_scheduler.place.reservation import preallocation
 from koord_scheduler.place.reservation.matching import Match, Wishes, match, wishes_of
 from koord_scheduler.place.reservation.reservation import (
@@ -165,14 +166,8 @@ class ReservationPlugin:
         return {ALLOCATED: text}
 
     def recognise(self, pod: Pod) -> ReservationGrant | None:
-        text = pod.annotations.get(ALLOCATED)
-        if not text or pod.holds:
-            return None
-        try:
-            found = _allocated.decode(text)
-        except msgspec.DecodeError:
-            return None
-        return ReservationGrant(found.name, found.uid) if found.name else None
+        found = None if pod.holds else decoded(_allocated, pod.annotations.get(ALLOCATED))
+        return ReservationGrant(found.name, found.uid) if found is not None and found.name else None
 
     def usable(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[str, ...]:
         """Names of the reservations on a node that such a pod may use, for plugins that hold more

@@ -10,6 +10,7 @@ import msgspec
 from koord_scheduler.model import pod_wire
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.nodes import Taint
+from koord_scheduler.model.json_text import decoded
 from koord_scheduler.model.pod_reading import Classes, pod_of
 from koord_scheduler.model.reading import instant_s
 from koord_scheduler.place.reservation.reservation import (
@@ -28,7 +29,6 @@ from koordlet.protocol.objects.reservation import ReservationOwner, ReservationS
 PRIORITY_LABEL = "koordinator.sh/priority"
 HIGHEST = 2**31 - 1
 _MOST_OWNERS = 64
-_MOST_TEXT = 16_384
 _MOST_DIGITS = 18
 Tree = Mapping[str, Any]
 
@@ -153,12 +153,8 @@ def _pre_allocation(spec: ReservationSpec) -> PreAllocation | None:
 
 
 def _decoded(text: Any) -> Any:
-    if not isinstance(text, str) or len(text) > _MOST_TEXT:
-        return None
-    try:
-        return _resources.decode(text).resources
-    except msgspec.DecodeError:
-        return None
+    found = decoded(_resources, text) if isinstance(text, str) else None
+    return found.resources if found is not None else None
 
 
 def _names(text: Any) -> tuple[str, ...]:

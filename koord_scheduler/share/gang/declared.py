@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.model.json_text import UNREADABLE
 from koordlet.protocol import keys
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
@@ -184,7 +185,7 @@ def _groups(gang: str, text: str) -> tuple[str, ...]:
         return (gang,)
     try:
         found = msgspec.json.decode(text.encode(), type=list[str])
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         return (gang,)
     if len(found) > _MOST_GROUPS:
         return (gang,)
