@@ -13,7 +13,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
-from koord_scheduler.model.json_text import decoded
+from koord_scheduler.model.texts import decoded
 
 NAME = "SchedulingHint"
 KEYS = (

@@ -14,7 +14,7 @@ from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
-from koord_scheduler.model.json_text import decoded
+from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.load_arguments import (
     NAME,
     LoadArgs,

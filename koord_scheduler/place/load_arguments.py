@@ -10,7 +10,7 @@ import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koord_scheduler.model.cluster.nodes import Node
-from koord_scheduler.model.json_text import decoded
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.resources import CPU, MEMORY

@@ -9,7 +9,7 @@ import numpy as np
 
 from koord_scheduler.model.cluster.columns import Ints
 from koord_scheduler.model.cluster.pods import PodClass
-from koord_scheduler.model.json_text import decoded
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import (
     BATCH_CPU,

@@ -14,8 +14,8 @@ import msgspec
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.nodes import Slot
-from koord_scheduler.model.json_text import UNREADABLE
 from koord_scheduler.model.reading import instant_s, pod_key
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError

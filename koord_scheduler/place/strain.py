@@ -19,8 +19,8 @@ from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
-from koord_scheduler.model.json_text import decoded
 from koord_scheduler.model.reading import instant_s
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.qos import QoSClass
 
 NAME = "NodeStrain"

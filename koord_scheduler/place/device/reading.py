@@ -13,7 +13,7 @@ import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
-from koord_scheduler.model.json_text import UNREADABLE
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.place.device.types import (
     Amounts,
     Device,

@@ -10,7 +10,7 @@ import msgspec
 
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
-from koord_scheduler.model.json_text import UNREADABLE
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.node_affinity import meets
 from koord_scheduler.place.reservation.reservation import (

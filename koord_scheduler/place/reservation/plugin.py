@@ -14,7 +14,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verdict, reason
-from koord_scheduler.model.json_text import decoded
+from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.reservation import preallocation
 from koord_scheduler.place.reservation.matching import Match, Wishes, match, wishes_of
 from koord_scheduler.place.reservation.reservation import (

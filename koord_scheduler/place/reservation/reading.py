@@ -10,9 +10,9 @@ import msgspec
 from koord_scheduler.model import pod_wire
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.nodes import Taint
-from koord_scheduler.model.json_text import decoded
 from koord_scheduler.model.pod_reading import Classes, pod_of
 from koord_scheduler.model.reading import instant_s
+from koord_scheduler.model.texts import decoded, whole_number
 from koord_scheduler.place.reservation.reservation import (
     NO_POLICY,
     NODE_RESERVATION,
@@ -125,9 +125,8 @@ def _reserve_pod(meta: Tree, spec: ReservationSpec, status: Tree) -> pod_wire.Sc
 
 
 def _priority(text: Any) -> int:
-    if isinstance(text, str) and text.lstrip("-").isdecimal() and len(text) < 11:
-        return min(int(text), HIGHEST)
-    return HIGHEST
+    found = whole_number(text, 10) if isinstance(text, str) else None
+    return HIGHEST if found is None else min(found, HIGHEST)
 
 
 def _owners(value: Any) -> tuple[ReservationOwner, ...] | None:

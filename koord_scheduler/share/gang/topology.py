@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from koord_scheduler.model.texts import UNREADABLE
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 
 NODE_LAYER = "NodeTopologyLayer"
@@ -86,7 +87,7 @@ def read_gather(text: str) -> tuple[Gather, ...]:
     """Of the annotation ``network-topology-spec``. Raises TopologyError."""
     try:
         found = msgspec.json.decode(text.encode(), type=_Spec)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise TopologyError(f"network-topology-spec cannot be read: {error}") from None
     if len(found.gather_strategy) > _MOST_LAYERS:
         raise TopologyError(f"network-topology-spec: at most {_MOST_LAYERS} layers are read")

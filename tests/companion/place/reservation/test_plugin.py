@@ -14,7 +14,7 @@ from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Refusal
 from koord_scheduler.place import fit
 from koord_scheduler.place.reservation.plugin import ReservationPlugin, make
-from koord_scheduler.place.reservation.preallocation import hand_over
+from koord_scheduler.place.reservation.preallocation import by_priority, hand_over
 from koord_scheduler.place.reservation.reservation import (
     AFFINITY,
     NO_POLICY,
@@ -300,3 +300,10 @@ def test_matches_follow_what_changes() -> None:
     reserve(where, reservation("s", TWO))
     assert grant(plugin, where, of) == ReservationGrant("s", "s")
     assert plugin.judge(where, of, where.rows()).why[0] == FITS
+
+
+def test_an_odd_priority_of_a_pod_that_may_give_its_room_counts_as_none() -> None:
+    key = "pod.koordinator.sh/pre-allocatable-priority"
+    said = {"odd": "--5", "high": "7", "low": "-7"}
+    claims = [Claim(pod(name, annotations={key: text}), "n1") for name, text in said.items()]
+    assert [claim.pod.uid for claim in by_priority(claims, key)] == ["high", "odd", "low"]

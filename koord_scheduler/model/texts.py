@@ -1,4 +1,4 @@
-"""JSON that users write into annotations: hostile until it is read."""
+"""What users write into labels and annotations: hostile until it is read."""
 
 from __future__ import annotations
 
@@ -22,3 +22,11 @@ def decoded(decoder: msgspec.json.Decoder[T], text: str | None) -> T | None:
         return decoder.decode(text)
     except UNREADABLE:
         return None
+
+
+def whole_number(text: str, most_digits: int) -> int | None:
+    """With at most one sign. None for anything else, and for more digits."""
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if not (digits.isascii() and digits.isdecimal()) or len(digits) > most_digits:
+        return None
+    return int(text)
