@@ -258,9 +258,7 @@ class ReservationPlugin:
             outcome = match(pod, wishes, each, node, bool(cluster.users_of(name)))
             if outcome is not Match.YES:
                 no.append((each, outcome))
-            elif wishes.affinity is not None or not pod.requests.keys().isdisjoint(
-                each.allocatable
-            ):
+            elif wishes.affinity is not None or any(n in each.allocatable for n in pod.requests):
                 # Without an affinity it uses none that keeps nothing of what it asks for.
                 yes.append(each)
         if yes:
