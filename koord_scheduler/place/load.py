@@ -79,7 +79,7 @@ class LoadAware:
         known, why = self._known, np.zeros(len(rows), np.int16)
         if pod.daemon:
             return why
-        by_prod = known.prod.limits[rows].any(axis=1) & prod
+        by_prod = known.by_prod[rows] & prod
         by_aggregate = ~by_prod & known.by_aggregate[rows]
         views = (
             (known.usage, ~by_prod & ~by_aggregate, "usage"),
@@ -134,6 +134,7 @@ class LoadAware:
     def _refresh(self, cluster: Cluster) -> None:
         if self._of is not cluster:
             self._of, self._version = cluster, -1
+            self._known = _Known(0, len(self.names))
             self.estimates.forget()
         if self._version == cluster.version:
             return
@@ -163,6 +164,8 @@ class LoadAware:
             (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
         ):
             percents = default if given is None else given
+            if view is known.prod:
+                known.by_prod[row] = bool(percents)
             view.limits[row] = [
                 min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names
             ]
@@ -271,7 +274,8 @@ class LoadAware:
 
 
 class _Known:
-    """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it."""
+    """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it.
+    ``by_prod``, ``by_aggregate``: which thresholds prod pods, and others, are held to."""
 
     def __init__(self, size: int, names: int) -> None:
         def ints() -> Ints:
@@ -280,6 +284,7 @@ class _Known:
         self.size, self.names = size, names
         self.allocatable, self.scored = ints(), ints()
         self.usage, self.prod, self.aggregated = (View(ints(), ints()) for _ in range(3))
+        self.by_prod = np.zeros(size, np.bool_)
         self.by_aggregate = np.zeros(size, np.bool_)
         self.present = np.zeros(size, np.bool_)
         self.reported = np.zeros(size, np.bool_)
@@ -291,9 +296,9 @@ class _Known:
         if size <= self.size:
             return self
         found = _Known(size, self.names)
-        for name in ("allocatable", "scored", "by_aggregate", "present", "reported", "stale"):
-            getattr(found, name)[: self.size] = getattr(self, name)
-        found.updated_s[: self.size] = self.updated_s
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                getattr(found, name)[: self.size] = value
         for view in ("usage", "prod", "aggregated"):
             for new, old in zip(getattr(found, view), getattr(self, view), strict=True):
                 new[: self.size] = old
