@@ -19,6 +19,8 @@ NODE_LAYER = "NodeTopologyLayer"
 CLUSTER_LAYER = "ClusterTopologyLayer"
 MUST_GATHER, PREFER_GATHER = "MustGather", "PreferGather"
 _MOST_LAYERS = 16
+_MOST_MULTIPLE = 1 << 30
+"""More pods than there are: such a domain takes none."""
 Ints = NDArray[np.int64]
 
 
@@ -92,7 +94,11 @@ def read_gather(text: str) -> tuple[Gather, ...]:
     if len(found.gather_strategy) > _MOST_LAYERS:
         raise TopologyError(f"network-topology-spec: at most {_MOST_LAYERS} layers are read")
     return tuple(
-        Gather(each.layer, each.strategy == MUST_GATHER, max(each.pod_count_multiple, 0))
+        Gather(
+            each.layer,
+            each.strategy == MUST_GATHER,
+            min(max(each.pod_count_multiple, 0), _MOST_MULTIPLE),
+        )
         for each in found.gather_strategy
     )
 
