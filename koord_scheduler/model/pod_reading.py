@@ -142,9 +142,9 @@ class Classes:
             found = _class(
                 self._last, meta.namespace, labels, annotations, placement, pod.status.qos_class
             )
-            terms = found.node_terms
-            for each in volume_terms:
-                terms = each if terms is None else tuple(a + b for a in terms for b in each)
+            terms, many = _with_volumes(found.node_terms, volume_terms)
+            if many:
+                unsupported = (*unsupported, many)
             found = msgspec.structs.replace(
                 found,
                 daemon=owner.kind == "DaemonSet",
@@ -209,6 +209,23 @@ def _index(text: str | None) -> int:
     return int(text)
 
 
+def _with_volumes(
+    own: tuple[pods.NodeTerm, ...] | None, of_volumes: tuple[tuple[pods.NodeTerm, ...], ...]
+) -> tuple[tuple[pods.NodeTerm, ...] | None, str]:
+    """Terms of which a node must meet one, so that it meets one of the pod's own and one of each
+    volume's; and why not, where these are too many. Volumes of one zone have the same terms."""
+    terms = own
+    for each in dict.fromkeys(of_volumes):
+        if terms is None:
+            terms = each
+        elif len(terms) * len(each) > _MOST_TERMS:
+            return terms, f"volumes with more than {_MOST_TERMS} combinations of node terms"
+        else:
+            # A term without requirements matches no node.
+            terms = tuple(a + b for a in terms for b in each if a and b)
+    return terms, ""
+
+
 def _volumes(
     namespace: str, spec: wire.PodSpec, volume_of: VolumeOf
 ) -> tuple[tuple[str, ...], tuple[tuple[pods.NodeTerm, ...], ...]]:
@@ -216,6 +233,8 @@ def _volumes(
     refused, terms = [], []
     if spec.resource_claims:
         refused.append("resource claims (DRA) are not supported by koord_scheduler")
+    if len(spec.volumes) > _MOST_TERMS:
+        refused.append(f"more than {_MOST_TERMS} volumes")
     for each in spec.volumes[:_MOST_TERMS]:
         if each.ephemeral is not None:
             refused.append(f"volume {each.name}: ephemeral claims are not supported")

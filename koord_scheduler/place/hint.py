@@ -13,6 +13,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
+from koord_scheduler.model.texts import decoded
 
 NAME = "SchedulingHint"
 KEYS = (
@@ -39,12 +40,7 @@ _decoder = msgspec.json.Decoder(Hint)
 def hint_of(pod: PodClass) -> Hint | None:
     """None without one, and where it cannot be read."""
     text = next((text for key in KEYS if (text := pod.annotations.get(key))), None)
-    if text is None:
-        return None
-    try:
-        return _decoder.decode(text)
-    except msgspec.DecodeError:
-        return None
+    return decoded(_decoder, text)
 
 
 class SchedulingHint:

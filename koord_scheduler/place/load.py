@@ -14,6 +14,7 @@ from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
+from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.load_arguments import (
     NAME,
     LoadArgs,
@@ -27,7 +28,6 @@ from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import CPU, MEMORY
 
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
-_MOST_TEXT = 16_384
 _MOST_PERCENT = 1_000_000
 """Of thresholds that somebody wrote on a node."""
 _raw = msgspec.json.Decoder(dict[str, str | int])
@@ -79,7 +79,7 @@ class LoadAware:
         known, why = self._known, np.zeros(len(rows), np.int16)
         if pod.daemon:
             return why
-        by_prod = known.prod.limits[rows].any(axis=1) & prod
+        by_prod = known.by_prod[rows] & prod
         by_aggregate = ~by_prod & known.by_aggregate[rows]
         views = (
             (known.usage, ~by_prod & ~by_aggregate, "usage"),
@@ -134,6 +134,7 @@ class LoadAware:
     def _refresh(self, cluster: Cluster) -> None:
         if self._of is not cluster:
             self._of, self._version = cluster, -1
+            self._known = _Known(0, len(self.names))
             self.estimates.forget()
         if self._version == cluster.version:
             return
@@ -163,6 +164,8 @@ class LoadAware:
             (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
         ):
             percents = default if given is None else given
+            if view is known.prod:
+                known.by_prod[row] = bool(percents)
             view.limits[row] = [
                 min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names
             ]
@@ -196,12 +199,8 @@ class LoadAware:
     def _allocatable(self, node: Node) -> list[int]:
         """What the node had before amplification."""
         amounts: Mapping[str, int] = node.allocatable
-        text = node.annotations.get(RAW_ALLOCATABLE)
-        if text and len(text) <= _MOST_TEXT:
-            try:
-                raw = _raw.decode(text)
-            except msgspec.DecodeError:
-                raw = {}
+        raw = decoded(_raw, node.annotations.get(RAW_ALLOCATABLE))
+        if raw:
             read = {name: amount_of(value, name) for name, value in raw.items()}
             amounts = {**amounts, **{name: n for name, n in read.items() if n is not None}}
         return [min(max(amounts.get(name, 0), 0), MOST_AMOUNT) for name in self.names]
@@ -275,7 +274,8 @@ class LoadAware:
 
 
 class _Known:
-    """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it."""
+    """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it.
+    ``by_prod``, ``by_aggregate``: which thresholds prod pods, and others, are held to."""
 
     def __init__(self, size: int, names: int) -> None:
         def ints() -> Ints:
@@ -284,6 +284,7 @@ class _Known:
         self.size, self.names = size, names
         self.allocatable, self.scored = ints(), ints()
         self.usage, self.prod, self.aggregated = (View(ints(), ints()) for _ in range(3))
+        self.by_prod = np.zeros(size, np.bool_)
         self.by_aggregate = np.zeros(size, np.bool_)
         self.present = np.zeros(size, np.bool_)
         self.reported = np.zeros(size, np.bool_)
@@ -295,9 +296,9 @@ class _Known:
         if size <= self.size:
             return self
         found = _Known(size, self.names)
-        for name in ("allocatable", "scored", "by_aggregate", "present", "reported", "stale"):
-            getattr(found, name)[: self.size] = getattr(self, name)
-        found.updated_s[: self.size] = self.updated_s
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                getattr(found, name)[: self.size] = value
         for view in ("usage", "prod", "aggregated"):
             for new, old in zip(getattr(found, view), getattr(self, view), strict=True):
                 new[: self.size] = old

@@ -10,13 +10,13 @@ import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.resources import CPU, MEMORY
 
 NAME = "LoadAwareScheduling"
 THRESHOLDS = "scheduling.koordinator.sh/usage-thresholds"
-_MOST_TEXT = 16_384
 Percents = dict[str, int]
 _AGGREGATIONS = ("avg", "p50", "p90", "p95", "p99")
 
@@ -68,14 +68,11 @@ _thresholds = msgspec.json.Decoder(Thresholds)
 
 
 def own_thresholds(node: Node) -> Thresholds:
-    text = node.annotations.get(THRESHOLDS)
-    if not text or len(text) > _MOST_TEXT:
-        return Thresholds()
+    found = decoded(_thresholds, node.annotations.get(THRESHOLDS)) or Thresholds()
     try:
-        found = _thresholds.decode(text)
         if found.aggregated_usage is not None:
             window_s(found.aggregated_usage.usage_aggregated_duration)
-    except (msgspec.DecodeError, ProtocolError):
+    except ProtocolError:
         return Thresholds()
     return found
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from koord_scheduler.model.cluster.columns import Ints
 from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import (
     BATCH_CPU,
@@ -69,13 +70,7 @@ class Estimates:
         )
 
     def _own_factors(self, pod: PodClass) -> Mapping[str, int]:
-        text = pod.annotations.get(FACTORS)
-        if not text:
-            return {}
-        try:
-            found = _percents.decode(text)
-        except msgspec.DecodeError:
-            return {}
+        found = decoded(_percents, pod.annotations.get(FACTORS)) or {}
         return {name: percent for name, percent in found.items() if 0 < percent <= 100}
 
 

@@ -15,6 +15,7 @@ from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.reading import instant_s, pod_key
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
@@ -102,7 +103,7 @@ def read_load(spec: bytes, status: bytes) -> NodeLoad:
     try:
         found = _status.decode(status) if status else _Status()
         policy = (_spec.decode(spec) if spec else _Spec()).metric_collect_policy
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return NodeLoad()
     node = found.node_metric or _Node()
     interval = policy.report_interval_seconds if policy is not None else None

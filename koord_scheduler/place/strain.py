@@ -20,12 +20,12 @@ from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
 from koord_scheduler.model.reading import instant_s
+from koord_scheduler.model.texts import decoded
 from koordlet.protocol.qos import QoSClass
 
 NAME = "NodeStrain"
 ANNOTATION = "node.koordinator.sh/strain"
 """Of the node's NodeResourceTopology."""
-_MOST_TEXT = 4096
 
 
 class StrainArgs(Args, frozen=True, kw_only=True):
@@ -58,12 +58,8 @@ _decoder = msgspec.json.Decoder(_Annotation)
 
 def read_strain(annotations: Mapping[str, str]) -> Strain | None:
     """None where there is none, or none that can be read."""
-    text = annotations.get(ANNOTATION)
-    if not text or len(text) > _MOST_TEXT:
-        return None
-    try:
-        found = _decoder.decode(text)
-    except msgspec.DecodeError:
+    found = decoded(_decoder, annotations.get(ANNOTATION))
+    if found is None:
         return None
     since_s = instant_s(found.time)
     return Strain(found.kinds, since_s) if found.kinds and since_s is not None else None

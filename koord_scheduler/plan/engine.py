@@ -133,7 +133,7 @@ class Engine:
         grants: dict[str, Any] = {}
         annotations: dict[str, str] = {}
         for allocator in self.allocators:
-            if not allocator.applies(self.cluster, pod.cls):
+            if not self.evaluator.applies(allocator, pod.cls):
                 continue
             try:
                 grant = allocator.allocate(self.cluster, pod, row, grants)
@@ -198,7 +198,7 @@ class Engine:
         by_name = {plugin.name: plugin for plugin, each in self.plugins if each.filters}
         for plugin in by_name.values():
             offers = getattr(plugin, "offers", None)
-            if offers is not None and plugin.applies(self.cluster, cls):
+            if offers is not None and self.evaluator.applies(plugin, cls):
                 np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
         if _FIT in by_name and not hasattr(by_name[_FIT], "offers"):
             credit = getattr(by_name.get("Reservation"), "credit", None)

@@ -92,7 +92,7 @@ class Evaluator:
         scores: dict[int, Ints] = {}
         for i in self._others:
             plugin, enabled = self.plugins[i]
-            if not len(fits) or not plugin.applies(self.cluster, cls):
+            if not len(fits) or not self.applies(plugin, cls):
                 continue
             verdict = self._ask(plugin, cls, fits)
             if enabled.scores and verdict.score is not None:
@@ -118,7 +118,7 @@ class Evaluator:
         for plugin, enabled in self.plugins:
             if not len(where):
                 break
-            if enabled.filters and plugin.applies(self.cluster, cls):
+            if enabled.filters and self.applies(plugin, cls):
                 found = self._ask(plugin, cls, rows[where]).why
                 why[where] = found
                 where = where[found == FITS]
@@ -135,7 +135,7 @@ class Evaluator:
         """What each plugin that refuses any of these rows says, whatever others say."""
         found: dict[str, Codes] = {}
         for plugin, enabled in self.plugins:
-            if enabled.filters and plugin.applies(self.cluster, cls):
+            if enabled.filters and self.applies(plugin, cls):
                 why = self._ask(plugin, cls, rows).why
                 if why.any():
                     found[plugin.name] = why
@@ -145,12 +145,19 @@ class Evaluator:
         """Weighted and normalised over ``rows``, which must all fit, by plugin."""
         found: dict[str, Ints] = {}
         for i, (plugin, enabled) in enumerate(self.plugins):
-            if len(rows) and enabled.scores and plugin.applies(self.cluster, cls):
+            if len(rows) and enabled.scores and self.applies(plugin, cls):
                 score = self._ask(plugin, cls, rows).score
                 if score is not None:
                     found[plugin.name] = np.zeros(len(rows), np.int64)
                     self._count(found[plugin.name], i, score)
         return found
+
+    def applies(self, plugin: Plugin, cls: PodClass) -> bool:
+        """Raises PluginError."""
+        try:
+            return plugin.applies(self.cluster, cls)
+        except Exception as error:  # as in `_ask`
+            raise PluginError(plugin.name, repr(error)) from error
 
     def _ask(self, plugin: Plugin, cls: PodClass, rows: Rows) -> Verdict:
         try:
@@ -208,7 +215,7 @@ class Evaluator:
             if not len(rows):
                 return
             plugin, enabled = self.plugins[i]
-            if not plugin.applies(self.cluster, cls):
+            if not self.applies(plugin, cls):
                 continue
             verdict = self._ask(plugin, cls, rows)
             if enabled.scores and verdict.score is not None:

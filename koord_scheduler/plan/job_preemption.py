@@ -17,7 +17,7 @@ from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import Ledger
-from koord_scheduler.plan.victims import preemptible
+from koord_scheduler.plan.victims import importance, preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
 FAILURE = "JobPreemptionFailurePlugin"
@@ -151,7 +151,7 @@ def _price(rows: Sequence[_Row]) -> None:
     rank = {priority: place for place, priority in enumerate(sorted(priorities))}
     for each in rows:
         jobs: dict[str, int] = {}
-        for claim in sorted(each.victims, key=_importance):
+        for claim in sorted(each.victims, key=importance):
             jobs.setdefault(_job(claim), rank[claim.pod.cls.priority])
         each.cost = sum(jobs.values())
 
@@ -188,7 +188,7 @@ def _place(
 
 def _place_near(
     engine: Engine,
-    rows: Sequence[_Row],
+    rows: list[_Row],
     pending: Sequence[Pod],
     ledger: Ledger | None,
     asked: str,
@@ -203,7 +203,12 @@ def _place_near(
     by_name = {each.name: each for each in rows}
     for placement in outcome:
         engine.cluster.add(placement.claim)
-        by_name[placement.node].members.append(placement.pod)
+        name = placement.node
+        if name not in by_name:
+            # A member of another class than the trigger's, where the trigger may not go.
+            by_name[name] = _Row(engine.cluster.row[name], name, [])
+            rows.append(by_name[name])
+        by_name[name].members.append(placement.pod)
     for each in rows:
         if not each.members:
             for claim in each.victims:
@@ -253,10 +258,6 @@ def _can_stay(engine: Engine, row: _Row, claim: Claim) -> bool:
 def _job(claim: Claim) -> str:
     """Victims without the label are all of one job."""
     return claim.pod.labels.get(QUESTIONED_OBJECT_KEY.name, "")
-
-
-def _importance(claim: Claim) -> tuple[int, float, str]:
-    return (-claim.pod.cls.priority, claim.since_s, claim.pod.key)
 
 
 def _reprieve(claim: Claim) -> tuple[int, str, str]:

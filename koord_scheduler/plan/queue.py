@@ -131,9 +131,7 @@ class Queue:
         entry.refused_by = refused_by
         if entry.unit.gate:
             self._set(entry, State.GATED)
-        elif any(
-            at > entry.serial and helps(event, refused_by) for event, at in self._last.items()
-        ):
+        elif self._helped_since(entry):
             self._ready(entry, now_s)
         else:
             entry.until_s = now_s + FLUSH_S

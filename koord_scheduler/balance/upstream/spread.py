@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from koord_scheduler.balance.fit import affinity_matches, untolerated, why_not
+from koord_scheduler.balance.fit import why_not
 from koord_scheduler.balance.round import Round
 from koord_scheduler.balance.upstream.common import PodArgs, Simple, made, rank, selected
 from koord_scheduler.balance.world import Resident
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import PodClass, SpreadConstraint
+from koord_scheduler.place import node_affinity
+from koord_scheduler.place.taints import untolerated
 from koordlet.protocol.selector import matches
 
 NAME = "RemovePodsViolatingTopologySpreadConstraint"
@@ -112,6 +114,6 @@ def _take(
 
 
 def _counts(cls: PodClass, node: Node, constraint: SpreadConstraint) -> bool:
-    if constraint.honor_affinity and not affinity_matches(cls, node):
+    if constraint.honor_affinity and not node_affinity.selected(cls, node):
         return False
-    return not constraint.honor_taints or untolerated(cls, node) is None
+    return not constraint.honor_taints or untolerated(cls.tolerations, node.taints) is None

@@ -6,13 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from koord_scheduler.balance.fit import (
-    affinity_matches,
-    term_matches,
-    tolerated,
-    untolerated,
-    why_not,
-)
+from koord_scheduler.balance.fit import why_not
 from koord_scheduler.balance.round import Round
 from koord_scheduler.balance.selecting import Namespaces, namespace_allowed
 from koord_scheduler.balance.upstream.common import PodArgs, Simple, evictable, made, rank
@@ -20,6 +14,8 @@ from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError
 from koord_scheduler.model.cluster.nodes import Node, Taint
 from koord_scheduler.model.cluster.pods import PodClass, PodTerm
+from koord_scheduler.place.node_affinity import meets, selected
+from koord_scheduler.place.taints import tolerates, untolerated
 from koordlet.protocol.selector import matches
 
 AFFINITY = "RemovePodsViolatingNodeAffinity"
@@ -46,7 +42,7 @@ def _affinity(args: AffinityArgs, round_: Round) -> None:
     for node in round_.nodes:
         for each in evictable(round_, args, node):
             cls = each.pod.cls
-            if REQUIRED in args.node_affinity_type and not affinity_matches(cls, node):
+            if REQUIRED in args.node_affinity_type and not selected(cls, node):
                 if _fits(round_, each, round_.nodes):
                     round_.evict(each, AFFINITY, "the node does not match the pod's affinity")
             elif PREFERRED in args.node_affinity_type and cls.preferred_nodes:
@@ -57,7 +53,7 @@ def _affinity(args: AffinityArgs, round_: Round) -> None:
 
 
 def _preference(cls: PodClass, node: Node) -> int:
-    return sum(each.weight for each in cls.preferred_nodes if term_matches(each.term, node))
+    return sum(each.weight for each in cls.preferred_nodes if meets(each.term, node))
 
 
 def _fits(round_: Round, each: Resident, nodes: Iterable[Node]) -> bool:
@@ -91,7 +87,8 @@ def _taints(args: TaintArgs, round_: Round) -> None:
         if not taints:
             continue
         for each in evictable(round_, args, node):
-            broken = [t for t in taints if not tolerated(t, each.pod.cls.tolerations)]
+            mine = each.pod.cls.tolerations
+            broken = [t for t in taints if not any(tolerates(one, t) for one in mine)]
             if broken:
                 round_.evict(each, TAINTS, f"taint {broken[0].key} is not tolerated")
 
@@ -186,4 +183,6 @@ def _duplicates(args: DuplicateArgs, round_: Round) -> None:
 
 
 def _could_run(cls: PodClass, node: Node) -> bool:
-    return not node.unschedulable and affinity_matches(cls, node) and untolerated(cls, node) is None
+    if node.unschedulable or not selected(cls, node):
+        return False
+    return untolerated(cls.tolerations, node.taints) is None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from koord_scheduler.place.device.allocate import Chosen, Policy, Site, allocate, types_now
 from koord_scheduler.place.device.free import Scope
 from koord_scheduler.place.device.request import Request
-from koord_scheduler.place.device.types import GPU, NO_NUMA
+from koord_scheduler.place.device.types import GPU
 
 _SAME_AS_BEST = 500
 """More than any score of CPUs, so that devices decide."""
@@ -33,7 +33,7 @@ def device_hints(request: Request, site: Site, policy: Policy) -> Hints:
     by size and then by number."""
     types = types_now(request, site, judging=False)
     nodes = sorted(
-        {d.numa for d in site.shape.devices if d.type in types and d.placed and d.numa != NO_NUMA}
+        {d.numa for d in site.shape.devices if d.type in types and d.placed and d.numa >= 0}
     )
     if not nodes or len(nodes) > _MOST_NODES or nodes[-1] >= 64:
         return {}

@@ -41,11 +41,13 @@ from koord_scheduler.place.device.request import (
     RequestError,
     asks_for_devices,
     read_request,
+    type_of,
 )
 from koord_scheduler.place.device.sites import Sites, site_of
 from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import DEVICES, Grant
 from koord_scheduler.place.device.wire import binding_annotations, binding_labels, read_grant
+from koord_scheduler.place.reservation.reservation import RESERVATIONS, RESTRICTED
 from koordlet.protocol.resources import GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 
 NUMA, RESERVATION = "NodeNUMAResource", "Reservation"
@@ -288,7 +290,7 @@ class DeviceShare:
         if reservation:
             only = held_by(cluster.claims_on(row).values(), reservation)
             found = allocate(request, site, self.policy, Scope(numa, only))
-            if not isinstance(found, int):
+            if not isinstance(found, int) or _restricts(cluster, row, reservation, request):
                 return found
         return allocate(request, site, self.policy, Scope(numa) if numa is not None else ALL)
 
@@ -331,6 +333,16 @@ def _numa(grants: Mapping[str, Any]) -> frozenset[int] | None:
 def _reservation(grants: Mapping[str, Any]) -> str:
     name: str = getattr(grants.get(RESERVATION), "reservation", "")
     return name
+
+
+def _restricts(cluster: Cluster, row: int, reservation: str, request: Request) -> bool:
+    """Whether its users get such devices from the reservation alone (spec/central.md 7.6)."""
+    found = (cluster.get(RESERVATIONS, row) or {}).get(reservation)
+    return (
+        found is not None
+        and found.policy == RESTRICTED
+        and any(type_of(name) in request.types for name in found.restricted)
+    )
 
 
 def _most(request: Request, site: Site | None, most: int) -> int:

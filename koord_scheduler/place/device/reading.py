@@ -13,6 +13,7 @@ import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.place.device.types import (
     Amounts,
     Device,
@@ -163,7 +164,7 @@ def _partitions(text: str | None) -> tuple[tuple[int, tuple[Partition, ...]], ..
         return None
     try:
         table = msgspec.json.decode(text, type=dict[str, list[_Partition]], strict=False)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except UNREADABLE:
         return None
     found = {}
     for number, partitions in table.items():

@@ -169,6 +169,11 @@ def asks_for_devices(pod: PodClass) -> bool:
     return any(name in _TYPE_OF for name in pod.requests)
 
 
+def type_of(resource: str) -> str | None:
+    """The type of device that a resource is of; None for CPU and the like."""
+    return _TYPE_OF.get(resource)
+
+
 def asks_for(pod: PodClass, of: str) -> bool:
     return any(_TYPE_OF.get(name) == of for name in pod.requests)
 

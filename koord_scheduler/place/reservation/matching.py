@@ -10,6 +10,7 @@ import msgspec
 
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
+from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.node_affinity import meets
 from koord_scheduler.place.reservation.reservation import (
@@ -80,7 +81,8 @@ class Affinity(msgspec.Struct, frozen=True):
 
 class Wishes(msgspec.Struct, frozen=True):
     """What a pod says of reservations. ``affinity`` None: it needs none. ``unreadable``: it needs
-    one, but what it wrote cannot be read, so that none matches."""
+    one, but what it wrote cannot be read, so that none matches. ``ignored``: it uses none, and what
+    all of them keep is free for it."""
 
     affinity: Affinity | None = None
     exact: tuple[str, ...] = ()
@@ -98,14 +100,15 @@ _exact = msgspec.json.Decoder(_Exact)
 
 def wishes_of(pod: PodClass) -> Wishes:
     text, exact = pod.annotations.get(AFFINITY), pod.annotations.get(EXACT_MATCH)
-    ignored = pod.labels.get(IGNORED) == "true"
+    if pod.labels.get(IGNORED) == "true":
+        return Wishes(ignored=True)
     try:
         names = _exact.decode(exact).resource_names if exact else ()
         found = _affinity.decode(text) if text else None
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return Wishes(Affinity(), unreadable=True)
     if found is None:
-        return Wishes(None, names, ignored)
+        return Wishes(None, names)
     terms = None
     if found.required is not None:
         terms = tuple(
@@ -120,13 +123,15 @@ def wishes_of(pod: PodClass) -> Wishes:
         for t in found.tolerations[:_MOST_TERMS]
     )
     affinity = Affinity(found.name, found.reservation_selector, terms, tolerations)
-    return Wishes(affinity, names, ignored)
+    return Wishes(affinity, names)
 
 
 def match(pod: PodClass, wishes: Wishes, reservation: Reservation, node: Node, used: bool) -> Match:
     """``used``: some pod uses it. For a reservation that is available on ``node``."""
     if reservation.allocate_once and used:
         return Match.USED
+    if wishes.ignored:
+        return Match.YES
     if wishes.unreadable:
         return Match.AFFINITY
     if not owned(pod, reservation.owners):

@@ -14,6 +14,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verdict, reason
+from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.reservation import preallocation
 from koord_scheduler.place.reservation.matching import Match, Wishes, match, wishes_of
 from koord_scheduler.place.reservation.reservation import (
@@ -96,13 +97,17 @@ class ReservationPlugin:
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         if RESERVE_POD in pod.annotations:
             return True
-        if self._wishes_of(pod).affinity is not None:
+        wishes = self._wishes_of(pod)
+        if wishes.affinity is not None:
             return True
+        if wishes.ignored:
+            return False  # `credit` says it all
         return bool(cluster.all(RESERVATIONS)) and bool(self._matched(cluster, pod).rows)
 
     def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints | None:
         """What is kept for such pods, beside what is free. Where several reservations are for them
-        it is the most of each resource; `judge` looks at each by itself."""
+        it is the most of each resource; `judge` looks at each by itself. Who ignores reservations
+        finds what all of them keep."""
         if RESERVE_POD in pod.annotations:
             return self._pre_allocatable(cluster, pod, rows)
         if not cluster.all(RESERVATIONS):
@@ -111,11 +116,12 @@ class ReservationPlugin:
         if not matched:
             return None
         found: Ints | None = None
+        combine = np.add if self._wishes_of(pod).ignored else np.maximum
         for i, row in enumerate(rows.tolist()):
             for each in matched.get(row, ()):
                 if found is None:
                     found = np.zeros((len(rows), len(cluster.columns)), np.int64)
-                np.maximum(found[i], self._left(cluster, each), out=found[i])
+                combine(found[i], self._left(cluster, each), out=found[i])
         return found
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
@@ -127,7 +133,7 @@ class ReservationPlugin:
         if wishes.affinity is not None:
             why[:] = reason(NAME, _NO_MATCH, unresolvable=True)
         score = np.zeros(len(rows), np.int64)
-        first = self._first_by_order(matched)
+        uses: dict[int, Reservation] = {}
         for i, row in enumerate(rows.tolist()):
             there = matched.get(row)
             if not there:
@@ -136,9 +142,11 @@ class ReservationPlugin:
             needed = wishes.affinity is not None
             alone = not needed and self._fits_alone(cluster, pod, row)
             why[i] = FITS if nominated is not None or alone else code
-            if nominated is None or wishes.ignored:
-                continue
-            score[i] = ORDERED if nominated is first else self._score(cluster, pod, nominated)
+            if nominated is not None:
+                uses[i] = nominated
+        first = min((r for r in uses.values() if r.order), key=_by_order, default=None)
+        for i, each in uses.items():
+            score[i] = ORDERED if each is first else self._score(cluster, pod, each)
         return Verdict(why, score)
 
     def allocate(
@@ -150,7 +158,7 @@ class ReservationPlugin:
         wishes = self._wishes_of(cls)
         there = self._matched(cluster, cls).rows.get(row, ())
         if wishes.ignored:
-            there = ()
+            return None
         nominated, code = self._nominate(cluster, cls, row, there)
         if nominated is not None:
             return ReservationGrant(nominated.name, nominated.uid)
@@ -165,14 +173,8 @@ class ReservationPlugin:
         return {ALLOCATED: text}
 
     def recognise(self, pod: Pod) -> ReservationGrant | None:
-        text = pod.annotations.get(ALLOCATED)
-        if not text or pod.holds:
-            return None
-        try:
-            found = _allocated.decode(text)
-        except msgspec.DecodeError:
-            return None
-        return ReservationGrant(found.name, found.uid) if found.name else None
+        found = None if pod.holds else decoded(_allocated, pod.annotations.get(ALLOCATED))
+        return ReservationGrant(found.name, found.uid) if found is not None and found.name else None
 
     def usable(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[str, ...]:
         """Names of the reservations on a node that such a pod may use, for plugins that hold more
@@ -254,20 +256,15 @@ class ReservationPlugin:
         for name in sorted(there):
             each = there[name]
             outcome = match(pod, wishes, each, node, bool(cluster.users_of(name)))
-            if outcome is Match.YES:
-                yes.append(each)
-            else:
+            if outcome is not Match.YES:
                 no.append((each, outcome))
+            elif wishes.affinity is not None or any(n in each.allocatable for n in pod.requests):
+                # Without an affinity it uses none that keeps nothing of what it asks for.
+                yes.append(each)
         if yes:
             found.rows[row] = tuple(yes)
         if no:
             found.why_not[row] = tuple(no)
-
-    @staticmethod
-    def _first_by_order(matched: Mapping[int, tuple[Reservation, ...]]) -> Reservation | None:
-        """The one with the smallest order of all; None where none has one."""
-        ordered = [r for each in matched.values() for r in each if r.order]
-        return min(ordered, key=lambda r: (r.order, r.name)) if ordered else None
 
     # What fits.
 
@@ -309,7 +306,7 @@ class ReservationPlugin:
             return None, code
         ordered = [each for each in fitting if each.order]
         if ordered:
-            return min(ordered, key=lambda r: (r.order, r.name)), FITS
+            return min(ordered, key=_by_order), FITS
         best = max(fitting, key=lambda r: self._score(cluster, pod, r))
         return best, FITS
 
@@ -408,6 +405,10 @@ class ReservationPlugin:
 
     def _of_reserve_pod(self, cluster: Cluster, pod: PodClass) -> Reservation | None:
         return cluster.all(WAITING).get(pod.annotations.get(RESERVATION_NAME, ""))
+
+
+def _by_order(reservation: Reservation) -> tuple[int, str]:
+    return reservation.order, reservation.name
 
 
 def make(args: Mapping[str, Any]) -> ReservationPlugin:

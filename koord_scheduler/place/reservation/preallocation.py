@@ -10,6 +10,7 @@ import numpy as np
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints
 from koord_scheduler.model.cluster.pods import Claim
+from koord_scheduler.model.texts import whole_number
 from koord_scheduler.place.reservation.matching import owned
 from koord_scheduler.place.reservation.reservation import RESTRICTED, Reservation
 
@@ -72,8 +73,7 @@ def by_priority(claims: Iterable[Claim], annotation: str) -> list[Claim]:
     """The highest priority first, then by uid."""
 
     def priority(claim: Claim) -> int:
-        text = claim.pod.annotations.get(annotation, "")
-        return int(text) if text.lstrip("-").isdecimal() and len(text) < 12 else 0
+        return whole_number(claim.pod.annotations.get(annotation, ""), 10) or 0
 
     return sorted(claims, key=lambda c: (-priority(c), c.pod.uid))
 

@@ -12,6 +12,7 @@ from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.pod_reading import Classes, pod_of
 from koord_scheduler.model.reading import instant_s
+from koord_scheduler.model.texts import decoded, whole_number
 from koord_scheduler.place.reservation.reservation import (
     NO_POLICY,
     NODE_RESERVATION,
@@ -28,7 +29,6 @@ from koordlet.protocol.objects.reservation import ReservationOwner, ReservationS
 PRIORITY_LABEL = "koordinator.sh/priority"
 HIGHEST = 2**31 - 1
 _MOST_OWNERS = 64
-_MOST_TEXT = 16_384
 _MOST_DIGITS = 18
 Tree = Mapping[str, Any]
 
@@ -125,9 +125,8 @@ def _reserve_pod(meta: Tree, spec: ReservationSpec, status: Tree) -> pod_wire.Sc
 
 
 def _priority(text: Any) -> int:
-    if isinstance(text, str) and text.lstrip("-").isdecimal() and len(text) < 11:
-        return min(int(text), HIGHEST)
-    return HIGHEST
+    found = whole_number(text, 10) if isinstance(text, str) else None
+    return HIGHEST if found is None else min(found, HIGHEST)
 
 
 def _owners(value: Any) -> tuple[ReservationOwner, ...] | None:
@@ -153,12 +152,8 @@ def _pre_allocation(spec: ReservationSpec) -> PreAllocation | None:
 
 
 def _decoded(text: Any) -> Any:
-    if not isinstance(text, str) or len(text) > _MOST_TEXT:
-        return None
-    try:
-        return _resources.decode(text).resources
-    except msgspec.DecodeError:
-        return None
+    found = decoded(_resources, text) if isinstance(text, str) else None
+    return found.resources if found is not None else None
 
 
 def _names(text: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.model.texts import UNREADABLE, whole_number
 from koordlet.protocol import keys
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
@@ -184,7 +185,7 @@ def _groups(gang: str, text: str) -> tuple[str, ...]:
         return (gang,)
     try:
         found = msgspec.json.decode(text.encode(), type=list[str])
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+    except UNREADABLE:
         return (gang,)
     if len(found) > _MOST_GROUPS:
         return (gang,)
@@ -192,11 +193,8 @@ def _groups(gang: str, text: str) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int | None:
-    text = text.strip()
-    digits = text.lstrip("+-")
-    if not digits.isascii() or not digits.isdigit() or len(text) > 12:
-        return None
-    return min(int(text), _MOST_COUNT)
+    found = whole_number(text.strip(), 11)
+    return None if found is None else min(found, _MOST_COUNT)
 
 
 def _wait_s(text: str, default_s: float) -> float:

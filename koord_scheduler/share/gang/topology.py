@@ -12,12 +12,15 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from koord_scheduler.model.texts import UNREADABLE
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 
 NODE_LAYER = "NodeTopologyLayer"
 CLUSTER_LAYER = "ClusterTopologyLayer"
 MUST_GATHER, PREFER_GATHER = "MustGather", "PreferGather"
 _MOST_LAYERS = 16
+_MOST_MULTIPLE = 1 << 30
+"""More pods than there are: such a domain takes none."""
 Ints = NDArray[np.int64]
 
 
@@ -86,12 +89,16 @@ def read_gather(text: str) -> tuple[Gather, ...]:
     """Of the annotation ``network-topology-spec``. Raises TopologyError."""
     try:
         found = msgspec.json.decode(text.encode(), type=_Spec)
-    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise TopologyError(f"network-topology-spec cannot be read: {error}") from None
     if len(found.gather_strategy) > _MOST_LAYERS:
         raise TopologyError(f"network-topology-spec: at most {_MOST_LAYERS} layers are read")
     return tuple(
-        Gather(each.layer, each.strategy == MUST_GATHER, max(each.pod_count_multiple, 0))
+        Gather(
+            each.layer,
+            each.strategy == MUST_GATHER,
+            min(max(each.pod_count_multiple, 0), _MOST_MULTIPLE),
+        )
         for each in found.gather_strategy
     )
 

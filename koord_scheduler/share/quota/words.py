@@ -15,6 +15,7 @@ import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError
+from koord_scheduler.model.texts import UNREADABLE
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.objects.quota import (
@@ -233,7 +234,7 @@ def _list(annotations: Mapping[str, str], key: str) -> dict[str, int]:
         return {}
     try:
         given = _lists.decode(text)
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return {}
     found = {name: amount_of(each, name) for name, each in given.items()}
     return {name: amount for name, amount in found.items() if amount is not None}
@@ -244,7 +245,7 @@ def _namespaces(text: str | None) -> tuple[str, ...]:
         return ()
     try:
         return tuple(dict.fromkeys(_names.decode(text)))
-    except (msgspec.MsgspecError, RecursionError):
+    except UNREADABLE:
         return ()
 
 

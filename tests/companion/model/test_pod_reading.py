@@ -18,6 +18,7 @@ from koordlet.protocol.qos import PriorityClass, QoSClass
 from koordlet.protocol.selector import matches
 
 GI = 1 << 30
+COMBINED = "volumes with more than 64 combinations of node terms"
 
 
 def read(spec: dict[str, Any], classes: Classes | None = None, **meta: Any) -> pods.Pod:
@@ -31,6 +32,11 @@ def read(spec: dict[str, Any], classes: Classes | None = None, **meta: Any) -> p
 def volume(namespace: str, name: str) -> Volume:
     if name == "bound":
         return Volume(terms=((pods.NodeRequirement("zone", "In", ("a",)),),))
+    if name.startswith("regional"):
+        key = name.removeprefix("regional")
+        return Volume(
+            terms=tuple((pods.NodeRequirement(f"zone{key}", "In", (z,)),) for z in "abcd")
+        )
     return Volume(f"volume claim {name}: it waits for its first consumer")
 
 
@@ -195,6 +201,34 @@ def test_volumes_and_claims_that_are_not_supported_are_said() -> None:
         "volume claim late: it waits for its first consumer",
         "volume x: ephemeral claims are not supported",
     )
+
+
+@pytest.mark.parametrize(
+    ("claims", "terms", "refused"),
+    [
+        (["regional"] * 40, 4, ()),
+        (["regional1", "regional2"], 16, ()),
+        ([f"regional{i}" for i in range(4)], 64, (COMBINED,)),
+        (["bound"] * 65, 1, ("more than 64 volumes",)),
+    ],
+)  # fmt: skip
+def test_terms_of_volumes_are_bounded(
+    claims: list[str], terms: int, refused: tuple[str, ...]
+) -> None:
+    volumes = [
+        {"name": f"v{i}", "persistentVolumeClaim": {"claimName": claim}}
+        for i, claim in enumerate(claims)
+    ]
+    cls = read({"containers": [], "volumes": volumes}).cls
+    assert cls.node_terms is not None
+    assert (len(cls.node_terms), cls.unsupported) == (terms, refused)
+
+
+def test_a_term_that_matches_no_node_stays_so_beside_volumes() -> None:
+    nothing = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "bound"}}]
+    spec = {"containers": [], "volumes": volumes, "affinity": {"nodeAffinity": nothing}}
+    assert read(spec).cls.node_terms == ()
 
 
 def test_classes_of_the_protocol_scheduler_and_conditions() -> None:

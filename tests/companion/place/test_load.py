@@ -372,3 +372,18 @@ def test_a_window_of_a_node_that_is_no_duration_counts_for_nothing() -> None:
     words = json.dumps({"aggregatedUsage": {"usageAggregatedDuration": "soon"}})
     annotations = {"scheduling.koordinator.sh/usage-thresholds": words}
     assert reasons(make({}), one(load(10_000), annotations=annotations), EMPTY) == [""]
+
+
+def test_thresholds_of_prod_that_are_0_let_prod_pods_pass() -> None:
+    where = one(load(90_000))
+    args = {"usageThresholds": {"cpu": 65}, "prodUsageThresholds": {"cpu": 0}}
+    assert reasons(make(args), where, EMPTY) == [""]
+    assert reasons(make(args), where, cls(priority_class=MID)) != [""]
+
+
+def test_one_plugin_may_look_at_a_smaller_cluster_later() -> None:
+    plugin, many = make({}), cluster(*(node(f"n{i}") for i in range(200)))
+    plugin.tick(many)
+    where = one(load(70_000))
+    plugin.tick(where)
+    assert reasons(plugin, where, EMPTY) == ["node(s) cpu usage exceed threshold"]

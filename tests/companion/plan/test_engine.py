@@ -308,6 +308,11 @@ def test_nominations_of_other_schedulers_count_from_a_higher_priority_on() -> No
 class Broken(Fit):
     name = "Broken"
 
+    def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+        if "asked" in pod.labels:
+            raise RecursionError("too deep")
+        return True
+
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
         if "raise" in pod.labels:
             raise ValueError("no such rack")
@@ -319,6 +324,7 @@ class Broken(Fit):
     ("label", "words"),
     [
         ("raise", "plugin Broken failed: ValueError('no such rack')"),
+        ("asked", "plugin Broken failed: RecursionError('too deep')"),
         ("many", "asked about 1 nodes"),
     ],
 )

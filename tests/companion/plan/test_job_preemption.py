@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption, preempt_for_job
 from koord_scheduler.plan.network import Network
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
-from tests.companion.plan.build import classes, cluster, engine, node, pod, running
+from tests.companion.plan.build import Fit, Taints, classes, cluster, engine, node, pod, running
 
 make = classes()
 HIGH = make(cpu=1000, priority=100)
@@ -167,3 +168,28 @@ def test_a_job_that_must_stay_together_makes_room_in_one_block() -> None:
     none = preempt_for_job(engine(found), three[0], three, None, asked, network)
     assert isinstance(none, NoJobPreemption)
     assert "desiredOfferSlot: 3" in none.words
+
+
+def test_a_member_may_go_where_the_trigger_may_not() -> None:
+    """The trigger does not tolerate the node that another member of the job fits on."""
+    block = {"block": "b"}
+    found = cluster(
+        node("n0", cpu=1000, labels=block),
+        node("n1", cpu=1000, labels=block, taints=(Taint("a", "b", "NoSchedule"),)),
+    )
+    low = make(cpu=1000, priority=1)
+    running(found, "v0", low, "n0")
+    network = Network(found)
+    network.spec = ClusterNetworkTopologySpec((TopologyLayer("block", "", ("block",)),))
+    tolerant = make(cpu=1000, priority=100, labels={"tolerant": ""})
+    pods = [pod("m0", HIGH, gang="a/g", index=0), pod("m1", tolerant, gang="a/g", index=1)]
+    asked = '{"gatherStrategy": [{"layer": "block", "strategy": "MustGather"}]}'
+    made = preempt_for_job(engine(found, Tolerating(), Fit()), pods[0], pods, None, asked, network)
+    assert isinstance(made, JobPreemption), made
+    assert made.nominations == {"a/m0": "n0", "a/m1": "n1"}
+    assert victims(made) == {"n0": ["a/v0"]}
+
+
+class Tolerating(Taints):
+    def applies(self, cluster: Cluster, pod: PodClass) -> bool:
+        return "tolerant" not in pod.labels

@@ -14,6 +14,7 @@ from koord_scheduler.place.device.hints import DeviceHint
 from koord_scheduler.place.device.plugin import NAME
 from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import Grant
+from koord_scheduler.place.reservation.reservation import RESERVATIONS, Reservation
 from tests.companion.place.device.build import (
     ALLOCATED,
     CORE,
@@ -244,6 +245,28 @@ def test_a_reservation_opens_a_node_for_its_owners() -> None:
 
     lab.plugin.connect({"Reservation": Reservation()})  # type: ignore[dict-item]
     assert lab.reasons(cls) == [""]
+
+
+@pytest.mark.parametrize(
+    ("policy", "restricted", "chosen"),
+    [
+        ("Restricted", "koordinator.sh/gpu-memory-ratio", "Insufficient gpu devices"),
+        ("Restricted", "cpu", {"gpu": [1]}),
+        ("Aligned", "koordinator.sh/gpu-memory-ratio", {"gpu": [1]}),
+    ],
+)
+def test_a_reservation_may_restrict_its_users_to_its_devices(
+    policy: str, restricted: str, chosen: Any
+) -> None:
+    lab = Lab()
+    lab.node([gpu(0), gpu(1)])
+    lab.use({"gpu": {0: 50}}, holds="r", key="reserve")
+    lab.use({"gpu": {0: 50}}, reservation="r")
+    lab.use({"gpu": {0: 50}})
+    holder = Pod(key="(reservation)/r", uid="r", cls=pods({}), holds="r")
+    kept = Reservation(name="r", pod=holder, policy=policy, restricted=frozenset({restricted}))
+    lab.cluster.put(RESERVATIONS, "n1", {"r": kept})
+    assert lab.minors(pods(share(50)), Reservation=_Reservation()) == chosen
 
 
 # Scores

@@ -190,3 +190,12 @@ def test_a_reservation_becomes_a_reserve_pod() -> None:
 )
 def test_an_object_that_cannot_be_read_is_none(broken: dict[str, Any]) -> None:
     assert read_reservation(broken, Classes()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"),
+    [("5", 5), ("-5", -5), ("--5", HIGHEST), ("\u0665", HIGHEST), ("9999999999", HIGHEST)],
+)
+def test_the_priority_of_a_reserve_pod(text: str, priority: int) -> None:
+    found = read([obj("p")], labels={"koordinator.sh/priority": text})
+    assert found.pod.cls.priority == priority

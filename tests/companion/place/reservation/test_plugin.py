@@ -14,9 +14,10 @@ from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Refusal
 from koord_scheduler.place import fit
 from koord_scheduler.place.reservation.plugin import ReservationPlugin, make
-from koord_scheduler.place.reservation.preallocation import hand_over
+from koord_scheduler.place.reservation.preallocation import by_priority, hand_over
 from koord_scheduler.place.reservation.reservation import (
     AFFINITY,
+    IGNORED,
     NO_POLICY,
     RESERVATION_NAME,
     RESERVATIONS,
@@ -300,3 +301,42 @@ def test_matches_follow_what_changes() -> None:
     reserve(where, reservation("s", TWO))
     assert grant(plugin, where, of) == ReservationGrant("s", "s")
     assert plugin.judge(where, of, where.rows()).why[0] == FITS
+
+
+def test_an_odd_priority_of_a_pod_that_may_give_its_room_counts_as_none() -> None:
+    key = "pod.koordinator.sh/pre-allocatable-priority"
+    said = {"odd": "--5", "high": "7", "low": "-7"}
+    claims = [Claim(pod(name, annotations={key: text}), "n1") for name, text in said.items()]
+    assert [claim.pod.uid for claim in by_priority(claims, key)] == ["high", "odd", "low"]
+
+
+def test_the_smallest_order_counts_among_those_that_serve_the_pod() -> None:
+    where = cluster(node("n1", cpu=8000), node("n2", cpu=8000))
+    first = reservation("first", {"cpu": 2000}, order=1, policy="Restricted")
+    second = reservation("second", {"cpu": 4000}, order=2, node="n2", policy="Restricted")
+    reserve(where, first, second)
+    assert scores(make({}), where, asking(3000)) == [0, 1000]
+    assert scores(make({}), where, asking(1000))[0] == 1000
+
+
+def test_a_pod_uses_no_reservation_that_keeps_nothing_for_it() -> None:
+    where = occupied(0, 0, **{BATCH_CPU: 7500})
+    reserve(where, reservation("r", {"cpu": 6000}))
+    plugin, other = make({}), pod("other", asking(0, 0, **{BATCH_CPU: 1000}))
+    assert plugin.judge(where, other.cls, where.rows()).score.tolist() == [0]  # type: ignore[union-attr]
+    assert plugin.allocate(where, other, 0, {}) is None
+    named = pod("named", asking(0, 0, {"name": "r"}, **{BATCH_CPU: 1000}))
+    assert plugin.allocate(where, named, 0, {}) == ReservationGrant("r", "r")
+
+
+def test_who_ignores_reservations_finds_what_all_of_them_keep() -> None:
+    where = occupied(20_000, 0)
+    nobody = (ReservationOwner(label_selector=LabelSelector(match_labels={"no": "body"})),)
+    reserve(where, *(reservation(name, {"cpu": 6000}, owners=nobody) for name in ("a", "b")))
+    ignoring = cls(requests={"cpu": 11_000}, labels={IGNORED: "true"})
+    plugin = make({})
+    assert verdict(plugin, where, ignoring) == ""
+    assert plugin.allocate(where, pod("p", ignoring), 0, {}) is None
+    assert "cpu" in verdict(plugin, where, msgspec.structs.replace(ignoring, number=999, labels={}))
+    more = cls(requests={"cpu": 13_000}, labels={IGNORED: "true"})
+    assert "Insufficient cpu" in verdict(plugin, where, more)

@@ -121,3 +121,8 @@ def test_arguments() -> None:
     assert (found.policy, found.wait_s) == (Policy.ONLY_WAITING, 300.0)
     with pytest.raises(ArgumentError, match="Coscheduling"):
         coscheduling_args({"enablePreemtion": True})
+
+
+@pytest.mark.parametrize("text", ["+-5", "--5", "-", "+", "5-"])
+def test_a_minimum_with_odd_signs_is_none(text: str) -> None:
+    assert from_pod("a/g", {}, {f"{PREFIX}min-available": text}, 0.0, ARGS) is None

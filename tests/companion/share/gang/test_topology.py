@@ -249,3 +249,10 @@ def test_random_jobs_stay_where_they_must_and_take_what_is_offered() -> None:
             if outcome.domain.startswith(("block", "spine", "Cluster")):
                 assert all(number % multiple == 0 for number in blocks.values())
     assert planned > 100
+
+
+def test_a_multiple_beyond_all_numbers_fits_nowhere() -> None:
+    text = '{"gatherStrategy": [{"layer": "NodeTopologyLayer", "podCountMultiple": %d}]}' % 10**30
+    spec = ClusterNetworkTopologySpec(())
+    made = plan(tree(spec, [(0, "n", {})]), read_gather(text), np.array([7]), 5)
+    assert isinstance(made, NoPlan)
