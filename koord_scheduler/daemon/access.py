@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from koord_scheduler.daemon.controller import LEASES
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES
 from koord_scheduler.daemon.descheduler.workloads import SCALED
 from koordlet.kube.access import Need
 
@@ -361,14 +361,7 @@ COLOCATIONPROFILE = (
 )
 
 DESCHEDULER_NEEDS = (
-    Need(
-        "coordination.k8s.io",
-        "leases",
-        ("get", "update"),
-        "one of several deschedulers leads",
-        namespace="koordinator-system",
-        names=("koord-descheduler",),
-    ),
+    lease(DESCHEDULER),
     Need(
         "", "nodes", ("list", "watch", "patch"), "pods move between nodes, and nodes are cordoned"
     ),

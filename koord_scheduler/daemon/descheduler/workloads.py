@@ -19,8 +19,8 @@ _MOST_OWNERS = 10_000
 _SCALE_KEPT_S = 60.0
 _AT_ONCE = 50
 SCALED = {"apps": "*/scale", "apps.kruise.io": "*/scale", "": "replicationcontrollers/scale"}
-"""Group of workloads -> whose scale is looked up there, as RBAC names it. A pod may claim any owner,
-so nothing else is asked for."""
+"""Group of workloads -> whose scale is looked up there, as RBAC names it. A pod may claim any
+owner, so nothing else is asked for."""
 
 Given = Callable[[], Mapping[Key, Scaled]]
 

@@ -22,6 +22,7 @@ from koord_scheduler.daemon.scheduler.preempting import Evictions
 from koord_scheduler.daemon.scheduler.reservations import Reservations
 from koord_scheduler.daemon.scheduler.setup import Parts, Setup
 from koord_scheduler.kube import reservation_shapes
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Conditions, Said
@@ -180,10 +181,16 @@ class Scheduler:
             self.queue.again(unit.name, self._now_s())
             return
         self.figures.began(unit.name)
-        if unit.name.startswith(gangs.UNIT):
-            self._try_group(unit)
-        else:
-            self._try_pod(unit)
+        try:
+            if unit.name.startswith(gangs.UNIT):
+                self._try_group(unit)
+            else:
+                self._try_pod(unit)
+        except (*UNFORESEEN, PluginError) as error:
+            # It costs this unit alone, or whoever may write one pod stops a cluster.
+            _log.error("a defect: please report it", unit=unit.name, exc_info=error)
+            self.figures.ended(unit.name)
+            self.queue.again(unit.name, self._now_s())
 
     def _try_pod(self, unit: Unit) -> None:
         pod = self.waiting.get(unit.name)

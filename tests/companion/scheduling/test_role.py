@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import PODS, Whole, fake_here
 from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
@@ -329,5 +331,27 @@ def test_who_asks_why_is_answered() -> None:
             assert found["schedulable"] is False and "Insufficient cpu" in found["failedMessage"]
             (detail,) = found["detailedExplanation"][0]["scheduleExplanation"]["nodeFailedDetails"]
             assert (detail["failedPlugin"], detail["failedNodes"]) == ("NodeResourcesFit", ["a"])
+
+    told(story)
+
+
+def test_a_defect_that_one_pod_meets_costs_that_pod_alone() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here) as made:
+            scheduler = scheduler_of(made)
+            before = scheduler.flags.before
+
+            def fails(engine: Engine, pod: Pod) -> None:
+                if pod.key.endswith("bad"):
+                    raise KeyError("what nobody foresaw")
+                before(engine, pod)
+
+            scheduler.flags.before = fails  # type: ignore[method-assign]
+            await rig.pod("bad")
+            await rig.pod("good")
+            await rig.until_bound("good")
+            scheduler.flags.before = before  # type: ignore[method-assign]
+            await rig.until_bound("bad")
 
     told(story)
