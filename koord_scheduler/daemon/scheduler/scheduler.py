@@ -16,6 +16,7 @@ import numpy as np
 import structlog
 
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.scheduler import reservation_figures
 from koord_scheduler.daemon.scheduler.figures import Figures
 from koord_scheduler.daemon.scheduler.flags import Flags
 from koord_scheduler.daemon.scheduler.preempting import Evictions
@@ -84,6 +85,7 @@ class Scheduler:
         if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
             self.reservations = Reservations(context, self.cluster, self, plugin.args)
             self.conditions.of_reservation = self.reservations.say
+            reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
         self.evictions = Evictions(context)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse

@@ -10,6 +10,7 @@ from typing import Any
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import Whole, fake_here
 from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduler_of, scheduling
+from tests.kube.worlds import until
 
 RESERVATIONS: Kind[Whole] = Kind(
     "scheduling.koordinator.sh", "v1alpha1", "Reservation", "reservations", False, Whole
@@ -90,6 +91,31 @@ def test_one_that_fits_nowhere_says_so_and_gets_the_room_that_comes() -> None:
             assert "Insufficient cpu" in said["message"]
             await rig.node("b", cpu="4")
             assert (await until_phase(rig, "r", "Available"))["nodeName"] == "b"
+
+    told(story)
+
+
+def test_metrics_say_what_is_kept_and_used() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here) as made:
+            await reserve(rig, "room", "2", allocateOnce=False)
+            await reserve(rig, "huge", "99")
+            await until_phase(rig, "room", "Available")
+            await until_phase(rig, "huge", "Pending")
+            await rig.pod("owner", cpu="500m", labels={"app": "web"})
+            await rig.until_bound("owner")
+            lines = (
+                'reservation_status_phase{name="room",phase="Available"} 1',
+                'reservation_status_phase{name="room",phase="Pending"} 0',
+                'reservation_status_phase{name="huge",phase="Pending"} 1',
+                'resource{type="allocatable",name="room",resource="cpu",unit="core"} 2',
+                'resource{type="allocated",name="room",resource="cpu",unit="core"} 0.5',
+                'resource{type="utilization",name="room",resource="cpu",unit="ratio"} 0.25',
+                'resource{type="allocatable",name="room",resource="memory",unit="Gi"} 0.0625',
+                'scheduler_pending_pods{queue="unschedulable"} 1',
+            )
+            await until(lambda: all(each in made.context.metrics.page() for each in lines))
 
     told(story)
 
