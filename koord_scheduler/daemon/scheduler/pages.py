@@ -30,7 +30,8 @@ class NotFoundError(Exception):
 
 
 class Service(NamedTuple):
-    """``answer`` gives what becomes JSON. Raises NotFoundError."""
+    """``answer`` gives what becomes JSON. Raises NotFoundError, and ValueError where the thing is
+    there and nothing can be said of it."""
 
     path: str
     answer: Callable[[Scheduler, Request], Any]
@@ -184,7 +185,7 @@ def _replying(scheduler: Scheduler, service: Service) -> Callable[[Request], Rep
             return _json(200, service.answer(scheduler, request))
         except NotFoundError as error:
             return _json(404, {"message": str(error)})
-        except PluginError as error:
+        except (PluginError, ValueError) as error:
             return _json(500, {"message": str(error)})
 
     return reply

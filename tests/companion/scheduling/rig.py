@@ -65,7 +65,7 @@ class Rig:
                 "containers": [
                     {
                         "name": "c",
-                        "image": "none",
+                        "image": "i",
                         "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
                     }
                 ],
