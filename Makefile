@@ -8,19 +8,21 @@ TEST_ARGS ?=
 CLUSTER_ARGS ?=
 VM_ARGS ?=
 HISTORIES ?= 1000
+CENTRAL_HISTORIES ?= 50000
 ATTACK_SECONDS ?= 3600
 ATTACK_ARGS ?=
 
 # Tests start thousands of processes, and without compiled files each compiles all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test histories test-vm cluster test-cluster attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
+.PHONY: demo test histories central-histories test-vm cluster test-cluster attack lint format docs proto crds bpf deploy deb image bench bench-smoke install-service clean help
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
 	@echo "make cluster  the story of one node on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
+	@echo "make central-histories  scheduler and descheduler over 50,000 (CENTRAL_HISTORIES=2000)"
 	@echo "make test-vm  the tests that need other kernels, in virtual machines (VM_ARGS='--long --guest v2')"
 	@echo "make test-cluster  the tests on a real Kubernetes, which tools/fetch-cluster builds once (Go)"
 	@echo "make attack   kill, damage and deceive it for an hour (ATTACK_SECONDS=600, ATTACK_ARGS='disks')"
@@ -55,6 +57,9 @@ test: $(VENV)/.dev
 
 histories: $(VENV)/.dev
 	KOORDLET_HISTORIES=$(HISTORIES) $(BIN)/pytest tests/histories/test_histories.py
+
+central-histories: $(VENV)/.dev
+	KOORDLET_CENTRAL_HISTORIES=$(CENTRAL_HISTORIES) $(BIN)/pytest tests/companion/histories
 
 test-vm: $(VENV)/.dev
 	$(BIN)/python -m tests.vm $(VM_ARGS)

@@ -94,6 +94,9 @@ class Scheduler:
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
         self._bindings = 0
+        self._binding_units: set[str] = set()
+        """A gang whose members all have a claim leaves the queue when their bindings came about,
+        not before: some may fail."""
         self._groups: dict[str, None] = {}
         """Gang groups to look at before the next decision."""
         self._gated: dict[str, float] = {}
@@ -117,7 +120,7 @@ class Scheduler:
     def _begin(self) -> None:
         self.queue, self._groups, self._gated = Queue(), {}, {}
         self.leading = True
-        self._bindings = 0
+        self._bindings, self._binding_units = 0, set()
         if self.parts.gangs is not None:
             self.parts.gangs.leads_since_s = self.context.wall()
         for pod in tuple(self.waiting.values()):
@@ -309,6 +312,7 @@ class Scheduler:
         for each in placements:
             self.assumed[each.pod.key] = each
         self._bindings += len(placements)
+        self._binding_units.add(unit.name)
         self._spawn(self._bind(unit, placements, refused_by))
 
     async def _bind(
@@ -322,6 +326,7 @@ class Scheduler:
                 outcomes = await asyncio.gather(*map(self._bind_one, placements))
         finally:
             self._bindings -= len(placements)
+            self._binding_units.discard(unit.name)
             self._wake.set()
         for placement, outcome in zip(placements, outcomes, strict=True):
             again = self._settle(placement, outcome) or again
@@ -521,7 +526,8 @@ class Scheduler:
             name = gangs.UNIT + group
             unit = gangs.unit(book, group, self.context.wall())
             if unit is None:
-                self._end_unit(name)
+                if name not in self._binding_units:
+                    self._end_unit(name)
                 self._gated.pop(group, None)
                 continue
             before = self.queue.unit(name)

@@ -234,6 +234,28 @@ def test_a_gang_starts_when_all_its_members_have_room() -> None:
     told(story)
 
 
+def test_members_whose_bindings_failed_are_tried_again() -> None:
+    """The first one is bound, and seen to be, before the others fail."""
+
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="4")
+        gang = {
+            "annotations": {
+                "gang.scheduling.koordinator.sh/name": "g",
+                "gang.scheduling.koordinator.sh/min-available": "3",
+            }
+        }
+        for i in (1, 2):
+            path = f"POST /api/v1/namespaces/{SPACE}/pods/g{i}/binding"
+            rig.fake.faults.add(Fault(path.__eq__, status=500, before_s=0.3))
+        async with scheduling(rig.here):
+            for i in range(3):
+                await rig.pod(f"g{i}", **gang)
+            await rig.until_bound("g0", "g1", "g2")
+
+    told(story)
+
+
 def test_the_next_leader_finishes_what_waits() -> None:
     async def story(rig: Rig) -> None:
         await rig.node("a", cpu="2")
