@@ -112,7 +112,7 @@ def shape_of(pod: Pod) -> str:
 
 class Ledger:
     """``simulate`` is asked for evictions whose victim may come back anywhere. Times are Unix
-    times."""
+    times. Rounds of the descheduler ask in a thread of their own while others write down."""
 
     def __init__(
         self,
@@ -211,7 +211,7 @@ class Ledger:
         if pair is not None:
             self._shorten(pair, now_s)
             came_s = max(pod.scheduled_s, pod.created_s)
-            first_s = next((each for each in pair.times_s if each > now_s - within_s), None)
+            first_s = next((each for each in tuple(pair.times_s) if each > now_s - within_s), None)
             if first_s is not None and (not came_s or came_s > first_s - _SKEW_S):
                 when = f"at {instant(first_s)} ({pair.role})"
                 why = f"a pod of {shape} was evicted from {node} {when}, and this one came later"
@@ -230,7 +230,7 @@ class Ledger:
             return "the roll-out has not begun"
         if not namespace_allowed(current.namespaces, namespace):
             return f"the roll-out has not reached namespace {namespace}"
-        recent = sum(each > now_s - 3600 for each in self._last_hour)
+        recent = sum(each > now_s - 3600 for each in tuple(self._last_hour))
         if current.most_per_hour and recent >= current.most_per_hour:
             return f"this step of the roll-out allows {current.most_per_hour} evictions an hour"
         return None
@@ -239,7 +239,7 @@ class Ledger:
         for key, pair in tuple(self._pairs.items()):
             self._shorten(pair, now_s)
             if not pair.times_s:
-                del self._pairs[key]
+                self._pairs.pop(key, None)
 
     def _shorten(self, pair: _Pair, now_s: float) -> None:
         while pair.times_s and pair.times_s[0] <= now_s - self._within_s:

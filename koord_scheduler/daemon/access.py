@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from koord_scheduler.daemon.controller import LEASES
+from koord_scheduler.daemon.controller import DESCHEDULER, LEASES
+from koord_scheduler.daemon.descheduler.workloads import SCALED
 from koordlet.kube.access import Need
 
 _SLO = "slo.koordinator.sh"
@@ -360,14 +361,7 @@ COLOCATIONPROFILE = (
 )
 
 DESCHEDULER_NEEDS = (
-    Need(
-        "coordination.k8s.io",
-        "leases",
-        ("get", "update"),
-        "one of several deschedulers leads",
-        namespace="koordinator-system",
-        names=("koord-descheduler",),
-    ),
+    lease(DESCHEDULER),
     Need(
         "", "nodes", ("list", "watch", "patch"), "pods move between nodes, and nodes are cordoned"
     ),
@@ -383,7 +377,10 @@ DESCHEDULER_NEEDS = (
         Need("apps", resource, ("list", "watch"), "replicas of a workload limit its evictions")
         for resource in ("replicasets", "deployments", "statefulsets")
     ),
-    Need("*", "*/scale", ("get",), "so do those of workloads of other kinds"),
+    *(
+        Need(group, scale, ("get",), "so do those of workloads of other kinds")
+        for group, scale in SCALED.items()
+    ),
     Need(
         "scheduling.koordinator.sh",
         "podmigrationjobs",

@@ -18,7 +18,7 @@ from koord_scheduler.kube.gang_shapes import (
 from koord_scheduler.kube.shapes import NODES
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.share.gang.topology import TopologyError, detail, tree
-from koordlet.kube.errors import KubeError
+from koordlet.kube.errors import CredentialsError, KubeError
 from koordlet.kube.events import Subject
 
 EVERY_S = 10.0
@@ -51,7 +51,7 @@ class NetworkTopologies:
                 changed.clear()
                 try:
                     await self._once()
-                except (KubeError, NotLeadingError) as error:
+                except (KubeError, CredentialsError, NotLeadingError) as error:
                     changed.set()
                     _log.debug("the status of the network waits", problem=str(error))
                 await asyncio.sleep(self._every_s)

@@ -44,6 +44,7 @@ RETRY_S = 5.0
 MOST_WRITES = 100
 """In one round: what is left comes in the next, so that one round of a large tree does not hold up
 the pods of another."""
+_MOST_TOLD = 1000
 _log = structlog.get_logger()
 Evict = Callable[[Pod, str], Awaitable[None]]
 """Evicts a pod, or refuses to, for a reason in words; every eviction goes through the ledger."""
@@ -95,6 +96,7 @@ class QuotaStatus:
         if version == self._done and not self._seen:
             return EVERY_S
         self._seen = False
+        self._sent = {key: sent for key, sent in self._sent.items() if key in self._watched.objects}
         try:
             await self._make_built_in()
             left = MOST_WRITES
@@ -142,9 +144,12 @@ class QuotaStatus:
         try:
             await self._context.writes.patch(QUOTAS, key.name, changes, key.namespace)
         except RefusedError as error:
-            # It is gone, or was made anew: the watch will say so.
-            if not (error.missing or error.conflict):
+            if error.passing or error.status == 401:
                 raise
+            # It is gone, or was made anew: the watch will say so. What is refused for what it is
+            # must not hold up the others; it is written again when it or its figures change.
+            if not (error.missing or error.conflict):
+                self._tell_once(share.name, "a quota cannot be written", error)
         self._sent[key] = (known, wanted)
         return True
 
@@ -179,9 +184,13 @@ class QuotaStatus:
                 await self._context.writes.create(QUOTAS, body, args.quota_group_namespace)
             except RefusedError as error:
                 # It works without the object; the others must be told of their figures.
-                if not error.exists and name not in self._told:
-                    self._told.add(name)
-                    _log.warning("a quota cannot be made", quota=name, problem=str(error))
+                if not error.exists:
+                    self._tell_once(name, "a quota cannot be made", error)
+
+    def _tell_once(self, name: str, words: str, error: RefusedError) -> None:
+        if name not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(name)
+            _log.warning(words, quota=name, problem=str(error))
 
 
 async def revoke_overuse(quotas: Quotas, evict: Evict, clock: Callable[[], float]) -> None:

@@ -1,14 +1,17 @@
-"""What the descheduler watches besides nodes: migration jobs, reservations, workloads."""
+"""What the descheduler watches besides nodes: migration jobs and workloads."""
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import force_setattr
 
 from koord_scheduler.balance.job import Job
 from koord_scheduler.balance.migration import ReservationFacts
 from koord_scheduler.balance.reservation import ORDER
+from koord_scheduler.kube.reservation_shapes import ReservationObject
 from koord_scheduler.kube.shapes import Owner
 from koord_scheduler.model.reading import instant_s
+from koordlet.kube.errors import UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
 from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
@@ -43,20 +46,19 @@ class PodMigrationJob(Object, frozen=True):
         )
 
 
-class Reservation(Object, frozen=True, kw_only=True):
-    spec: ReservationSpec
-    status: ReservationStatus = ReservationStatus()
-
-    @property
-    def facts(self) -> ReservationFacts:
-        meta = self.metadata
-        return ReservationFacts(
-            name=meta.name,
-            uid=meta.uid,
-            ordered=ORDER in meta.labels,
-            spec=self.spec,
-            status=self.status,
-        )
+def reservation_facts(item: ReservationObject) -> ReservationFacts:
+    """Raises UnusableError for what is no Reservation."""
+    meta = item.metadata
+    try:
+        spec = msgspec.json.decode(item.spec, type=ReservationSpec)
+        status = ReservationStatus()
+        if item.status:
+            status = msgspec.json.decode(item.status, type=ReservationStatus)
+    except msgspec.MsgspecError as error:
+        raise UnusableError(f"reservation {meta.name}: {error}") from None
+    return ReservationFacts(
+        name=meta.name, uid=meta.uid, ordered=ORDER in meta.labels, spec=spec, status=status
+    )
 
 
 class _Replicas(Shape, frozen=True):
@@ -84,7 +86,6 @@ class Scaled(Object, frozen=True):
 
 
 JOBS = Kind(*_SCHEDULING, "PodMigrationJob", "podmigrationjobs", False, PodMigrationJob)
-RESERVATIONS = Kind(*_SCHEDULING, "Reservation", "reservations", False, Reservation)
 REPLICA_SETS = Kind("apps", "v1", "ReplicaSet", "replicasets", True, Scaled)
 DEPLOYMENTS = Kind("apps", "v1", "Deployment", "deployments", True, Scaled)
 STATEFUL_SETS = Kind("apps", "v1", "StatefulSet", "statefulsets", True, Scaled)

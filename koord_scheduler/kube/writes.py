@@ -133,10 +133,19 @@ class Writes:
         )
 
     async def delete(
-        self, kind: Kind[T], name: str, namespace: str = "", *, uid: str = "", about: str = ""
+        self,
+        kind: Kind[T],
+        name: str,
+        namespace: str = "",
+        *,
+        uid: str = "",
+        grace_s: int | None = None,
+        about: str = "",
     ) -> None:
         self._admit(kind, "delete", about)
-        await self._client.delete(kind, name, namespace, uid=uid, priority=_IN_TURN)
+        await self._client.delete(
+            kind, name, namespace, uid=uid, grace_s=grace_s, priority=_IN_TURN
+        )
 
     async def bind(
         self, namespace: str, name: str, node: str, *, uid: str, annotations: Mapping[str, str]
@@ -144,9 +153,12 @@ class Writes:
         self._admit(PODS, "create", "", "binding")
         await self._client.bind(namespace, name, node, uid=uid, annotations=annotations)
 
-    async def evict(self, namespace: str, name: str, *, uid: str) -> None:
+    async def evict(
+        self, namespace: str, name: str, *, uid: str, grace_s: int | None = None
+    ) -> None:
+        """Disruption budgets are asked."""
         self._admit(PODS, "create", "", "eviction")
-        await self._client.evict(namespace, name, uid=uid)
+        await self._client.evict(namespace, name, uid=uid, grace_s=grace_s)
 
     def _admit(self, kind: Kind[Any], verb: str, about: str, subresource: str = "") -> None:
         what = f"{kind}/{subresource}" if subresource else str(kind)

@@ -33,5 +33,6 @@ PLUGINS: tuple[Declared, ...] = (
     _declared("Reservation", "room that was kept for pods", "reservation.plugin:make", 5000),
     _declared("PodTopologySpread", "pods spread over domains", "spread:make", 2),
     _declared("InterPodAffinity", "pods near others or far from them", "pod_affinity:make", 2),
+    _declared("NodeNUMAResource", "CPUs of their own and NUMA nodes", "numa.plugin:make"),
     _declared("DeviceShare", "GPUs and other devices, whole and shared", "device.plugin:make"),
 )

@@ -7,6 +7,7 @@ is gated: it may not be tried at all yet. Times are Unix times, and come from th
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import NamedTuple
@@ -197,8 +198,21 @@ class Queue:
         ahead = None
         if entry.state is State.ACTIVE:
             mine = _order(entry.unit)
-            active = (each for each in self._entries.values() if each.state is State.ACTIVE)
-            ahead = sum(_order(each.unit) < mine for each in active)
+            ahead = sum(order < mine for order in self._orders())
+        return self._position(entry, ahead)
+
+    def positions(self, most: int) -> dict[str, Position]:
+        """Of the first ``most`` units, in one pass."""
+        place = {order[-1]: at for at, order in enumerate(sorted(self._orders()))}
+        return {
+            name: self._position(entry, place.get(name))
+            for name, entry in itertools.islice(self._entries.items(), most)
+        }
+
+    def _orders(self) -> Iterator[tuple[int, float, str]]:
+        return (_order(e.unit) for e in self._entries.values() if e.state is State.ACTIVE)
+
+    def _position(self, entry: _Entry, ahead: int | None) -> Position:
         waits: tuple[str, ...] = ()
         if entry.state is State.WAITING:
             waits = waits_for(entry.refused_by)

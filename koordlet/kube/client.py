@@ -151,12 +151,15 @@ class Client:
         namespace: str = "",
         *,
         uid: str = "",
+        grace_s: int | None = None,
         priority: Priority = Priority.STATUS,
     ) -> None:
         """``uid``: only if it is still this one."""
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
         if uid:
             options["preconditions"] = {"uid": uid}
+        if grace_s is not None:
+            options["gracePeriodSeconds"] = grace_s
         path = kind.path(namespace, name)
         await self._request("DELETE", path, body=options, priority=priority)
 

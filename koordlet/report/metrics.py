@@ -468,6 +468,12 @@ MISSED_ADJUSTMENTS_FOUND = Family(
     "Such that were found so far",
     ("hook", "kind"),
 )
+ALLOCATION_CONFLICTS = Family(
+    "allocation_conflicts",
+    Kind.GAUGE,
+    "Pods whose CPUs or devices were given to another pod too",
+    ("kind",),
+)
 METRICS_DROPPED_CONNECTIONS = Family(
     "metrics_dropped_connections_total",
     Kind.COUNTER,

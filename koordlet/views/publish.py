@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from koordlet import __version__
 from koordlet.decision import metrics as k
+from koordlet.decision.conflicts import CPUS, DEVICES, conflicts
 from koordlet.decision.family import Family, Labels
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Pod, Wake
@@ -181,6 +182,10 @@ def _hooks(engine: Engine) -> None:
         cpus = cpus_of(pools)
         metrics.set(cores, float(len(cpus)))
         metrics.replace(info, {(str(cpu),): 1.0 for cpu in cpus})
+    taken: dict[Labels, float] = {(CPUS,): 0.0, (DEVICES,): 0.0}
+    for conflict in conflicts(snapshot.pods):
+        taken[(conflict.kind,)] += 1
+    metrics.replace(r.ALLOCATION_CONFLICTS, taken)
     owners = {c.cgroup: (pod, c) for pod in snapshot.pods for c in pod.containers}
     scores: dict[Labels, float] = {}
     wanted = [each for decision in engine.wanted for each in decision.plan.settings]

@@ -149,6 +149,17 @@ def test_derived_pools_leave_the_cpus_of_others_alone() -> None:
     assert values(HOOK.with_options(CpusetOptions()).evaluate(subject, snap)) == {CPUS: "2-5"}
 
 
+def test_what_was_written_is_enforced_even_where_another_pod_has_it() -> None:
+    """Who gave it twice is told (`decision.conflicts`)."""
+    first, second = pod("a", "LSR", cpus={0, 1, 2}), pod("b", "LSE", cpus={2, 3})
+    snap = snapshot(node(EIGHT), pods=[first, second])
+    for found, expected in ((first, "0-2"), (second, "2-3")):
+        box = Container("c", f"{found.cgroup}/c")
+        subject = Subject(Level.CONTAINER, box.cgroup, pod=found, container=box)
+        adjustment = HOOK.with_options(CpusetOptions()).evaluate(subject, snap)
+        assert values(adjustment) == {CPUS: expected, QUOTA: -1}
+
+
 @pytest.mark.parametrize(
     ("qos", "kube", "expected"),
     [

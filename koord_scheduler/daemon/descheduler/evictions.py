@@ -10,8 +10,7 @@ import msgspec
 from koord_scheduler.balance.job import EVICT_REASON, EVICT_TRIGGER, Job
 from koord_scheduler.balance.migration_args import POLICIES, MigrationArgs
 from koord_scheduler.kube.residents import PODS
-from koord_scheduler.kube.writes import NotLeadingError, Writes
-from koordlet.kube.client import Client
+from koord_scheduler.kube.writes import Writes
 from koordlet.kube.errors import RefusedError
 from koordlet.protocol.keys import EVICT_POLICY
 from koordlet.protocol.objects.times import instant
@@ -28,9 +27,7 @@ def policy_of(pod_labels: Mapping[str, str], job: Job | None, args: MigrationArg
     return args.eviction_policy
 
 
-async def evict(
-    client: Client, writes: Writes, pod: Tree, policy: str, job: Job, now_s: float
-) -> None:
+async def evict(writes: Writes, pod: Tree, policy: str, job: Job, now_s: float) -> None:
     """Raises KubeError, NotLeadingError. A pod that is gone is no error."""
     meta = pod["metadata"]
     namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
@@ -49,19 +46,9 @@ async def evict(
             head = {"uid": uid, "annotations": {SOFT_EVICTION: text}}
             await writes.patch(PODS, name, {"metadata": head}, namespace)
         elif policy == "Delete":
-            await writes.delete(PODS, name, namespace, uid=uid)
+            await writes.delete(PODS, name, namespace, uid=uid, grace_s=grace_s)
         else:
-            await through_api(client, writes, namespace, name, uid, grace_s)
+            await writes.evict(namespace, name, uid=uid, grace_s=grace_s)
     except RefusedError as error:
         if not (error.missing or error.conflict):
             raise
-
-
-async def through_api(
-    client: Client, writes: Writes, namespace: str, name: str, uid: str, grace_s: int | None = None
-) -> None:
-    """Disruption budgets are asked. Raises KubeError, NotLeadingError."""
-    if not writes.may_write():
-        raise NotLeadingError("evict pods: this process does not lead")
-    writes.tally.counts[("pods/eviction", "create")] += 1
-    await client.evict(namespace, name, uid=uid, grace_s=grace_s)

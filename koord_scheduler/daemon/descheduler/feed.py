@@ -55,6 +55,7 @@ class Feed:
         self._nodes = of(NODES)
         self._pods = of(PODS)
         self._metrics = of(NODE_METRICS, optional=True)
+        self._metrics.listen(self._on_metrics)
         self.jobs = of(JOBS)
         sets, deployments = of(REPLICA_SETS), of(DEPLOYMENTS)
         stateful = of(STATEFUL_SETS, optional=True)
@@ -130,6 +131,11 @@ class Feed:
             else:
                 self._by_node.pop(node, None)
                 self._tuples.pop(node, None)
+
+    def _on_metrics(self, changes: tuple[Change[NodeMetric], ...]) -> None:
+        for change in changes:
+            if change.new is None:
+                self._usage.pop(change.key.name, None)
 
     def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
         kept = self._usage.get(name)

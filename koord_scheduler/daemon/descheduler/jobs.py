@@ -32,8 +32,9 @@ from koord_scheduler.balance.rates import TokenBucket
 from koord_scheduler.balance.reservation import ORDER
 from koord_scheduler.daemon.descheduler.desk import Desk
 from koord_scheduler.daemon.descheduler.evictions import evict, policy_of
-from koord_scheduler.kube.migration_shapes import JOBS, RESERVATIONS, PodMigrationJob
+from koord_scheduler.kube.migration_shapes import JOBS, PodMigrationJob, reservation_facts
 from koord_scheduler.kube.queue import Queue
+from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.writes import NotLeadingError
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
@@ -67,7 +68,11 @@ class Jobs:
         """Until it is cancelled."""
         end = self._desk.feed.jobs.listen(self._on_jobs)
         try:
-            for each in self._desk.feed.all_jobs():
+            jobs = self._desk.feed.all_jobs()
+            names = {each.name for each in jobs}
+            self._sent &= names
+            self._told = {name: kind for name, kind in self._told.items() if name in names}
+            for each in jobs:
                 self._add(each)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue.run())
@@ -85,9 +90,10 @@ class Jobs:
             self._queue.drop(name)
             self._sent.discard(name)
             self._told.pop(name, None)
-            if change.old is not None and change.old.job.reservation:
+            old = change.old.job if change.old is not None else None
+            if old is not None and old.reservation and old.ours(self._desk.instance):
                 # Its reservation goes with it.
-                self._queue.add(f"reservation/{change.old.job.reservation}")
+                self._queue.add(f"reservation/{old.reservation}")
 
     def _add(self, job: Job) -> None:
         if self._ours(job) and (job.passed or job.phase != PENDING):
@@ -201,7 +207,7 @@ class Jobs:
         if job.reservation:
             try:
                 found = await self._desk.context.client.get(RESERVATIONS, job.reservation)
-                reservation = found.facts
+                reservation = reservation_facts(found)
             except RefusedError as error:
                 if not error.missing:
                     raise
@@ -257,7 +263,7 @@ class Jobs:
         trigger, namespace = desk.trigger(job), tree["metadata"]["namespace"]
         now_s = desk.context.wall()
         try:
-            await evict(desk.context.client, desk.writes, tree, policy, job, now_s)
+            await evict(desk.writes, tree, policy, job, now_s)
         except (KubeError, CredentialsError):
             desk.count("error", trigger, namespace, facts.pod.node)
             raise
@@ -296,18 +302,18 @@ class Jobs:
     async def _scavenge(self) -> None:
         while True:
             await asyncio.sleep(SCAVENGE_S)
-            with contextlib.suppress(KubeError, CredentialsError, NotLeadingError):
-                await self.scavenge()
+            await self.scavenge()
 
     async def scavenge(self) -> None:
         now_s = self._desk.context.wall()
         for job in self._desk.feed.all_jobs():
             lasts_s = job.ttl_s + _LATE_S if job.ttl_s else _NO_TTL_S
-            if now_s - job.created_s < lasts_s:
+            if now_s - job.created_s < lasts_s or not job.ours(self._desk.instance):
                 continue
-            if job.reservation:
-                await self._delete_reservation(job.reservation)
-            with contextlib.suppress(RefusedError):
+            # One that cannot be deleted does not hold up the others.
+            with contextlib.suppress(KubeError, CredentialsError, NotLeadingError):
+                if job.reservation:
+                    await self._delete_reservation(job.reservation)
                 await self._desk.writes.delete(JOBS, job.name, uid=job.uid)
 
 

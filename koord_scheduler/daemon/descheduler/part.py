@@ -27,6 +27,8 @@ class Descheduler:
 
     async def run(self) -> None:
         """Until it is cancelled."""
+        # Before anybody asks whether a pod may go.
+        self.desk.recall()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.jobs.run())
             group.create_task(self.rounds.run())

@@ -16,7 +16,6 @@ from koord_scheduler.balance.ledger import shape_of
 from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
 from koord_scheduler.balance.world import World
 from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
-from koord_scheduler.daemon.descheduler.evictions import through_api
 from koord_scheduler.kube.migration_shapes import JOBS
 from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.shapes import NODES
@@ -40,7 +39,6 @@ class Rounds:
         desk, interval_s = self._desk, self._desk.configuration.interval_s
         if not any(each.deschedule or each.balance for each in desk.configured.profiles):
             return
-        desk.recall()
         while True:
             begun_s = desk.context.clock()
             await self.once()
@@ -82,9 +80,7 @@ class Rounds:
         try:
             if request.evictor == DEFAULT_EVICTOR:
                 pod = resident.pod
-                await through_api(
-                    desk.context.client, desk.writes, resident.namespace, resident.name, pod.uid
-                )
+                await desk.writes.evict(resident.namespace, resident.name, uid=pod.uid)
             else:
                 made = body(
                     str(uuid.uuid4()),

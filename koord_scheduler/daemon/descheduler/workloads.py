@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from urllib.parse import quote
 
 import msgspec
 
@@ -17,7 +18,9 @@ from koordlet.kube.mirror import Key
 _MOST_OWNERS = 10_000
 _SCALE_KEPT_S = 60.0
 _AT_ONCE = 50
-
+SCALED = {"apps": "*/scale", "apps.kruise.io": "*/scale", "": "replicationcontrollers/scale"}
+"""Group of workloads -> whose scale is looked up there, as RBAC names it. A pod may claim any
+owner, so nothing else is asked for."""
 
 Given = Callable[[], Mapping[Key, Scaled]]
 
@@ -41,7 +44,7 @@ class Workloads:
         self._members: dict[str, frozenset[str]] | None = None
 
     def forget(self) -> None:
-        """A ReplicaSet changed."""
+        """A ReplicaSet changed. A round may be looking at them in a thread of its own."""
         self._members = None
 
     def find(self, namespace: str, owner: Owner) -> Workload | None:
@@ -66,13 +69,10 @@ class Workloads:
         deployment = self._deployments().get(Key(namespace, above.name))
         if deployment is None:
             return None
-        if self._members is None:
-            members: dict[str, set[str]] = {}
-            for each in tuple(self._sets().values()):
-                if each.controller is not None:
-                    members.setdefault(each.controller.uid, set()).add(each.metadata.uid)
-            self._members = {uid: frozenset(each) for uid, each in members.items()}
-        mine = self._members.get(above.uid, frozenset((owner.uid,)))
+        members = self._members
+        if members is None:
+            members = self._members = _members_of(tuple(self._sets().values()))
+        mine = members.get(above.uid, frozenset((owner.uid,)))
         return Workload(above.uid, above.kind, above.name, deployment.replicas, mine)
 
     async def look_up(self, client: Client) -> None:
@@ -89,7 +89,10 @@ class Workloads:
                 self._scales[key] = (now_s, workload)
 
     async def _scale(self, client: Client, namespace: str, owner: Owner) -> Workload | None:
-        group = f"/apis/{owner.api_version}" if "/" in owner.api_version else "/api/v1"
+        name, slash, version = owner.api_version.rpartition("/")
+        if name not in SCALED or not version.isalnum():
+            return None
+        group = f"/apis/{name}/{version}" if slash else "/api/v1"
         try:
             if group not in self._plurals:
                 listed = msgspec.json.decode(await client.raw(group))
@@ -99,15 +102,25 @@ class Workloads:
                     if "/" not in each.get("name", "/")
                 }
             plural = self._plurals[group].get(owner.kind)
-            if plural is None:
+            if plural is None or SCALED[name] not in ("*/scale", f"{plural}/scale"):
                 return None
-            path = f"{group}/namespaces/{namespace}/{plural}/{owner.name}/scale"
+            place = f"{group}/namespaces/{quote(namespace, safe='')}"
+            path = f"{place}/{plural}/{quote(owner.name, safe='')}/scale"
             scale = msgspec.json.decode(await client.raw(path))
             replicas = scale["spec"].get("replicas", 0)
         except (KubeError, CredentialsError, msgspec.MsgspecError, KeyError, TypeError):
             return None
         members = frozenset((owner.uid,))
         return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
+
+
+def _members_of(sets: tuple[Scaled, ...]) -> dict[str, frozenset[str]]:
+    """uid of a Deployment -> uids of its ReplicaSets."""
+    members: dict[str, set[str]] = {}
+    for each in sets:
+        if each.controller is not None:
+            members.setdefault(each.controller.uid, set()).add(each.metadata.uid)
+    return {uid: frozenset(each) for uid, each in members.items()}
 
 
 def _alone(found: Scaled | None, owner: Owner) -> Workload | None:

@@ -15,6 +15,7 @@ import structlog
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.kube.explanation_shapes import EXPLANATIONS, Explanation
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling.shapes import CLASSES, VOLUMES
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model import pod_reading, pod_wire
@@ -102,6 +103,9 @@ class Explanations:
             answer = _status(answer_of(self._scheduler, item))
         except PluginError as error:
             answer = _status((DetailedExplanation(failed_message=str(error)),))
+        except UNFORESEEN as error:
+            _log.error("a defect: please report it", explanation=key.name, exc_info=error)
+            answer = _status((DetailedExplanation(failed_message=repr(error)[:1024]),))
         given = self._given.get(key)
         if given is not None and given.answer == answer and now_s - given.written_s < REPEAT_S:
             self._given[key] = given._replace(version=version, question=_question(item))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.plan.queue import State
 from koord_scheduler.services.metrics import Family, Metrics
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 30.0
 EVERY_S = 10.0
+_QUEUES = {State.WAITING: "unschedulable"}
+"""As kube-scheduler calls them, where that is not the name of the state."""
 _BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
 _log = structlog.get_logger()
 
@@ -90,7 +93,7 @@ class Figures:
                 "Pods and gangs that wait, by queue.",
                 ("queue",),
                 lambda: [
-                    ((state.name.lower(),), float(n))
+                    ((_QUEUES.get(state, state.name.lower()),), float(n))
                     for state, n in scheduler.queue.counts().items()
                 ],
             )
@@ -138,7 +141,9 @@ class Figures:
         for name, begun_s in self._begun.items():
             if now_s - begun_s > TIMEOUT_S and name not in self._told:
                 self._told.add(name)
-                pod = self._scheduler.waiting.get(name)
+                unit = self._scheduler.queue.unit(name)
+                first = unit.pods[0] if unit is not None and unit.pods else name
+                pod = self._scheduler.waiting.get(first)
                 self._timeouts[(pod.scheduler if pod is not None else "",)] += 1
                 _log.warning("!!!CRITICAL TIMEOUT!!! scheduling pod", unit=name)
 

@@ -11,6 +11,7 @@ import msgspec
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.plan import explain
+from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.services.http import Reply, Request, Route
 from koord_scheduler.share.gang.summary import summaries as gang_summaries
 from koord_scheduler.share.gang.summary import summary as gang_summary
@@ -29,7 +30,8 @@ class NotFoundError(Exception):
 
 
 class Service(NamedTuple):
-    """``answer`` gives what becomes JSON. Raises NotFoundError."""
+    """``answer`` gives what becomes JSON. Raises NotFoundError, and ValueError where the thing is
+    there and nothing can be said of it."""
 
     path: str
     answer: Callable[[Scheduler, Request], Any]
@@ -104,19 +106,15 @@ def all_quotas(scheduler: Scheduler, request: Request) -> Any:
 
 def waiting(scheduler: Scheduler, request: Request) -> Any:
     """Not of the reference: who waits, for what, and how many are ahead."""
-    found = {}
-    for name in scheduler.queue.names():
-        position = scheduler.queue.position(name)
-        if position is not None:
-            found[name] = {
-                "state": position.state.value,
-                "ahead": position.ahead,
-                "attempts": position.attempts,
-                "waitsFor": list(position.waits_for),
-            }
-        if len(found) >= _MOST_ROWS:
-            break
-    return found
+    return {
+        name: {
+            "state": position.state.value,
+            "ahead": position.ahead,
+            "attempts": position.attempts,
+            "waitsFor": list(position.waits_for),
+        }
+        for name, position in scheduler.queue.positions(_MOST_ROWS).items()
+    }
 
 
 def why(scheduler: Scheduler, request: Request) -> Any:
@@ -187,6 +185,8 @@ def _replying(scheduler: Scheduler, service: Service) -> Callable[[Request], Rep
             return _json(200, service.answer(scheduler, request))
         except NotFoundError as error:
             return _json(404, {"message": str(error)})
+        except (PluginError, ValueError) as error:
+            return _json(500, {"message": str(error)})
 
     return reply
 

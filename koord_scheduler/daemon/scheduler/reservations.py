@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS, ReservationObject
 from koord_scheduler.kube.scheduling.binder import Bound, Outcome
 from koord_scheduler.kube.scheduling.shapes import CLASSES, PODS
@@ -112,7 +113,7 @@ class Reservations:
             return Outcome(Bound.GONE, "the reservation is gone")
         wall_s = self._context.wall()
         body = status.bound(item.tree(), placement.node, pod.cls.requests, wall_s)
-        why = await self._patch(pod.holds, body)
+        why = await self._patch(item, body)
         if why:
             return Outcome(Bound.NO, why)
         grant = placement.claim.grants.get(NAME)
@@ -120,14 +121,13 @@ class Reservations:
             await self._pre_allocate(key, pod)
         return Outcome(Bound.YES)
 
-    async def say(self, pod: Pod, message: str) -> None:
-        """That no node was found, and why; once for the same words."""
+    async def say(self, pod: Pod, message: str) -> bool:
+        """That no node was found, and why; once for the same words. Whether it stands there."""
         item = self._watched.get(pod.holds)
-        if item is None:
-            return
+        if item is None or item.metadata.uid != pod.uid:
+            return False
         body = status.unschedulable(item.tree(), message, self._context.wall())
-        if body is not None:
-            await self._patch(pod.holds, body)
+        return body is None or not await self._patch(item, body)
 
     async def run(self) -> None:
         """While this process leads: expiry, owners, and the end of what is over."""
@@ -142,21 +142,28 @@ class Reservations:
                 await self._collect()
 
     async def _sync(self) -> None:
-        claims = self._cluster.claims
         for name, reservation in tuple(self.known.items()):
             item = self._watched.get(name)
             if item is None or not reservation.node:
                 continue
-            users = [claims[k].pod for k in self._cluster.users_of(name) if k in claims]
-            body = status.synced(
-                item.tree(),
-                [pod for pod in users if pod.node == reservation.node],
-                reservation.allocatable,
-                reservation.node in self._cluster.row,
-                self._context.wall(),
-            )
+            try:
+                body = self._synced(reservation, item)
+            except UNFORESEEN as error:
+                _log.error("a defect: please report it", reservation=name, exc_info=error)
+                continue
             if body is not None:
-                await self._patch(name, body)
+                await self._patch(item, body)
+
+    def _synced(self, reservation: Reservation, item: ReservationObject) -> dict[str, Any] | None:
+        claims = self._cluster.claims
+        users = [claims[k].pod for k in self._cluster.users_of(reservation.name) if k in claims]
+        return status.synced(
+            item.tree(),
+            [pod for pod in users if pod.node == reservation.node],
+            reservation.allocatable,
+            reservation.node in self._cluster.row,
+            self._context.wall(),
+        )
 
     async def _collect(self) -> None:
         keep_s, now_s = float(self._args.gc_duration_seconds), self._context.wall()
@@ -177,10 +184,14 @@ class Reservations:
         body = {"metadata": {"uid": claim.pod.uid, "annotations": {words.ALLOCATED: text}}}
         await _sent(self._context.writes.patch(PODS, name, body, namespace))
 
-    async def _patch(self, name: str, body: Mapping[str, Any]) -> str:
-        """Empty, or why not."""
-        writes = self._context.writes
-        return await _sent(writes.patch(RESERVATIONS, name, {"status": body}, subresource="status"))
+    async def _patch(self, item: ReservationObject, body: Mapping[str, Any]) -> str:
+        """Empty, or why not. Only if nobody wrote to it since it was read: what was made of an old
+        status could take a reservation from its node again."""
+        meta, writes = item.metadata, self._context.writes
+        head = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        changes = {"metadata": head, "status": body}
+        patch = writes.patch(RESERVATIONS, meta.name, changes, subresource="status")
+        return await _sent(patch)
 
 
 def _read(item: ReservationObject) -> Reservation | None:
@@ -194,7 +205,7 @@ async def _sent(write: Awaitable[Any]) -> str:
     try:
         await write
     except RefusedError as error:
-        if not error.missing:
+        if not (error.missing or error.conflict):
             _log.warning("a Reservation was not written", error=str(error))
         return str(error)
     except (KubeError, CredentialsError, NotLeadingError, TooManyWritesError) as error:

@@ -16,12 +16,14 @@ import numpy as np
 import structlog
 
 from koord_scheduler.daemon.controller import Context
+from koord_scheduler.daemon.scheduler import reservation_figures
 from koord_scheduler.daemon.scheduler.figures import Figures
 from koord_scheduler.daemon.scheduler.flags import Flags
 from koord_scheduler.daemon.scheduler.preempting import Evictions
 from koord_scheduler.daemon.scheduler.reservations import Reservations
 from koord_scheduler.daemon.scheduler.setup import Parts, Setup
 from koord_scheduler.kube import reservation_shapes
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Conditions, Said
@@ -83,6 +85,7 @@ class Scheduler:
         if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
             self.reservations = Reservations(context, self.cluster, self, plugin.args)
             self.conditions.of_reservation = self.reservations.say
+            reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
         self.evictions = Evictions(context)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse
@@ -124,8 +127,9 @@ class Scheduler:
         """What was decided and not bound is nobody's decision any more."""
         self.leading = False
         self._group = None
-        for key in tuple(self.assumed):
+        for key, placement in tuple(self.assumed.items()):
             self._take_back(key)
+            self._look_again(placement.pod)
         self.conditions.stop()
         self.figures.ended_all()
 
@@ -145,7 +149,8 @@ class Scheduler:
 
     async def _until_work(self) -> None:
         self._wake.clear()
-        next_s = self.queue.next_s()
+        # With as many bindings on the way as may be, their ends alone are worth waiting for.
+        next_s = self.queue.next_s() if self._bindings < MOST_BINDINGS else None
         wait_s = _LOOK_EVERY_S if next_s is None else next_s - self._now_s()
         try:
             async with asyncio.timeout(min(max(wait_s, 0.001), _LOOK_EVERY_S)):
@@ -178,10 +183,16 @@ class Scheduler:
             self.queue.again(unit.name, self._now_s())
             return
         self.figures.began(unit.name)
-        if unit.name.startswith(gangs.UNIT):
-            self._try_group(unit)
-        else:
-            self._try_pod(unit)
+        try:
+            if unit.name.startswith(gangs.UNIT):
+                self._try_group(unit)
+            else:
+                self._try_pod(unit)
+        except (*UNFORESEEN, PluginError) as error:
+            # It costs this unit alone, or whoever may write one pod stops a cluster.
+            _log.error("a defect: please report it", unit=unit.name, exc_info=error)
+            self.figures.ended(unit.name)
+            self.queue.again(unit.name, self._now_s())
 
     def _try_pod(self, unit: Unit) -> None:
         pod = self.waiting.get(unit.name)
@@ -314,6 +325,9 @@ class Scheduler:
             self._wake.set()
         for placement, outcome in zip(placements, outcomes, strict=True):
             again = self._settle(placement, outcome) or again
+        if not unit.name.startswith(gangs.UNIT) and self._follows(placements[0].pod):
+            # Another pod by this name came meanwhile, and the queue is about that one.
+            return
         self.figures.ended(unit.name)
         if again:
             self.queue.again(unit.name, self._now_s())
@@ -340,8 +354,23 @@ class Scheduler:
         self.figures.counts("error", pod.scheduler)
         if outcome.bound is Bound.NO:
             _log.info("a binding failed", pod=pod.key, node=placement.node, why=outcome.why)
-        self._take_back(pod.key)
+        if self.assumed.get(pod.key) is placement:
+            self._take_back(pod.key)
+            self._look_again(pod)
         return outcome.bound is Bound.NO
+
+    def _follows(self, pod: Pod) -> bool:
+        now = self.waiting.get(pod.key)
+        return now is not None and now.uid != pod.uid
+
+    def _look_again(self, pod: Pod) -> None:
+        """What the watch told of it while its binding was on the way was not looked at."""
+        item = self.feed.pod(pod.key)
+        if item is None or item.pod.uid != pod.uid or item.whole is None:
+            return
+        now = shapes.again(item)
+        if now is not None:
+            self.waits(now, item.whole.said)
 
     def _after_group(self, name: str, refused_by: frozenset[str]) -> None:
         book = self.parts.gangs
@@ -406,6 +435,8 @@ class Scheduler:
         self.conditions.learn(pod.key, *said)
         before = self.waiting.get(pod.key)
         self.waiting[pod.key] = pod
+        if before is not None and before.gang != pod.gang:
+            self._changed_gang(before)
         engine = self.parts.engines[pod.scheduler]
         if pod.nominated and engine.nomination(pod) == pod.nominated:
             engine.nominate(pod, pod.nominated)
@@ -419,11 +450,19 @@ class Scheduler:
                 self.queue.wake(pod.key, self._now_s())
             self._wake.set()
 
+    def _changed_gang(self, before: Pod) -> None:
+        """It is another unit from now on."""
+        self.queue.remove(before.key)
+        if self.parts.gangs is not None and before.gang:
+            self._group_changed(self.parts.gangs.remove_pod(before))
+
     def placed(self, pod: Pod) -> None:
         self.assumed.pop(pod.key, None)
         waited = self.waiting.pop(pod.key, None)
         if waited is not None:
             self._forget(pod)
+            if waited.gang != pod.gang:
+                self._changed_gang(waited)
         if self.parts.gangs is not None and pod.gang:
             self._group_changed(self.parts.gangs.set_pod(pod))
 

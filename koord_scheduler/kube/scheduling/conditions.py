@@ -49,9 +49,12 @@ class Conditions:
         """Key of a pod -> reason and message that stand there."""
         self._wanted: dict[str, _Wanted] = {}
         self._written_s: dict[str, float] = {}
+        self._on_way: dict[str, _Wanted] = {}
+        """What is being written, until it is forgotten."""
         self._queue = self._new_queue()
-        self.of_reservation: Callable[[Pod, str], Awaitable[None]] | None = None
-        """Writes what is to be said of a reserve pod, which is no object of its own."""
+        self.of_reservation: Callable[[Pod, str], Awaitable[bool]] | None = None
+        """Writes what is to be said of a reserve pod, which is no object of its own; whether it
+        stands there."""
 
     def _new_queue(self) -> Queue:
         return Queue(
@@ -81,7 +84,7 @@ class Conditions:
 
     def forget(self, key: str) -> None:
         """The pod has a node or is gone."""
-        for each in (self._known, self._wanted, self._written_s):
+        for each in (self._known, self._wanted, self._written_s, self._on_way):
             each.pop(key, None)
         self._queue.drop(key)
 
@@ -99,12 +102,11 @@ class Conditions:
         wanted = self._wanted.pop(key, None)
         if wanted is None:
             return None
+        self._on_way[key] = wanted
         pod, said = wanted
         if pod.holds:
-            if self.of_reservation is not None:
-                await self.of_reservation(pod, said.message)
-            self._known[key] = (said.reason, said.message)
-            self._written_s[key] = self._clock()
+            if self.of_reservation is None or await self.of_reservation(pod, said.message):
+                self._is_written(key, wanted)
             return None
         condition: dict[str, Any] = {
             "type": "PodScheduled",
@@ -126,11 +128,21 @@ class Conditions:
         except RefusedError as error:
             if error.missing or error.conflict:
                 return None
-            self._wanted.setdefault(key, wanted)
+            self._is_wanted(key, wanted)
             raise
         except Exception:
-            self._wanted.setdefault(key, wanted)
+            self._is_wanted(key, wanted)
             raise
-        self._known[key] = (said.reason, said.message)
-        self._written_s[key] = self._clock()
+        self._is_written(key, wanted)
         return None
+
+    def _is_wanted(self, key: str, wanted: _Wanted) -> None:
+        """Still, unless the pod is gone."""
+        if self._on_way.pop(key, None) is wanted:
+            self._wanted.setdefault(key, wanted)
+
+    def _is_written(self, key: str, wanted: _Wanted) -> None:
+        """A pod that is gone says nothing of the next one by its name."""
+        if self._on_way.pop(key, None) is wanted:
+            self._known[key] = (wanted.said.reason, wanted.said.message)
+            self._written_s[key] = self._clock()

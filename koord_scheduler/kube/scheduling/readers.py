@@ -6,6 +6,8 @@ from koord_scheduler.kube.shapes import Device, NodeMetric, NodeResourceTopology
 from koord_scheduler.place.device.reading import read_device
 from koord_scheduler.place.device.types import NodeDevices
 from koord_scheduler.place.load_reading import NodeLoad, read_load
+from koord_scheduler.place.numa.reading import read_numa
+from koord_scheduler.place.numa.types import NodeNuma
 from koord_scheduler.place.strain import Strain, read_strain
 from koordlet.kube.client import UNREADABLE
 
@@ -25,3 +27,8 @@ def strain(item: NodeResourceTopology) -> Strain | None:
 def device(item: Device) -> NodeDevices:
     meta = item.metadata
     return read_device(meta.labels, meta.annotations, tree(item.spec))
+
+
+def numa(item: NodeResourceTopology) -> NodeNuma:
+    object_ = {"topologyPolicies": list(item.topology_policies), "zones": tree(item.zones)}
+    return read_numa(item.metadata.annotations, object_)

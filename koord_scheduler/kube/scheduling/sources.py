@@ -50,6 +50,13 @@ SOURCES: tuple[Source, ...] = (
         _READERS + "strain",
         Event.LOAD,
     ),
+    Source(
+        TOPOLOGIES,
+        frozenset({"NodeNUMAResource"}),
+        "koord_scheduler.place.numa.types:NUMA",
+        _READERS + "numa",
+        Event.TOPOLOGY,
+    ),
 )
 
 

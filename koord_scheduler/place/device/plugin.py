@@ -44,6 +44,7 @@ from koord_scheduler.place.device.request import (
     type_of,
 )
 from koord_scheduler.place.device.sites import Sites, site_of
+from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import DEVICES, Grant
 from koord_scheduler.place.device.wire import binding_annotations, binding_labels, read_grant
 from koord_scheduler.place.reservation.reservation import RESERVATIONS, RESTRICTED
@@ -141,6 +142,12 @@ class DeviceShare:
         self._sites = Sites()
         self._known: weakref.WeakKeyDictionary[PodClass, _Known] = weakref.WeakKeyDictionary()
         self._reservations: Reservations | None = None
+        self.services = {
+            "nodeDeviceSummaries": lambda cluster, names: node_summaries(cluster),
+            "nodeDeviceSummaries/{name}": lambda cluster, names: node_summary(
+                cluster, names["name"]
+            ),
+        }
 
     def connect(self, plugins: Mapping[str, Plugin]) -> None:
         """Reservations say which of them a pod may use on a node."""

@@ -6,14 +6,16 @@ The reference tells of evictions alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from koordlet.decision.conflicts import Conflict
 from koordlet.decision.snapshot import Fault, Pod
 
 SUPPRESSED = "koordinator.sh/Suppressed"
 REFUSED = "koordinator.sh/AnnotationsRefused"
+CONFLICT = "koordinator.sh/AllocationConflict"
 EVICTED = "koordinator.sh/Evicted"
 
 BEGINS_BELOW, ENDS_AT = 0.9, 1.0
@@ -26,6 +28,7 @@ STEP_PERCENT = 25
 MESSAGE_CHARACTERS = 1000
 FAULTS_TOLD = 3
 REASON_OF_REFUSAL = "InvalidAnnotation"
+OTHERS_NAMED = 3
 
 
 class Told(NamedTuple):
@@ -101,6 +104,25 @@ def refused(faults: Iterable[Fault]) -> Told:
     return Told(REFUSED, True, REASON_OF_REFUSAL, text, warns=True)
 
 
+def conflicting(found: Iterable[Conflict]) -> Told:
+    """``found``: of one pod. Pods of other namespaces are counted and not named: whoever may read
+    a pod need not know them."""
+    texts = []
+    for each in found:
+        same = [pod.name for pod in each.others if pod.namespace == each.pod.namespace]
+        named = same[:OTHERS_NAMED]
+        rest = len(each.others) - len(named)
+        holders = [f"pod {name}" for name in named]
+        if rest:
+            holders.append(f"{rest} other {'pod' if rest == 1 else 'pods'}")
+        texts.append(f"{each.things}: given to {' and '.join(holders)} too")
+    if not texts:
+        text = "what the pod was given is its own"
+        return Told(CONFLICT, False, "AllocationFree", text)
+    text = "; ".join(texts)[:MESSAGE_CHARACTERS]
+    return Told(CONFLICT, True, "AllocationTaken", text, warns=True)
+
+
 def evicted(feature: str, message: str) -> Told:
     return Told(EVICTED, True, feature, message[:MESSAGE_CHARACTERS], warns=True)
 
@@ -120,14 +142,21 @@ class Ledger:
 
     _told: dict[str, dict[str, Told]] = field(default_factory=dict)
 
-    def due(self, pods: Iterable[Pod], suppression: Level | None) -> list[Due]:
-        """What is to be told now. Pods without a name are not known to the cluster."""
+    def due(
+        self,
+        pods: Iterable[Pod],
+        suppression: Level | None,
+        conflicts: Mapping[str, tuple[Conflict, ...]] | None = None,
+    ) -> list[Due]:
+        """What is to be told now. Pods without a name are not known to the cluster. ``conflicts``:
+        by the pod's uid."""
         found = []
         for pod in pods:
             if not pod.name or not pod.is_active:
                 continue
             level = suppression if pod.is_best_effort else None
-            for told in (refused(pod.faults), suppressed(level)):
+            taken = conflicting((conflicts or {}).get(pod.uid, ()))
+            for told in (refused(pod.faults), suppressed(level), taken):
                 before = self._told.get(pod.uid, {}).get(told.type)
                 was = before is not None and before.status
                 if told != before and (told.status or was):

@@ -18,8 +18,10 @@ from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.trigger import Pace
 from koordlet.cluster.shapes import PODS
 from koordlet.decision import metrics as k
+from koordlet.decision.conflicts import Conflict, conflicts
 from koordlet.decision.metrics import Aggregate
 from koordlet.decision.plan import VictimKind
+from koordlet.decision.snapshot import Pod
 from koordlet.kube.client import Client
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.events import Events, Subject
@@ -39,7 +41,7 @@ KEPT = 200
 """Evictions not yet told; the oldest are dropped."""
 PROBLEM = "pod conditions"
 
-_TYPES = frozenset({conditions.SUPPRESSED, conditions.REFUSED})
+_TYPES = frozenset({conditions.SUPPRESSED, conditions.REFUSED, conditions.CONFLICT})
 
 
 class _Answer(Enum):
@@ -74,6 +76,7 @@ class PodNotes:
         self._evictions: deque[_Eviction] = deque(maxlen=KEPT)
         self._wake = asyncio.Event()
         self._learned: set[str] = set()
+        self._said: tuple[str, ...] = ()
 
     def heard(self, outcome: EvictOutcome) -> None:
         begun = outcome.begun
@@ -155,7 +158,8 @@ class PodNotes:
             return
         pods = self._lent.around.state.pods()
         self.ledger.forget_others(pod.uid for pod in pods)
-        for due in self.ledger.due(pods, self.suppression.told):
+        found = self._conflicts(pods)
+        for due in self.ledger.due(pods, self.suppression.told, found):
             if not self._pace.take(self._host.monotonic()):
                 break
             subject = Subject("v1", "Pod", due.pod.namespace, due.pod.name, due.pod.uid)
@@ -167,6 +171,22 @@ class PodNotes:
                 warns = due.told.warns and due.told.status
                 kind: Literal["Normal", "Warning"] = "Warning" if warns else "Normal"
                 events.tell(subject, kind, due.told.reason, due.told.message)
+
+    def _conflicts(self, pods: tuple[Pod, ...]) -> dict[str, tuple[Conflict, ...]]:
+        """By uid. The log has them too, whenever they change."""
+        found: dict[str, tuple[Conflict, ...]] = {}
+        for each in conflicts(pods):
+            found[each.pod.uid] = (*found.get(each.pod.uid, ()), each)
+        said = tuple(
+            f"{each.pod.title} shares {each.things} with {other.title}"
+            for of_pod in found.values()
+            for each in of_pod
+            for other in each.others[: conditions.OTHERS_NAMED]
+        )[:KEPT]
+        if said and said != self._said:
+            log.warning("what was given to a pod is held by another", conflicts=said)
+        self._said = said
+        return found
 
     def _tell_end(self, events: Events, each: _Eviction) -> None:
         done = each.result is EvictResult.EVICTED

@@ -5,15 +5,18 @@ from __future__ import annotations
 import pytest
 
 from koordlet.cluster.reporting.conditions import (
+    CONFLICT,
     REFUSED,
     SUPPRESSED,
     Ledger,
     Level,
     Suppression,
+    conflicting,
     evicted,
     refused,
     suppressed,
 )
+from koordlet.decision.conflicts import Conflict
 from koordlet.decision.snapshot import Fault, Pod
 from koordlet.protocol.qos import KubeQoS, QoSClass
 
@@ -118,3 +121,22 @@ def test_what_an_earlier_run_said_ends() -> None:
     assert [each.told.status for each in ledger.due([pod("a")], Level(50))] == [True]
     ledger.forget_others([])
     assert ledger.due([pod("a")], None) == []
+
+
+def test_conflicts_begin_and_end() -> None:
+    ledger, mine = Ledger(), pod("a", QoSClass.LSR)
+    found = {"a": (Conflict("cpu", mine, "CPUs 2-3", (pod("b"), pod("c", namespace="other"))),)}
+    assert ledger.due([mine], None, {}) == []  # never told
+    (due,) = ledger.due([mine], None, found)
+    assert (due.told.type, due.told.status, due.told.warns) == (CONFLICT, True, True)
+    assert due.told.message == "CPUs 2-3: given to pod b and 1 other pod too"
+    ledger.done(due)
+    assert ledger.due([mine], None, found) == []
+    (due,) = ledger.due([mine], None, {})
+    assert (due.told.status, due.told.reason) == (False, "AllocationFree")
+
+
+def test_pods_of_other_namespaces_are_not_named() -> None:
+    others = tuple(pod(f"secret{i}", namespace="other") for i in range(2))
+    told = conflicting([Conflict("device", pod("a"), "gpu 0", others)])
+    assert told.message == "gpu 0: given to 2 other pods too"

@@ -11,15 +11,16 @@ import pytest
 from koordlet.actuator.evict.executor import EvictOutcome, EvictResult
 from koordlet.actuator.evict.journal import Begun
 from koordlet.cluster.reporting import pod_notes
-from koordlet.cluster.reporting.conditions import EVICTED, REFUSED, SUPPRESSED
+from koordlet.cluster.reporting.conditions import CONFLICT, EVICTED, REFUSED, SUPPRESSED
 from koordlet.cluster.reporting.pod_notes import BURST, PER_SECOND, PROBLEM, PodNotes
 from koordlet.cluster.shapes import PODS
 from koordlet.decision import metrics as k
 from koordlet.decision.plan import Victim, VictimKind
-from koordlet.decision.snapshot import Fault
+from koordlet.decision.snapshot import Fault, Pod
 from koordlet.decision.why import Why
 from koordlet.kube.client import Client
 from koordlet.kube.mirror import Mirror
+from koordlet.protocol.qos import KubeQoS, QoSClass
 from tests.cluster.reporting.rig import Rig, be_pod, fake_cluster, make_pod, quick
 from tests.fakekube import FakeKube
 from tests.fakekube import Fault as ServerFault
@@ -114,6 +115,39 @@ def test_suppression_that_lasts() -> None:
         await last(rig, 4000.0, 4000.0, lambda: told()["status"] == "False")
         assert conditions(fake, "be")[SUPPRESSED]["reason"] == "CPUAvailable"
         await until(lambda: notes.written == 3)
+
+    play(story)
+
+
+def bound_pod(uid: str, name: str, cpus: set[int]) -> Pod:
+    return Pod(
+        uid,
+        f"kubepods/{uid}",
+        KubeQoS.GUARANTEED,
+        name=name,
+        namespace="jobs",
+        raw_qos=QoSClass.LSR,
+        phase="Running",
+        pinned_cpus=frozenset(cpus),
+    )
+
+
+def test_cpus_that_two_pods_were_given() -> None:
+    async def story(rig: Rig, notes: PodNotes, fake: FakeKube, client: Client) -> None:
+        one, two = await make_pod(client, "one"), await make_pod(client, "two")
+        rig.state.all = (bound_pod(one, "one", {0, 1, 2}), bound_pod(two, "two", {2, 3}))
+        await until(
+            lambda: CONFLICT in conditions(fake, "one") and CONFLICT in conditions(fake, "two")
+        )
+        told = conditions(fake, "one")[CONFLICT]
+        assert (told["status"], told["reason"]) == ("True", "AllocationTaken")
+        assert told["message"] == "CPUs 2: given to pod two too"
+        await until(lambda: len(events(fake)) == 2)
+        assert {each[:3] for each in events(fake)} == {
+            (name, "Warning", "AllocationTaken") for name in ("one", "two")
+        }
+        rig.state.all = (bound_pod(one, "one", {0, 1, 2}),)
+        await until(lambda: conditions(fake, "one")[CONFLICT]["status"] == "False")
 
     play(story)
 

@@ -14,15 +14,18 @@ from typing import Any
 import pytest
 import yaml
 
-from koord_scheduler.balance.job import APPROVAL, APPROVED_BY
+from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, Job
 from koord_scheduler.cli.main import main
 from koord_scheduler.daemon.descheduler.desk import load
+from koord_scheduler.daemon.descheduler.evictions import evict
 from koord_scheduler.daemon.descheduler.part import Descheduler
 from koord_scheduler.daemon.parts import PARTS
-from koord_scheduler.kube.migration_shapes import JOBS, RESERVATIONS
+from koord_scheduler.kube.migration_shapes import JOBS
+from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
+from koordlet.protocol.objects.migration import PodMigrationJobSpec
 from koordlet.protocol.objects.times import instant
 from tests.companion.running import PODS, cluster, companion, make, node, tree
 from tests.fakekube import FakeKube
@@ -317,3 +320,18 @@ def test_a_configuration_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="no plugin is called 'Nothing'"):
         load(str(path))
     assert load("").configuration.interval_s == 0
+
+
+@on_loop
+async def test_a_grace_period_holds_for_deletions_too() -> None:
+    deleted: list[Any] = []
+
+    class Writes:
+        async def delete(self, *_: Any, **options: Any) -> None:
+            deleted.append(options)
+
+    writes: Any = Writes()
+    spec = PodMigrationJobSpec(delete_options={"gracePeriodSeconds": 7})
+    pod = {"metadata": {"namespace": "default", "name": "p", "uid": "u"}}
+    await evict(writes, pod, "Delete", Job(name="j", uid="j", spec=spec), 0.0)
+    assert deleted == [{"uid": "u", "grace_s": 7}]

@@ -196,3 +196,20 @@ def test_random_histories_do_not_loop(seed: int) -> None:
     residents = len(town.residents)
     assert len(gone) <= (pairs + residents) * (lasted_s / (within_s - slack_s) + 1)
     assert len(list(ledger.entries(town.now_s))) <= pairs
+
+
+def test_it_may_be_asked_while_others_write_down() -> None:
+    ledger, victim = Ledger(), old()
+
+    class Late(float):
+        """Another eviction is written down while this one is compared."""
+
+        def __gt__(self, other: float) -> bool:
+            pair.times_s.append(float(self) + 1)
+            return False
+
+    ledger.note(victim, NOW_S, role="descheduler")
+    (pair,) = ledger._pairs.values()
+    pair.times_s[0] = Late(NOW_S)
+    pair.times_s.append(Late(NOW_S + 1))
+    assert ledger.refusal(victim, NOW_S + 2) is None

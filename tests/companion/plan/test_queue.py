@@ -175,3 +175,14 @@ def test_no_unit_is_lost_or_told_twice_in_a_random_history() -> None:
     for name in tried:
         queue.failed(name, now_s, FIT)
     assert sorted(names(queue, now_s + FLUSH_S)) == sorted(waiting)
+
+
+def test_all_positions_are_those_of_each() -> None:
+    queue = Queue()
+    for name, priority in (("a", 1), ("b", 9), ("c", 5), ("d", 5)):
+        queue.put(Unit(name, priority), 0.0)
+    tried = queue.pop(0.0)
+    assert tried is not None and tried.name == "b"
+    found = queue.positions(3)
+    assert found == {name: queue.position(name) for name in ("a", "b", "c")}
+    assert queue.positions(9)["a"].ahead == 2

@@ -63,7 +63,11 @@ class Rig:
                 "schedulerName": scheduler,
                 "priority": priority,
                 "containers": [
-                    {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+                    {
+                        "name": "c",
+                        "image": "i",
+                        "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
+                    }
                 ],
                 **spec,
             },

@@ -9,7 +9,8 @@ from typing import Any
 
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import Whole, fake_here
-from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduling
+from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduler_of, scheduling
+from tests.kube.worlds import until
 
 RESERVATIONS: Kind[Whole] = Kind(
     "scheduling.koordinator.sh", "v1alpha1", "Reservation", "reservations", False, Whole
@@ -31,7 +32,11 @@ def told(story: Story) -> None:
 
 
 async def reserve(rig: Rig, name: str, cpu: str, **spec: Any) -> None:
-    container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+    container = {
+        "name": "c",
+        "image": "none",
+        "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}},
+    }
     body = {
         "apiVersion": RESERVATIONS.api_version,
         "kind": "Reservation",
@@ -86,6 +91,51 @@ def test_one_that_fits_nowhere_says_so_and_gets_the_room_that_comes() -> None:
             assert "Insufficient cpu" in said["message"]
             await rig.node("b", cpu="4")
             assert (await until_phase(rig, "r", "Available"))["nodeName"] == "b"
+
+    told(story)
+
+
+def test_metrics_say_what_is_kept_and_used() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here) as made:
+            await reserve(rig, "room", "2", allocateOnce=False)
+            await reserve(rig, "huge", "99")
+            await until_phase(rig, "room", "Available")
+            await until_phase(rig, "huge", "Pending")
+            await rig.pod("owner", cpu="500m", labels={"app": "web"})
+            await rig.until_bound("owner")
+            lines = (
+                'reservation_status_phase{name="room",phase="Available"} 1',
+                'reservation_status_phase{name="room",phase="Pending"} 0',
+                'reservation_status_phase{name="huge",phase="Pending"} 1',
+                'resource{type="allocatable",name="room",resource="cpu",unit="core"} 2',
+                'resource{type="allocated",name="room",resource="cpu",unit="core"} 0.5',
+                'resource{type="utilization",name="room",resource="cpu",unit="ratio"} 0.25',
+                'resource{type="allocatable",name="room",resource="memory",unit="Gi"} 0.0625',
+                'scheduler_pending_pods{queue="unschedulable"} 1',
+            )
+            await until(lambda: all(each in made.context.metrics.page() for each in lines))
+
+    told(story)
+
+
+def test_what_is_made_of_an_old_status_takes_nothing_back() -> None:
+    async def story(rig: Rig) -> None:
+        async with scheduling(rig.here) as made:
+            await reserve(rig, "room", "2")
+            scheduler = scheduler_of(made)
+            await until_phase(rig, "room", "Pending")
+            reservations = scheduler.reservations
+            assert reservations is not None
+            pod = next(each for each in scheduler.waiting.values() if each.holds == "room")
+            rig.fake.faults.refuse_watches()
+            rig.fake.faults.cut_watches()
+            status = {"status": {"phase": "Available", "nodeName": "b"}}
+            await rig.client.patch(RESERVATIONS, "room", status, subresource="status")
+            assert not await reservations.say(pod, "other words")
+            found = await rig.client.get(RESERVATIONS, "room")
+            assert found.status["phase"] == "Available"
 
     told(story)
 
@@ -151,7 +201,7 @@ def test_a_share_of_a_gpu_is_written_with_the_binding() -> None:
             "koordinator.sh/gpu-core": "50",
             "koordinator.sh/gpu-memory-ratio": "50",
         }
-        container = {"name": "c", "resources": {"requests": half, "limits": half}}
+        container = {"name": "c", "image": "none", "resources": {"requests": half, "limits": half}}
         async with scheduling(rig.here):
             for name in ("one", "two", "three"):
                 await rig.pod(name, containers=[container])

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 import aiohttp
 import pytest
 
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import PODS, Whole, fake_here
 from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
@@ -160,6 +162,42 @@ def test_a_binding_whose_answer_was_lost_is_not_sent_again() -> None:
     told(story)
 
 
+def test_a_pod_made_anew_while_its_namesake_is_bound_is_not_forgotten() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        path = f"POST /api/v1/namespaces/{SPACE}/pods/p/binding"
+        rig.fake.faults.add(Fault(path.__eq__, before_s=1.0))
+        last = rig.fake.faults.add(Fault(path.__eq__, before_s=2.0, status=500))
+        async with scheduling(rig.here) as made:
+            await rig.pod("p")
+            await until(lambda: rig.fake.requests[path] == 1)
+            await rig.client.delete(PODS, "p", SPACE)
+            await rig.pod("p")
+            await until(lambda: last.met == 1)
+            await rig.until_bound("p")
+            await until(lambda: not len(scheduler_of(made).queue))
+
+    told(story)
+
+
+def test_a_pod_that_joins_a_gang_waits_for_it_alone() -> None:
+    async def story(rig: Rig) -> None:
+        async with scheduling(rig.here) as made:
+            await rig.pod("p")
+            queue = scheduler_of(made).queue
+            await until(lambda: list(queue.names()) == ["default/p"])
+            gang = {"gang.scheduling.koordinator.sh/name": "g"}
+            most = {"gang.scheduling.koordinator.sh/min-available": "2"}
+            change = {"metadata": {"annotations": gang | most}}
+            await rig.client.patch(PODS, "p", change, SPACE)
+            await until(lambda: list(queue.names()) == ["gang:default/g"])
+            leave = {"metadata": {"annotations": dict.fromkeys(gang | most)}}
+            await rig.client.patch(PODS, "p", leave, SPACE)
+            await until(lambda: list(queue.names()) == ["default/p"])
+
+    told(story)
+
+
 def test_a_pod_of_higher_priority_gets_room() -> None:
     async def story(rig: Rig) -> None:
         await rig.node("a", cpu="2")
@@ -293,5 +331,27 @@ def test_who_asks_why_is_answered() -> None:
             assert found["schedulable"] is False and "Insufficient cpu" in found["failedMessage"]
             (detail,) = found["detailedExplanation"][0]["scheduleExplanation"]["nodeFailedDetails"]
             assert (detail["failedPlugin"], detail["failedNodes"]) == ("NodeResourcesFit", ["a"])
+
+    told(story)
+
+
+def test_a_defect_that_one_pod_meets_costs_that_pod_alone() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here) as made:
+            scheduler = scheduler_of(made)
+            before = scheduler.flags.before
+
+            def fails(engine: Engine, pod: Pod) -> None:
+                if pod.key.endswith("bad"):
+                    raise KeyError("what nobody foresaw")
+                before(engine, pod)
+
+            scheduler.flags.before = fails  # type: ignore[method-assign]
+            await rig.pod("bad")
+            await rig.pod("good")
+            await rig.until_bound("good")
+            scheduler.flags.before = before  # type: ignore[method-assign]
+            await rig.until_bound("bad")
 
     told(story)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def test_a_record_of_a_real_server_made_again(
         args = argparse.Namespace(kubeconfig=str(plane.kubeconfig), context="")
         async with here_on(plane.admin) as here:
             rig = Rig(here, None)  # type: ignore[arg-type]
-            for name in ("again-a", "again-b"):
+            for name in [f"again-{os.getpid()}-{time.time_ns()}-{i}" for i in range(2)]:
                 await rig.node(name, cpu="8")
             writer = Writer(path, 1 << 30, time.time())
             task = asyncio.create_task(_record(args, writer, 0))

@@ -147,6 +147,21 @@ def test_a_steady_state_is_not_written_and_a_refusal_is_tried_again() -> None:
     asyncio.run(story())
 
 
+def test_a_quota_that_is_refused_does_not_hold_up_the_others() -> None:
+    async def story() -> None:
+        world = World(amounts(100))
+        async with _running(world) as (server, fake, _):
+            path = f"{QUOTAS.path(server.namespace)}/a"
+            refused = Fault(lambda what: what == f"PATCH {path}", times=10**9, status=422)
+            fake.faults.add(refused)
+            await _quota(server, "a", {}, {"cpu": "40"})
+            await until(lambda: refused.met > 0)
+            await _quota(server, "b", {}, {"cpu": "40"})
+            await until(lambda: _says(fake, server, "b", "runtime") == {"cpu": "0"})
+
+    asyncio.run(story())
+
+
 def test_what_was_lent_is_asked_back() -> None:
     async def story() -> None:
         world = World(

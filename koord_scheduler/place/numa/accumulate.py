@@ -1,0 +1,270 @@
+"""Which CPUs a pod gets (spec/central.md 5.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from koord_scheduler.place.numa.topology import Topology, bits
+
+FULL_PCPUS, SPREAD_BY_PCPUS = "FullPCPUs", "SpreadByPCPUs"
+PCPU_LEVEL, NUMA_NODE_LEVEL = "PCPULevel", "NUMANodeLevel"
+LEAST, MOST = "LeastAllocated", "MostAllocated"
+_NO_REFS: Mapping[int, int] = {}
+
+
+class Wish(NamedTuple):
+    """``cpus``: how many. ``policy``: FullPCPUs or SpreadByPCPUs; ``required``: it must hold.
+    ``exclusive``: PCPULevel, NUMANodeLevel or empty. ``strategy``: MostAllocated fills what is in
+    use first, LeastAllocated what is not."""
+
+    cpus: int
+    policy: str = FULL_PCPUS
+    required: bool = False
+    exclusive: str = ""
+    strategy: str = LEAST
+
+
+class Held(NamedTuple):
+    """CPUs of pods that are PCPULevel and of those that are NUMANodeLevel."""
+
+    by_core: int = 0
+    by_node: int = 0
+
+
+NONE_HELD = Held()
+
+
+def usable(topology: Topology, free: int, wish: Wish) -> int:
+    """The free CPUs that a required policy can use. Any ``wish.cpus`` of them serve (of
+    FullPCPUs: whole cores), so `take` succeeds where there are that many."""
+    if not wish.required:
+        return free
+    if wish.policy == FULL_PCPUS:
+        return topology.full_cores(free)
+    return topology.one_per_core(free)
+
+
+def take(
+    topology: Topology,
+    free: int,
+    wish: Wish,
+    held: Held = NONE_HELD,
+    *,
+    preferred: int = 0,
+    refs: Mapping[int, int] = _NO_REFS,
+) -> int | None:
+    """The set of CPUs; None where there are not enough. ``preferred``: taken first, the leftovers
+    of a reservation. ``refs``: how many pods share a CPU of ``free``; empty where none is shared.
+    """
+    free = usable(topology, free, wish)
+    first = preferred & free
+    found = 0
+    if first:
+        part = wish._replace(cpus=min(wish.cpus, first.bit_count()))
+        found = _Taking(topology, first, part, held, refs).run() or 0
+    rest = wish.cpus - found.bit_count()
+    if rest > 0:
+        taking = _Taking(topology, free & ~first, wish._replace(cpus=rest), held, refs)
+        more = taking.run()
+        if more is None:
+            return None
+        found |= more
+    if wish.required and not _holds(topology, found, wish.policy):
+        return None
+    return found
+
+
+def _holds(topology: Topology, cpus: int, policy: str) -> bool:
+    if policy == FULL_PCPUS:
+        return topology.full_cores(cpus) == cpus
+    return topology.one_per_core(cpus) == cpus
+
+
+class _Taking:
+    """What is left while CPUs are taken one group after the other."""
+
+    def __init__(
+        self, topology: Topology, free: int, wish: Wish, held: Held, refs: Mapping[int, int]
+    ) -> None:
+        self.topology = topology
+        self.free = free
+        self.wish = wish
+        self.need = wish.cpus
+        self.refs = refs
+        self.result = 0
+        self.sign = 1 if wish.strategy == MOST else -1
+        by_core = held.by_core if wish.exclusive == PCPU_LEVEL else 0
+        by_node = held.by_node if wish.exclusive == NUMA_NODE_LEVEL else 0
+        self.shut_cores = {c for c, mask in topology.cores.items() if mask & by_core}
+        self.shut_nodes = {n for n, mask in topology.nodes.items() if mask & by_node}
+
+    def run(self) -> int | None:
+        if self.need < 1:
+            return 0
+        if self.need > self.free.bit_count():
+            return None
+        topology = self.topology
+        full = self.wish.policy == FULL_PCPUS
+        if full or topology.cpus_per_core == 1:
+            self._full_cores()
+        if self.need and not full:
+            self._spread()
+        if self.need:
+            self._whatever_is_left()
+        return self.result
+
+    # Steps 1 to 4.
+
+    def _full_cores(self) -> None:
+        topology = self.topology
+        whole = topology.full_cores(self.free)
+        of_socket = {s: whole & mask for s, mask in topology.sockets.items()}
+        if self.need <= topology.cpus_per_node:
+            nodes = sorted(
+                topology.nodes,
+                key=lambda n: (
+                    self.sign * (whole & topology.nodes[n]).bit_count(),
+                    self.sign * self._free_of_socket(topology.socket_of_node[n]),
+                    n,
+                ),
+            )
+            for exclude in (True, False):
+                for node in nodes:
+                    if exclude and node in self.shut_nodes:
+                        continue
+                    if (whole & topology.nodes[node]).bit_count() >= self.need:
+                        self._take(self._flat(whole, topology.cores_of_node[node]))
+                        return
+        if self.need <= topology.cpus_per_socket:
+            sockets = sorted(of_socket, key=lambda s: (self.sign * of_socket[s].bit_count(), s))
+            for socket in sockets:
+                if of_socket[socket].bit_count() >= self.need:
+                    self._take(self._flat(whole, topology.cores_of_socket[socket]))
+                    return
+        kept = []
+        for socket in sorted(of_socket, key=lambda s: (-of_socket[s].bit_count(), s)):
+            if self.need >= of_socket[socket].bit_count():
+                self._take(bits(of_socket[socket]))
+                if not self.need:
+                    return
+            else:
+                kept.append(socket)
+        for socket in sorted(kept, key=lambda s: (of_socket[s].bit_count(), s)):
+            flat = self._flat(whole, topology.cores_of_socket[socket])
+            size = topology.cpus_per_core
+            for start in range(0, len(flat), size):
+                if self.need < size:
+                    return
+                self._take(flat[start : start + size])
+
+    def _flat(self, whole: int, cores: Iterable[int]) -> list[int]:
+        """CPUs of those of the cores that are free as a whole, core by core."""
+        masks = self.topology.cores
+        there = [core for core in cores if masks[core] & whole]
+        there.sort(key=lambda core: (self._refs(masks[core]), core))
+        return [cpu for core in there for cpu in bits(masks[core])]
+
+    # Steps 5 and 6.
+
+    def _spread(self) -> None:
+        topology = self.topology
+        if self.need <= topology.cpus_per_node:
+            nodes = sorted(
+                topology.nodes,
+                key=lambda n: (
+                    self.sign * (self.free & topology.nodes[n]).bit_count(),
+                    self.sign * self._free_of_socket(topology.socket_of_node[n]),
+                    n,
+                ),
+            )
+            for exclude in (True, False):
+                for node in nodes:
+                    if exclude and node in self.shut_nodes:
+                        continue
+                    cpus = self._listed(topology.nodes[node], exclude)
+                    if len(cpus) >= self.need:
+                        self._take(self._round_robin(cpus))
+                        return
+        if self.need <= topology.cpus_per_socket:
+            for exclude in (True, False):
+                lists = [self._listed(mask, exclude) for mask in topology.sockets.values()]
+                for cpus in sorted(lists, key=lambda each: self.sign * len(each)):
+                    if len(cpus) >= self.need:
+                        self._take(self._round_robin(cpus))
+                        return
+
+    def _listed(self, of: int, exclude: bool) -> list[int]:
+        free = self.free & of
+        if exclude:
+            for core in self.shut_cores:
+                free &= ~self.topology.cores[core]
+            free = self.topology.one_per_core(free)
+        cpus = bits(free)
+        if self.refs:
+            cpus.sort(key=lambda cpu: (self.refs.get(cpu, 0), cpu))
+        return cpus
+
+    # Step 7.
+
+    def _whatever_is_left(self) -> None:
+        topology = self.topology
+        for exclude in (True, False):
+            result = {s: (self.result & m).bit_count() for s, m in topology.sockets.items()}
+            sockets = {s: self._free_of_socket(s) for s in topology.sockets}
+            nodes = {n: (self.free & m).bit_count() for n, m in topology.nodes.items()}
+            cores = [core for core, mask in topology.cores.items() if mask & self.free]
+            keys = {
+                core: (
+                    -result[topology.socket_of_core[core]],
+                    self.sign * sockets[topology.socket_of_core[core]],
+                    self.sign * nodes[topology.node_of_core[core]],
+                    (topology.cores[core] & self.free).bit_count(),
+                    topology.socket_of_core[core],
+                    self._refs(topology.cores[core]),
+                    core,
+                )
+                for core in cores
+            }
+            cores.sort(key=keys.__getitem__)
+            flat = [cpu for core in cores for cpu in bits(topology.cores[core] & self.free)]
+            for cpu in self._round_robin(flat):
+                if not self.need:
+                    return
+                core = self._core(cpu)
+                if exclude and self._is_shut(core):
+                    continue
+                self._take([cpu])
+                if self.wish.exclusive == PCPU_LEVEL:
+                    self.shut_cores.add(core)
+
+    def _is_shut(self, core: int) -> bool:
+        return core in self.shut_cores or self.topology.node_of_core[core] in self.shut_nodes
+
+    # Helpers.
+
+    def _core(self, cpu: int) -> int:
+        return self.topology.core_of[cpu]
+
+    def _round_robin(self, cpus: list[int]) -> list[int]:
+        """The first CPU of every core, then the second of each, and so on."""
+        if len(cpus) <= self.topology.cpus_per_core:
+            return cpus
+        by_core: dict[int, list[int]] = {}
+        for cpu in cpus:
+            by_core.setdefault(self._core(cpu), []).append(cpu)
+        longest = max(len(each) for each in by_core.values())
+        return [each[i] for i in range(longest) for each in by_core.values() if i < len(each)]
+
+    def _free_of_socket(self, socket: int) -> int:
+        return (self.free & self.topology.sockets[socket]).bit_count()
+
+    def _refs(self, cpus: int) -> int:
+        return sum(self.refs.get(cpu, 0) for cpu in bits(cpus)) if self.refs else 0
+
+    def _take(self, cpus: list[int]) -> None:
+        """As many of them as are needed."""
+        for cpu in cpus[: self.need]:
+            self.result |= 1 << cpu
+        self.need -= min(len(cpus), self.need)
+        self.free &= ~self.result

@@ -1,0 +1,179 @@
+"""What is free of a node's CPUs and NUMA nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from koord_scheduler.model.cluster.pods import Claim
+from koord_scheduler.place.numa.accumulate import (
+    FULL_PCPUS,
+    NUMA_NODE_LEVEL,
+    PCPU_LEVEL,
+    Held,
+    Wish,
+    usable,
+)
+from koord_scheduler.place.numa.topology import Topology, bits
+from koord_scheduler.place.numa.types import NAME, Amounts, Grant, Shape
+from koordlet.protocol.resources import CPU
+
+
+class Used(NamedTuple):
+    """By all pods of a node. ``amounts``: of NUMA nodes, sorted, without CPU of pods that are bound
+    to CPUs. ``single``: NUMA nodes with pods that are bound there alone; ``shared``: those on which
+    a pod that spans several is bound (spec/central.md 5.4)."""
+
+    cpus: int = 0
+    held: Held = Held()
+    amounts: tuple[tuple[int, str, int], ...] = ()
+    single: int = 0
+    shared: int = 0
+
+
+NOTHING = Used()
+
+
+class Site(NamedTuple):
+    """All that decides about CPUs and NUMA nodes of a node; nodes that are alike have equal ones.
+
+    ``reserved``: CPUs that annotations of the node keep. ``bind``: the bind policy that it
+    requires, empty for none; ``policy``: of NUMA. ``ratio``: by how much CPU is amplified."""
+
+    shape: Shape
+    reserved: int = 0
+    bind: str = ""
+    policy: str = ""
+    strategy: str = ""
+    ratio: float = 1.0
+    used: Used = NOTHING
+
+
+class State(NamedTuple):
+    """``free``: CPUs; ``total`` and ``left``: amounts of NUMA nodes, CPU amplified."""
+
+    site: Site
+    free: int
+    total: dict[int, dict[str, int]]
+    left: dict[int, dict[str, int]]
+
+
+def used_by(claims: Iterable[Claim], topology: Topology) -> Used:
+    """Where pods use a reservation, the larger of both counts for each amount: what the reservation
+    holds, or what its users have. CPUs are the same ones."""
+    cpus = by_core = by_node = single = shared = 0
+    amounts: dict[tuple[int, str], int] = {}
+    held: dict[str, Grant] = {}
+    users: dict[str, dict[tuple[int, str], int]] = {}
+    for claim in claims:
+        grant = claim.grants.get(NAME)
+        if not isinstance(grant, Grant):
+            continue
+        cpus |= grant.cpus
+        if grant.exclusive == PCPU_LEVEL:
+            by_core |= grant.cpus
+        elif grant.exclusive == NUMA_NODE_LEVEL:
+            by_node |= grant.cpus
+        if grant.cpus:
+            nodes = topology.nodes_of(grant.cpus)
+            if nodes.bit_count() > 1:
+                shared |= nodes
+            else:
+                single |= nodes
+        if claim.pod.holds:
+            held[claim.pod.holds] = grant
+        else:
+            into = users.setdefault(claim.reservation, {}) if claim.reservation else amounts
+            _add(into, grant)
+    for name in held.keys() | users.keys():
+        kept: dict[tuple[int, str], int] = {}
+        if name in held:
+            _add(kept, held[name])
+        taken = users.get(name, {})
+        for key in kept.keys() | taken.keys():
+            amounts[key] = amounts.get(key, 0) + max(kept.get(key, 0), taken.get(key, 0))
+    if not cpus and not amounts:
+        return NOTHING
+    return Used(
+        cpus,
+        Held(by_core, by_node),
+        tuple(sorted((node, name, amount) for (node, name), amount in amounts.items())),
+        single & ~shared,
+        shared,
+    )
+
+
+def state_of(site: Site) -> State:
+    shape, used, ratio = site.shape, site.used, site.ratio
+    topology = shape.topology
+    reserved = (shape.reserved | site.reserved) & topology.all
+    total: dict[int, dict[str, int]] = {}
+    left: dict[int, dict[str, int]] = {}
+    for zone in shape.zones:
+        there = dict(zone.total)
+        near = topology.nodes.get(zone.node, 0)
+        if CPU in there:
+            kept = 1000 * (near & reserved).bit_count()
+            there[CPU] = int(max(there[CPU] - kept, 0) * ratio)
+        total[zone.node] = there
+        left[zone.node] = there = dict(there)
+        if CPU in there:
+            there[CPU] -= int(1000 * (near & used.cpus).bit_count() * ratio)
+    for node, name, amount in used.amounts:
+        if name in left.get(node, ()):
+            left[node][name] -= amount
+    for there in left.values():
+        for name, amount in there.items():
+            there[name] = max(amount, 0)
+    return State(site, topology.all & ~used.cpus & ~reserved, total, left)
+
+
+def unit_milli(topology: Topology, wish: Wish | None) -> int:
+    """The smallest share of CPU: one CPU for a pod that is bound, a whole core where that is
+    required."""
+    if wish is None:
+        return 1
+    if wish.required and wish.policy == FULL_PCPUS:
+        return 1000 * topology.cpus_per_core
+    return 1000
+
+
+def left_for(state: State, wish: Wish | None, amounts: Amounts) -> dict[int, dict[str, int]]:
+    """What a pod finds on each NUMA node of the resources it asks for and NUMA nodes have.
+    ``wish``: of a pod that is bound to CPUs; CPU is not amplified then."""
+    found = {
+        node: {name: there[name] for name in amounts if name in there}
+        for node, there in state.left.items()
+    }
+    if wish is None:
+        return found
+    topology = state.site.shape.topology
+    cpus = usable(topology, state.free, wish)
+    unit = unit_milli(topology, wish)
+    for node, there in found.items():
+        milli = 1000 * (cpus & topology.nodes.get(node, 0)).bit_count()
+        if CPU in there:
+            # Rounding of an amplified amount must not cost a CPU that is there.
+            milli = min(milli, -int(-there[CPU] // state.site.ratio))
+        there[CPU] = milli // unit * unit
+    return found
+
+
+def cpus_held_by(claims: Iterable[Claim], reservation: str) -> int:
+    """CPUs of a reservation."""
+    found = 0
+    for claim in claims:
+        if claim.pod.holds == reservation and isinstance(claim.grants.get(NAME), Grant):
+            found |= claim.grants[NAME].cpus
+    return found
+
+
+def by_node(topology: Topology, cpus: int) -> dict[int, list[int]]:
+    return {node: bits(mask & cpus) for node, mask in topology.nodes.items() if mask & cpus}
+
+
+def _add(into: dict[tuple[int, str], int], grant: Grant) -> None:
+    for node, there in grant.zones:
+        for name, amount in there.items():
+            if amount > 0 and not (name == CPU and grant.cpus):
+                into[node, name] = into.get((node, name), 0) + amount
