@@ -16,7 +16,7 @@ from koord_scheduler.balance.migration_args import (
     read_migration_args,
 )
 from koord_scheduler.balance.rates import ObjectLimiters
-from koord_scheduler.balance.selecting import Namespaces
+from koord_scheduler.balance.selecting import Namespaces, read_selector
 from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koordlet.protocol.selector import LabelSelector, matches
@@ -89,6 +89,7 @@ class DefaultEvictor:
 
     def __init__(self, args: DefaultEvictorArgs) -> None:
         self._args = args
+        self._nodes = read_selector(DEFAULT_EVICTOR, "nodeSelector", args.node_selector)
         # The same questions as of a migration, without limits of migrations.
         self._as_migration = MigrationArgs(
             evict_failed_bare_pods=args.evict_failed_bare_pods,
@@ -120,7 +121,7 @@ class DefaultEvictor:
         return None
 
     def before(self, world: World, resident: Resident) -> str | None:
-        if self._args.node_fit and not fits_another(world, resident):
+        if self._args.node_fit and not fits_another(world, resident, self._nodes):
             return "the pod fits no other node"
         return None
 

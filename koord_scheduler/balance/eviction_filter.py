@@ -104,7 +104,7 @@ def retryable(
 def before(args: MigrationArgs, world: World, resident: Resident) -> str | None:
     """PreEvictionFilter."""
     asked = args.node_fit and "NodeFit" not in args.skip_eviction_gates
-    if asked and not fits_another(world, resident):
+    if asked and not fits_another(world, resident, args.nodes):
         return "the pod fits no other node"
     return None
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from koord_scheduler.balance.selecting import nodes_selected
 from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.place.node_affinity import selected
 from koord_scheduler.place.taints import untolerated
+from koordlet.protocol.selector import LabelSelector
 
 
 def why_not(
@@ -38,9 +40,9 @@ def why_not(
     return None
 
 
-def fits_another(world: World, resident: Resident) -> bool:
-    """Any node but its own."""
+def fits_another(world: World, resident: Resident, selector: LabelSelector | None = None) -> bool:
+    """Any node but its own, of those that are selected."""
     return any(
         node.name != resident.pod.node and why_not(world, resident, node) is None
-        for node in world.nodes.values()
+        for node in nodes_selected(selector, world.nodes.values())
     )

@@ -7,7 +7,12 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from koord_scheduler.balance.selecting import Namespaces, check_namespaces, duration_s
+from koord_scheduler.balance.selecting import (
+    Namespaces,
+    check_namespaces,
+    duration_s,
+    read_selector,
+)
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koordlet.protocol.selector import LabelSelector
 
@@ -96,6 +101,11 @@ class MigrationArgs(Args, frozen=True):
     skip_eviction_gates: tuple[Gate, ...] = ()
 
     @property
+    def nodes(self) -> LabelSelector | None:
+        """Those of ``nodeSelector``, on which a pod must fit where ``nodeFit`` is on."""
+        return read_selector(NAME, "nodeSelector", self.node_selector)
+
+    @property
     def job_ttl_s(self) -> float:
         return duration_s(NAME, "defaultJobTTL", self.default_job_ttl)
 
@@ -135,7 +145,7 @@ def read_migration_args(args: Mapping[str, Any]) -> MigrationArgs:
         raise ArgumentError(f"{NAME}: priorityThreshold: give value or name, not both")
     if found.arbitration_s <= 0:
         raise ArgumentError(f"{NAME}: arbitrationArgs.interval: must be more than 0")
-    _ = found.job_ttl_s
+    _ = found.job_ttl_s, found.nodes
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -11,7 +12,9 @@ from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.nodes import Node
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.selector import LabelSelector, matches, selector_problems
+from koordlet.protocol.selector import LabelSelector, Requirement, matches, selector_problems
+
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 
 
 class Namespaces(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,6 +47,24 @@ def pod_selected(selectors: Sequence[PodSelector], resident: Resident) -> bool:
 
 def nodes_selected(selector: LabelSelector | None, nodes: Iterable[Node]) -> list[Node]:
     return [each for each in nodes if selector is None or matches(selector, each.labels)]
+
+
+def read_selector(plugin: str, where: str, text: str) -> LabelSelector | None:
+    """Of text as ``kubectl --selector`` takes it: ``a=b,c!=d,e,!f``; None for an empty one. Raises
+    ArgumentError."""
+    found = []
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        key, sign, value = part.partition("!=") if "!=" in part else part.partition("=")
+        if sign:
+            values = (value.removeprefix("=").strip(),)
+            operator: Operator = "NotIn" if sign == "!=" else "In"
+            found.append(Requirement(key=key.strip(), operator=operator, values=values))
+        else:
+            operator = "DoesNotExist" if part.startswith("!") else "Exists"
+            found.append(Requirement(key=part.removeprefix("!").strip(), operator=operator))
+    selector = LabelSelector(match_expressions=tuple(found)) if found else None
+    check_selector(plugin, where, selector)
+    return selector
 
 
 def check_namespaces(plugin: str, where: str, namespaces: Namespaces | None) -> None:

@@ -312,6 +312,13 @@ def test_hints() -> None:
     assert lab.plugin.hints(lab.cluster, huge, 0) == {"gpu": ()}
 
 
+def test_a_device_with_an_odd_numa_node_gives_no_hint() -> None:
+    lab = Lab()
+    lab.node([gpu(0, -5, "a"), gpu(1, 0, "b")])
+    asking = Pod(key="p", uid="p", cls=pods(share(100)))
+    assert lab.plugin.hints(lab.cluster, asking, 0) == {"gpu": (DeviceHint(1, True, 0),)}
+
+
 def test_no_hints_where_alignment_is_off() -> None:
     lab = Lab(disableDeviceNUMATopologyAlignment=True)
     lab.node(machine_e())

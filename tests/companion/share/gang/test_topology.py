@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -252,7 +253,8 @@ def test_random_jobs_stay_where_they_must_and_take_what_is_offered() -> None:
 
 
 def test_a_multiple_beyond_all_numbers_fits_nowhere() -> None:
-    text = '{"gatherStrategy": [{"layer": "NodeTopologyLayer", "podCountMultiple": %d}]}' % 10**30
+    layer = {"layer": "NodeTopologyLayer", "podCountMultiple": 10**30}
+    text = json.dumps({"gatherStrategy": [layer]})
     spec = ClusterNetworkTopologySpec(())
     made = plan(tree(spec, [(0, "n", {})]), read_gather(text), np.array([7]), 5)
     assert isinstance(made, NoPlan)
