@@ -123,7 +123,9 @@ def _rule(rule: Rule) -> str:
         sentence = f"# {why[:1].upper()}{why[1:]}."
         lines += textwrap.wrap(sentence, 98, initial_indent="  ", subsequent_indent="  # ")
     lines.append(f'  - apiGroups: ["{rule.group}"]')
-    lines.append(f"    resources: [{rule.resource}]")
+    # A star that begins a word is an alias in YAML.
+    resource = f'"{rule.resource}"' if rule.resource.startswith("*") else rule.resource
+    lines.append(f"    resources: [{resource}]")
     if rule.names:
         lines.append(f"    resourceNames: [{', '.join(rule.names)}]")
     lines.append(f"    verbs: [{', '.join(rule.verbs)}]")

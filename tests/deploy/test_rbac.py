@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
+
 from koordlet.kube.access import Need
 from tools.rbac import ACCOUNTS, Account, Rule, rules, text
 
@@ -69,3 +73,8 @@ def test_nobody_asks_for_everything() -> None:
             words = (need.group, need.resource, *need.verbs)
             assert "*" not in words, (account.name, need)
             assert need.why
+
+
+def test_the_rules_are_yaml() -> None:
+    for path in sorted((Path(__file__).parents[2] / "deploy").glob("*/rbac.yaml")):
+        assert list(yaml.safe_load_all(path.read_text())), path
