@@ -121,7 +121,7 @@ def test_rate_beside_kube_scheduler(plane: ControlPlane, tmp_path: Path) -> None
         try:
             await _until_bound(plane, space, PRELOADED, process)
             times_s = sorted(each.bound_s for each in real.audited(plane, space).values())
-            rate = (len(times_s) - 1) / (times_s[-1] - times_s[0])
+            rate: float = (len(times_s) - 1) / (times_s[-1] - times_s[0])
             late = f"{space}-offered"
             await client.create(NAMESPACES, {"metadata": {"name": late}})
             begun_s, count = time.monotonic(), OFFERED_PER_S * OFFERED_S
