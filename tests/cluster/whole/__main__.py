@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.cluster.whole import chaos
+from tests.cluster.whole import chaos, second
 from tests.cluster.whole.cluster import whole
 from tests.cluster.whole.story import Story, teller
 from tests.realkube import node
@@ -28,6 +28,7 @@ def main() -> int:
         with whole(Path(work)) as made:
             story = Story(made, tell)
             story.all()
+            second.play(made.plane, second.process_of(made.plane, Path(work)), tell)
             if args.chaos:
                 chaos.run(story, args.chaos, args.seed)
         tell("everything is removed again")

@@ -45,7 +45,8 @@ class Checks:
         self._known: dict[str, frozenset[str]] = {}
         """Pod -> pods of others of which its decision knew."""
         self._evicted: dict[tuple[str, str], float] = {}
-        self._migrating: dict[str, str] = {}
+        self._migrating: dict[str, tuple[str, str]] = {}
+        """Job -> its pod and the node of it."""
 
     def watch(self, scheduler: Scheduler) -> None:
         """Of a role that begins: its decisions are looked at as they are sent."""
@@ -221,8 +222,9 @@ class Checks:
         of = change.after["spec"].get("podRef", {}).get("name", "")
         pods = {each["metadata"]["name"]: each for each in self.hands.all("pods")}
         node = pods.get(of, {"spec": {}})["spec"].get("nodeName", "")
-        self._migrating[name] = node
+        self._migrating[name] = (of, node)
         self.seen["jobs"] += 1
-        together = sum(each == node for each in self._migrating.values())
+        # Two jobs may be about one pod, where people make them.
+        together = len({pod for pod, where in self._migrating.values() if where == node})
         if node and together > MOST_MIGRATING:
             self._say(f"{together} pods migrate from node {node} at the same time")

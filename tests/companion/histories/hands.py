@@ -65,7 +65,7 @@ class Hands:
         self.busy = True
         try:
             space = SPACE if resource.namespaced else ""
-            made = self.fake.store.create(resource, space, body)
+            made: Tree = self.fake.store.create(resource, space, body)
             if status and "status" not in made:
                 self.merge(plural, made["metadata"]["name"], {"status": status}, "status")
             return made

@@ -212,7 +212,7 @@ def fault(world: World) -> None:
         )
     )
     kept = {k: v for k, v in what.items() if not (word == "GET " and v == 409)}
-    world.fake.faults.add(Fault(lambda text: word in text, times=chance.randint(1, 4), **kept))  # type: ignore[arg-type]
+    world.fake.faults.add(Fault(lambda text: word in text, times=chance.randint(1, 4), **kept))
 
 
 def clock(world: World) -> None:

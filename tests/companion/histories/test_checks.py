@@ -86,6 +86,6 @@ def test_what_is_wrong_is_seen(wrong: Callable[[Hands], None], said: str) -> Non
             fake.store.on_write = checks.look
             hands.node("n", 4, 1)
             wrong(hands)
-            return checks.broken
+            return list(checks.broken)
 
     assert any(said in each for each in asyncio.run(story()))

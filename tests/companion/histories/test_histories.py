@@ -13,7 +13,7 @@ import pytest
 
 from tests.companion.histories.history import play_now, prepare
 
-HISTORIES = int(os.environ.get("KOORDLET_CENTRAL_HISTORIES", "120"))
+HISTORIES = int(os.environ.get("KOORDLET_CENTRAL_HISTORIES", "80"))
 """`make central-histories` plays 50,000."""
 FIRST = int(os.environ.get("KOORDLET_CENTRAL_SEED", "1"))
 PARTS = 10 if HISTORIES <= 1000 else HISTORIES // 100
