@@ -134,7 +134,7 @@ def optimum(found: Instance) -> tuple[float, dict[str, int]]:
     begins = len(pods) * many
     gangs = sorted({pod.gang for pod in pods if pod.gang >= 0})
     column = {gang: begins + at for at, gang in enumerate(gangs)}
-    solver = highspy.Highs()
+    solver = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("time_limit", _SEARCH_S)
     solver.setOptionValue("mip_rel_gap", 0.01)
