@@ -101,10 +101,10 @@ def restart(nodes: int, pods: int, decisions: int) -> list[Figure]:
             raise AssertionError(f"{key} found no node")
     mean_ms = sum(spent_s) / len(spent_s) * 1e3
     return [
-        Figure(f"a decision of the loop at {nodes} nodes", mean_ms, "ms", 0.5),
+        Figure(f"a decision of the loop, {nodes} nodes, {_WORKLOADS} classes", mean_ms, "ms", 0.5),
         Figure("placements of one core", 1e3 / mean_ms, "/s", 1500, at_most=False),
         Figure(f"memory at {nodes} nodes, {pods} pods", held / _MIB, "MiB", 150),
-        Figure("the same after decisions, at most", _memory("VmHWM") / _MIB, "MiB"),
+        Figure("the same after its decisions", _memory("VmRSS") / _MIB, "MiB", 150),
         Figure("restart: all decoded and fed, CPU", fed_s, "s", 20),
     ]
 
