@@ -38,7 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import admission, engine, manager, recommend
+from bench.central import admission, engine, manager, recommend, scheduler
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -117,6 +117,12 @@ BENCHES = {
     ),
     "engine": Bench(
         "a decision of the scheduler, with all plugins", engine.run, needs_root=False, light=True
+    ),
+    "scheduler": Bench(
+        "the scheduler: decisions, memory, a day, a restart; a round of the descheduler",
+        scheduler.run,
+        needs_root=False,
+        light=True,
     ),
     "admission": Bench(
         "what the webhooks cost for a pod", admission.run, needs_root=False, light=True
