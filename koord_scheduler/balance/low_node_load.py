@@ -168,17 +168,19 @@ class LowNodeLoad:
             return False
         for target in phase.targets:
             name = target.node.name
-            if name == each.pod.node or why_not(world, each, target.node) is not None:
+            if name == each.pod.node:
                 continue
             more = promised.get(name, {})
             sides = [(target.used, target.high)]
             if phase.prod:
                 sides.append((target.prod, target.prod_high))
-            if all(
+            has_room = all(
                 used.get(resource, 0) + more.get(resource, 0) + _of(usage, resource) <= bound
                 for used, bounds in sides
                 for resource, bound in bounds.items()
-            ):
+            )
+            # Last, because it takes the longest.
+            if has_room and why_not(world, each, target.node) is None:
                 mine = promised.setdefault(name, {})
                 for resource in target.high:
                     mine[resource] = mine.get(resource, 0) + _of(usage, resource)

@@ -178,7 +178,8 @@ class DeviceShare:
         self._try_new(known, known.request, numbers)
         why, score = known.why[numbers], known.score[numbers]
         if self._reservations is not None:
-            for i in np.flatnonzero(why != FITS).tolist():
+            refused = (why != FITS) & np.isin(rows, cluster.reserved_rows())
+            for i in np.flatnonzero(refused).tolist():
                 names = self._reservations(cluster, pod, int(rows[i]))
                 if any(self._fits_in(cluster, known.request, int(rows[i]), n) for n in names):
                     why[i] = FITS
@@ -230,7 +231,12 @@ class DeviceShare:
             return np.full(len(rows), most, np.int64)
         distinct, where = np.unique(numbers, return_inverse=True)
         found = [_most(known.request, self._sites.all[n], most) for n in distinct.tolist()]
-        return np.array(found, np.int64)[where]
+        counts: Ints = np.array(found, np.int64)[where]
+        if self._reservations is not None:
+            for i in np.flatnonzero(np.isin(rows, cluster.reserved_rows())).tolist():
+                if any(True for _ in self._reservations(cluster, pod, int(rows[i]))):
+                    counts[i] = most
+        return counts
 
     def _of(self, pod: PodClass) -> _Known:
         known = self._known.get(pod)

@@ -131,9 +131,9 @@ class NodeNumaResource:
         numbers = self._sites.numbers(cluster)[rows]
         self._try_new(known, numbers)
         why, score = known.why[numbers], known.score[numbers]
-        refused = np.flatnonzero(why != FITS)
         if self._reservations is not None:
-            for i in refused.tolist():
+            refused = (why != FITS) & np.isin(rows, cluster.reserved_rows())
+            for i in np.flatnonzero(refused).tolist():
                 names = self._reservations(cluster, pod, int(rows[i]))
                 if any(self._fits_in(cluster, known.ask, int(rows[i]), n) for n in names):
                     why[i], score[i] = FITS, 0
@@ -187,8 +187,8 @@ class NodeNumaResource:
         found = [self._most(known.ask, self._sites.all[n], most) for n in distinct.tolist()]
         counts: Ints = np.array(found, np.int64)[where]
         if self._reservations is not None:
-            for i, row in enumerate(rows.tolist()):
-                if any(True for _ in self._reservations(cluster, pod, row)):
+            for i in np.flatnonzero(np.isin(rows, cluster.reserved_rows())).tolist():
+                if any(True for _ in self._reservations(cluster, pod, int(rows[i]))):
                     counts[i] = most
         return counts
 

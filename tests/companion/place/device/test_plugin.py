@@ -247,6 +247,21 @@ def test_a_reservation_opens_a_node_for_its_owners() -> None:
     assert lab.reasons(cls) == [""]
 
 
+def test_offers_count_what_a_reservation_keeps_for_such_pods() -> None:
+    lab = Lab()
+    lab.node([gpu(0)])
+    lab.use({"gpu": {0: 100}}, holds="r", key="reserve")
+    asked = pods(share(50)), lab.cluster.rows(), 9
+    assert lab.plugin.offers(lab.cluster, *asked).tolist() == [0]
+
+    class Reservation:
+        def usable(self, where: Any, of: Any, row: int) -> tuple[str, ...]:
+            return ("r",)
+
+    lab.plugin.connect({"Reservation": Reservation()})  # type: ignore[dict-item]
+    assert lab.plugin.offers(lab.cluster, *asked).tolist() == [9]
+
+
 @pytest.mark.parametrize(
     ("policy", "restricted", "chosen"),
     [
