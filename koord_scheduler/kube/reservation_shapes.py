@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
+from koordlet.kube.client import UNREADABLE
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object
 
@@ -28,8 +29,7 @@ class ReservationObject(Object, frozen=True):
         force_setattr(self, "status", self.status.copy())
 
     def tree(self) -> dict[str, Any]:
-        """The JSON value, of what is read of it. Raises ValueError for text that is no JSON, which
-        no API server sends."""
+        """The JSON value, of what is read of it. A part that is nested too deep is empty."""
         meta = self.metadata
         return {
             "metadata": {
@@ -40,9 +40,18 @@ class ReservationObject(Object, frozen=True):
                 "creationTimestamp": meta.creation_timestamp,
                 "deletionTimestamp": meta.deletion_timestamp,
             },
-            "spec": msgspec.json.decode(self.spec) if bytes(self.spec) else {},
-            "status": msgspec.json.decode(self.status) if bytes(self.status) else {},
+            "spec": _part(self.spec),
+            "status": _part(self.status),
         }
+
+
+def _part(raw: msgspec.Raw) -> dict[str, Any]:
+    """What could be passed over may still be too deep for who reads it further down the stack."""
+    try:
+        found = msgspec.json.decode(raw) if bytes(raw) else {}
+    except UNREADABLE:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 RESERVATIONS = Kind(
