@@ -62,6 +62,14 @@ COMMANDS: tuple[Command, ...] = (
                 "scores and refusals at /debug/flags",
             ),
             argument(
+                "--optimality-gap",
+                metavar="SECONDS",
+                type=float,
+                default=0.0,
+                help="the role scheduler measures so often how far its placement is from the best "
+                "(needs highspy; 0: never, the default)",
+            ),
+            argument(
                 "--controllers",
                 metavar="LIST",
                 default="*",

@@ -8,6 +8,7 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.quota_status import QuotaStatus, revoke_overuse
 from koord_scheduler.daemon.scheduler.declared import follow_gangs
 from koord_scheduler.daemon.scheduler.explanations import Explanations
+from koord_scheduler.daemon.scheduler.gap import OptimalityGap
 from koord_scheduler.daemon.scheduler.pages import routes
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.daemon.scheduler.setup import Setup
@@ -21,7 +22,9 @@ from koord_scheduler.plan.profile import built_in
 class Role:
     """A `Controller`: the scheduler and what runs beside it while it leads."""
 
-    def __init__(self, context: Context, setup: Setup, debug_flags: bool) -> None:
+    def __init__(
+        self, context: Context, setup: Setup, debug_flags: bool, gap_every_s: float = 0.0
+    ) -> None:
         self.scheduler = Scheduler(context, setup)
         self._context = context
         self._explanations = Explanations(context, self.scheduler)
@@ -33,6 +36,9 @@ class Role:
             follow_quotas(watched, quotas)
             watched.listen(lambda _changes: self.scheduler.happened(Event.QUOTA))
             self._quota_status = QuotaStatus(context, quotas)
+        self._gap: OptimalityGap | None = None
+        if gap_every_s > 0:
+            self._gap = OptimalityGap(context.metrics, self.scheduler, gap_every_s)
         context.routes.extend(routes(self.scheduler))
         if debug_flags:
             context.routes.extend(self.scheduler.flags.routes())
@@ -43,6 +49,8 @@ class Role:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.scheduler.run(), name="scheduler")
             group.create_task(self._explanations.run(), name="explanations")
+            if self._gap is not None:
+                group.create_task(self._gap.run(), name="optimality gap")
             if quotas is not None and self._quota_status is not None:
                 clock = self._context.clock
                 group.create_task(self._quota_status.run(), name="quota status")
@@ -58,4 +66,5 @@ class Role:
 def make(context: Context) -> Role:
     extra = context.options.extra
     setup = extra.get("scheduler") or Setup((built_in(),))
-    return Role(context, setup, bool(extra.get("debug_flags")))
+    gap_every_s = float(extra.get("optimality_gap") or 0.0)
+    return Role(context, setup, bool(extra.get("debug_flags")), gap_every_s)

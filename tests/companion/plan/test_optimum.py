@@ -12,12 +12,12 @@ import random
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import highspy
 import numpy as np
 import pytest
 
 from koord_scheduler.kube.scheduling.loading import World
 from koord_scheduler.plan.course import decide
+from koord_scheduler.plan.optimum.solver import Problem, Solved, solve
 from koord_scheduler.plan.profile import built_in
 
 NODES, PODS, GANGS = 12, 60, 8
@@ -129,42 +129,16 @@ def optimum(found: Instance) -> tuple[float, dict[str, int]]:
     """What no placement can beat, and the best one that was found: within 1 % of each other, or
     as near as HiGHS comes in ``_SEARCH_S``. Its bound holds from the first relaxation on, so a
     busy machine makes the test stricter by a little and never wrong."""
-    pods, nodes, worth = found.pods, found.nodes, found.worth
-    many = len(nodes)
-    begins = len(pods) * many
-    gangs = sorted({pod.gang for pod in pods if pod.gang >= 0})
-    column = {gang: begins + at for at, gang in enumerate(gangs)}
-    solver = highspy.Highs()  # type: ignore[no-untyped-call]
-    solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("time_limit", _SEARCH_S)
-    solver.setOptionValue("mip_rel_gap", 0.01)
-    solver.setOptionValue("threads", 1)
-    for at in range(begins + len(gangs)):
-        value = worth[at // many] if at < begins else 0.0
-        solver.addCol(value, 0.0, 1.0, 0, [], [])
-        solver.changeColIntegrality(at, highspy.HighsVarType.kInteger)
-    solver.changeObjectiveSense(highspy.ObjSense.kMaximize)
-    for at, pod in enumerate(pods):
-        places = list(range(at * many, (at + 1) * many))
-        ones = [1.0] * many
-        if pod.gang < 0:
-            _row(solver, 0.0, 1.0, places, ones)
-        else:
-            _row(solver, 0.0, 0.0, [*places, column[pod.gang]], [*ones, -1.0])
-    for node, (cpu, memory) in enumerate(nodes):
-        there = [at * many + node for at in range(len(pods))]
-        _row(solver, 0.0, float(cpu), there, [float(pod.cpu) for pod in pods])
-        _row(solver, 0.0, float(memory), there, [float(pod.memory_gib) for pod in pods])
-    solver.run()
-    assert solver.getModelStatus() in (
-        highspy.HighsModelStatus.kOptimal,
-        highspy.HighsModelStatus.kTimeLimit,
+    problem = Problem(
+        free=np.array(found.nodes, np.int64),
+        asks=np.array([(pod.cpu, pod.memory_gib) for pod in found.pods], np.int64),
+        allowed=np.ones((len(found.pods), len(found.nodes)), np.bool_),
+        worth=found.worth,
+        gangs=[pod.gang for pod in found.pods],
     )
-    values = solver.getSolution().col_value[:begins]
-    where = {
-        pods[at // many].name: at % many for at, value in enumerate(values) if round(value) == 1
-    }
-    return float(solver.getInfo().mip_dual_bound), where
+    solved = solve(problem, _SEARCH_S)
+    assert isinstance(solved, Solved)
+    return solved.bound, {found.pods[pod].name: node for pod, node in solved.where.items()}
 
 
 def check(found: Instance, placed: dict[str, int]) -> None:
@@ -176,12 +150,6 @@ def check(found: Instance, placed: dict[str, int]) -> None:
     for gang in range(GANGS):
         some = {pod.name in placed for pod in found.pods if pod.gang == gang}
         assert len(some) <= 1
-
-
-def _row(
-    solver: highspy.Highs, low: float, high: float, columns: list[int], values: list[float]
-) -> None:
-    solver.addRow(low, high, len(columns), np.array(columns, np.int32), np.array(values))
 
 
 def _objects(found: Instance) -> Iterator[dict[str, Any]]:

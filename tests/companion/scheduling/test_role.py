@@ -377,3 +377,19 @@ def test_a_defect_that_one_pod_meets_costs_that_pod_alone() -> None:
             await rig.until_bound("bad")
 
     told(story)
+
+
+def test_the_optimality_gap_is_exported_where_it_is_asked_for() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="4")
+        async with scheduling(rig.here, extra={"optimality_gap": 0.1}) as made:
+            page = made.context.metrics.page
+            await rig.pod("first", cpu="3")
+            await rig.until_bound("first")
+            await until(lambda: 'optimality_gap_outcome{outcome="idle"} 1' in page())
+            await rig.pod("late", cpu="2")
+            await rig.until_said("late", "Insufficient cpu")
+            await until(lambda: 'optimality_gap_outcome{outcome="solved"} 1' in page())
+            assert "koord_scheduler_optimality_gap 0" in page()
+
+    told(story)
