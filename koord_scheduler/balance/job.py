@@ -13,8 +13,8 @@ from koord_scheduler.balance.migration_args import MigrationArgs
 from koord_scheduler.balance.world import Resident
 from koordlet.protocol.duration import format_duration, parse_duration
 from koordlet.protocol.errors import ProtocolError
+from koordlet.protocol.objects.condition import Condition
 from koordlet.protocol.objects.migration import (
-    JobCondition,
     PodMigrationJobSpec,
     PodMigrationJobStatus,
 )
@@ -94,7 +94,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         """Made by a person, or by this process: other processes' jobs are theirs."""
         return self.annotations.get(CREATED_BY, instance) == instance
 
-    def condition(self, kind: str) -> JobCondition | None:
+    def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.status.conditions if each.type == kind), None)
 
 
@@ -160,7 +160,7 @@ def with_condition(
     if old is not None and (old.status, old.reason, old.message) == (word, reason, message):
         return status
     turned = old is None or old.status != word
-    made = JobCondition(
+    made = Condition(
         type=kind,
         status=word,
         reason=reason,

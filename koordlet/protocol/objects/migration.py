@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from koordlet.protocol.objects.node_metric import InstantText
+from koordlet.protocol.objects.condition import Condition
 from koordlet.protocol.objects.reservation import ObjectReference
 from koordlet.protocol.slo import Section
 
@@ -37,15 +37,6 @@ class PodMigrationJobSpec(Section, frozen=True):
     delete_options: dict[str, Any] | None = None
 
 
-class JobCondition(Section, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_probe_time: InstantText | None = None
-    last_transition_time: InstantText | None = None
-
-
 class PodMigrationJobStatus(Section, frozen=True):
     """``status`` is the type of the condition that changed last."""
 
@@ -53,7 +44,7 @@ class PodMigrationJobStatus(Section, frozen=True):
     status: str = ""
     reason: str = ""
     message: str = ""
-    conditions: tuple[JobCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     node_name: str = ""
     pod_ref: ObjectReference | None = None
     preempted_pods_ref: tuple[ObjectReference, ...] = ()

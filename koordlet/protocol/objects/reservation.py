@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from koordlet.protocol.objects.condition import Condition
 from koordlet.protocol.objects.node_metric import InstantText, QuantityText
 from koordlet.protocol.selector import LabelSelector
 from koordlet.protocol.slo import Section
@@ -73,18 +74,9 @@ class ReservationSpec(Section, frozen=True):
     taints: tuple[ReservationTaint, ...] = ()
 
 
-class ReservationCondition(Section, frozen=True):
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_probe_time: InstantText | None = None
-    last_transition_time: InstantText | None = None
-
-
 class ReservationStatus(Section, frozen=True):
     phase: str = ""
-    conditions: tuple[ReservationCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
     current_owners: tuple[ObjectReference, ...] = ()
     node_name: str = ""
     allocatable: dict[str, QuantityText] = msgspec.field(default_factory=dict)

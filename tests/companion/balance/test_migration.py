@@ -30,10 +30,10 @@ from koord_scheduler.balance.rates import ObjectLimiters, TokenBucket
 from koord_scheduler.balance.world import Resident, Workload, World
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Owner
+from koordlet.protocol.objects.condition import Condition
 from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
 from koordlet.protocol.objects.reservation import (
     ObjectReference,
-    ReservationCondition,
     ReservationOwner,
     ReservationSpec,
     ReservationStatus,
@@ -418,7 +418,7 @@ def test_reservation_first() -> None:
     }
 
 
-_REFUSED = ReservationCondition("Scheduled", "False", "Unschedulable", "0/3 nodes")
+_REFUSED = Condition("Scheduled", "False", "Unschedulable", "0/3 nodes")
 
 
 @pytest.mark.parametrize(
@@ -429,9 +429,7 @@ _REFUSED = ReservationCondition("Scheduled", "False", "Unschedulable", "0/3 node
         (
             Facts(
                 POD,
-                reservation(
-                    "Failed", conditions=(ReservationCondition("Ready", "False", "Expired"),)
-                ),
+                reservation("Failed", conditions=(Condition("Ready", "False", "Expired"),)),
             ),
             "ReservationExpired",
         ),
