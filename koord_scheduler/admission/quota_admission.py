@@ -86,10 +86,10 @@ def validate_changed_quota(
 ) -> None:
     """Raises AdmissionError."""
     quota, old = quota_from(tree), quota_from(old_tree)
-    if quota.name in (ROOT, SYSTEM):
-        raise AdmissionError(f"quota {quota.name} cannot be changed")
     if _deciding(quota) == _deciding(old):
         return
+    if quota.name in (ROOT, SYSTEM):
+        raise AdmissionError(f"quota {quota.name} cannot be changed")
     others = _without(quotas, quota)
     _amounts_in_order(quota)
     _namespaces_free(quota, others)

@@ -217,13 +217,14 @@ class Act:
         return {each.metadata.name: each for each in found}
 
     async def _keep_others_out(self) -> None:
-        """Nodes of the first act have a quota of their own, which lends nothing."""
+        """Nodes of the first act have a quota of their own, which lends nothing. It has half of
+        them: their pods, which have no quota, take from what all quotas share."""
         page = await self.client.page(NODES)
         nodes = [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
         found = [n.status["allocatable"] for n in nodes if n.metadata.name not in NODES_OF]
         if found:
-            milli = sum(parse_quantity(each["cpu"]).milli for each in found)
-            size = sum(parse_quantity(each["memory"]).value for each in found)
+            milli = sum(parse_quantity(each["cpu"]).milli for each in found) // 2
+            size = sum(parse_quantity(each["memory"]).value for each in found) // 2
             amounts = {"cpu": f"{milli}m", "memory": str(size)}
             labels = {"quota.scheduling.koordinator.sh/allow-lent-resource": "false"}
             body = {"metadata": {"labels": labels}, "spec": {"min": amounts, "max": amounts}}

@@ -148,7 +148,12 @@ CHANGED: list[tuple[dict[str, Any], dict[str, Any], bool, str]] = [
         "its own parent",
     ),
     (quota("koordinator-root-quota"), quota("koordinator-root-quota", {}), False, "cannot be"),
-    (quota("koordinator-system-quota"), quota("koordinator-system-quota", {}), False, "cannot be"),
+    (
+        quota("koordinator-system-quota"),
+        quota("koordinator-system-quota", {"cpu": 1}),
+        False,
+        "cannot be",
+    ),
 ]
 
 
@@ -158,6 +163,12 @@ def test_a_changed_quota(old: Any, new: Any, pods: bool, why: str) -> None:
         *(each for each in TREE if each["metadata"]["name"] != old["metadata"]["name"]), old
     )
     assert_refused(lambda: validate_changed_quota(new, old, found, GATES, lambda _: pods), why)
+
+
+@pytest.mark.parametrize("name", ["koordinator-root-quota", "koordinator-system-quota"])
+def test_the_scheduler_notes_figures_of_built_in_quotas(name: str) -> None:
+    old, noted = quota(name), quota(name, annotations={"runtime": '{"cpu":"14"}'})
+    validate_changed_quota(noted, old, forest(*TREE, old), GATES, lambda _: False)
 
 
 def test_no_circles() -> None:
