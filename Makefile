@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make demo     run the demonstration (DEMO_ARGS='--seconds 10 --repeat 3')"
-	@echo "make cluster  the story of one node on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
+	@echo "make cluster  the story of one node and of a scheduler on a real Kubernetes (CLUSTER_ARGS='--chaos 600')"
 	@echo "make test     run all tests (TEST_ARGS='-k suppress')"
 	@echo "make histories  the whole daemon over 1,000 random histories (HISTORIES=20000)"
 	@echo "make central-histories  scheduler and descheduler over 50,000 (CENTRAL_HISTORIES=2000)"

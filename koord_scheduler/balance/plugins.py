@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from koord_scheduler.model.cluster.arguments import ArgumentError
+from koord_scheduler.model.installed import installed
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP = "koord_scheduler.descheduler_plugins"
 DESCHEDULE, BALANCE, EVICT, FILTER = POINTS = ("deschedule", "balance", "evict", "filter")
@@ -128,7 +131,7 @@ class Known:
     def __init__(self, offered: Mapping[str, EntryPoint] | None = None) -> None:
         self._built_in = {each.name: each for each in PLUGINS}
         if offered is None:
-            offered = {each.name: each for each in entry_points(group=GROUP)}
+            offered = installed(GROUP)
         self._offered = {name: each for name, each in offered.items() if name not in self._built_in}
 
     def names(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from typing import Any
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import BadInputError
 from koord_scheduler.cli.output import clean
+from koord_scheduler.daemon import files
+from koord_scheduler.daemon.files import FileError, parse_documents
 from koord_scheduler.kube.listing import Seen, from_cluster, from_documents
 from koord_scheduler.model.facts import Inputs
 from koord_scheduler.overcommit.configuration import Configuration, load
@@ -58,24 +60,12 @@ def configuration(data: Mapping[str, str] | None, where: str) -> Configuration:
 
 def read_documents(path: str) -> list[Any]:
     """The documents of a file in YAML or JSON; ``-``: of stdin. Raises BadInputError."""
-    import yaml
-
     try:
         if path == "-":
-            text = sys.stdin.read(_MOST_BYTES)
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read(_MOST_BYTES)
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        return list(yaml.load_all(text, Loader=loader))
-    except OSError as error:
-        raise BadInputError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise BadInputError(f"{path}: is no text in UTF-8") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" line {mark.line + 1}" if mark is not None else ""
-        raise BadInputError(f"{path}{where}: neither YAML nor JSON") from None
+            return parse_documents(path, sys.stdin.buffer.read(_MOST_BYTES + 1), _MOST_BYTES)
+        return files.read_documents(path, _MOST_BYTES)
+    except FileError as error:
+        raise BadInputError(str(error)) from None
 
 
 def read_config(path: str) -> Mapping[str, str]:

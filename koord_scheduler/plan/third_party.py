@@ -7,10 +7,10 @@ names it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from koord_scheduler.model.cluster.arguments import Declared
+from koord_scheduler.model.installed import installed
 from koord_scheduler.place.plugins import PLUGINS
 from koord_scheduler.plan.profile import GROUP, Profile, ProfileError, named, read_profiles
 
@@ -18,18 +18,10 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-@cache
-def installed(group: str = GROUP) -> Mapping[str, EntryPoint]:
-    """By name; nothing is imported."""
-    from importlib.metadata import entry_points  # 2 MiB, which a built-in profile does without
-
-    return {entry.name: entry for entry in entry_points(group=group)}
-
-
 def load_profiles(tree: Mapping[str, Any]) -> tuple[Profile, ...]:
     """As `read_profiles`, with what installed packages offer. Raises ProfileError."""
     ours = {each.name for each in PLUGINS}
-    others = installed()
+    others = installed(GROUP)
     wanted = sorted((named(tree) - ours) & others.keys())
     offered = [declared(others[name]) for name in wanted]
     return read_profiles(tree, offered, installable=others)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -46,12 +45,12 @@ class Store:
         found = self._objects.get(resource, {}).get(name)
         if found is None:
             raise missing(resource, name[1])
-        return copy.deepcopy(found)
+        return copied(found)
 
     def all(self, resource: Resource, namespace: str, selector: Selector) -> list[Tree]:
         found = self._objects.get(resource, {})
         return [
-            copy.deepcopy(found[name])
+            copied(found[name])
             for name in sorted(found)
             if namespace in ("", name[0]) and selector.matches(found[name])
         ]
@@ -80,7 +79,7 @@ class Store:
         }
 
     def create(self, resource: Resource, namespace: str, body: Tree) -> Tree:
-        made = self._admitted(resource, copy.deepcopy(body))
+        made = self._admitted(resource, copied(body))
         meta = made.setdefault("metadata", {})
         if resource.namespaced and meta.setdefault("namespace", namespace) != namespace:
             raise ApiError(400, "BadRequest", "the namespace of the object is another one")
@@ -151,7 +150,7 @@ class Store:
     def _update(
         self, resource: Resource, name: Name, old: Tree, body: Tree, subresource: str
     ) -> Tree:
-        new = self._admitted(resource, copy.deepcopy(body))
+        new = self._admitted(resource, copied(body))
         meta, before = new.setdefault("metadata", {}), old["metadata"]
         for key in ("uid", "resourceVersion"):
             if meta.get(key) not in (None, "", before[key]):
@@ -198,14 +197,23 @@ class Store:
 
     def _log(self, resource: Resource, old: Tree | None, new: Tree, gone: bool = False) -> Tree:
         self.version += 1
-        new = copy.deepcopy(new)
+        new = copied(new)
         new["metadata"]["resourceVersion"] = str(self.version)
         if not gone:
             meta = new["metadata"]
             self._objects[resource][(meta.get("namespace", ""), meta["name"])] = new
         self.log.append(Logged(self.version, resource, old, new, gone))
         self.on_write()
-        return copy.deepcopy(new)
+        return copied(new)
+
+
+def copied(tree: Any) -> Any:
+    """Of JSON: several times faster than `copy.deepcopy`, which thousands of histories feel."""
+    if isinstance(tree, dict):
+        return {key: copied(value) for key, value in tree.items()}
+    if isinstance(tree, list):
+        return [copied(each) for each in tree]
+    return tree
 
 
 def merged(tree: Any, patch: Any, *, by_type: bool = False) -> Any:

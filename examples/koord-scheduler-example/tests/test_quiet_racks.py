@@ -30,7 +30,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(PACKAGE)
     declared = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]["entry-points"]
     entries = {name: EntryPoint(name, value, GROUP) for name, value in declared[GROUP].items()}
-    monkeypatch.setattr(third_party, "installed", lambda: entries)
+    monkeypatch.setattr(third_party, "installed", lambda group: entries)
     yield
     for name in [name for name in sys.modules if name.startswith("koord_scheduler_example")]:
         del sys.modules[name]

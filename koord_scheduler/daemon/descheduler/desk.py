@@ -17,10 +17,10 @@ from koord_scheduler.balance.simulation import simulation
 from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.daemon.controller import DESCHEDULER, Context
 from koord_scheduler.daemon.descheduler.feed import Feed
+from koord_scheduler.daemon.files import FileError, read_document
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
 
-_MOST_BYTES = 1 << 20
 _MOST_SERIES = 2048
 _log = structlog.get_logger()
 
@@ -30,13 +30,10 @@ def load(path: str) -> Made:
     ArgumentError."""
     if not path:
         return make(read_configuration({}))
-    import yaml
-
     try:
-        with open(path, encoding="utf-8") as file:
-            document = yaml.safe_load(file.read(_MOST_BYTES))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ArgumentError(f"{path}: cannot be read: {error}") from None
+        document = read_document(path)
+    except FileError as error:
+        raise ArgumentError(str(error)) from None
     try:
         return make(read_configuration(document if document is not None else {}))
     except ArgumentError as error:

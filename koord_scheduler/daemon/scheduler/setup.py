@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
+from koord_scheduler.daemon.files import FileError, read_document
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.plan.parts import Parts as Parts
 from koord_scheduler.plan.profile import Profile, ProfileError, built_in
 from koord_scheduler.plan.third_party import load_profiles
-
-_MOST_BYTES = 1 << 20
 
 
 class SetupError(Exception):
@@ -36,13 +32,9 @@ def load(path: str) -> Setup:
     if not path:
         return Setup((built_in(),))
     try:
-        with Path(path).open("rb") as file:
-            text = file.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise SetupError(f"{path}: more than {_MOST_BYTES} bytes")
-        tree = yaml.safe_load(text)
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SetupError(f"{path}: {error}") from None
+        tree = read_document(path)
+    except FileError as error:
+        raise SetupError(str(error)) from None
     if not isinstance(tree, Mapping):
         raise SetupError(f"{path}: it must be a KubeSchedulerConfiguration")
     try:

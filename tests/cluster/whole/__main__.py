@@ -1,5 +1,5 @@
-"""``make cluster``: the story on this machine, with times. ``--second`` plays the second act on the
-same cluster; ``--chaos SECONDS`` kills at random afterwards."""
+"""``make cluster``: the story on this machine, with times. The second act follows on the same
+cluster; ``--chaos SECONDS`` kills at random afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from tests.realkube.binaries import directory
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="make cluster", description=__doc__)
-    parser.add_argument("--second", action="store_true", help="scheduler and descheduler too")
     parser.add_argument("--chaos", type=float, default=0.0, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=None, help="of what is killed when")
     args = parser.parse_args()
@@ -29,10 +28,7 @@ def main() -> int:
         with whole(Path(work)) as made:
             story = Story(made, tell)
             story.all()
-            # By itself it is complete (`test_second`); beside the first act the quota is not taken
-            # back yet, so it is asked for.
-            if args.second:
-                second.play(made.plane, second.process_of(made.plane, Path(work)), tell)
+            second.play(made.plane, second.process_of(made.plane, Path(work)), tell)
             if args.chaos:
                 chaos.run(story, args.chaos, args.seed)
         tell("everything is removed again")

@@ -219,7 +219,7 @@ def test_plugins_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
         "Broken": EntryPoint("Broken", "no_such_package:PLUGIN", third_party.GROUP),
         "NoPlugin": EntryPoint("NoPlugin", f"{HERE}:SAMPLE", third_party.GROUP),
     }
-    monkeypatch.setattr(third_party, "installed", lambda: entries)
+    monkeypatch.setattr(third_party, "installed", lambda group: entries)
     text = "profiles: [{schedulerName: s, plugins: {multiPoint: {enabled: [{name: %s}]}}}]"
     (profile,) = third_party.load_profiles(yaml.safe_load(text % "NodeQuiet"))
     assert profile.enabled[-1].declared == THEIRS._replace(by_default=False)
