@@ -9,6 +9,7 @@ from koordlet.cluster.pods import amount
 from koordlet.cluster.shapes import Node
 from koordlet.protocol import keys
 from koordlet.protocol.annotations import parse_node
+from koordlet.protocol.errors import AnnotationError
 from koordlet.protocol.resources import CPU
 from koordlet.state.node import ClusterNode
 
@@ -38,7 +39,15 @@ def cluster_node(
         ),
         kubelet_static_policy=kubelet is not None and kubelet.cpu_manager_policy == STATIC,
         static_cpus=frozenset[int]().union(*(each.cpus for each in held)),
+        gives_any_pod_cpus=meta is not None and _bind_policy(meta.labels) not in ("", "None"),
     )
+
+
+def _bind_policy(labels: Mapping[str, str]) -> str:
+    try:
+        return keys.CPU_BIND_POLICY.read(labels) or ""
+    except AnnotationError:
+        return ""  # the scheduler binds nobody by it either
 
 
 def _reserved_milli(

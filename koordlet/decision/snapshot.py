@@ -176,6 +176,8 @@ class Pod(msgspec.Struct, frozen=True):
     resources: Resources = Resources()
     pinned_cpus: CPUSet | None = None
     """CPUs of annotation ``scheduling.koordinator.sh/resource-status``."""
+    on_binding_node: bool = False
+    """The scheduler gives CPUs to pods of any class on this node."""
     host_network: bool | None = None
     """None: no source knows."""
     ips: tuple[str, ...] = ()
@@ -197,8 +199,9 @@ class Pod(msgspec.Struct, frozen=True):
     @property
     def own_cpus(self) -> CPUSet:
         """CPUs that are the pod's alone, or its and those of BE pods. The scheduler gives them to
-        LSE and LSR pods only (spec/protocol.md 1.4); anybody can write the annotation."""
-        if self.raw_qos not in _HOLDERS or self.kube_qos is KubeQoS.BEST_EFFORT:
+        LSE and LSR pods (spec/protocol.md 1.4), and where the node says so to all that are not best
+        effort; anybody can write the annotation."""
+        if self.is_best_effort or not (self.on_binding_node or self.raw_qos in _HOLDERS):
             return frozenset()
         return (self.pinned_cpus or frozenset()) if self.is_active else frozenset()
 

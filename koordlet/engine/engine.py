@@ -160,6 +160,7 @@ class Engine:
         """What a cluster says of the node from now on."""
         if cluster != self.cluster:
             self.cluster = cluster
+            self.parts.state.set_binding_node(cluster.gives_any_pod_cpus)
             self._read_node_options()
             self._node = None
             self._hooks_due = -math.inf

@@ -107,7 +107,8 @@ _WHEN_REFUSED: dict[str, Any] = {"eviction_policy": ()}
 _OF_PODS = {
     key.name: key
     for key in keys.KEYS.values()
-    if key.kind is not keys.Kind.NODE_ANNOTATION and keys.Reader.KOORDLET in key.readers
+    if key.kind in (keys.Kind.POD_LABEL, keys.Kind.POD_ANNOTATION)
+    and keys.Reader.KOORDLET in key.readers
 }
 
 

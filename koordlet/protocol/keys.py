@@ -28,6 +28,7 @@ class Kind(StrEnum):
     POD_LABEL = "pod label"
     POD_ANNOTATION = "pod annotation"
     NODE_ANNOTATION = "node annotation"
+    NODE_LABEL = "node label"
 
 
 class Reader(StrEnum):
@@ -302,6 +303,16 @@ RAW_ALLOCATABLE = _of_node(
     "node.koordinator.sh/raw-allocatable",
     "JSON resource -> quantity",
     decoder(shape.ResourceList, limits.NODE.values),
+)
+
+# 2.6 Node labels.
+CPU_BIND_POLICY = Key(
+    "node.koordinator.sh/cpu-bind-policy",
+    Kind.NODE_LABEL,
+    "None | FullPCPUsOnly | SpreadByPCPUs",
+    _NODE_AND_CENTRE,
+    _one_of("", "None", "FullPCPUsOnly", "SpreadByPCPUs"),
+    limits.NODE,
 )
 
 # 2.8 Annotations of the node's NodeResourceTopology.

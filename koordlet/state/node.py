@@ -40,7 +40,8 @@ class ClusterNode(msgspec.Struct, frozen=True):
     ``annotations``: of the Node and its NodeResourceTopology. ``allocatable``: resource name ->
     amount, CPU in milli-cores, the rest in its own unit; None: not known. ``kubelet_...``: what
     kubelet keeps for itself, and whether its CPU manager policy is ``static``; ``static_cpus``:
-    which CPUs this policy gave to containers for themselves.
+    which CPUs this policy gave to containers for themselves. ``gives_any_pod_cpus``: by the node's
+    bind policy the scheduler gives CPUs to pods of any class (spec/central.md 5.2).
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -49,6 +50,7 @@ class ClusterNode(msgspec.Struct, frozen=True):
     kubelet_reserved_milli: int = 0
     kubelet_static_policy: bool = False
     static_cpus: CPUSet = frozenset()
+    gives_any_pod_cpus: bool = False
 
 
 NO_CLUSTER = ClusterNode()

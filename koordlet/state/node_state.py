@@ -52,6 +52,7 @@ class NodeState:
         self._waited_in_vain: set[str] = set()
         self.awaiting: tuple[Pod, ...] = ()
         """Those of ``pods`` whose labels are awaited."""
+        self._on_binding_node = False
         self.faults_total = 0
         """Refused labels and annotations since the start, each once while it stands."""
 
@@ -66,6 +67,12 @@ class NodeState:
     def rescan(self) -> None:
         for source in self.sources:
             source.rescan()
+
+    def set_binding_node(self, gives_any_pod_cpus: bool) -> None:
+        """Whether the scheduler gives CPUs to pods of any class here."""
+        if gives_any_pod_cpus is not self._on_binding_node:
+            self._on_binding_node = gives_any_pod_cpus
+            self._seen = ()
 
     @property
     def synced(self) -> bool:
@@ -97,7 +104,7 @@ class NodeState:
                 known.append((source.name, reported))
         if not any(name == origin for name, _ in known):
             known.append((origin, _asked(None, facts)))
-        return _build(tuple(known))
+        return _build(tuple(known), self._on_binding_node)
 
     def applications(self) -> tuple[Application, ...]:
         """By name; of two with the same name the source of the higher rank wins."""
@@ -128,10 +135,10 @@ class NodeState:
         for uid in sorted(known):
             key = tuple(known[uid])
             old = self._merged.get(uid)
-            if old is not None and old[0] == key:
+            if old is not None and old[0] == key and self._is_current(old[1]):
                 merged[uid] = old
                 continue
-            pod = _build(key)
+            pod = _build(key, self._on_binding_node)
             merged[uid] = (key, pod)
             if pod is not None:
                 before = old[1].faults if old is not None and old[1] is not None else ()
@@ -145,6 +152,9 @@ class NodeState:
             if pod.origins.keys().isdisjoint(_TOLD_OF_LABELS)
         }
         self._waited_in_vain &= self._unlabelled.keys()
+
+    def _is_current(self, pod: Pod | None) -> bool:
+        return pod is None or pod.on_binding_node is self._on_binding_node
 
     def _wait_for_labels(self) -> None:
         """Marks those pods that a source is about to tell more of."""
@@ -223,7 +233,7 @@ def _asked(old: PodFacts | None, facts: PodFacts) -> PodFacts:
     return msgspec.structs.replace(merged, containers=tuple(containers.values()), as_of=as_of)
 
 
-def _build(known: _Known) -> Pod | None:
+def _build(known: _Known, on_binding_node: bool) -> Pod | None:
     facts, origins = merge_pod(known)
     if facts.cgroup is None or facts.kube_qos is None:
         return None
@@ -243,6 +253,7 @@ def _build(known: _Known) -> Pod | None:
         annotations=facts.annotations or {},
         resources=read.resources,
         pinned_cpus=read.pinned_cpus,
+        on_binding_node=on_binding_node,
         host_network=facts.host_network,
         ips=facts.ips or (),
         runtime_handler=facts.runtime_handler or "",

@@ -166,6 +166,7 @@ def test_the_node_says_what_it_offers_and_what_is_kept(join: Join) -> None:
             machine = joined.world.engine.node
             joined.put("nodes", node({"a": "b"}, annotations, allocatable=amounts))
             await joined.sees(lambda: machine().allocatable is not None)
+            assert not joined.world.engine.cluster.gives_any_pod_cpus
             found = machine()
             offered = {"cpu": 3500, "memory": 7 << 30, "kubernetes.io/batch-cpu": 2500}
             assert found.allocatable == offered
@@ -177,6 +178,9 @@ def test_the_node_says_what_it_offers_and_what_is_kept(join: Join) -> None:
             joined.change("nodes", NODE, {"metadata": {"annotations": {
                 "node.koordinator.sh/reservation": None}}})  # fmt: skip
             await joined.sees(lambda: machine().cpus.reserved == frozenset())
+            policy = {"node.koordinator.sh/cpu-bind-policy": "SpreadByPCPUs"}
+            joined.change("nodes", NODE, {"metadata": {"labels": policy}})
+            await joined.sees(lambda: joined.world.engine.cluster.gives_any_pod_cpus)
 
     run(main())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from msgspec import structs
 
 from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import Container, CpuPool, Pod, Resources
@@ -97,6 +98,25 @@ def test_others_keep_to_cpus_that_they_share_and_to_their_quota(
     assert values(evaluate(found, level=Level.POD)) == {}
     ignored = not (cpus & {1, 2, 3, 4, 5, 6})
     assert rules(adjustment) == (["cpuset.not-its-own"] if ignored else [])
+
+
+@pytest.mark.parametrize(
+    ("qos", "kube", "own"),
+    [
+        ("LS", "Burstable", True),
+        (None, "Burstable", True),
+        ("BE", "Burstable", False),
+        ("LS", "BestEffort", False),
+    ],
+)
+def test_a_node_that_binds_all_pods_enforces_what_the_scheduler_gave(
+    qos: str | None, kube: str, own: bool
+) -> None:
+    """spec/central.md 5.2: a bind policy of the node binds any pod that requests CPU."""
+    found = structs.replace(pod("p", qos, kube, cpus={1, 5}), on_binding_node=True)
+    adjustment = evaluate(found)
+    assert (values(adjustment) == {CPUS: "1,5", QUOTA: -1}) is own
+    assert found.own_cpus == (frozenset({1, 5}) if own else frozenset())
 
 
 @pytest.mark.parametrize(

@@ -319,6 +319,30 @@ def test_pinned_cpus_and_batch_resources() -> None:
     assert pod.containers[0].resources.limit_batch_cpu_milli == 2000
 
 
+def test_a_node_that_begins_to_bind_all_pods() -> None:
+    facts = labelled(
+        labels={"koordinator.sh/qosClass": "LS"},
+        annotations={"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'},
+        kube_qos=KubeQoS.BURSTABLE,
+        cgroup="kubepods/burstable/podu1",
+    )
+    bad = labelled(
+        annotations={"scheduling.koordinator.sh/resource-status": "{"},
+    )
+    state = state_of(Fixed("kubelet", (facts,)), Fixed("tree", (TREE_POD,)))
+    (pod,) = state.pods()
+    assert not pod.own_cpus and state.pods()[0] is pod
+    state.set_binding_node(True)
+    (bound,) = state.pods()
+    assert bound.own_cpus == {0, 1} and state.pods()[0] is bound
+    state.set_binding_node(False)
+    assert not state.pods()[0].own_cpus
+    faulty = state_of(Fixed("kubelet", (bad,)), Fixed("tree", (TREE_POD,)))
+    assert faulty.pods() and faulty.faults_total == 1
+    faulty.set_binding_node(True)
+    assert faulty.pods() and faulty.faults_total == 1, "the same fault is not counted again"
+
+
 def test_applications_by_rank_and_name() -> None:
     config = Application("web", "a", QoSClass.LS, origin="config")
     slo = Application("web", "b", QoSClass.BE, origin="slo")

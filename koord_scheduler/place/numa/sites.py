@@ -22,8 +22,8 @@ from koord_scheduler.place.numa.types import (
     SINGLE_NUMA_NODE,
     Shape,
 )
+from koordlet.protocol.keys import CPU_BIND_POLICY
 
-CPU_BIND_POLICY = "node.koordinator.sh/cpu-bind-policy"
 NUMA_TOPOLOGY_POLICY = "node.koordinator.sh/numa-topology-policy"
 NUMA_ALLOCATE_STRATEGY = "node.koordinator.sh/numa-allocate-strategy"
 _UNKNOWN = Shape(Topology(()))
@@ -46,7 +46,7 @@ def site_of(cluster: Cluster, row: int, reservation: str = "") -> Site:
     return Site(
         shape=shape,
         reserved=reserved_on(annotations) if annotations else 0,
-        bind=_bind_policy(labels.get(CPU_BIND_POLICY, ""), shape),
+        bind=_bind_policy(labels.get(CPU_BIND_POLICY.name, ""), shape),
         policy=policy if policy in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE) else shape.policy,
         strategy=strategy if strategy in (LEAST, MOST) else "",
         ratio=cpu_ratio(annotations) if annotations else 1.0,

@@ -72,7 +72,9 @@ def shared_pool(snapshot: Snapshot, threshold_percent: int) -> SharedPool:
 
 
 def _has_own_cpus(work: Pod | Application) -> bool:
-    return (work.raw_qos if isinstance(work, Pod) else work.qos) in _OWN_CPUS
+    if isinstance(work, Pod):
+        return work.raw_qos in _OWN_CPUS or bool(work.own_cpus)
+    return work.qos in _OWN_CPUS
 
 
 def _reserved_milli(work: Pod | Application) -> int:

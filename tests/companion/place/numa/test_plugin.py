@@ -15,7 +15,6 @@ from koord_scheduler.place.numa.plugin import AMPLIFIED, make
 from koord_scheduler.place.numa.reading import AMPLIFICATION_RATIO
 from koord_scheduler.place.numa.request import RESOURCE_SPEC
 from koord_scheduler.place.numa.sites import (
-    CPU_BIND_POLICY,
     NUMA_ALLOCATE_STRATEGY,
     NUMA_TOPOLOGY_POLICY,
 )
@@ -23,6 +22,7 @@ from koord_scheduler.place.numa.summary import InvalidTopologyError, node_summar
 from koord_scheduler.place.numa.topology import bits
 from koord_scheduler.place.numa.types import Grant
 from koordlet.protocol.cpuset import format_cpulist
+from koordlet.protocol.keys import CPU_BIND_POLICY
 from koordlet.protocol.qos import PriorityClass
 from tests.companion.place.numa.build import GI, Lab, cpus, pods
 
@@ -76,7 +76,7 @@ def test_cpus_must_be_whole() -> None:
 
 def test_a_node_with_a_bind_policy_binds_everybody() -> None:
     lab = Lab()
-    lab.node(labels={CPU_BIND_POLICY: "FullPCPUsOnly"})
+    lab.node(labels={CPU_BIND_POLICY.name: "FullPCPUsOnly"})
     assert _text(lab.grant(pods(2000, qos="LS"))) == "0-1"
     assert lab.reasons(pods(1500)) == ["the requested CPUs must be integer"]
     assert lab.reasons(pods(3000)) == ["node(s) requested cpus not multiple cpus per core"]
@@ -414,7 +414,7 @@ def test_what_the_binding_says() -> None:
 
 def test_the_policy_of_the_node_is_written_too() -> None:
     lab = Lab()
-    lab.node(labels={CPU_BIND_POLICY: "SpreadByPCPUs"})
+    lab.node(labels={CPU_BIND_POLICY.name: "SpreadByPCPUs"})
     of = pods(2000, preferred="FullPCPUs", exclusive="PCPULevel")
     pod = Pod(key="ns/a", uid="a", cls=of, annotations=of.annotations)
     found = lab.plugin.allocate(lab.cluster, pod, 0, {})
