@@ -43,9 +43,14 @@ def arbitrate(
     """``migrating``: pods of jobs that run or have passed. ``refusal``: of the eviction ledger."""
     counted = list(migrating)
     rulings = []
-    for job in ordered(waiting, world, counted):
+    jobs = ordered(waiting, world, counted)
+    first = _first_of_each_pod(jobs)
+    for job in jobs:
         if job.spec.paused:
             rulings.append(Ruling(job, Outcome.WAITS, "the job is paused"))
+            continue
+        if first.get(job.pod_key, job) is not job:
+            rulings.append(Ruling(job, Outcome.WAITS, _again(first[job.pod_key].name)))
             continue
         resident = world.by_key.get(job.pod_key)
         if resident is None or (job.pod_uid and resident.pod.uid != job.pod_uid):
@@ -53,6 +58,10 @@ def arbitrate(
             rulings.append(Ruling(job, Outcome.PASSED))
             continue
         others = [each for each in counted if each.job != job.name]
+        same = next((each for each in others if each.is_of(resident)), None)
+        if same is not None:
+            rulings.append(Ruling(job, Outcome.WAITS, _again(same.job)))
+            continue
         why = non_retryable(args, world, resident) or refusal(job, resident)
         if why is not None:
             rulings.append(Ruling(job, Outcome.FAILED, why))
@@ -64,6 +73,19 @@ def arbitrate(
         counted.append(migrating_of(job.name, resident))
         rulings.append(Ruling(job, Outcome.PASSED))
     return rulings
+
+
+def _first_of_each_pod(jobs: Iterable[Job]) -> dict[str, Job]:
+    """A pod goes once: by the job that was made first."""
+    first: dict[str, Job] = {}
+    for job in sorted(jobs, key=lambda each: (each.created_s, each.name)):
+        if job.pod_key and not job.spec.paused:
+            first.setdefault(job.pod_key, job)
+    return first
+
+
+def _again(job: str) -> str:
+    return f"job {job} is about the same pod"
 
 
 def unapproved(job: Job, resident: Resident) -> str | None:

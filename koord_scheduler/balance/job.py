@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from koord_scheduler.balance.ledger import shape_of
 from koord_scheduler.balance.migration_args import MigrationArgs
 from koord_scheduler.balance.world import Resident
 from koordlet.protocol.duration import format_duration, parse_duration
@@ -30,7 +31,8 @@ APPROVED_BY = "descheduler.koordinator.sh/approved-by"
 """A job whose pod or which itself has the first one with ``true`` waits until a person writes a
 name into the second one. Both are this project's."""
 LEDGER = "descheduler.koordinator.sh/evicted-shape"
-"""What the ledger calls the pod's workload, so that a new process knows it; this project's."""
+"""What `Left` says, with spaces between, so that a new process knows it when the pod is gone; this
+project's. A round writes it into its jobs, arbitration into those of people when they pass."""
 
 PENDING, RUNNING, SUCCEEDED, FAILED, ABORTED = (
     "Pending",
@@ -41,6 +43,15 @@ PENDING, RUNNING, SUCCEEDED, FAILED, ABORTED = (
 )
 ENDED = (SUCCEEDED, FAILED, ABORTED)
 _MOST_WORDS = 1024
+
+
+class Left(NamedTuple):
+    """What a migration job takes away: the pod's node, what the eviction ledger calls its workload,
+    and the uid of its controller. Empty where it is not known."""
+
+    node: str = ""
+    shape: str = ""
+    controller: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,12 +101,22 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     def passed(self) -> bool:
         return self.annotations.get(PASSED) == "true"
 
+    @property
+    def left(self) -> Left:
+        return Left(*self.annotations.get(LEDGER, "").split(" ")[:3])
+
     def ours(self, instance: str) -> bool:
         """Made by a person, or by this process: other processes' jobs are theirs."""
         return self.annotations.get(CREATED_BY, instance) == instance
 
     def condition(self, kind: str) -> Condition | None:
         return next((each for each in self.status.conditions if each.type == kind), None)
+
+
+def left_by(resident: Resident) -> str:
+    """The text of LEDGER."""
+    pod = resident.pod
+    return " ".join((pod.node, shape_of(pod), pod.owner.uid))
 
 
 def body(
@@ -106,7 +127,6 @@ def body(
     instance: str,
     trigger: str,
     reason: str,
-    shape: str,
 ) -> dict[str, Any]:
     """What is created for a pod that shall go."""
     options = args.default_delete_options
@@ -130,7 +150,7 @@ def body(
                 EVICT_REASON: reason[:_MOST_WORDS],
                 EVICT_TRIGGER: trigger,
                 CREATED_BY: instance,
-                LEDGER: f"{resident.pod.node} {shape}",
+                LEDGER: left_by(resident),
             },
         },
         "spec": spec,

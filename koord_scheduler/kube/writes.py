@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from koordlet.kube.budget import Priority
 from koordlet.kube.client import Client
+from koordlet.kube.errors import KubeError, NotSentError, RefusedError
 from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.objects import Object
 
@@ -33,6 +34,13 @@ class TooManyWritesError(Exception):
     def __init__(self, text: str, wait_s: float) -> None:
         super().__init__(text)
         self.wait_s = wait_s
+
+
+def perhaps_done(error: Exception) -> bool:
+    """Whether a write that ended so may have happened."""
+    if isinstance(error, RefusedError):
+        return error.status >= 500
+    return isinstance(error, KubeError) and not isinstance(error, NotSentError)
 
 
 class Tally:

@@ -10,7 +10,7 @@ import structlog
 
 from koord_scheduler.balance.configuration import Made, make, read_configuration
 from koord_scheduler.balance.controller import MigrationController
-from koord_scheduler.balance.job import EVICT_TRIGGER, LEDGER, Job
+from koord_scheduler.balance.job import EVICT_TRIGGER, Job
 from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.balance.migration_args import EVICT_DIRECTLY
 from koord_scheduler.balance.simulation import simulation
@@ -79,13 +79,13 @@ class Desk:
         """What jobs on the API server tell of evictions before this process led."""
         known = {(each.shape, each.node) for each in self.ledger.entries(self.context.wall())}
         for job in sorted(self.feed.all_jobs(), key=lambda each: each.created_s):
-            node, _, shape = job.annotations.get(LEDGER, "").partition(" ")
+            node, shape, _ = job.left
             if node and shape and (shape, node) not in known:
                 self.ledger.restore(shape, node, job.created_s, "descheduler")
 
     def refusal(self, job: Job, resident: Resident) -> str | None:
         """Of the ledger, for a job. Those of rounds were asked for when they were made."""
-        if LEDGER in job.annotations:
+        if job.left.node:
             return None
         mode = job.spec.mode or self.controller.args.default_job_mode
         reserved = mode != EVICT_DIRECTLY

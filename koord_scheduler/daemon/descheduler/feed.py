@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from koord_scheduler.balance.eviction_filter import Migrating, migrating_of
-from koord_scheduler.balance.job import LEDGER, PENDING, Job
+from koord_scheduler.balance.job import PENDING, Job
 from koord_scheduler.balance.world import NodeUsage, Resident, World
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.descheduler.workloads import Workloads
@@ -70,6 +70,8 @@ class Feed:
         self._tuples: dict[str, tuple[Resident, ...]] = {}
         self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
         self._known: dict[str, Migrating] = {}
+        self.passed: set[str] = set()
+        """By uid: jobs that this process lets pass. The watch may not have told of it yet."""
         self._pods.listen(self._on_pods)
 
     def world(self) -> World:
@@ -93,7 +95,8 @@ class Feed:
 
     def migrating(self, jobs: Iterable[Job], world: World, *, passed: bool) -> list[Migrating]:
         """Pods of jobs that are not done. ``passed``: of Pending ones, those that arbitration has
-        let pass. A pod that is gone counts as it was last seen."""
+        let pass. A pod that is gone counts as it was last seen, by us or by who let its job pass.
+        """
         found, known = [], {}
         for job in jobs:
             if job.ended:
@@ -104,10 +107,8 @@ class Feed:
             elif job.name in self._known:
                 known[job.name] = self._known[job.name]
             else:
-                node = job.annotations.get(LEDGER, "").partition(" ")[0]
-                namespace = job.pod_key.partition("/")[0]
-                known[job.name] = Migrating(job.name, job.pod_key, job.pod_uid, node, namespace)
-            if job.phase != PENDING or job.passed or not passed:
+                known[job.name] = _as_it_left(job)
+            if job.phase != PENDING or job.passed or job.uid in self.passed or not passed:
                 found.append(known[job.name])
         self._known = known
         return found
@@ -142,6 +143,13 @@ class Feed:
         if kept is None or kept[0] is not each:
             kept = self._usage[name] = (each, usage_of(each))
         return kept[1]
+
+
+def _as_it_left(job: Job) -> Migrating:
+    """Of a pod that is gone."""
+    node, _, controller = job.left
+    space = job.pod_key.partition("/")[0]
+    return Migrating(job.name, job.pod_key, job.pod_uid, node, space, controller)
 
 
 def usage_of(each: NodeMetric) -> NodeUsage | None:

@@ -11,7 +11,15 @@ import structlog
 from msgspec.structs import replace
 
 from koord_scheduler.balance.arbitration import Outcome, arbitrate
-from koord_scheduler.balance.job import FAILED, PASSED, PENDING, Job, with_phase
+from koord_scheduler.balance.job import (
+    FAILED,
+    LEDGER,
+    PASSED,
+    PENDING,
+    Job,
+    left_by,
+    with_phase,
+)
 from koord_scheduler.balance.ledger import shape_of
 from koord_scheduler.balance.migration import (
     AGAIN_S,
@@ -36,7 +44,7 @@ from koord_scheduler.kube.migration_shapes import JOBS, PodMigrationJob, reserva
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.kube.residents import PODS
-from koord_scheduler.kube.writes import NotLeadingError
+from koord_scheduler.kube.writes import NotLeadingError, perhaps_done
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.mirror import Change
 from koordlet.protocol.objects.migration import PodMigrationJobStatus
@@ -55,6 +63,9 @@ class Jobs:
         self._rate = TokenBucket(args.evictions_per_s, args.evict_burst)
         self._sent: set[str] = set()
         """Jobs whose eviction this process has sent."""
+        self._unsure: dict[str, str | None] = {}
+        """By uid: jobs that may or may not have the word that they pass, and what they take away.
+        """
         self._told: dict[str, str] = {}
         """Why each waiting job waits, as it was last said."""
         self._queue = Queue(
@@ -115,7 +126,15 @@ class Jobs:
     async def arbitrate(self) -> None:
         desk = self._desk
         jobs = desk.feed.all_jobs()
+        there = {each.uid for each in jobs if not each.ended}
+        desk.feed.passed &= there
+        for uid in self._unsure.keys() - there:
+            del self._unsure[uid]
         waiting = [e for e in jobs if e.phase == PENDING and not e.passed and self._ours(e)]
+        for job in waiting:
+            if job.uid in self._unsure:
+                await self._pass(job, self._unsure[job.uid])
+        waiting = [each for each in waiting if each.uid not in desk.feed.passed]
         if not waiting:
             return
         world = desk.look()
@@ -128,10 +147,36 @@ class Jobs:
                 status = with_phase(job.status, FAILED, "ForbiddenMigratePod", ruling.why)
                 await self._write_status(job, status)
             else:
-                head = {"uid": job.uid, "annotations": {PASSED: "true"}}
-                with contextlib.suppress(RefusedError):
-                    await desk.writes.patch(JOBS, job.name, {"metadata": head})
+                resident = world.by_key.get(job.pod_key)
+                await self._pass(job, left_by(resident) if resident is not None else None)
         await desk.feed.look_up()
+
+    async def _pass(self, job: Job, left: str | None) -> None:
+        """Where the server does not answer nobody knows whether it has the word: it counts, and is
+        said again."""
+        desk, uid = self._desk, job.uid
+        notes = {PASSED: "true"} if left is None else {PASSED: "true", LEDGER: left}
+        head = {"uid": uid, "annotations": notes}
+        desk.feed.passed.add(uid)
+        self._unsure[uid] = left
+        try:
+            await desk.writes.patch(JOBS, job.name, {"metadata": head})
+        except (KubeError, CredentialsError, NotLeadingError) as error:
+            if perhaps_done(error):
+                raise
+            desk.feed.passed.discard(uid)
+            del self._unsure[uid]
+            # What the server refuses of one job does not hold up the others.
+            if not isinstance(error, RefusedError):
+                raise
+        else:
+            del self._unsure[uid]
+
+    async def _ask_again(self, job: Job) -> None:
+        """It passed for a pod that was on no node, or not known here."""
+        head = {"uid": job.uid, "annotations": {PASSED: None, LEDGER: None}}
+        await self._desk.writes.patch(JOBS, job.name, {"metadata": head})
+        self._desk.feed.passed.discard(job.uid)
 
     async def _tell_waiting(self, job: Job, why: str) -> None:
         """In the status, where the reason changed: others' jobs come and go all the time."""
@@ -154,6 +199,9 @@ class Jobs:
         if not self._ours(job):
             return None
         facts = await self._facts(job)
+        if job.phase == PENDING and facts.pod is not None and facts.pod.node != job.left.node:
+            await self._ask_again(job)
+            return None
         step = self._again(job, facts, advance(job, facts, self._args, self._desk.context.wall()))
         if any(isinstance(each, Evict) for each in step.actions):
             wait_s = self._may_evict()

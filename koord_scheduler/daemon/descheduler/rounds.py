@@ -12,7 +12,6 @@ import structlog
 
 from koord_scheduler.balance.controller import DEFAULT_EVICTOR, MigrationController
 from koord_scheduler.balance.job import body
-from koord_scheduler.balance.ledger import shape_of
 from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
 from koord_scheduler.balance.world import World
 from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
@@ -89,7 +88,6 @@ class Rounds:
                     instance=desk.instance,
                     trigger=request.plugin,
                     reason=request.reason,
-                    shape=shape_of(resident.pod),
                 )
                 await desk.writes.create(JOBS, made)
         except _PASSING as error:

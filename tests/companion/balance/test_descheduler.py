@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, Job
+from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, PASSED, Job
 from koord_scheduler.cli.main import main
 from koord_scheduler.daemon.descheduler.desk import load
 from koord_scheduler.daemon.descheduler.evictions import evict
@@ -28,7 +28,7 @@ from koordlet.kube.objects import Object
 from koordlet.protocol.objects.migration import PodMigrationJobSpec
 from koordlet.protocol.objects.times import instant
 from tests.companion.running import PODS, cluster, companion, make, node, tree
-from tests.fakekube import FakeKube
+from tests.fakekube import FakeKube, Fault
 from tests.kube.worlds import World, until
 
 PART = next(each for each in PARTS if each.name == "descheduler")
@@ -239,6 +239,89 @@ async def test_a_new_process_finishes_what_was_begun() -> None:
         async with companion(world, PART):
             await until(lambda: status_of(fake, "j").get("phase") == "Succeeded")
             assert "web-0" not in pods(fake)
+
+
+async def evicted_with_reservation(world: World, fake: FakeKube, name: str, of: str) -> None:
+    """A job of a person whose pod is gone, and which waits for who takes its place."""
+    await job(world, name, of, "ReservationFirst")
+    await until(lambda: bool(fake.store._objects.get(fake.resource("reservations"))))
+    (key,) = fake.store._objects[fake.resource("reservations")]
+    status = {"phase": "Available", "nodeName": "n2"}
+    await world.client.patch(RESERVATIONS, key[1], {"status": status}, subresource="status")
+    await until(lambda: status_of(fake, name).get("reason") == "WaitForPodBindReservation")
+    assert of not in pods(fake)
+
+
+@on_loop
+async def test_limits_hold_when_another_process_goes_on(tmp_path: Path) -> None:
+    """It never saw the pods of jobs that run."""
+    limits = {"maxMigratingPerNode": 1, "maxMigratingPerWorkload": 1}
+    path = configuration(tmp_path, dryRun=True, args=limits)
+    async with hot() as (world, fake):
+        async with companion(world, PART, descheduler_config=path):
+            await evicted_with_reservation(world, fake, "j", "web-0")
+        async with companion(world, PART, descheduler_config=path):
+            await job(world, "k", "web-1", "EvictDirectly")
+            await until(lambda: bool(status_of(fake, "k")))
+            said = "1 pods migrate on node n1 already (maxMigratingPerNode)"
+            assert status_of(fake, "k")["message"] == said
+        path = configuration(tmp_path, dryRun=True, args=limits | {"maxMigratingPerNode": 0})
+        async with companion(world, PART, descheduler_config=path):
+            await until(
+                lambda: status_of(fake, "k")["message"] == "1 of 1 pods of web migrate already"
+            )
+
+
+@on_loop
+async def test_what_this_process_let_pass_counts_before_the_watch_tells_of_it() -> None:
+    async with hot() as (world, _), companion(world, PART) as made:
+        (_, controller), *_ = made.controllers
+        assert isinstance(controller, Descheduler)
+        feed = controller.desk.feed
+        note = {"metadata": {"annotations": {APPROVAL: "true"}}}
+        await world.client.patch(PODS, "web-0", note, "default")
+        await job(world, "j", "web-0", "EvictDirectly")
+        await until(lambda: len(feed.all_jobs()) == 1)
+        (known,) = feed.all_jobs()
+        assert not feed.migrating([known], feed.world(), passed=True)
+        feed.passed.add(known.uid)
+        (counted,) = feed.migrating([known], feed.world(), passed=True)
+        assert (counted.job, counted.node) == ("j", "n1")
+
+
+@on_loop
+async def test_a_lost_answer_does_not_let_two_pass(tmp_path: Path) -> None:
+    path = configuration(tmp_path, dryRun=True, args={"maxMigratingPerNode": 1})
+    async with hot() as (world, fake), companion(world, PART, descheduler_config=path):
+        writes = "PATCH /apis/scheduling.koordinator.sh/v1alpha1/podmigrationjobs/j"
+        fake.faults.add(Fault(lambda text: text.startswith(writes), drop=True))
+        await job(world, "j", "web-0", "ReservationFirst")
+        await until(lambda: status_of(fake, "j").get("phase") == "Running")
+        await job(world, "k", "web-1", "EvictDirectly")
+        await until(lambda: "maxMigratingPerNode" in status_of(fake, "k").get("message", ""))
+
+
+@on_loop
+async def test_a_job_that_passed_for_no_node_is_asked_again(tmp_path: Path) -> None:
+    """The pod got a node since, or somebody else wrote that the job passed."""
+    path = configuration(tmp_path, dryRun=True, args={"maxMigratingPerNode": 1})
+    async with hot() as (world, fake), companion(world, PART, descheduler_config=path):
+        await job(world, "j", "web-0", "ReservationFirst")
+        await until(lambda: status_of(fake, "j").get("phase") == "Running")
+        await job(world, "k", "web-1", "EvictDirectly", annotations={PASSED: "true"})
+        await until(lambda: "maxMigratingPerNode" in status_of(fake, "k").get("message", ""))
+
+
+@on_loop
+async def test_the_second_job_of_a_pod_waits() -> None:
+    async with hot() as (world, fake), companion(world, PART):
+        await job(world, "j", "web-0", "ReservationFirst")
+        await until(lambda: status_of(fake, "j").get("phase") == "Running")
+        await job(world, "k", "web-0", "EvictDirectly")
+        await until(lambda: status_of(fake, "k").get("reason") == "Waiting")
+        assert status_of(fake, "k")["message"] == "job j is about the same pod"
+        await world.client.delete(JOBS, "j")
+        await until(lambda: status_of(fake, "k").get("phase") == "Succeeded")
 
 
 @pytest.mark.parametrize("policy", ["Delete", "SoftEviction"])

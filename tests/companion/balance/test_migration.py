@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koord_scheduler.balance.arbitration import Outcome, arbitrate, ordered
 from koord_scheduler.balance.controller import make_controller
 from koord_scheduler.balance.eviction_filter import Migrating, non_retryable, refusal, retryable
-from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, Job, body
+from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, LEDGER, Job, Left, body
 from koord_scheduler.balance.migration import (
     CreateReservation,
     DeleteReservation,
@@ -267,6 +267,22 @@ def test_arbitration_passes_waits_and_fails() -> None:
     assert len(passed) == 2, "two on a node"
 
 
+def test_one_job_at_a_time_moves_a_pod() -> None:
+    victim = pod("p", "n1", evict_anyway=True)
+    seen = world([node("n1")], [victim], workload=workloads(rs_uid=100))
+    args = read_migration_args({})
+    later, sooner = job("later", victim, NOW_S + 1), job("sooner", victim)
+    found = {each.job.name: each for each in arbitrate([later, sooner], seen, args, [])}
+    assert found["sooner"].outcome is Outcome.PASSED
+    assert found["later"].outcome is Outcome.WAITS
+    assert found["later"].why == "job sooner is about the same pod"
+    paused = replace(sooner, spec=replace(sooner.spec, paused=True))
+    found = {each.job.name: each for each in arbitrate([later, paused], seen, args, [])}
+    assert found["later"].outcome is Outcome.PASSED
+    (ruling,) = arbitrate([later], seen, args, [migrating("p")])
+    assert ruling.why == "job job-p is about the same pod"
+
+
 def test_a_person_has_the_last_word() -> None:
     careful = pod("p", "n1", annotations={APPROVAL: "true"})
     seen = world([node("n1")], [careful], workload=workloads(rs_uid=100))
@@ -484,12 +500,17 @@ def test_a_users_job_gets_the_uid_of_its_pod() -> None:
 
 
 def test_body_of_a_job() -> None:
-    made = body("n", pod("p", "n1"), ARGS, instance="i", trigger="T", reason="r" * 5000, shape="s")
+    made = body("n", pod("p", "n1"), ARGS, instance="i", trigger="T", reason="r" * 5000)
     meta = made["metadata"]["annotations"]
     assert meta["koordinator.sh/evict-trigger"] == "T"
     assert len(meta["koordinator.sh/evict-reason"]) == 1024
     assert made["spec"]["podRef"] == {"namespace": "default", "name": "p", "uid": "uid-p"}
     assert (made["spec"]["mode"], made["spec"]["ttl"]) == ("ReservationFirst", "5m")
+    found = Job(name="n", annotations=meta)
+    assert found.left == ("n1", "default/ReplicaSet/rs", "rs-uid")
+    assert Job(name="n", annotations={LEDGER: "n1 default/Job/j"}).left == Left(
+        "n1", "default/Job/j"
+    ), "as it was written before"
 
 
 def test_workload_of_a_deployment_has_all_its_sets() -> None:

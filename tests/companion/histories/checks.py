@@ -224,7 +224,8 @@ class Checks:
         node = pods.get(of, {"spec": {}})["spec"].get("nodeName", "")
         self._migrating[name] = (of, node)
         self.seen["jobs"] += 1
-        # Two jobs may be about one pod, where people make them.
-        together = len({pod for pod, where in self._migrating.values() if where == node})
+        if sum(pod == of for pod, _ in self._migrating.values()) > 1:
+            self._say(f"two jobs move pod {of} at the same time")
+        together = sum(where == node for _, where in self._migrating.values())
         if node and together > MOST_MIGRATING:
             self._say(f"{together} pods migrate from node {node} at the same time")

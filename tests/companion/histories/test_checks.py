@@ -67,6 +67,14 @@ def _two_at_once(hands: Hands) -> None:
         hands.merge("podmigrationjobs", f"j{name}", {"status": {"phase": "Running"}}, "status")
 
 
+def _twice(hands: Hands) -> None:
+    hands.pod("a", "1", nodeName="n")
+    for name in ("j", "k"):
+        spec = {"podRef": {"namespace": SPACE, "name": "a"}}
+        hands.create("podmigrationjobs", {"metadata": {"name": name}, "spec": spec})
+        hands.merge("podmigrationjobs", name, {"status": {"phase": "Running"}}, "status")
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -76,6 +84,7 @@ def _two_at_once(hands: Hands) -> None:
         (_evicted_for_good, "nobody makes it anew"),
         (_preempted_for_nobody, "no pod has a higher priority"),
         (_two_at_once, "2 pods migrate from node n"),
+        (_twice, "two jobs move pod a"),
     ],
 )
 def test_what_is_wrong_is_seen(wrong: Callable[[Hands], None], said: str) -> None:
