@@ -12,6 +12,8 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
+import structlog
+
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler import reservation_figures
 from koord_scheduler.daemon.scheduler.bindings import Bindings
@@ -29,6 +31,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.reservation import plugin as reservation_plugin
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
+from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Placement
@@ -37,6 +40,7 @@ from koord_scheduler.plan.queue import Queue
 _SLICE_S = 0.005
 """Decisions in a row, before watches and answers have their turn."""
 _LOOK_EVERY_S = 1.0
+_log = structlog.get_logger()
 
 
 class Scheduler:
@@ -54,6 +58,8 @@ class Scheduler:
         """Pods of ours without a node, by key."""
         self.assumed: dict[str, Placement] = {}
         """Decided, and not shown by the watch yet."""
+        for engine in self.parts.engines.values():
+            engine.tell = _defect
         self.network = Network(self.cluster)
         self.flags = Flags()
         self.figures = Figures(context.metrics, self)
@@ -169,3 +175,7 @@ class Scheduler:
         """Nothing of it waits any more."""
         self.figures.ended(name)
         self.queue.remove(name)
+
+
+def _defect(error: PluginError) -> None:
+    _log.error("a plugin failed: please report it to who made it", error=str(error))
