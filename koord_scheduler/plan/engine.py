@@ -5,7 +5,7 @@ Every decision counts in the cluster at once. Who only wants to know asks within
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,6 +57,9 @@ class Engine:
         self.nominated: dict[str, dict[str, Pod]] = {}
         """Node -> pods for which room was made there, by key (spec/central.md 8.4)."""
         self._node_of: dict[str, str] = {}
+        self.tell: Callable[[PluginError], None] = lambda error: None
+        """Told once of each plugin that failed where no pod is refused for it, and for what."""
+        self._told: set[tuple[str, str]] = set()
 
     def tick(self, now_s: float) -> bool:
         """It is ``now_s`` (Unix time): call it before each round of decisions. Whether a node that
@@ -66,7 +69,7 @@ class Engine:
         for plugin, _ in self.plugins:
             tick = getattr(plugin, "tick", None)
             if tick is not None:
-                tick(self.cluster)
+                self._or_none("tick", plugin.name, tick, self.cluster)
         return expire(self.cluster, now_s)
 
     # Decisions.
@@ -135,27 +138,34 @@ class Engine:
         for allocator in self.allocators:
             if not self.evaluator.applies(allocator, pod.cls):
                 continue
-            try:
-                grant = allocator.allocate(self.cluster, pod, row, grants)
-            except Exception as error:  # as in `Evaluator`: it refuses this pod alone
-                raise PluginError(allocator.name, repr(error)) from error
+            grant = _asked(allocator.name, allocator.allocate, self.cluster, pod, row, grants)
             if isinstance(grant, Refusal):
                 if not getattr(allocator, "by_pod", False):
                     self.evaluator.refuse(pod.cls, row, grant.why)
                 return grant
             if grant is not None:
                 grants[allocator.name] = grant
-                annotations.update(allocator.annotations(pod, grant))
+                annotations.update(_asked(allocator.name, allocator.annotations, pod, grant))
         return Chosen(grants, annotations)
 
     def recognise(self, pod: Pod) -> Mapping[str, Any]:
-        """The grants of a pod on a node, whoever placed it there."""
+        """The grants of a pod on a node, whoever placed it there. An allocator that fails has
+        granted nothing."""
         grants: dict[str, Any] = {}
         for allocator in self.allocators:
-            grant = allocator.recognise(pod)
+            grant = self._or_none("recognise", allocator.name, allocator.recognise, pod)
             if grant is not None:
                 grants[allocator.name] = grant
         return grants
+
+    def _or_none(self, what: str, name: str, ask: Callable[..., Any], *about: Any) -> Any:
+        try:
+            return _asked(name, ask, *about)
+        except PluginError as error:
+            if (name, what) not in self._told:
+                self._told.add((name, what))
+                self.tell(error)
+            return None
 
     # Questions.
 
@@ -199,7 +209,8 @@ class Engine:
         for plugin in by_name.values():
             offers = getattr(plugin, "offers", None)
             if offers is not None and self.evaluator.applies(plugin, cls):
-                np.minimum(found, offers(self.cluster, cls, rows, most), out=found)
+                offered = _asked(plugin.name, offers, self.cluster, cls, rows, most)
+                np.minimum(found, offered, out=found)
         if _FIT in by_name and not hasattr(by_name[_FIT], "offers"):
             credit = getattr(by_name.get("Reservation"), "credit", None)
             beside = credit(self.cluster, cls, rows) if credit is not None else None
@@ -297,6 +308,14 @@ class Engine:
         untried = int((counted == FITS).sum())
         nodes = int((counted != GONE).sum())
         return Failure(pod=pod, nodes=nodes, reasons=reasons, untried=untried)
+
+
+def _asked(name: str, ask: Callable[..., Any], *about: Any) -> Any:
+    """Raises PluginError."""
+    try:
+        return ask(*about)
+    except Exception as error:  # as in `Evaluator`: whatever another package's code raises
+        raise PluginError(name, repr(error)) from error
 
 
 def room(

@@ -36,8 +36,8 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
                     groups[book.remove_gang("/".join(change.key), source)] = None
                 else:
                     groups[book.set_gang(read(change.new, book.args))] = None
-            scheduler.groups_changed(groups)
-            scheduler.happened(Event.GANG)
+            scheduler.changes.groups_changed(groups)
+            scheduler.changes.happened(Event.GANG)
 
         return take
 
@@ -48,6 +48,6 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         for change in changes:
             if change.key.name == NETWORK_TOPOLOGY:
                 scheduler.network.spec = change.new.spec if change.new is not None else None
-                scheduler.happened(Event.TOPOLOGY)
+                scheduler.changes.happened(Event.TOPOLOGY)
 
     watches.of(NETWORK_TOPOLOGIES, optional=True).listen(on_network)

@@ -34,7 +34,7 @@ class Role:
         if quotas is not None:
             watched = context.watches.of(QUOTAS, optional=True)
             follow_quotas(watched, quotas)
-            watched.listen(lambda _changes: self.scheduler.happened(Event.QUOTA))
+            watched.listen(lambda _changes: self.scheduler.changes.happened(Event.QUOTA))
             self._quota_status = QuotaStatus(context, quotas)
         self._gap: OptimalityGap | None = None
         if gap_every_s > 0:

@@ -50,13 +50,13 @@ class Checks:
 
     def watch(self, scheduler: Scheduler) -> None:
         """Of a role that begins: its decisions are looked at as they are sent."""
-        send: Any = scheduler._send
+        send: Any = scheduler.bindings.send
 
         def sent(unit: Unit, placements: Sequence[Placement], *more: Any) -> None:
             self._decided(scheduler, placements)
             send(unit, placements, *more)
 
-        setattr(scheduler, "_send", sent)  # noqa: B010
+        setattr(scheduler.bindings, "send", sent)  # noqa: B010
 
     def look(self) -> None:
         """At all changes since the last look; called at each."""

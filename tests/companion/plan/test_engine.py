@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.nodes import Taint
-from koord_scheduler.model.cluster.pods import Claim, PodClass
+from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Verdict, reason
 from koord_scheduler.plan.engine import MOST_TRIES, Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
@@ -338,6 +339,47 @@ def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) ->
     assert decide.opens(bad, np.array([0], np.intp))
     assert decide.offers(bad, 3).tolist() == [3]
     assert isinstance(decide.place(pod("q", make())), Placement)
+
+
+class Careless(Tickets):
+    """Raises where nobody expects it."""
+
+    name = "Careless"
+
+    def tick(self, cluster: Cluster) -> None:
+        raise ZeroDivisionError("no seconds")
+
+    def recognise(self, pod: Pod) -> int | None:
+        raise ValueError("what a ticket")
+
+    def annotations(self, pod: Pod, grant: int) -> Mapping[str, str]:
+        raise KeyError("colour")
+
+    def offers(self, cluster: Cluster, pod: PodClass, rows: Rows, most: int) -> Ints:
+        raise IndexError("no rack")
+
+
+def test_a_plugin_that_fails_elsewhere_costs_its_own_answer_and_is_told_once() -> None:
+    found, make = cluster(node("n1")), classes()
+    told: list[str] = []
+    clock = Clock()
+    decide = engine(found, Careless(), clock, Tickets(), Fit())
+    decide.tell = lambda error: told.append(str(error))
+    for now_s in (90.0, 100.0):
+        decide.tick(now_s)
+        grants = decide.recognise(pod("p", make(), annotations={"ticket": "4"}))
+        assert grants == {"DeviceShare": 4}
+    assert clock.open
+    assert told == [
+        "plugin Careless failed: ZeroDivisionError('no seconds')",
+        "plugin Careless failed: ValueError('what a ticket')",
+    ]
+    asks = make(labels={"ticket": ""})
+    failure = decide.place(pod("q", asks))
+    assert isinstance(failure, Failure) and failure.refused_by == "Careless"
+    assert "KeyError('colour')" in failure.text()
+    assert decide.offers(asks, 3).tolist() == [3]
+    assert isinstance(decide.place(pod("r", make())), Placement)
 
 
 class Clock(Fit):

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
+import structlog
 
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.device.plugin import DeviceShare
+from koord_scheduler.place.load import LoadAware
 from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import PODS, Whole, fake_here
@@ -377,6 +380,34 @@ def test_a_defect_that_one_pod_meets_costs_that_pod_alone() -> None:
             await rig.until_bound("bad")
 
     told(story)
+
+
+def test_a_plugin_that_fails_on_the_way_costs_its_answer_and_not_the_role(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_about: object) -> None:
+        raise ZeroDivisionError("no such thing")
+
+    monkeypatch.setattr(LoadAware, "tick", fails)
+    monkeypatch.setattr(DeviceShare, "recognise", fails)
+
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here) as made:
+            await rig.pod("foreign", scheduler="default-scheduler")
+            await rig.client.bind(SPACE, "foreign", "a", uid="")
+            await until(lambda: "default/foreign" in scheduler_of(made).cluster.claims)
+            await rig.pod("p")
+            await rig.until_bound("p")
+            assert made.leads()
+
+    with structlog.testing.capture_logs() as log:
+        told(story)
+    errors = [each["error"] for each in log if each["log_level"] == "error"]
+    assert sorted(errors) == [
+        f"plugin {name} failed: ZeroDivisionError('no such thing')"
+        for name in ("DeviceShare", "LoadAwareScheduling")
+    ]
 
 
 def test_the_optimality_gap_is_exported_where_it_is_asked_for() -> None:

@@ -1,0 +1,164 @@
+"""One decision after the other: what becomes of a unit that leaves the queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from koord_scheduler.daemon.scheduler import telling
+from koord_scheduler.kube.queue import UNFORESEEN
+from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation.plugin import ReservationPlugin
+from koord_scheduler.plan import explain, gangs
+from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
+from koord_scheduler.plan.evaluator import PluginError
+from koord_scheduler.plan.job_preemption import JobPreemption
+from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.queue import Unit
+
+if TYPE_CHECKING:
+    from koord_scheduler.daemon.scheduler.scheduler import Scheduler
+
+_log = structlog.get_logger()
+
+
+class Decisions:
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def decide(self, unit: Unit) -> None:
+        """Its pods are on their way to nodes afterwards, or told why they are not."""
+        scheduler = self._scheduler
+        scheduler.cluster.now_s = scheduler.context.wall()
+        if not scheduler.context.leads():
+            scheduler.queue.again(unit.name, scheduler.now_s())
+            return
+        scheduler.figures.began(unit.name)
+        try:
+            if unit.name.startswith(gangs.UNIT):
+                self._try_group(unit)
+            else:
+                self._try_pod(unit)
+        except (*UNFORESEEN, PluginError) as error:
+            # It costs this unit alone, or whoever may write one pod stops a cluster.
+            _log.error("a defect: please report it", unit=unit.name, exc_info=error)
+            scheduler.figures.ended(unit.name)
+            scheduler.queue.again(unit.name, scheduler.now_s())
+
+    def _try_pod(self, unit: Unit) -> None:
+        scheduler = self._scheduler
+        pod = scheduler.waiting.get(unit.name)
+        if pod is None or pod.key in scheduler.cluster.claims:
+            scheduler.end_unit(unit.name)
+            return
+        engine = scheduler.parts.engines[pod.scheduler]
+        scheduler.flags.before(engine, pod)
+        with scheduler.figures.deciding():
+            outcome = engine.place(pod)
+        if isinstance(outcome, Placement):
+            scheduler.bindings.send(unit, (outcome,))
+        else:
+            self._failed(unit, pod, outcome)
+
+    def _try_group(self, unit: Unit) -> None:
+        scheduler = self._scheduler
+        book = scheduler.parts.gangs
+        group = unit.name.removeprefix(gangs.UNIT)
+        pending = book.pending(group) if book is not None else []
+        if book is None or not pending:
+            scheduler.end_unit(unit.name)
+            return
+        engine = scheduler.parts.engines.get(pending[0].scheduler, scheduler.parts.first)
+        with scheduler.figures.deciding():
+            outcome = gangs.place_group(engine, book, group, scheduler.network)
+        if isinstance(outcome, gangs.GroupFailed):
+            self._failed_group(unit, engine, outcome)
+            return
+        for failure in outcome.left:
+            scheduler.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
+        refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
+        if outcome.placements:
+            scheduler.bindings.send(unit, outcome.placements, refused_by)
+        else:
+            self._give_up(unit.name, refused_by)
+
+    def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
+        scheduler = self._scheduler
+        engine = scheduler.parts.engines[pod.scheduler]
+        scheduler.figures.counts("unschedulable", pod.scheduler)
+        scheduler.flags.failed(engine, failure)
+        words, nominated = self._make_room(engine, pod, failure)
+        if failure.refused_by != SCHEDULING_GATES:
+            said = Said(UNSCHEDULABLE, explain.condition(failure.text(), None, words), nominated)
+            scheduler.conditions.tell(pod, said)
+            telling.failure(scheduler.context.events, pod, said.message)
+        if failure.untried:
+            scheduler.figures.ended(unit.name)
+            scheduler.queue.again(unit.name, scheduler.now_s())
+        else:
+            self._give_up(unit.name, failure.plugins)
+
+    def _make_room(self, engine: Engine, pod: Pod, failure: Failure) -> tuple[str, str | None]:
+        """Words for the condition, and the node to which the pod is nominated."""
+        scheduler = self._scheduler
+        preemptor = scheduler.parts.preemptors.get(pod.scheduler)
+        gates = {gate.name for gate in engine.gates}
+        if preemptor is None or self._may_not_preempt(pod):
+            return "", None
+        if not (failure.resolvable or failure.refused_by in gates):
+            return "", None
+        try:
+            found = preemptor.preempt(pod, scheduler.feed.budgets())
+        except PluginError as error:
+            return str(error), None
+        if not isinstance(found, Preemption):
+            return found.words, None
+        engine.nominate(pod, found.node)
+        scheduler.spawn(scheduler.evictions.preempt(found))
+        return "", found.node
+
+    def _may_not_preempt(self, pod: Pod) -> bool:
+        """Reserve pods evict nobody unless the arguments say so."""
+        if not pod.holds:
+            return False
+        plugin = self._scheduler.parts.plugin(reservation_plugin.NAME)
+        return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)
+
+    def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
+        scheduler = self._scheduler
+        scheduler.figures.counts("unschedulable", failed.pods[0].scheduler)
+        nominations = self._make_room_for_group(engine, failed)
+        for pod in failed.pods:
+            said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
+            scheduler.conditions.tell(pod, said)
+        telling.failure(scheduler.context.events, failed.pods[0], failed.words)
+        self._give_up(unit.name, failed.refused_by)
+
+    def _make_room_for_group(self, engine: Engine, failed: gangs.GroupFailed) -> dict[str, str]:
+        """The node to which each member is nominated."""
+        scheduler = self._scheduler
+        book = scheduler.parts.gangs
+        if failed.root is None or book is None:
+            return {}
+        scheduler.flags.failed(engine, failed.root)
+        found = gangs.make_room(engine, book, failed, scheduler.evictions.refuse, scheduler.network)
+        for pod in failed.pods:
+            engine.forget(pod.key)
+        if not isinstance(found, JobPreemption):
+            return {}
+        for pod in failed.pods:
+            if pod.key in found.nominations:
+                engine.nominate(pod, found.nominations[pod.key])
+        for node, victims in found.victims.items():
+            by = Preemption(failed.root.pod, node, victims)
+            scheduler.spawn(scheduler.evictions.preempt(by))
+        return dict(found.nominations)
+
+    def _give_up(self, name: str, refused_by: frozenset[str]) -> None:
+        scheduler = self._scheduler
+        scheduler.figures.ended(name)
+        scheduler.queue.failed(name, scheduler.now_s(), refused_by)
