@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation.plugin import NAME as RESERVATION
+from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError

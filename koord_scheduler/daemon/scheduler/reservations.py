@@ -20,8 +20,8 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.place.reservation import reservation as words
 from koord_scheduler.place.reservation import status
+from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
 from koord_scheduler.place.reservation.matching import named_by
-from koord_scheduler.place.reservation.plugin import NAME, ReservationArgs
 from koord_scheduler.place.reservation.preallocation import hand_over
 from koord_scheduler.place.reservation.reading import read_reservation
 from koord_scheduler.place.reservation.reservation import Reservation

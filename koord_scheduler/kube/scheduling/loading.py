@@ -39,8 +39,8 @@ from koord_scheduler.kube.scheduling.shapes import (
 )
 from koord_scheduler.kube.scheduling.sources import SOURCES, Source, reader_of, slot_of
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.matching import named_by
-from koord_scheduler.place.reservation.plugin import NAME as RESERVATION
 from koord_scheduler.place.reservation.reading import read_reservation
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event

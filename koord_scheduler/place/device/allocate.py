@@ -193,3 +193,18 @@ def _pcies(cards: Table, of: str, chosen: Sequence[Given]) -> frozenset[str]:
         for card in cards.get(of, ())
         if card.device.placed and card.device.minor in minors
     )
+
+
+def offered(request: Request, site: Site | None, most: int) -> int:
+    """How many such pods the devices let in, at most ``most``, never fewer than do."""
+    if site is None:
+        return most
+    cards = cards_of(request, site)
+    for of, wanted in request.types.items():
+        if all(wanted.each.values()):
+            parts = sum(
+                min(card.free.get(name, 0) // need for name, need in wanted.each.items())
+                for card in cards.get(of, ())
+            )
+            most = min(most, parts // (1 if wanted.all_of_them else wanted.instances))
+    return most

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from koord_scheduler.model.cluster.pods import Claim
 from koord_scheduler.place.device.types import NO_NUMA, Amounts, Device, Grant, Shape
+from koord_scheduler.place.grants import granted, sums
 
 NAME = "DeviceShare"
 Key = tuple[str, int]
@@ -61,52 +62,26 @@ ALL = Scope()
 
 
 def used_by(claims: Iterable[Claim]) -> Used:
-    """By all claims of a node. Where pods use a reservation, the larger of both counts for each
-    device: what the reservation holds, or what its users have."""
-    amounts: dict[tuple[Key, str], int] = {}
-    functions: set[tuple[Key, str]] = set()
-    held: dict[str, Grant] = {}
-    users: dict[str, dict[tuple[Key, str], int]] = {}
-    for claim in claims:
-        grant = claim.grants.get(NAME)
-        if not isinstance(grant, Grant):
-            continue
-        functions.update(_functions(grant))
-        if claim.pod.holds:
-            held[claim.pod.holds] = grant
-        else:
-            into = users.setdefault(claim.reservation, {}) if claim.reservation else amounts
-            _add(into, grant)
-    for name in held.keys() | users.keys():
-        reserved: dict[tuple[Key, str], int] = {}
-        if name in held:
-            _add(reserved, held[name])
-        taken = users.get(name, {})
-        for key in reserved.keys() | taken.keys():
-            amounts[key] = amounts.get(key, 0) + max(reserved.get(key, 0), taken.get(key, 0))
-    if not amounts and not functions:
+    """By all claims of a node."""
+    found = granted(claims, NAME, Grant)
+    if not found:
         return NOTHING
     by_device: dict[Key, list[tuple[str, int]]] = {}
-    for (device, name), amount in sorted(amounts.items()):
+    for (device, name), amount in sorted(sums(found, _amounts).items()):
         by_device.setdefault(device, []).append((name, amount))
     return Used(
         tuple((device, tuple(each)) for device, each in by_device.items()),
-        tuple(sorted(functions)),
+        tuple(sorted({each for _, grant in found for each in _functions(grant)})),
     )
-
-
-def without(claims: Iterable[Claim], reservation: str) -> list[Claim]:
-    """The claims, but for the reserve pod of ``reservation``: as its users find the node."""
-    return [claim for claim in claims if claim.pod.holds != reservation]
 
 
 def held_by(claims: Iterable[Claim], reservation: str) -> frozenset[Key]:
     """Devices of a reservation."""
     return frozenset(
         (of, given.minor)
-        for claim in claims
-        if claim.pod.holds == reservation and isinstance(claim.grants.get(NAME), Grant)
-        for of, parts in claim.grants[NAME].devices.items()
+        for claim, grant in granted(claims, NAME, Grant)
+        if claim.pod.holds == reservation
+        for of, parts in grant.devices.items()
         for given in parts
     )
 
@@ -130,13 +105,13 @@ def table(shape: Shape, used: Used, keep: Callable[[Device], bool] | None = None
     return {of: tuple(cards) for of, cards in found.items()}
 
 
-def _add(into: dict[tuple[Key, str], int], grant: Grant) -> None:
-    for of, parts in grant.devices.items():
-        for given in parts:
-            for name, amount in given.amounts.items():
-                if amount > 0:
-                    key = ((of, given.minor), name)
-                    into[key] = into.get(key, 0) + amount
+def _amounts(grant: Grant) -> Iterable[tuple[tuple[Key, str], int]]:
+    return (
+        (((of, given.minor), name), amount)
+        for of, parts in grant.devices.items()
+        for given in parts
+        for name, amount in given.amounts.items()
+    )
 
 
 def _functions(grant: Grant) -> Iterable[tuple[Key, str]]:

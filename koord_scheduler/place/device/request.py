@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.place.device.types import FPGA, GPU, RDMA, Amounts
+from koord_scheduler.place.node_states import RequestError
 from koordlet.protocol.annotation_types import Amount
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.resources import (
@@ -130,10 +131,6 @@ class Request(NamedTuple):
     @property
     def shares_gpu(self) -> bool:
         return GPU in self.types and self.types[GPU].shared
-
-
-class RequestError(Exception):
-    """The text is the pod's condition: no node can serve such a request."""
 
 
 def read_request(pod: PodClass) -> Request | None:

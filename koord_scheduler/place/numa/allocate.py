@@ -21,6 +21,7 @@ from koord_scheduler.place.numa.topology import bits
 from koord_scheduler.place.numa.types import (
     NAME,
     NO_POLICY,
+    SINGLE_NUMA_NODE,
     Amounts,
     Grant,
 )
@@ -199,3 +200,32 @@ def _score_of_zones(
         elif used <= total:
             score += weight * ((total - used) * 100 // total)
     return score // weights if weights else 0
+
+
+def offered(ask: Ask, state: State, strategy: str, most: int) -> int:
+    """How many such pods CPUs and NUMA nodes let in, at most ``most``, never fewer than do."""
+    planned = plan(ask, state.site, strategy)
+    if isinstance(planned, str):
+        return 0
+    wish, topology = planned.wish, state.site.shape.topology
+    if wish is not None:
+        most = min(most, usable(topology, state.free, wish).bit_count() // wish.cpus)
+    if planned.policy == NO_POLICY:
+        return most
+    zones = left_for(state, _loosest(wish), ask.amounts)
+    names = [name for name in ask.amounts if any(name in there for there in zones.values())]
+    if planned.policy == SINGLE_NUMA_NODE:
+        each = [
+            min((there.get(name, 0) // ask.amounts[name] for name in names), default=most)
+            for there in zones.values()
+        ]
+        return min(most, sum(each))
+    for name in names:
+        all_zones = sum(there.get(name, 0) for there in zones.values())
+        most = min(most, all_zones // ask.amounts[name])
+    return most
+
+
+def _loosest(wish: Wish | None) -> Wish | None:
+    """Shares of one CPU, so that what is counted is never too little."""
+    return wish._replace(required=False) if wish is not None else None

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from koord_scheduler.model.cluster.pods import Claim
+from koord_scheduler.place.grants import granted, sums
 from koord_scheduler.place.numa.accumulate import (
     FULL_PCPUS,
     NUMA_NODE_LEVEL,
@@ -59,16 +60,12 @@ class State(NamedTuple):
 
 
 def used_by(claims: Iterable[Claim], topology: Topology) -> Used:
-    """Where pods use a reservation, the larger of both counts for each amount: what the reservation
-    holds, or what its users have. CPUs are the same ones."""
+    """CPUs of a reservation are those of its users."""
+    found = granted(claims, NAME, Grant)
+    if not found:
+        return NOTHING
     cpus = by_core = by_node = single = shared = 0
-    amounts: dict[tuple[int, str], int] = {}
-    held: dict[str, Grant] = {}
-    users: dict[str, dict[tuple[int, str], int]] = {}
-    for claim in claims:
-        grant = claim.grants.get(NAME)
-        if not isinstance(grant, Grant):
-            continue
+    for _, grant in found:
         cpus |= grant.cpus
         if grant.exclusive == PCPU_LEVEL:
             by_core |= grant.cpus
@@ -80,24 +77,10 @@ def used_by(claims: Iterable[Claim], topology: Topology) -> Used:
                 shared |= nodes
             else:
                 single |= nodes
-        if claim.pod.holds:
-            held[claim.pod.holds] = grant
-        else:
-            into = users.setdefault(claim.reservation, {}) if claim.reservation else amounts
-            _add(into, grant)
-    for name in held.keys() | users.keys():
-        kept: dict[tuple[int, str], int] = {}
-        if name in held:
-            _add(kept, held[name])
-        taken = users.get(name, {})
-        for key in kept.keys() | taken.keys():
-            amounts[key] = amounts.get(key, 0) + max(kept.get(key, 0), taken.get(key, 0))
-    if not cpus and not amounts:
-        return NOTHING
     return Used(
         cpus,
         Held(by_core, by_node),
-        tuple(sorted((node, name, amount) for (node, name), amount in amounts.items())),
+        tuple(sorted((*key, amount) for key, amount in sums(found, _amounts).items())),
         single & ~shared,
         shared,
     )
@@ -162,9 +145,9 @@ def left_for(state: State, wish: Wish | None, amounts: Amounts) -> dict[int, dic
 def cpus_held_by(claims: Iterable[Claim], reservation: str) -> int:
     """CPUs of a reservation."""
     found = 0
-    for claim in claims:
-        if claim.pod.holds == reservation and isinstance(claim.grants.get(NAME), Grant):
-            found |= claim.grants[NAME].cpus
+    for claim, grant in granted(claims, NAME, Grant):
+        if claim.pod.holds == reservation:
+            found |= grant.cpus
     return found
 
 
@@ -172,8 +155,10 @@ def by_node(topology: Topology, cpus: int) -> dict[int, list[int]]:
     return {node: bits(mask & cpus) for node, mask in topology.nodes.items() if mask & cpus}
 
 
-def _add(into: dict[tuple[int, str], int], grant: Grant) -> None:
-    for node, there in grant.zones:
-        for name, amount in there.items():
-            if amount > 0 and not (name == CPU and grant.cpus):
-                into[node, name] = into.get((node, name), 0) + amount
+def _amounts(grant: Grant) -> Iterable[tuple[tuple[int, str], int]]:
+    return (
+        ((node, name), amount)
+        for node, there in grant.zones
+        for name, amount in there.items()
+        if not (name == CPU and grant.cpus)
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.texts import decoded
+from koord_scheduler.place.node_states import RequestError
 from koord_scheduler.place.numa.accumulate import (
     FULL_PCPUS,
     NUMA_NODE_LEVEL,
@@ -47,14 +49,8 @@ class _NumaSpec(msgspec.Struct, frozen=True, rename="camel"):
     single_numa_node_exclusive: str = msgspec.field(default="", name="singleNUMANodeExclusive")
 
 
-T = TypeVar("T")
-
 _spec = msgspec.json.Decoder(Spec)
 _numa_spec = msgspec.json.Decoder(_NumaSpec)
-
-
-class RequestError(Exception):
-    """The pod asks for what no node can give; the text says what."""
 
 
 class Ask(NamedTuple):
@@ -94,7 +90,7 @@ def read_ask(pod: PodClass, default: str) -> Ask:
     )
     if binds and cpu % 1000:
         raise RequestError("the requested CPUs must be integer")
-    numa = _read(_numa_spec, pod.annotations.get(NUMA_TOPOLOGY_SPEC)) or _NumaSpec()
+    numa = decoded(_numa_spec, pod.annotations.get(NUMA_TOPOLOGY_SPEC)) or _NumaSpec()
     policy = numa.numa_topology_policy
     policy = policy if policy in _NUMA_POLICIES else NO_POLICY
     sole = numa.single_numa_node_exclusive
@@ -111,18 +107,9 @@ def read_ask(pod: PodClass, default: str) -> Ask:
 
 def read_spec(annotations: Mapping[str, str]) -> Spec:
     """Empty where there is none or it cannot be read."""
-    return _read(_spec, annotations.get(RESOURCE_SPEC)) or Spec()
+    return decoded(_spec, annotations.get(RESOURCE_SPEC)) or Spec()
 
 
 def exclusive_of(spec: Spec) -> str:
     found = spec.preferred_cpu_exclusive_policy
     return found if found in (PCPU_LEVEL, NUMA_NODE_LEVEL) else ""
-
-
-def _read(decoder: msgspec.json.Decoder[T], text: str | None) -> T | None:
-    if not text or len(text) > 4096:
-        return None
-    try:
-        return decoder.decode(text)
-    except msgspec.DecodeError:
-        return None
