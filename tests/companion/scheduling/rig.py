@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from koord_scheduler.daemon.scheduler.part import Role
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koordlet.kube.client import Client
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import EVENTS, PODS, Here, Tree, Whole
+from tests.companion.daemon.cluster import EVENTS, PODS, Here, Tree, Whole, fake_here
 from tests.fakekube import FakeKube
 
 NODES: Kind[Whole] = Kind("", "v1", "Node", "nodes", False, Whole)
@@ -108,6 +108,19 @@ class Rig:
     async def events(self) -> list[Whole]:
         page = await self.client.page(EVENTS, namespace=SPACE)
         return [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
+
+
+Story = Callable[[Rig], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    """On a fake server with our custom resources."""
+
+    async def tell() -> None:
+        async with fake_here() as (here, fake):
+            await story(Rig(here, fake))
+
+    asyncio.run(tell())
 
 
 @contextlib.asynccontextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import PODS, Whole, fake_here
-from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
+from tests.companion.daemon.cluster import PODS, Whole
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
 from tests.fakekube.faults import Fault
 from tests.kube.worlds import until
 
@@ -24,15 +23,6 @@ QUESTIONS = Kind(
     True,
     Whole,
 )
-Story = Callable[[Rig], Awaitable[None]]
-
-
-def told(story: Story) -> None:
-    async def tell() -> None:
-        async with fake_here() as (here, fake):
-            await story(Rig(here, fake))
-
-    asyncio.run(tell())
 
 
 def test_pods_get_nodes_by_one_write_each() -> None:
