@@ -31,6 +31,7 @@ BUILT_IN = (
     Resource("", "v1", "ConfigMap", "configmaps", True),
     Resource("", "v1", "Secret", "secrets", True),
     Resource("", "v1", "Event", "events", True),
+    Resource("", "v1", "ReplicationController", "replicationcontrollers", True, scale=True),
     Resource("", "v1", "PersistentVolume", "persistentvolumes", False, status=True),
     Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, status=True),
     Resource("apps", "v1", "Deployment", "deployments", True, status=True, scale=True),

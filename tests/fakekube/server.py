@@ -93,6 +93,8 @@ class FakeKube:
             return web.Response(text="ok")
         if request.path == "/version":
             return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.0-fake"})
+        if (found := self._discovered(request.path)) is not None:
+            return web.json_response({"kind": "APIResourceList", "resources": found})
         resource, name, subresource = self._target(request.path)
         if watch:
             return await self._watch(request, resource, name[0])
@@ -108,6 +110,14 @@ class FakeKube:
                     text = f"the object provided is unrecognized: Object {key!r} is missing"
                     raise ApiError(400, "BadRequest", text)
         return self._do(request, resource, name, subresource, body)
+
+    def _discovered(self, path: str) -> list[Tree] | None:
+        """The kinds of a version; None where the path is another."""
+        return [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
+            for each in self._resources.values()
+            if path == f"/api{'s' if each.group else ''}/{each.api_version}"
+        ] or None
 
     def _target(self, path: str) -> tuple[Resource, Name, str]:
         parts = path.strip("/").split("/")

@@ -126,11 +126,11 @@ def told(story: Story) -> None:
 
 @contextlib.asynccontextmanager
 async def scheduling(here: Here, **options: Any) -> AsyncIterator[Companion]:
-    """It runs, and leads."""
+    """It runs, and leads. ``us``: as whom it asks a real server, if not as the test."""
     parts = chosen(options.pop("roles", ("scheduler",)), options.pop("only", ("*",)))
     # Where its role may write.
     spaces = {"config_namespace": NAMESPACE, "lease_namespace": NAMESPACE}
-    with as_account(here.cluster, parts) as account:
+    with as_account(options.pop("us", None) or here.cluster, parts) as account:
         made = Companion(account, here.options(**spaces, **options), parts)
         task = asyncio.create_task(made.run())
         try:
