@@ -52,16 +52,29 @@ OUTPUT = argument(
     default="table",
     help="table for people; json and yaml have stable keys (default: table)",
 )
-FILES = argument(
-    "-f",
-    "--file",
-    metavar="FILE",
-    action="append",
-    default=[],
-    dest="files",
-    is_path=True,
-    help="objects in YAML or JSON instead of those of the API server; may be given again",
-)
+
+
+def files(what: str) -> Argument:
+    """``-f``, as often as somebody likes; in ``args.files``."""
+    return argument(
+        "-f",
+        "--file",
+        metavar="FILE",
+        action="append",
+        default=[],
+        dest="files",
+        is_path=True,
+        help=f"{what}; may be given again",
+    )
+
+
+def exit_code(where: str) -> Argument:
+    return argument(
+        "--exit-code", action="store_true", help=f"end with 1 where {where}, for scripts"
+    )
+
+
+FILES = files("objects in YAML or JSON instead of those of the API server")
 CONFIG_NAMESPACE = argument(
     "--config-namespace",
     metavar="NAMESPACE",
@@ -76,3 +89,5 @@ CONFIG_NAME = argument(
 )
 CLUSTER = (KUBECONFIG, CONTEXT)
 CONFIG = (CONFIG_NAMESPACE, CONFIG_NAME)
+LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
+"""Of commands that only look at objects and the ConfigMap."""

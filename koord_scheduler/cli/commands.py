@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from koord_scheduler.cli.admission import ADMISSION, GATES
-from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
+from koord_scheduler.cli.arguments import (
+    CLUSTER,
+    CONFIG,
+    FILES,
+    LOOK,
+    OUTPUT,
+    Command,
+    argument,
+    exit_code,
+    files,
+)
 from koord_scheduler.cli.scheduling.commands import SCHEDULING
 
-_LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
 _QUOTA = (
     FILES,
     OUTPUT,
@@ -175,7 +184,7 @@ COMMANDS: tuple[Command, ...] = (
         "nodes",
         "load of every node, what it offers to batch and mid pods, and why",
         "koord_scheduler.cli.nodes:main",
-        _LOOK,
+        LOOK,
     ),
     *SCHEDULING,
     Command(
@@ -187,17 +196,7 @@ COMMANDS: tuple[Command, ...] = (
                 "each change that the profiles make to a pod, and what admission would refuse",
                 "koord_scheduler.cli.mutations:main",
                 (
-                    argument(
-                        "-f",
-                        "--file",
-                        metavar="FILE",
-                        action="append",
-                        default=[],
-                        dest="files",
-                        is_path=True,
-                        help="pods, or workloads that make pods, in YAML or JSON; may be given "
-                        "again",
-                    ),
+                    files("pods, or workloads that make pods, in YAML or JSON"),
                     argument(
                         "--profiles",
                         metavar="FILE",
@@ -257,11 +256,7 @@ COMMANDS: tuple[Command, ...] = (
                         default="",
                         help="RESOURCE=QUANTITY,...; what is not named stays",
                     ),
-                    argument(
-                        "--exit-code",
-                        action="store_true",
-                        help="end with 1 where pods would have to go, for scripts",
-                    ),
+                    exit_code("pods would have to go"),
                     *_QUOTA,
                 ),
             ),

@@ -95,8 +95,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def complain(error: object, code: Exit) -> Exit:
-    text = str(error)
-    if not text.isprintable():
-        text = text.encode("unicode_escape").decode("ascii")
-    print(f"koord-scheduler: {text}", file=sys.stderr)
+    from koord_scheduler.cli.output import clean
+
+    print(f"koord-scheduler: {clean(str(error))}", file=sys.stderr)
     return code

@@ -226,6 +226,7 @@ YARN = (
         "what YARN uses is an annotation of the node",
     ),
     Need("", "pods", ("list", "watch"), "pods of NodeManagers, and what pods take of batch"),
+    _NODE_EVENTS,
 )
 
 PODGROUP = (

@@ -15,6 +15,7 @@ from koord_scheduler.daemon.process import Companion
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
+from tests.companion.accounts import as_account
 from tests.fakekube import FakeKube
 from tests.kube.worlds import World, fake_world
 
@@ -47,16 +48,17 @@ async def companion(
         requests_burst=1000,
         extra=extra,
     )
-    made = Companion(us or world.cluster, options, parts)
-    task = asyncio.create_task(made.run())
-    try:
-        yield made
-        if task.done():
-            task.result()
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    with as_account(us or world.cluster, parts) as account:
+        made = Companion(account, options, parts)
+        task = asyncio.create_task(made.run())
+        try:
+            yield made
+            if task.done():
+                task.result()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 def tree(fake: FakeKube, plural: str, name: str, namespace: str = "") -> dict[str, Any]:

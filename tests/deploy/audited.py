@@ -6,29 +6,16 @@ import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from koordlet.kube.credentials import Cluster, Material
 from tests.deploy.objects import DEPLOY
+from tests.fakekube.access import Request
 from tests.realkube import control_plane
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
 from tools.rbac import NAMESPACE
 
 PREFIX = f"system:serviceaccount:{NAMESPACE}:"
-
-
-class Request(NamedTuple):
-    """One that was made. ``code``: of the answer. ``name`` is empty for lists and creations; of a
-    watch or list of one object by a field selector it is that one's, as RBAC sees it."""
-
-    account: str
-    verb: str
-    group: str
-    resource: str
-    namespace: str
-    name: str
-    code: int
 
 
 @contextlib.contextmanager

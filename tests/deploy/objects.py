@@ -49,25 +49,11 @@ def manager() -> Tree:
     return the("Deployment", "koord-manager")
 
 
-_QUOTAS = (
-    ("scheduling.sigs.k8s.io", "ElasticQuota"),
-    ("quota.koordinator.sh", "ElasticQuotaProfile"),
-)
-
-
-def missing_quotas() -> list[Tree]:
-    """Definitions of the kinds of quotas that the manager watches and ``deploy/crds`` lacks, as
-    loose as possible: the scheduler's project has its own."""
-    return [
-        _definition(group, kind)
-        for group, kind in _QUOTAS
-        if not (DEPLOY / "crds" / f"{group}_{kind.lower()}s.yaml").exists()
-    ]
-
-
-def _definition(group: str, kind: str) -> Tree:
+def loose_definition(group: str, version: str, kind: str, *subresources: str) -> Tree:
+    """Of a kind that is not ours: whatever it says is kept."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1alpha1", "served": True, "storage": True}
+    parts: Tree = {name: {} for name in subresources}
+    served = {"name": version, "served": True, "storage": True, "subresources": parts}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -79,6 +65,6 @@ def _definition(group: str, kind: str) -> Tree:
             "group": group,
             "scope": "Namespaced",
             "names": {"kind": kind, "plural": f"{kind.lower()}s"},
-            "versions": [{**version, "schema": {"openAPIV3Schema": schema}}],
+            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
         },
     }

@@ -6,11 +6,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from koord_scheduler.daemon.access import PROCESS
 from koord_scheduler.daemon.admission import SECRET_NAME
@@ -39,13 +38,12 @@ from tests.cluster.reporting.test_pod_notes import BAD, outcome
 from tests.companion.daemon.cluster import METRICS, NODES, ON, PODS, SLOS, Here
 from tests.companion.daemon.cluster import NAMESPACES as SPACES
 from tests.companion.webhook.stories import OTHER_GATES
-from tests.deploy.audited import PREFIX, Request, audited, cluster_of, requests
-from tests.deploy.objects import missing_quotas
+from tests.deploy.audited import audited, cluster_of, requests
+from tests.deploy.least import take_away, unused
 from tests.kube.worlds import until
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, free_ports
-from tests.realkube.kubectl import kubectl
-from tools.rbac import ACCOUNTS, NAMESPACE, Account, Rule, rules
+from tools.rbac import ACCOUNTS, NAMESPACE, Account
 
 __all__ = ["quick"]
 pytestmark = [
@@ -54,6 +52,8 @@ pytestmark = [
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
 ]
 JOBS = "jobs"
+HERE = tuple(each for each in ACCOUNTS if each.name in ("koordlet", "koord-manager"))
+"""Those of the scheduler and the descheduler are in `test_least_roles`."""
 STORY = frozenset(
     (
         *("nodemetric", "nodeslo", "noderesource"),
@@ -69,19 +69,14 @@ PROFILES = Kind(
     False,
     Object,
 )
-BY_KUBELET = {("get", "nodes/configz"), ("get", "nodes/pods")}
+BY_KUBELET = frozenset({("get", "", "nodes/configz"), ("get", "", "nodes/pods")})
 """Asked of kubelet, which asks the API server whether koordlet may. There is no kubelet here;
 tests/cluster/whole has one."""
 
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    names = tuple(each.name for each in ACCOUNTS)
-    with audited(tmp_path, names) as made:
-        for tree in missing_quotas():
-            file = tmp_path / "quotas.yaml"
-            file.write_text(yaml.safe_dump(tree))
-            kubectl(made, "apply", "-f", str(file))
+    with audited(tmp_path, tuple(each.name for each in HERE)) as made:
         yield made
 
 
@@ -240,96 +235,10 @@ def test_everything_is_needed_and_nothing_is_missing(plane: ControlPlane) -> Non
 
     asyncio.run(play())
     made = requests(plane)
-    refused = {each for each in made if each.code == 403}
-    assert refused == set()
-    unused = [
-        f"{account.name}: {verb} {need.resource} {' '.join(need.names)}"
-        for account in ACCOUNTS
-        for need in _played(account)
-        for verb in need.verbs
-        if (verb, need.resource) not in BY_KUBELET
-        and not any(_fits(each, account, need, verb) for each in made)
-    ]
-    assert not unused, "\n".join(unused)
-    asyncio.run(_take_away(plane, made))
-
-
-async def _take_away(plane: ControlPlane, made: set[Request]) -> None:
-    """One verb after the other: then what was asked with it is refused, and only that."""
-    async with Client(plane.admin, per_second=1e6, burst=1000) as admin:
-        for account in ACCOUNTS:
-            played = _played(account)
-            for namespace, all_rules in rules(account.needs).items():
-                for rule in all_rules:
-                    for verb in rule.verbs:
-                        asked = _asked(made, account, played, rule, verb, namespace)
-                        if asked is None:
-                            continue
-                        less = rule._replace(verbs=tuple(set(rule.verbs) - {verb}))
-                        left = [less if each is rule else each for each in all_rules]
-                        await _grant(admin, account.name, namespace, left)
-                        await _until_refused(admin, asked)
-                await _grant(admin, account.name, namespace, all_rules)
-
-
-def _asked(
-    made: set[Request],
-    account: Account,
-    played: tuple[Need, ...],
-    rule: Rule,
-    verb: str,
-    namespace: str,
-) -> Request | None:
-    """A request for which this verb is needed; None for parts that are not played here."""
-    need = Need(rule.group, rule.resource, (verb,), "", namespace, rule.names)
-    if (verb, rule.resource) in BY_KUBELET:
-        return Request(account.name, verb, rule.group, rule.resource, "", "", 0)
-    if not any(
-        (each.group, each.resource, each.namespace) == (need.group, need.resource, namespace)
-        and verb in each.verbs
-        for each in played
-    ):
-        return None
-    return next(each for each in sorted(made) if _fits(each, account, need, verb))
-
-
-async def _grant(admin: Client, name: str, namespace: str, left: Sequence[Rule]) -> None:
-    kind = "Role" if namespace else "ClusterRole"
-    roles = Kind(
-        "rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s", bool(namespace), Object
-    )
-    body = {
-        "rules": [
-            {
-                "apiGroups": [each.group],
-                "resources": [each.resource],
-                "verbs": list(each.verbs),
-                **({"resourceNames": list(each.names)} if each.names else {}),
-            }
-            for each in left
-            if each.verbs
-        ]
-    }
-    await admin.patch(roles, name, body, namespace)
-
-
-async def _until_refused(admin: Client, asked: Request) -> None:
-    """The authorizer sees a changed role a moment later."""
-    resource, _, sub = asked.resource.partition("/")
-    attributes = {"verb": asked.verb, "group": asked.group, "resource": resource}
-    attributes |= {"subresource": sub, "namespace": asked.namespace, "name": asked.name}
-    body = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {"user": f"{PREFIX}{asked.account}", "resourceAttributes": attributes},
-    }
-    path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-    for _ in range(600):
-        answer = json.loads(await admin._request("POST", path, body=body))
-        if not answer["status"]["allowed"]:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"still allowed without the verb, so another rule permits it: {asked}")
+    assert not {each for each in made if each.code == 403}
+    for account in HERE:
+        assert not unused(made, account, _played(account), BY_KUBELET)
+        asyncio.run(take_away(plane, made, account, _played(account), BY_KUBELET))
 
 
 def _played(account: Account) -> tuple[Need, ...]:
@@ -337,13 +246,3 @@ def _played(account: Account) -> tuple[Need, ...]:
     if account.name == "koordlet":
         return account.needs
     return (*PROCESS, *(need for part in PARTS if part.name in STORY for need in part.needs))
-
-
-def _fits(each: Request, account: Account, need: Need, verb: str) -> bool:
-    return (
-        each.account == account.name
-        and each.verb == verb
-        and (each.group, each.resource) == (need.group, need.resource)
-        and need.namespace in ("", each.namespace)
-        and (not need.names or verb == "create" or each.name in need.names)
-    )

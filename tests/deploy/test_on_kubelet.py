@@ -20,7 +20,7 @@ import yaml
 
 from koordlet import __version__
 from tests.cluster.whole.cluster import Whole, wait, whole
-from tests.deploy.objects import DEPLOY, Tree, container, kustomized, missing_quotas
+from tests.deploy.objects import DEPLOY, Tree, container, kustomized
 from tests.realkube.binaries import why_not as no_cluster
 from tests.realkube.control_plane import free_ports
 from tests.realkube.node import NODE
@@ -73,8 +73,6 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Whole, 
             }
         )
         made.apply(yaml.safe_dump_all(objects))
-        for tree in missing_quotas():
-            made.apply(yaml.safe_dump(tree))
         yield made, ports
         for kind in ("daemonset/koordlet", "deployment/koord-manager"):
             made.kubectl("-n", NAMESPACE, "delete", kind, "--wait=false")

@@ -31,8 +31,12 @@ BUILT_IN = (
     Resource("", "v1", "ConfigMap", "configmaps", True),
     Resource("", "v1", "Secret", "secrets", True),
     Resource("", "v1", "Event", "events", True),
+    Resource("", "v1", "ReplicationController", "replicationcontrollers", True, scale=True),
+    Resource("", "v1", "PersistentVolume", "persistentvolumes", False, status=True),
+    Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", True, status=True),
     Resource("apps", "v1", "Deployment", "deployments", True, status=True, scale=True),
     Resource("apps", "v1", "ReplicaSet", "replicasets", True, status=True, scale=True),
+    Resource("apps", "v1", "StatefulSet", "statefulsets", True, status=True, scale=True),
     Resource("coordination.k8s.io", "v1", "Lease", "leases", True, unconditional=False),
     Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, status=True),
     Resource(

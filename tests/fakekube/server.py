@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.fakekube.access import Access
 from tests.fakekube.answers import ApiError, conflict
 from tests.fakekube.crd import resource_of
 from tests.fakekube.eviction import allowed
@@ -22,15 +23,19 @@ from tests.fakekube.selectors import Selector, parse
 from tests.fakekube.store import Logged, Name, Store
 
 Tree = dict[str, Any]
+RUNNING: dict[str, FakeKube] = {}
+"""By URL."""
 
 
 class FakeKube:
-    """``url`` is where it listens. ``store`` and ``faults`` are for tests to look and to break."""
+    """``url`` is where it listens. ``store`` and ``faults`` are for tests to look and to break,
+    ``access`` is for accounts that may not do everything."""
 
     def __init__(self) -> None:
         self.now = datetime.datetime.now(datetime.UTC)
         self.store = Store(lambda: self.now.strftime("%Y-%m-%dT%H:%M:%SZ"))
         self.faults = Faults()
+        self.access = Access()
         self.requests: Counter[str] = Counter()
         """``METHOD PATH`` without the query -> how often; of watches, ``WATCH PATH``."""
         self.bookmarks: set[asyncio.Event] = set()
@@ -81,12 +86,15 @@ class FakeKube:
         token = self.faults.token
         if token and request.headers.get("Authorization") != f"Bearer {token}":
             raise ApiError(401, "Unauthorized", "Unauthorized")
+        self.access.admit(request)
 
     async def _answer(self, request: web.Request, watch: bool) -> web.StreamResponse:
         if request.path in ("/readyz", "/livez"):
             return web.Response(text="ok")
         if request.path == "/version":
             return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.0-fake"})
+        if (found := self._discovered(request.path)) is not None:
+            return web.json_response({"kind": "APIResourceList", "resources": found})
         resource, name, subresource = self._target(request.path)
         if watch:
             return await self._watch(request, resource, name[0])
@@ -102,6 +110,14 @@ class FakeKube:
                     text = f"the object provided is unrecognized: Object {key!r} is missing"
                     raise ApiError(400, "BadRequest", text)
         return self._do(request, resource, name, subresource, body)
+
+    def _discovered(self, path: str) -> list[Tree] | None:
+        """The kinds of a version; None where the path is another."""
+        return [
+            {"name": each.plural, "kind": each.kind, "namespaced": each.namespaced}
+            for each in self._resources.values()
+            if path == f"/api{'s' if each.group else ''}/{each.api_version}"
+        ] or None
 
     def _target(self, path: str) -> tuple[Resource, Name, str]:
         parts = path.strip("/").split("/")
@@ -325,7 +341,9 @@ async def serving(*definitions: Tree, tls: ssl.SSLContext | None = None) -> Asyn
         await site.start()
         host, port = runner.addresses[0][:2]
         fake.url = f"{'https' if tls else 'http'}://{host}:{port}"
+        RUNNING[fake.url] = fake
         yield fake
     finally:
+        RUNNING.pop(fake.url, None)
         fake.faults.cut_watches()
         await runner.cleanup()

@@ -2,9 +2,29 @@
 
 from __future__ import annotations
 
-from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
+from koord_scheduler.cli.arguments import (
+    CLUSTER,
+    FILES,
+    LOOK,
+    OUTPUT,
+    Argument,
+    Command,
+    argument,
+    exit_code,
+    files,
+)
 
-_LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
+
+def _set(what: str) -> Argument:
+    return argument(
+        "--set",
+        metavar="PLUGIN.ARGUMENT=VALUE",
+        action="append",
+        default=[],
+        help=f"{what}; may be given again",
+    )
+
+
 _POLICY = (
     argument(
         "--config",
@@ -13,13 +33,9 @@ _POLICY = (
         is_path=True,
         help="KubeSchedulerConfiguration (default: the built-in profile)",
     ),
-    argument(
-        "--set",
-        metavar="PLUGIN.ARGUMENT=VALUE",
-        action="append",
-        default=[],
-        help="change an argument, as loadaware.cpu=70, fit.strategy=MostAllocated, "
-        "strain.weight=2 or spread.enabled=false; may be given again",
+    _set(
+        "change an argument, as loadaware.cpu=70, fit.strategy=MostAllocated, strain.weight=2 or "
+        "spread.enabled=false"
     ),
 )
 _JOURNAL = argument(
@@ -47,9 +63,8 @@ _HTML = argument(
     "--html", metavar="FILE", default="", is_path=True, help="write a page with plots to FILE"
 )
 _ALL = argument("--all", action="store_true", help="print every pod, however many they are")
-_EXIT = argument(
-    "--exit-code", action="store_true", help="end with 1 where it is not all well, for scripts"
-)
+_NO_PREEMPTION = argument("--no-preemption", action="store_true", help="nobody is evicted")
+_EXIT = exit_code("it is not all well")
 _SCHEDULING = (_JOURNAL, _AT, *_POLICY)
 
 SCHEDULING: tuple[Command, ...] = (
@@ -73,7 +88,7 @@ SCHEDULING: tuple[Command, ...] = (
                 help="pods of a node shown, those that use most first (default: 10)",
             ),
             *_SCHEDULING,
-            *_LOOK,
+            *LOOK,
         ),
     ),
     Command(
@@ -87,17 +102,10 @@ SCHEDULING: tuple[Command, ...] = (
         "which pods of files would get which node, and what the cluster would be like",
         "koord_scheduler.cli.scheduling.simulate:main",
         (
-            argument(
-                "-f",
-                "--file",
-                metavar="FILE",
-                action="append",
-                default=[],
-                dest="files",
-                is_path=True,
-                help="pods, workloads, nodes, quotas, PodGroups ... in YAML or JSON; with a Node "
-                "among them they are the whole cluster, else they come into that of the API server "
-                "or the journal; may be given again",
+            files(
+                "pods, workloads, nodes, quotas, PodGroups ... in YAML or JSON; with a Node among "
+                "them they are the whole cluster, else they come into that of the API server or "
+                "the journal"
             ),
             argument(
                 "--nodes",
@@ -108,7 +116,7 @@ SCHEDULING: tuple[Command, ...] = (
                 "8:96c1Ti+nvidia.com/gpu=8+label:pool=a+zones=3; they are the whole cluster, or, "
                 "with a + before COUNT, come into that of the API server; may be given again",
             ),
-            argument("--no-preemption", action="store_true", help="nobody is evicted"),
+            _NO_PREEMPTION,
             _ALL,
             _HTML,
             _EXIT,
@@ -129,29 +137,19 @@ SCHEDULING: tuple[Command, ...] = (
                 "a slo-controller-config or its data, or the word live: the one among the objects",
             ),
             argument("new", metavar="NEW", help="likewise"),
-            argument(
-                "--exit-code",
-                action="store_true",
-                help="end with 1 where anything differs, for scripts",
-            ),
+            exit_code("anything differs"),
             argument(
                 "--pending-only",
                 action="store_true",
                 help="policies: only pods without a node are decided for, not those that run too",
             ),
             argument("--no-preemption", action="store_true", help="policies: nobody is evicted"),
-            argument(
-                "--set",
-                metavar="PLUGIN.ARGUMENT=VALUE",
-                action="append",
-                default=[],
-                help="policies: an argument that NEW has otherwise; may be given again",
-            ),
+            _set("policies: an argument that NEW has otherwise"),
             _ALL,
             _HTML,
             _DAY,
             _AT,
-            *_LOOK,
+            *LOOK,
         ),
     ),
     Command(
@@ -192,7 +190,7 @@ SCHEDULING: tuple[Command, ...] = (
             argument(
                 "--expect", metavar="HASH", default="", help="end with 1 where the hash is another"
             ),
-            argument("--no-preemption", action="store_true", help="nobody is evicted"),
+            _NO_PREEMPTION,
             _ALL,
             _HTML,
             _EXIT,

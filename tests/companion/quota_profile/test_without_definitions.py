@@ -6,6 +6,7 @@ import asyncio
 
 from koord_scheduler.daemon.controller import Part
 from koord_scheduler.daemon.parts import PARTS
+from koordlet.kube.access import Need
 from tests.companion.daemon.probes import HERE, MADE
 from tests.companion.running import companion, definitions
 from tests.kube.worlds import fake_world, until
@@ -17,7 +18,8 @@ def test_others_run_and_these_begin_when_it_has_them() -> None:
     async def story() -> None:
         MADE.clear()
         slo = [each for each in definitions() if "slo." in each["spec"]["group"]]
-        probe = Part("probe", "manager", "", HERE + "make_probe")
+        looks = Need("", "configmaps", ("list", "watch"), "the probe looks at them")
+        probe = Part("probe", "manager", "", HERE + "make_probe", (looks,))
         async with fake_world(*slo) as (world, fake), companion(world, probe, *MINE) as made:
             await until(lambda: MADE[0].running)
             assert made.context.watches.unsynced() == {}

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from koord_scheduler.daemon.controller import Options
 from koord_scheduler.daemon.parts import chosen
 from koord_scheduler.daemon.process import Companion
 from koord_scheduler.daemon.scheduler.part import Role
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koordlet.kube.client import Client
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import EVENTS, PODS, Here, Tree, Whole
+from tests.companion.accounts import as_account
+from tests.companion.daemon.cluster import EVENTS, PODS, Here, Tree, Whole, fake_here
 from tests.fakekube import FakeKube
+from tools.rbac import NAMESPACE
 
 NODES: Kind[Whole] = Kind("", "v1", "Node", "nodes", False, Whole)
 SPACE = "default"
@@ -110,26 +111,39 @@ class Rig:
         return [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
 
 
+Story = Callable[[Rig], Awaitable[None]]
+
+
+def told(story: Story) -> None:
+    """On a fake server with our custom resources."""
+
+    async def tell() -> None:
+        async with fake_here() as (here, fake):
+            await story(Rig(here, fake))
+
+    asyncio.run(tell())
+
+
 @contextlib.asynccontextmanager
 async def scheduling(here: Here, **options: Any) -> AsyncIterator[Companion]:
-    """It runs, and leads."""
-    extra = options.pop("extra", {})
-    roles = options.pop("roles", ("scheduler",))
-    only = options.pop("only", ("*",))
-    base: Options = here.options(extra=extra, **options)
-    made = Companion(here.cluster, base, chosen(roles, only))
-    task = asyncio.create_task(made.run())
-    try:
-        async with asyncio.timeout(60):
-            while not made.leads():
-                if task.done():
-                    task.result()
-                await asyncio.sleep(0.005)
-        yield made
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    """It runs, and leads. ``us``: as whom it asks a real server, if not as the test."""
+    parts = chosen(options.pop("roles", ("scheduler",)), options.pop("only", ("*",)))
+    # Where its role may write.
+    spaces = {"config_namespace": NAMESPACE, "lease_namespace": NAMESPACE}
+    with as_account(options.pop("us", None) or here.cluster, parts) as account:
+        made = Companion(account, here.options(**spaces, **options), parts)
+        task = asyncio.create_task(made.run())
+        try:
+            async with asyncio.timeout(60):
+                while not made.leads():
+                    if task.done():
+                        task.result()
+                    await asyncio.sleep(0.005)
+            yield made
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
 
 
 def scheduler_of(made: Companion) -> Scheduler:

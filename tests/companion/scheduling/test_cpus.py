@@ -10,8 +10,7 @@ import aiohttp
 from koordlet.kube.kinds import Kind
 from koordlet.protocol.cpuset import parse_cpulist
 from tests.companion.daemon.cluster import Whole
-from tests.companion.scheduling.rig import Rig, scheduling
-from tests.companion.scheduling.test_role import told
+from tests.companion.scheduling.rig import Rig, scheduling, told
 
 TOPOLOGIES = Kind(
     "topology.node.k8s.io",

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from koord_scheduler.daemon.access import SCHEDULER_NEEDS
 from koord_scheduler.kube.explanation_shapes import EXPLANATIONS
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import NAMESPACES, PODS, Whole, fake_here
-from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
+from tests.companion.daemon.cluster import NAMESPACES, PODS, Whole
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
 from tests.kube.worlds import until
 
 QUESTIONS: Kind[Whole] = Kind(
     EXPLANATIONS.group, EXPLANATIONS.version, EXPLANATIONS.name, EXPLANATIONS.plural, True, Whole
 )
 WITHIN_S = 60.0
-
-
-def told(story: Callable[[Rig], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        async with fake_here() as (here, fake):
-            await story(Rig(here, fake))
-
-    asyncio.run(tell())
 
 
 async def ask(rig: Rig, name: str, labels: dict[str, str] | None = None, **spec: Any) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import Whole, fake_here
-from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduler_of, scheduling
+from tests.companion.daemon.cluster import Whole
+from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduler_of, scheduling, told
 from tests.kube.worlds import until
 
 RESERVATIONS: Kind[Whole] = Kind(
@@ -20,15 +19,6 @@ DEVICES: Kind[Whole] = Kind(
 )
 ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 DEVICE = "scheduling.koordinator.sh/device-allocated"
-Story = Callable[[Rig], Awaitable[None]]
-
-
-def told(story: Story) -> None:
-    async def tell() -> None:
-        async with fake_here() as (here, fake):
-            await story(Rig(here, fake))
-
-    asyncio.run(tell())
 
 
 async def reserve(rig: Rig, name: str, cpu: str, **spec: Any) -> None:

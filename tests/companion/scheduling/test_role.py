@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import aiohttp
 import pytest
@@ -14,8 +13,8 @@ from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.place.load import LoadAware
 from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import PODS, Whole, fake_here
-from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
+from tests.companion.daemon.cluster import PODS, Whole
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
 from tests.fakekube.faults import Fault
 from tests.kube.worlds import until
 
@@ -27,15 +26,6 @@ QUESTIONS = Kind(
     True,
     Whole,
 )
-Story = Callable[[Rig], Awaitable[None]]
-
-
-def told(story: Story) -> None:
-    async def tell() -> None:
-        async with fake_here() as (here, fake):
-            await story(Rig(here, fake))
-
-    asyncio.run(tell())
 
 
 def test_pods_get_nodes_by_one_write_each() -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from koord_scheduler.daemon.access import QUOTA_STATUS
 from koord_scheduler.daemon.controller import Context, Controller, Part
 from koord_scheduler.daemon.process import Companion
 from koord_scheduler.daemon.quota_status import QuotaStatus, revoke_overuse
@@ -29,7 +30,7 @@ from tests.kube.worlds import until
 QUOTAS = Kind("scheduling.sigs.k8s.io", "v1alpha1", "ElasticQuota", "elasticquotas", True, Object)
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", False, Object)
 GROUP = "koordinator-system"
-PART = Part("quotastatus", "scheduler", "for tests", f"{__name__}:_controller")
+PART = Part("quotastatus", "scheduler", "for tests", f"{__name__}:_controller", QUOTA_STATUS)
 _worlds: list[World] = []
 
 
