@@ -12,7 +12,8 @@ from bench.figures import Figure
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass, PodTerm, SpreadConstraint
-from koord_scheduler.place.load_reading import LOAD, NodeLoad, PodLoad
+from koord_scheduler.place.load_reading import LOAD, NodeLoad
+from koord_scheduler.place.load_tables import PodLoad
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import explain
 from koord_scheduler.plan.outcomes import Failure, Placement

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Protocol
 
 import msgspec
 
@@ -17,29 +17,23 @@ from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.reading import instant_s, pod_key
 from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
+from koord_scheduler.place.load_tables import (
+    Amounts,
+    Percentile,
+    Percentiles,
+    PodLoad,
+    PodLoads,
+)
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.qos import PriorityClass
 from koordlet.protocol.resources import CPU, MEMORY
 
 DEFAULT_REPORT_INTERVAL_S = 60.0
-Amounts = Mapping[str, int]
 
 
-class PodLoad(NamedTuple):
-    """``prod``: the report says that the pod is. ``more``: resources beside the two."""
-
-    prod: bool
-    cpu: int
-    memory: int
-    more: Amounts | None = None
-
-    def get(self, name: str) -> int:
-        if name == CPU:
-            return self.cpu
-        if name == MEMORY:
-            return self.memory
-        return (self.more or {}).get(name, 0)
+class Loads(Protocol):
+    def get(self, key: str, /) -> PodLoad | None: ...
 
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +45,8 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
     report_interval_s: float = DEFAULT_REPORT_INTERVAL_S
     usage: Amounts | None = None
     system: Amounts = {}
-    aggregated: Mapping[tuple[str, float], Amounts] = {}
-    pods: Mapping[str, PodLoad] = {}
+    aggregated: Mapping[Percentile, Amounts] = {}
+    pods: Loads = msgspec.field(default_factory=dict)
 
 
 LOAD: Slot[NodeLoad] = Slot("load")
@@ -106,23 +100,23 @@ def read_load(spec: bytes, status: bytes) -> NodeLoad:
     except UNREADABLE:
         return NodeLoad()
     node = found.node_metric or _Node()
+    pods = {pod_key(each.namespace, each.name): _pod(each) for each in found.pods_metric or ()}
     interval = policy.report_interval_seconds if policy is not None else None
     return NodeLoad(
         update_time_s=instant_s(found.update_time),
         report_interval_s=interval or DEFAULT_REPORT_INTERVAL_S,
         usage=_amounts(node.node_usage) if node.node_usage is not None else None,
         system=_amounts(node.system_usage),
-        aggregated={
-            (sys.intern(kind), window): _amounts(usage)
-            for each in node.aggregated_node_usages or ()
-            if (window := _seconds(each.duration)) is not None
-            for kind, usage in each.usage.items()
-            if usage.resources
-        },
-        pods={
-            sys.intern(pod_key(each.namespace, each.name)): _pod(each)
-            for each in found.pods_metric or ()
-        },
+        aggregated=Percentiles(
+            {
+                (sys.intern(kind), window): _amounts(usage)
+                for each in node.aggregated_node_usages or ()
+                if (window := _seconds(each.duration)) is not None
+                for kind, usage in each.usage.items()
+                if usage.resources
+            }
+        ),
+        pods=PodLoads(pods) if pods else {},
     )
 
 

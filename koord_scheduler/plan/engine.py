@@ -13,7 +13,7 @@ import numpy as np
 from koord_scheduler.model.cluster.arguments import Declared
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
-from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.model.cluster.pods import NO_GRANTS, Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
 from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
 from koord_scheduler.plan.node_backoff import NAME, NodeBackoff, expire
@@ -156,7 +156,7 @@ class Engine:
             grant = self._or_none("recognise", allocator.name, allocator.recognise, pod)
             if grant is not None:
                 grants[allocator.name] = grant
-        return grants
+        return grants or NO_GRANTS
 
     def _or_none(self, what: str, name: str, ask: Callable[..., Any], *about: Any) -> Any:
         try:
@@ -294,7 +294,8 @@ class Engine:
         reservation = ""
         for grant in chosen.grants.values():
             reservation = getattr(grant, "reservation", reservation)
-        claim = Claim(pod, node.name, self.cluster.now_s, chosen.grants, reservation)
+        grants = chosen.grants or NO_GRANTS
+        claim = Claim(pod, node.name, self.cluster.now_s, grants, reservation)
         self.cluster.add(claim)
         return Placement(pod, node.name, claim, chosen.annotations)
 

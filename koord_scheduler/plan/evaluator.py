@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
@@ -19,7 +20,8 @@ from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Plugin
 from koord_scheduler.plan.profile import Enabled
 
 MOST_CLASSES = 512
-"""At 5,000 nodes a class takes some 50 KiB."""
+"""At 5,000 nodes a class takes some 35 KiB."""
+Narrow = NDArray[np.int8 | np.int16 | np.int32 | np.int64]
 GONE = -1
 """The code of a row without a node."""
 _MOST_CHARACTERS = 256
@@ -36,15 +38,15 @@ class PluginError(Exception):
 class _Kept:
     """``why``: FITS, GONE or the code of the first local reason. ``base``: the weighted sum of
     local scores that are 0 to 100 already. ``raw``: scores of local plugins that are normalised, by
-    the plugin's place."""
+    the plugin's place, in as few bits as hold them."""
 
     __slots__ = ("base", "raw", "version", "why")
 
     def __init__(self, size: int) -> None:
         self.version = -1
         self.why: Codes = np.full(size, GONE, np.int16)
-        self.base: Ints = np.zeros(size, np.int64)
-        self.raw: dict[int, Ints] = {}
+        self.base: Narrow = np.zeros(size, np.int32)
+        self.raw: dict[int, Narrow] = {}
 
     def grow(self, size: int) -> None:
         more = size - len(self.why)
@@ -71,6 +73,8 @@ class Evaluator:
         self.cluster = cluster
         self.plugins = tuple(plugins)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
+        self._most = (2**31 - 1) // max(len(plugins), 1)
+        """What a plugin's weighted score is clipped to, so that all add up in 32 bits."""
         self._local = tuple(i for i, (plugin, _) in enumerate(plugins) if plugin.local)
         self._others = tuple(i for i, (plugin, _) in enumerate(plugins) if not plugin.local)
 
@@ -102,10 +106,10 @@ class Evaluator:
                 why[fits] = verdict.why
                 fits = fits[left]
                 scores = {j: each[left] for j, each in scores.items()}
-        total = kept.base[fits]
+        total: Ints = kept.base[fits].astype(np.int64)
         if len(fits):
             for i, raw in kept.raw.items():
-                self._count(total, i, raw[fits])
+                self._count(total, i, raw[fits].astype(np.int64))
             for i, score in scores.items():
                 self._count(total, i, score)
         return Judged(why, fits, total)
@@ -220,7 +224,8 @@ class Evaluator:
             verdict = self._ask(plugin, cls, rows)
             if enabled.scores and verdict.score is not None:
                 if plugin.normalize is Normalize.NO:
-                    kept.base[rows] += verdict.score * enabled.weight
+                    weighted = np.minimum(verdict.score * enabled.weight, self._most)
+                    kept.base[rows] += np.maximum(weighted, -self._most).astype(np.int32)
                 else:
                     self._raw(kept, i, rows, verdict.score)
             if enabled.filters:
@@ -234,5 +239,8 @@ class Evaluator:
         if raw is None:
             if self.plugins[i][0].normalize is Normalize.DEFAULT and not score.any():
                 return
-            raw = kept.raw[i] = np.zeros(len(kept.why), np.int64)
+            raw = kept.raw[i] = np.zeros(len(kept.why), np.int8)
+        lowest = min(int(score.min()), ~int(score.max()))
+        if lowest < np.iinfo(raw.dtype).min:
+            raw = kept.raw[i] = raw.astype(np.min_scalar_type(lowest))
         raw[rows] = score

@@ -150,6 +150,10 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     initialized_s: float = 0.0
 
 
+NO_GRANTS: Mapping[str, Any] = {}
+"""Shared by all claims without one. Nobody may write to it."""
+
+
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a pod takes of a node. ``since_s``: when it got the node (Unix time).
 
@@ -160,5 +164,5 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     pod: Pod
     node: str
     since_s: float = 0.0
-    grants: Mapping[str, Any] = {}
+    grants: Mapping[str, Any] = msgspec.field(default_factory=lambda: NO_GRANTS)
     reservation: str = ""

@@ -12,7 +12,8 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.place.load import make
 from koord_scheduler.place.load_estimate import estimate
-from koord_scheduler.place.load_reading import LOAD, NodeLoad, PodLoad, read_load
+from koord_scheduler.place.load_reading import LOAD, NodeLoad, read_load
+from koord_scheduler.place.load_tables import PodLoad
 from koordlet.protocol.qos import PriorityClass
 from tests.companion.place.build import GI, cls, cluster, node, put, reasons, scores
 
@@ -282,7 +283,8 @@ def test_reading_a_report() -> None:
     found = read_load(json.dumps(spec).encode(), json.dumps(status).encode())
     assert found.usage == {"cpu": 1500, "memory": 1024}
     assert found.aggregated == {("p95", 300.0): {"cpu": 2000}}
-    assert found.pods == {"a/b": PodLoad(True, 1000, 0, {"x": 3})}
+    assert found.pods.get("a/b") == PodLoad(True, 1000, 0, {"x": 3})
+    assert found.pods.get("a/c") is None
     assert (found.report_interval_s, found.update_time_s) == (30, 1767225600.0)
     assert read_load(b"", b'{"podsMetric": 3}') == NodeLoad()
     assert read_load(b"", b"") == NodeLoad()
