@@ -137,7 +137,8 @@ async def _scheduler(rig: Rig, server: Server, _: Path) -> None:
         await rig.client.patch(PODS, "big", {"metadata": {"annotations": {"x": "1"}}}, SPACE)
         # An answer to a binding that was lost, and a watch that shows nothing.
         scheduler = scheduler_of(made)
-        await scheduler.binder._settled(scheduler.waiting[f"{SPACE}/big"], "a", "the test")
+        binder = scheduler.bindings._binder
+        await binder._settled(scheduler.waiting[f"{SPACE}/big"], "a", "the test")
         await _until_asked(server, SCHEDULER, _unplayed(server))
 
 

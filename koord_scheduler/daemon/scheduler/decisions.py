@@ -10,7 +10,7 @@ from koord_scheduler.daemon.scheduler import telling
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
@@ -125,7 +125,7 @@ class Decisions:
         """Reserve pods evict nobody unless the arguments say so."""
         if not pod.holds:
             return False
-        plugin = self._scheduler.parts.plugin(reservation_plugin.NAME)
+        plugin = self._scheduler.parts.plugin(RESERVATION)
         return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)
 
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:

@@ -29,7 +29,7 @@ from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
@@ -77,7 +77,7 @@ class Scheduler:
             context.wall,
         )
         self.reservations: Reservations | None = None
-        if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
+        if isinstance(plugin := self.parts.plugin(RESERVATION), ReservationPlugin):
             self.reservations = Reservations(context, self.cluster, self.changes, plugin.args)
             self.conditions.of_reservation = self.reservations.say
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
