@@ -5,6 +5,7 @@ from __future__ import annotations
 from koord_scheduler.cli.admission import ADMISSION, GATES
 from koord_scheduler.cli.arguments import CLUSTER, CONFIG, FILES, OUTPUT, Command, argument
 from koord_scheduler.cli.scheduling.commands import SCHEDULING
+from koord_scheduler.cli.watching import WATCHING
 
 _LOOK = (FILES, OUTPUT, *CLUSTER, *CONFIG)
 _QUOTA = (
@@ -163,6 +164,7 @@ COMMANDS: tuple[Command, ...] = (
                 "(default: -1)",
             ),
             DESCHEDULER_CONFIG,
+            *WATCHING,
             argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),

@@ -45,7 +45,6 @@ from koord_scheduler.plan.queue import Queue, Unit
 _SLICE_S = 0.005
 """Decisions in a row, before watches and answers have their turn."""
 _LOOK_EVERY_S = 1.0
-_WATCHING = Watching()
 _log = structlog.get_logger()
 
 
@@ -55,7 +54,7 @@ class Scheduler:
     `Changes` brings units into the queue, `Decisions` takes them from there, and `Bindings` brings
     them to their end."""
 
-    def __init__(self, context: Context, setup: Setup, watching: Watching = _WATCHING) -> None:
+    def __init__(self, context: Context, setup: Setup, watching: Watching) -> None:
         self.context = context
         self.cluster = Cluster()
         self.parts = Parts(self.cluster, setup.profiles)

@@ -3,17 +3,17 @@
 
 from __future__ import annotations
 
-import msgspec
+from typing import NamedTuple
 
 
-class MonitorLimits(msgspec.Struct, frozen=True):
+class MonitorLimits(NamedTuple):
     """Every ``period_s`` it is looked for attempts that take longer than ``timeout_s``."""
 
     period_s: float = 10.0
     timeout_s: float = 30.0
 
 
-class AuditLimits(msgspec.Struct, frozen=True):
+class AuditLimits(NamedTuple):
     """Above each of them the auditor raises an alert. ``reschedule_s``: from the end of the last
     victim to the next result. ``deletion_s``: from a nomination to that end. ``deleting_retries``:
     attempts meanwhile. ``interval_s``: between results of one round."""
@@ -24,7 +24,7 @@ class AuditLimits(msgspec.Struct, frozen=True):
     interval_s: float = 300.0
 
 
-class Watching(msgspec.Struct, frozen=True):
+class Watching(NamedTuple):
     """``audit`` None: no auditor. ``audit_labels``: name of a label of its metrics -> label of
     pods."""
 
