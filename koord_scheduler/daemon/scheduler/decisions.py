@@ -97,9 +97,10 @@ class Decisions:
 
     def _placed_group(self, unit: Unit, outcome: gangs.GroupPlaced) -> None:
         scheduler = self._scheduler
-        for each in (*outcome.placements, *outcome.left):
-            scheduler.figures.looked_at(each)
+        for placement in outcome.placements:
+            scheduler.figures.looked_at(placement)
         for failure in outcome.left:
+            scheduler.figures.looked_at(failure)
             scheduler.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
         refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
         if outcome.placements:

@@ -32,7 +32,7 @@ from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.device.plugin import NAME as DEVICE_SHARE
+from koord_scheduler.place.device.free import NAME as DEVICE_SHARE
 from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.place.reservation import plugin as reservation_plugin
 from koord_scheduler.place.reservation.plugin import ReservationPlugin

@@ -281,7 +281,8 @@ def test_an_alert_is_counted_each_time_and_logged_once_for_a_unit() -> None:
 
 
 def page_of(made: Companion) -> str:
-    return scheduler_of(made).context.metrics.page()
+    metrics: Metrics = scheduler_of(made).context.metrics
+    return metrics.page()
 
 
 def test_the_role_tells_of_a_preemption_that_takes_too_long() -> None:

@@ -212,7 +212,7 @@ def test_well_planned_secondary_devices_do_not_judge_a_node() -> None:
         assert lab.reasons(cls) == ["" if planned else "Insufficient rdma devices"]
         assert lab.place(cls) == "Insufficient rdma devices"
         assert bool(lab.plugin.not_well_planned) is planned
-        lab.plugin.not_well_planned.add("n")
+        lab.plugin.not_well_planned.add("n1")
         lab.minors(pods(share(100), joint=joint))
         assert bool(lab.plugin.not_well_planned) is not planned
 
