@@ -15,6 +15,7 @@ from koord_scheduler.cli.arguments import (
     files,
 )
 from koord_scheduler.cli.scheduling.commands import SCHEDULING
+from koord_scheduler.cli.watching import WATCHING
 
 _QUOTA = (
     FILES,
@@ -172,6 +173,7 @@ COMMANDS: tuple[Command, ...] = (
                 "(default: -1)",
             ),
             DESCHEDULER_CONFIG,
+            *WATCHING,
             argument(
                 "--log-level",
                 choices=("debug", "info", "warning", "error"),

@@ -13,6 +13,7 @@ import structlog
 from koord_scheduler.cli.admission import check_admission
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import WrongUseError
+from koord_scheduler.cli.watching import watching_of
 from koord_scheduler.daemon.controller import SCHEDULER, Options
 from koord_scheduler.daemon.parts import UnknownPartError, chosen
 from koord_scheduler.daemon.process import run
@@ -58,6 +59,10 @@ def _options(args: argparse.Namespace) -> Options:
             controllers = (*controllers, "colocationprofile")
     except ValueError as error:
         raise WrongUseError(str(error)) from None
+    try:
+        watching = watching_of(args)
+    except ValueError as error:
+        raise WrongUseError(str(error)) from None
     scheduler = _setup(args)
     return Options(
         controllers=controllers,
@@ -70,7 +75,12 @@ def _options(args: argparse.Namespace) -> Options:
         requests_per_s=args.rest_config_qps,
         requests_burst=args.rest_config_burst,
         **(_bindings(scheduler) if scheduler is not None else {}),
-        extra={**vars(args), "yarn": _yarn(args), "scheduler": scheduler},
+        extra={
+            **vars(args),
+            "yarn": _yarn(args),
+            "scheduler": scheduler,
+            "watching": watching,
+        },
     )
 
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import structlog
@@ -17,7 +18,7 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.quota_shapes import QUOTAS, ElasticQuota
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.services.metrics import Family, Values
+from koord_scheduler.services.metrics import Family, Values, exponential
 from koord_scheduler.share.quota.overuse import Overuse
 from koord_scheduler.share.quota.quotas import Quotas
 from koord_scheduler.share.quota.tree import Share, Tree
@@ -70,6 +71,17 @@ class QuotaStatus:
                 status_metrics,
             ),
         )
+        self._writing = context.metrics.histogram(
+            "scheduler_update_elastic_quota_status_duration_seconds",
+            "Time of a write to an ElasticQuota.",
+            exponential(0.001, 2, 15),
+        )
+        self._processing = context.metrics.histogram(
+            "scheduler_elastic_quota_process_latency",
+            "Seconds of a round over all quotas that wrote what differs, by operation.",
+            exponential(0.00001, 2, 24),
+            "operation",
+        )
         for name, about, read in families:
             name = f"scheduler_elastic_quota_{name}"
             figures = functools.partial(read, quotas)
@@ -96,6 +108,13 @@ class QuotaStatus:
         if version == self._done and not self._seen:
             return EVERY_S
         self._seen = False
+        begun_s = time.perf_counter()
+        try:
+            return await self._round(trees, version)
+        finally:
+            self._processing.observe(time.perf_counter() - begun_s, "status")
+
+    async def _round(self, trees: Mapping[str, Tree], version: int) -> float:
         self._sent = {key: sent for key, sent in self._sent.items() if key in self._watched.objects}
         try:
             await self._make_built_in()
@@ -141,6 +160,7 @@ class QuotaStatus:
         if not changes:
             return False
         changes.setdefault("metadata", {})["uid"] = known.metadata.uid
+        begun_s = time.perf_counter()
         try:
             await self._context.writes.patch(QUOTAS, key.name, changes, key.namespace)
         except RefusedError as error:
@@ -150,6 +170,7 @@ class QuotaStatus:
             # must not hold up the others; it is written again when it or its figures change.
             if not (error.missing or error.conflict):
                 self._tell_once(share.name, "a quota cannot be written", error)
+        self._writing.observe(time.perf_counter() - begun_s)
         self._sent[key] = (known, wanted)
         return True
 

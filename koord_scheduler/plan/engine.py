@@ -97,7 +97,7 @@ class Engine:
                 scores[best] = np.iinfo(np.int64).min
                 why[row] = chosen.why
                 continue
-            return self._take(pod, row, chosen)
+            return self._take(pod, row, chosen, len(found))
         return self._failure(pod, why, rows)
 
     def place_all(
@@ -288,7 +288,7 @@ class Engine:
         at = np.flatnonzero(rows == row)
         return int(at[0]) if len(at) else None
 
-    def _take(self, pod: Pod, row: int, chosen: Chosen) -> Placement:
+    def _take(self, pod: Pod, row: int, chosen: Chosen, feasible: int) -> Placement:
         node = self.cluster.nodes[row]
         assert node is not None
         reservation = ""
@@ -297,7 +297,7 @@ class Engine:
         grants = chosen.grants or NO_GRANTS
         claim = Claim(pod, node.name, self.cluster.now_s, grants, reservation)
         self.cluster.add(claim)
-        return Placement(pod, node.name, claim, chosen.annotations)
+        return Placement(pod, node.name, claim, chosen.annotations, feasible)
 
     def _refusal(self, pod: Pod, by: str, words: str) -> Failure:
         return Failure(pod=pod, nodes=int(self.cluster.alive.sum()), refused_by=by, words=words)

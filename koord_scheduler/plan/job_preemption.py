@@ -16,7 +16,7 @@ from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Ledger
+from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Ledger
 from koord_scheduler.plan.victims import importance, preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
@@ -109,7 +109,7 @@ def _not_eligible(engine: Engine, trigger: Pod, pending: Sequence[Pod]) -> str:
             continue
         for claim in cluster.claims_on(row).values():
             if claim.pod.terminating and claim.pod.cls.priority < trigger.cls.priority:
-                return f"not eligible due to a terminating pod on the nominated node {claim.node}."
+                return f"{VICTIMS_LEAVE} {claim.node}."
     return ""
 
 

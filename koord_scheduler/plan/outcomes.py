@@ -11,12 +11,14 @@ from koord_scheduler.model.cluster.verdict import REASONS
 
 
 class Placement(msgspec.Struct, frozen=True):
-    """``claim`` is counted in the cluster. ``annotations``: what the binding says of its grants."""
+    """``claim`` is counted in the cluster. ``annotations``: what the binding says of its grants.
+    ``feasible``: on how many nodes the pod fitted, without a look at what allocators say."""
 
     pod: Pod
     node: str
     claim: Claim
     annotations: Mapping[str, str] = {}
+    feasible: int = 0
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):

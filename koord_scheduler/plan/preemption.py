@@ -38,6 +38,7 @@ _MOST_KEPT = 4
 _MOST_REFUSALS = 16
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
+VICTIMS_LEAVE = "not eligible due to a terminating pod on the nominated node"
 
 
 class PreemptionArgs(Args, frozen=True):
@@ -133,7 +134,7 @@ class Preemptor:
             return ""
         for claim in cluster.claims_on(row).values():
             if claim.pod.terminating and claim.pod.cls.priority < pod.cls.priority:
-                return "not eligible due to a terminating pod on the nominated node."
+                return f"{VICTIMS_LEAVE}."
         return ""
 
     def _may_go(self, pod: Pod) -> frozenset[int]:

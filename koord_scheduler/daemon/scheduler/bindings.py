@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koord_scheduler.daemon.scheduler import telling
+from koord_scheduler.daemon.scheduler.auditing import Step
+from koord_scheduler.daemon.scheduler.auditor import Outcome as Audited
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
 from koord_scheduler.model.cluster.pods import Pod
@@ -80,7 +82,12 @@ class Bindings:
         if not unit.name.startswith(gangs.UNIT) and self._follows(placements[0].pod):
             # Another pod by this name came meanwhile, and the queue is about that one.
             return
-        scheduler.figures.ended(unit.name)
+        scheduler.monitor.ended(unit.name)
+        if scheduler.auditor is not None:
+            if again:
+                scheduler.auditor.step(unit.name, Step.FAILED, "a binding failed")
+            elif any(outcome.bound is Bound.YES for outcome in outcomes):
+                scheduler.auditor.ended(unit.name, Audited.SCHEDULED)
         if again:
             scheduler.queue.again(unit.name, scheduler.now_s())
         elif unit.name.startswith(gangs.UNIT):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from koord_scheduler.daemon.scheduler.auditor import Outcome
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
 from koord_scheduler.model.cluster.pods import Pod
@@ -94,11 +95,13 @@ class Changes:
                 engine.nominate(pod, pod.nominated)
         if scheduler.waiting.pop(pod.key, None) is not None:
             self._forget(pod)
+            self._audit_end(pod.key, Outcome.DELETED)
 
     def _changed_gang(self, before: Pod) -> None:
         """It is another unit from now on."""
         scheduler = self._scheduler
         scheduler.queue.remove(before.key)
+        self._audit_end(before.key, Outcome.DELETED)
         if scheduler.parts.gangs is not None and before.gang:
             self._group_changed(scheduler.parts.gangs.remove_pod(before))
 
@@ -108,6 +111,7 @@ class Changes:
         waited = scheduler.waiting.pop(pod.key, None)
         if waited is not None:
             self._forget(pod)
+            self._audit_end(pod.key, Outcome.SCHEDULED)
             if waited.gang != pod.gang:
                 self._changed_gang(waited)
         if scheduler.parts.gangs is not None and pod.gang:
@@ -118,6 +122,9 @@ class Changes:
         scheduler.assumed.pop(pod.key, None)
         scheduler.waiting.pop(pod.key, None)
         self._forget(pod)
+        if scheduler.auditor is not None:
+            scheduler.auditor.ended(pod.key, Outcome.DELETED)
+            scheduler.auditor.gone(pod)
         if scheduler.parts.gangs is not None and pod.gang:
             self._group_changed(scheduler.parts.gangs.remove_pod(pod))
 
@@ -144,6 +151,10 @@ class Changes:
         if scheduler.parts.quotas is not None:
             scheduler.parts.quotas.forget(pod.key)
 
+    def _audit_end(self, name: str, outcome: Outcome) -> None:
+        if self._scheduler.auditor is not None:
+            self._scheduler.auditor.ended(name, outcome)
+
     # Into the queue.
 
     def _enqueue(self, pod: Pod) -> None:
@@ -158,6 +169,8 @@ class Changes:
         gate = f"waits for scheduling gates: {', '.join(pod.gates)}" if pod.gates else ""
         unit = Unit(pod.key, pod.cls.priority, pod.created_s, (pod.key,), gate)
         scheduler.queue.put(unit, scheduler.now_s())
+        if scheduler.auditor is not None:
+            scheduler.auditor.waits(unit, pod)
 
     def _group_changed(self, group: str) -> None:
         """A flock of members comes as one batch of changes: the group is looked at once."""
@@ -177,10 +190,13 @@ class Changes:
             if unit is None:
                 if name not in scheduler.bindings.units:
                     scheduler.end_unit(name)
+                    self._audit_end(name, Outcome.DELETED)
                 self._gated.pop(group, None)
                 continue
             before = scheduler.queue.unit(name)
             scheduler.queue.put(unit, scheduler.now_s())
+            if scheduler.auditor is not None:
+                scheduler.auditor.waits(unit, scheduler.waiting.get(unit.pods[0]))
             if before is not None and before.pods != unit.pods:
                 scheduler.queue.wake(name, scheduler.now_s())
             if not unit.gate:

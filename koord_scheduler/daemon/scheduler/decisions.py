@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from koord_scheduler.daemon.scheduler import telling
+from koord_scheduler.daemon.scheduler.auditing import Step
+from koord_scheduler.daemon.scheduler.figures import (
+    GANG_ATTEMPTED,
+    GANG_GONE,
+    GANG_SUCCEEDED,
+    NOT_ELIGIBLE,
+)
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
 from koord_scheduler.model.cluster.pods import Pod
@@ -17,7 +26,7 @@ from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption
 from koord_scheduler.plan.queue import Unit
 
 if TYPE_CHECKING:
@@ -37,7 +46,7 @@ class Decisions:
         if not scheduler.context.leads():
             scheduler.queue.again(unit.name, scheduler.now_s())
             return
-        scheduler.figures.began(unit.name)
+        scheduler.monitor.began(unit)
         try:
             if unit.name.startswith(gangs.UNIT):
                 self._try_group(unit)
@@ -46,7 +55,7 @@ class Decisions:
         except (*UNFORESEEN, PluginError) as error:
             # It costs this unit alone, or whoever may write one pod stops a cluster.
             _log.error("a defect: please report it", unit=unit.name, exc_info=error)
-            scheduler.figures.ended(unit.name)
+            scheduler.monitor.ended(unit.name)
             scheduler.queue.again(unit.name, scheduler.now_s())
 
     def _try_pod(self, unit: Unit) -> None:
@@ -59,6 +68,7 @@ class Decisions:
         scheduler.flags.before(engine, pod)
         with scheduler.figures.deciding():
             outcome = engine.place(pod)
+        scheduler.figures.looked_at(outcome)
         if isinstance(outcome, Placement):
             scheduler.bindings.send(unit, (outcome,))
         else:
@@ -69,21 +79,34 @@ class Decisions:
         book = scheduler.parts.gangs
         group = unit.name.removeprefix(gangs.UNIT)
         pending = book.pending(group) if book is not None else []
+        begun_s = time.perf_counter()
         if book is None or not pending:
+            scheduler.figures.cycle(GANG_GONE, 0, 0.0)
             scheduler.end_unit(unit.name)
             return
         engine = scheduler.parts.engines.get(pending[0].scheduler, scheduler.parts.first)
         with scheduler.figures.deciding():
             outcome = gangs.place_group(engine, book, group, scheduler.network)
+        reason = GANG_ATTEMPTED
         if isinstance(outcome, gangs.GroupFailed):
             self._failed_group(unit, engine, outcome)
-            return
+        else:
+            self._placed_group(unit, outcome)
+            reason = GANG_SUCCEEDED if outcome.placements else GANG_ATTEMPTED
+        scheduler.figures.cycle(reason, len(pending), time.perf_counter() - begun_s)
+
+    def _placed_group(self, unit: Unit, outcome: gangs.GroupPlaced) -> None:
+        scheduler = self._scheduler
+        for placement in outcome.placements:
+            scheduler.figures.looked_at(placement)
         for failure in outcome.left:
+            scheduler.figures.looked_at(failure)
             scheduler.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
         refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
         if outcome.placements:
             scheduler.bindings.send(unit, outcome.placements, refused_by)
         else:
+            self._audit(unit.name, Step.ALL_TRIED, ", ".join(sorted(refused_by)))
             self._give_up(unit.name, refused_by)
 
     def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
@@ -97,7 +120,7 @@ class Decisions:
             scheduler.conditions.tell(pod, said)
             telling.failure(scheduler.context.events, pod, said.message)
         if failure.untried:
-            scheduler.figures.ended(unit.name)
+            scheduler.monitor.ended(unit.name)
             scheduler.queue.again(unit.name, scheduler.now_s())
         else:
             self._give_up(unit.name, failure.plugins)
@@ -107,16 +130,23 @@ class Decisions:
         scheduler = self._scheduler
         preemptor = scheduler.parts.preemptors.get(pod.scheduler)
         gates = {gate.name for gate in engine.gates}
-        if preemptor is None or self._may_not_preempt(pod):
-            return "", None
-        if not (failure.resolvable or failure.refused_by in gates):
+        if (
+            preemptor is None
+            or self._may_not_preempt(pod)
+            or not (failure.resolvable or failure.refused_by in gates)
+        ):
+            self._audit(pod.key, Step.FAILED, failure)
             return "", None
         try:
             found = preemptor.preempt(pod, scheduler.feed.budgets())
         except PluginError as error:
+            self._audit(pod.key, Step.NO_ROOM, str(error))
             return str(error), None
         if not isinstance(found, Preemption):
+            self._audit(pod.key, _step(found.words), found.words)
             return found.words, None
+        if scheduler.auditor is not None:
+            scheduler.auditor.nominated(pod.key, found.victims)
         engine.nominate(pod, found.node)
         scheduler.spawn(scheduler.evictions.preempt(found))
         return "", found.node
@@ -131,25 +161,38 @@ class Decisions:
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         scheduler = self._scheduler
         scheduler.figures.counts("unschedulable", failed.pods[0].scheduler)
-        nominations = self._make_room_for_group(engine, failed)
+        nominations = self._make_room_for_group(unit, engine, failed)
         for pod in failed.pods:
             said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
             scheduler.conditions.tell(pod, said)
         telling.failure(scheduler.context.events, failed.pods[0], failed.words)
         self._give_up(unit.name, failed.refused_by)
 
-    def _make_room_for_group(self, engine: Engine, failed: gangs.GroupFailed) -> dict[str, str]:
+    def _make_room_for_group(
+        self, unit: Unit, engine: Engine, failed: gangs.GroupFailed
+    ) -> dict[str, str]:
         """The node to which each member is nominated."""
         scheduler = self._scheduler
         book = scheduler.parts.gangs
         if failed.root is None or book is None:
+            self._audit(unit.name, Step.FAILED, failed.words)
             return {}
+        scheduler.figures.looked_at(failed.root)
         scheduler.flags.failed(engine, failed.root)
+        begun_s = time.perf_counter()
         found = gangs.make_room(engine, book, failed, scheduler.evictions.refuse, scheduler.network)
+        if book.args.enable_preemption:
+            scheduler.figures.job_preemption(failed.group, found, time.perf_counter() - begun_s)
         for pod in failed.pods:
             engine.forget(pod.key)
         if not isinstance(found, JobPreemption):
+            step = _step(found.words) if book.args.enable_preemption else Step.FAILED
+            self._audit(unit.name, step, failed.words)
             return {}
+        if scheduler.auditor is not None:
+            scheduler.auditor.nominated(
+                unit.name, itertools.chain.from_iterable(found.victims.values())
+            )
         for pod in failed.pods:
             if pod.key in found.nominations:
                 engine.nominate(pod, found.nominations[pod.key])
@@ -158,7 +201,19 @@ class Decisions:
             scheduler.spawn(scheduler.evictions.preempt(by))
         return dict(found.nominations)
 
+    def _audit(self, name: str, step: Step, why: str | Failure) -> None:
+        if self._scheduler.auditor is not None:
+            words = why if isinstance(why, str) else why.text()
+            self._scheduler.auditor.step(name, step, words)
+
     def _give_up(self, name: str, refused_by: frozenset[str]) -> None:
         scheduler = self._scheduler
-        scheduler.figures.ended(name)
+        scheduler.monitor.ended(name)
         scheduler.queue.failed(name, scheduler.now_s(), refused_by)
+
+
+def _step(words: str) -> Step:
+    """What the words of who looked for room say to the auditor."""
+    if words.startswith(VICTIMS_LEAVE):
+        return Step.VICTIMS_LEAVE
+    return Step.FAILED if words.startswith(NOT_ELIGIBLE) else Step.NO_ROOM

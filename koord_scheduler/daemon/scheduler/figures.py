@@ -1,90 +1,76 @@
-"""Figures of the scheduler, and who takes too long (spec/central.md 9.3, 9.4)."""
+"""Figures of decisions and bindings (spec/central.md 9.3)."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import structlog
-
+from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.device.plugin import DeviceShare
+from koord_scheduler.plan import gangs
+from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption
+from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.queue import State
-from koord_scheduler.services.metrics import Family, Metrics
+from koord_scheduler.services.metrics import Family, Metrics, exponential
 
 if TYPE_CHECKING:
     from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 
-TIMEOUT_S = 30.0
-EVERY_S = 10.0
+GANG_SUCCEEDED, GANG_GONE = "gang_is_succeed", "gang_is_nil"
+GANG_ATTEMPTED = "all_pending_pods_is_already_attempted"
 _QUEUES = {State.WAITING: "unschedulable"}
 """As kube-scheduler calls them, where that is not the name of the state."""
-_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
-_log = structlog.get_logger()
-
-
-class Durations:
-    """A histogram of Prometheus as three families of numbers."""
-
-    def __init__(self, metrics: Metrics, name: str, about: str) -> None:
-        self._counts: Counter[float] = Counter()
-        self.sum_s, self.count = 0.0, 0
-        metrics.add(
-            Family(
-                f"{name}_bucket",
-                "counter",
-                about,
-                ("le",),
-                lambda: [((_bound(each),), float(self._counts[each])) for each in _ALL],
-            )
-        )
-        for suffix, read in (
-            ("sum", lambda: [((), self.sum_s)]),
-            ("count", lambda: [((), float(self.count))]),
-        ):
-            metrics.add(Family(f"{name}_{suffix}", "counter", about, (), read))
-
-    def took(self, seconds: float) -> None:
-        self.sum_s += seconds
-        self.count += 1
-        for bound in _ALL:
-            if seconds <= bound:
-                self._counts[bound] += 1
-
-
-_ALL = (*_BOUNDS_S, float("inf"))
-
-
-def _bound(value: float) -> str:
-    return "+Inf" if value == float("inf") else f"{value:g}"
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60)
+_CYCLE_S = (0.1, 0.5, 1, 2, 3, 5, 7.5, 10, 12.5, 15, 20, 25, 30, 45, 60, 120)
+_NODES = exponential(1, 2, 24)
+NOT_ELIGIBLE = "not eligible"
+_MOST_CHARACTERS = 256
 
 
 class Figures:
     def __init__(self, metrics: Metrics, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._begun: dict[str, float] = {}
-        self._told: set[str] = set()
-        self._looked_s = 0.0
         self._attempts = metrics.counter(
             "scheduler_schedule_attempts_total",
             "Attempts to schedule pods and gangs, by result and profile.",
             "result",
             "profile",
         )
-        self._timeouts = metrics.counter(
-            "scheduler_scheduling_timeout",
-            "Attempts that took longer than 30 s, by profile.",
-            "profile",
+        self._decisions = metrics.histogram(
+            "scheduler_scheduling_algorithm_duration_seconds", "Time of a decision.", _SECONDS
         )
-        self._decisions = Durations(
-            metrics, "scheduler_scheduling_algorithm_duration_seconds", "Time of a decision."
-        )
-        self._bound = Durations(
-            metrics,
+        self._bound = metrics.histogram(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "From creation of a pod to its node.",
+            _SECONDS,
+        )
+        self._evaluated = metrics.histogram(
+            "scheduler_pod_scheduling_evaluated_nodes", "Nodes that a pod was tried on.", _NODES
+        )
+        self._feasible = metrics.histogram(
+            "scheduler_pod_scheduling_feasible_nodes", "How many of them it fits on.", _NODES
+        )
+        self._next = metrics.histogram(
+            "scheduler_next_pod_delete_from_queue_latency",
+            "Seconds to take the next pod or gang from the queue.",
+            exponential(0.00001, 2, 24),
+        )
+        self._cycles = metrics.histogram(
+            "scheduler_gang_schedule_cycle_duration_seconds",
+            "Time of a decision for a gang, with what makes room for it.",
+            _CYCLE_S,
+            "reason",
+            "job_size",
+        )
+        self._preemptions = metrics.histogram(
+            "scheduler_job_preemption_duration_seconds",
+            "Time to find room for a gang by evictions.",
+            exponential(0.001, 2, 20),
+            "jobName",
+            "result",
         )
         metrics.add(
             Family(
@@ -113,40 +99,65 @@ class Figures:
 
     def bound(self, pod: Pod) -> None:
         if pod.created_s:
-            self._bound.took(max(0.0, self._scheduler.context.wall() - pod.created_s))
+            self._bound.observe(max(0.0, self._scheduler.context.wall() - pod.created_s))
 
     @contextlib.contextmanager
     def deciding(self) -> Iterator[None]:
         begun_s = time.perf_counter()
         yield
-        self._decisions.took(time.perf_counter() - begun_s)
+        self._decisions.observe(time.perf_counter() - begun_s)
 
-    def began(self, name: str) -> None:
-        self._begun[name] = self._scheduler.context.clock()
+    def looked_at(self, outcome: Placement | Failure) -> None:
+        """On how many nodes the pod was tried, and fits by what is known."""
+        if isinstance(outcome, Placement):
+            self._evaluated.observe(len(self._scheduler.cluster.row))
+            self._feasible.observe(outcome.feasible)
+        elif not outcome.refused_by:
+            self._evaluated.observe(outcome.nodes)
+            self._feasible.observe(outcome.untried)
 
-    def ended(self, name: str) -> None:
-        self._begun.pop(name, None)
-        self._told.discard(name)
+    def taken(self, seconds: float) -> None:
+        self._next.observe(seconds)
 
-    def ended_all(self) -> None:
-        self._begun.clear()
-        self._told.clear()
+    def cycle(self, reason: str, members: int, seconds: float) -> None:
+        self._cycles.observe(seconds, reason, job_size(members))
 
-    def look(self) -> None:
-        """Every 10 s: whose binding does not come to an end. Each is told once."""
-        now_s = self._scheduler.context.clock()
-        if now_s - self._looked_s < EVERY_S:
-            return
-        self._looked_s = now_s
-        for name, begun_s in self._begun.items():
-            if now_s - begun_s > TIMEOUT_S and name not in self._told:
-                self._told.add(name)
-                unit = self._scheduler.queue.unit(name)
-                first = unit.pods[0] if unit is not None and unit.pods else name
-                pod = self._scheduler.waiting.get(first)
-                self._timeouts[(pod.scheduler if pod is not None else "",)] += 1
-                _log.warning("!!!CRITICAL TIMEOUT!!! scheduling pod", unit=name)
+    def job_preemption(
+        self, group: str, found: JobPreemption | NoJobPreemption, seconds: float
+    ) -> None:
+        self._preemptions.observe(seconds, group[:_MOST_CHARACTERS], _result(found))
+
+
+def declare_devices(metrics: Metrics, devices: DeviceShare, cluster: Cluster) -> None:
+    metrics.add(
+        Family(
+            "scheduler_secondary_device_not_well_planned",
+            "gauge",
+            "1 for nodes that are labelled as well planned, where a pod found no secondary device.",
+            ("node_name",),
+            lambda: [((n,), 1.0) for n in sorted(devices.not_well_planned & cluster.row.keys())],
+        )
+    )
+
+
+def job_size(members: int) -> str:
+    """The label for so many members of a gang."""
+    if members <= 0:
+        return "0"
+    if members > 1000:
+        return "1000+"
+    first = (members - 1) // 100 * 100
+    return f"{first + 1}-{first + 100}"
+
+
+def _result(found: JobPreemption | NoJobPreemption) -> str:
+    """One of a few, whatever the words say of nodes."""
+    if isinstance(found, JobPreemption):
+        return "preempt success"
+    if found.words.startswith(NOT_ELIGIBLE):
+        return NOT_ELIGIBLE
+    return "preemption not helpful"
 
 
 def _is_gang(name: str) -> bool:
-    return name.startswith("gang:")
+    return name.startswith(gangs.UNIT)

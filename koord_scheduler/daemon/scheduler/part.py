@@ -12,6 +12,7 @@ from koord_scheduler.daemon.scheduler.gap import OptimalityGap
 from koord_scheduler.daemon.scheduler.pages import routes
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.daemon.scheduler.setup import Setup
+from koord_scheduler.daemon.scheduler.watching import Watching
 from koord_scheduler.kube.quota_feed import follow_quotas
 from koord_scheduler.kube.quota_shapes import QUOTAS
 from koord_scheduler.model.cluster.pods import Pod
@@ -23,9 +24,14 @@ class Role:
     """A `Controller`: the scheduler and what runs beside it while it leads."""
 
     def __init__(
-        self, context: Context, setup: Setup, debug_flags: bool, gap_every_s: float = 0.0
+        self,
+        context: Context,
+        setup: Setup,
+        watching: Watching,
+        debug_flags: bool,
+        gap_every_s: float = 0.0,
     ) -> None:
-        self.scheduler = Scheduler(context, setup)
+        self.scheduler = Scheduler(context, setup, watching)
         self._context = context
         self._explanations = Explanations(context, self.scheduler)
         follow_gangs(context.watches, self.scheduler)
@@ -66,5 +72,6 @@ class Role:
 def make(context: Context) -> Role:
     extra = context.options.extra
     setup = extra.get("scheduler") or Setup((built_in(),))
+    watching = extra.get("watching") or Watching()
     gap_every_s = float(extra.get("optimality_gap") or 0.0)
-    return Role(context, setup, bool(extra.get("debug_flags")), gap_every_s)
+    return Role(context, setup, watching, bool(extra.get("debug_flags")), gap_every_s)

@@ -16,26 +16,31 @@ import structlog
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler import reservation_figures
+from koord_scheduler.daemon.scheduler.auditor import Auditor
 from koord_scheduler.daemon.scheduler.bindings import Bindings
 from koord_scheduler.daemon.scheduler.changes import Changes
 from koord_scheduler.daemon.scheduler.decisions import Decisions
-from koord_scheduler.daemon.scheduler.figures import Figures
+from koord_scheduler.daemon.scheduler.figures import Figures, declare_devices
 from koord_scheduler.daemon.scheduler.flags import Flags
+from koord_scheduler.daemon.scheduler.monitor import Monitor
 from koord_scheduler.daemon.scheduler.preempting import Evictions
 from koord_scheduler.daemon.scheduler.reservations import Reservations
 from koord_scheduler.daemon.scheduler.setup import Parts, Setup
+from koord_scheduler.daemon.scheduler.watching import Watching
 from koord_scheduler.kube.scheduling.conditions import Conditions
 from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.device.free import NAME as DEVICE_SHARE
+from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Placement
-from koord_scheduler.plan.queue import Queue
+from koord_scheduler.plan.queue import Queue, Unit
 
 _SLICE_S = 0.005
 """Decisions in a row, before watches and answers have their turn."""
@@ -49,7 +54,7 @@ class Scheduler:
     `Changes` brings units into the queue, `Decisions` takes them from there, and `Bindings` brings
     them to their end."""
 
-    def __init__(self, context: Context, setup: Setup) -> None:
+    def __init__(self, context: Context, setup: Setup, watching: Watching) -> None:
         self.context = context
         self.cluster = Cluster()
         self.parts = Parts(self.cluster, setup.profiles)
@@ -63,6 +68,12 @@ class Scheduler:
         self.network = Network(self.cluster)
         self.flags = Flags()
         self.figures = Figures(context.metrics, self)
+        self.monitor = Monitor(context.metrics, watching.monitor, self.waiting, context.clock)
+        self.auditor: Auditor | None = None
+        if watching.audit is not None:
+            self.auditor = Auditor(
+                context.metrics, watching.audit, watching.audit_labels, context.clock
+            )
         self.conditions = Conditions(context.writes, clock=context.clock, wall=context.wall)
         self.changes = Changes(self)
         self.decisions = Decisions(self)
@@ -81,6 +92,8 @@ class Scheduler:
             self.reservations = Reservations(context, self.cluster, self.changes, plugin.args)
             self.conditions.of_reservation = self.reservations.say
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
+        if isinstance(plugin := self.parts.plugin(DEVICE_SHARE), DeviceShare):
+            declare_devices(context.metrics, plugin, self.cluster)
         self.evictions = Evictions(context)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse
@@ -116,13 +129,15 @@ class Scheduler:
         self._group = None
         self.bindings.end()
         self.conditions.stop()
-        self.figures.ended_all()
+        self.monitor.clear()
+        if self.auditor is not None:
+            self.auditor.clear()
 
     async def _decide(self) -> None:
         begun_s = time.monotonic()
         while True:
             self.changes.put_groups()
-            unit = None if self.bindings.full else self.queue.pop(self.now_s())
+            unit = None if self.bindings.full else self._next()
             if unit is None:
                 await self._until_work()
                 begun_s = time.monotonic()
@@ -131,6 +146,13 @@ class Scheduler:
             if time.monotonic() - begun_s >= _SLICE_S:
                 await asyncio.sleep(0)
                 begun_s = time.monotonic()
+
+    def _next(self) -> Unit | None:
+        begun_s = time.perf_counter()
+        unit = self.queue.pop(self.now_s())
+        if unit is not None:
+            self.figures.taken(time.perf_counter() - begun_s)
+        return unit
 
     async def _until_work(self) -> None:
         self._wake.clear()
@@ -152,7 +174,7 @@ class Scheduler:
                 ended = engine.tick(now_s) or ended
             if ended:
                 self.changes.happened(Event.TIME)
-            self.figures.look()
+            self.monitor.look()
             self.changes.say_gates()
             await asyncio.sleep(_LOOK_EVERY_S)
 
@@ -173,7 +195,7 @@ class Scheduler:
 
     def end_unit(self, name: str) -> None:
         """Nothing of it waits any more."""
-        self.figures.ended(name)
+        self.monitor.ended(name)
         self.queue.remove(name)
 
 

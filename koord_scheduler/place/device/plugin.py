@@ -63,6 +63,9 @@ class DeviceShare:
         )
         self._states: States[Site | None] = States(site_of, lambda site: site)
         self._tries = Tries(NAME, self._states, read_request, self._attempt)
+        self.not_well_planned: set[str] = set()
+        """Nodes that are labelled as well planned, and lately had no secondary devices beside the
+        primary ones that were free."""
         self.services = {
             "nodeDeviceSummaries": lambda cluster, names: node_summaries(cluster),
             "nodeDeviceSummaries/{name}": lambda cluster, names: node_summary(
@@ -114,9 +117,18 @@ class DeviceShare:
         if tried.ask is None or site is None:
             return None
         found = self._choose(cluster, tried.ask, site, row, grants, reservation)
+        if site.well_planned:
+            self._note_plan(cluster, row, isinstance(found, int))
         if isinstance(found, int):
             return Refusal(found)
         return self._grant(cluster, site, row, found)
+
+    def _note_plan(self, cluster: Cluster, row: int, failed: bool) -> None:
+        node = cluster.nodes[row]
+        if node is not None and failed:
+            self.not_well_planned.add(node.name)
+        elif node is not None:
+            self.not_well_planned.discard(node.name)
 
     def annotations(self, pod: Pod, grant: Grant) -> Mapping[str, str]:
         return binding_annotations(grant, adapted=self.args.device_plugin_adaption)

@@ -211,6 +211,10 @@ def test_well_planned_secondary_devices_do_not_judge_a_node() -> None:
         cls = pods(share(100) | {RDMA: 1}, joint=joint)
         assert lab.reasons(cls) == ["" if planned else "Insufficient rdma devices"]
         assert lab.place(cls) == "Insufficient rdma devices"
+        assert bool(lab.plugin.not_well_planned) is planned
+        lab.plugin.not_well_planned.add("n1")
+        lab.minors(pods(share(100), joint=joint))
+        assert bool(lab.plugin.not_well_planned) is not planned
 
 
 def test_devices_stay_on_the_numa_nodes_that_were_chosen() -> None:
