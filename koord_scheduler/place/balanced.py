@@ -49,7 +49,8 @@ class Balanced:
 def _part(cluster: Cluster, rows: Rows, column: int, own: int) -> Floats:
     """How much of a resource is used, up to 1."""
     offered, used = cluster.allocatable[rows, column], cluster.requested[rows, column]
-    return np.minimum((used + own) / np.maximum(offered, 1), 1.0)
+    found: Floats = np.minimum((used + own) / np.maximum(offered, 1), 1.0)
+    return found
 
 
 def make(args: Mapping[str, Any]) -> Balanced:

@@ -31,7 +31,7 @@ from koord_scheduler.kube.scheduling.feed import Feed
 from koord_scheduler.kube.scheduling.sources import SOURCES
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation import plugin as reservation_plugin
+from koord_scheduler.place.reservation import arguments as reservation_arguments
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
@@ -82,7 +82,7 @@ class Scheduler:
             context.wall,
         )
         self.reservations: Reservations | None = None
-        if isinstance(plugin := self.parts.plugin(reservation_plugin.NAME), ReservationPlugin):
+        if isinstance(plugin := self.parts.plugin(reservation_arguments.NAME), ReservationPlugin):
             self.reservations = Reservations(context, self.cluster, self, plugin.args)
             self.conditions.of_reservation = self.reservations.say
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
@@ -265,7 +265,7 @@ class Scheduler:
 
     def _may_not_preempt(self, pod: Pod) -> bool:
         """Reserve pods evict nobody unless the arguments say so."""
-        plugin = self.parts.plugin(reservation_plugin.NAME)
+        plugin = self.parts.plugin(reservation_arguments.NAME)
         if not pod.holds:
             return False
         return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)

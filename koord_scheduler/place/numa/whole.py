@@ -17,10 +17,12 @@ from koordlet.protocol.resources import CPU
 
 def used_cpu(cluster: Cluster, sites: Sites, ask: Ask, rows: Rows, numbers: Ints) -> Ints:
     """CPU of each node with this pod, in amplified milli-cores."""
+    used: Ints = cluster.requested[rows, CPU_COLUMN]
     if not sites.amplified:
-        return cluster.requested[rows, CPU_COLUMN] + ask.cpu_milli
+        used += ask.cpu_milli
+        return used
     ratio, bound = sites.ratio[numbers], sites.bound_milli[numbers]
-    used: Ints = cluster.requested[rows, CPU_COLUMN] + (bound * ratio).astype(np.int64) - bound
+    used += (bound * ratio).astype(np.int64) - bound
     binds = sites.forces[numbers] | ask.binds
     need = ask.cpu_milli
     used += np.where(binds, (need * ratio).astype(np.int64), need)
