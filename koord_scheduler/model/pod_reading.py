@@ -17,6 +17,7 @@ from koord_scheduler.model import pod_wire as wire
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster import pods
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.model.pod_bounds import MOST_TERMS, beyond
 from koord_scheduler.model.reading import instant_s, pod_key
 from koordlet.protocol import keys, qos
 from koordlet.protocol.resources import CPU, MEMORY
@@ -61,7 +62,6 @@ GANG_LABELS = (
 GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
 _PROTOCOL = "koordinator.sh/"
 _MOST_TEXT = 16_384
-_MOST_TERMS = 64
 _NO_MAPPING: Mapping[str, str] = {}
 _ALL_NAMESPACES = LabelSelector()
 
@@ -143,8 +143,7 @@ class Classes:
                 self._last, meta.namespace, labels, annotations, placement, pod.status.qos_class
             )
             terms, many = _with_volumes(found.node_terms, volume_terms)
-            if many:
-                unsupported = (*unsupported, many)
+            unsupported = (*unsupported, *beyond(placement), *((many,) if many else ()))
             found = msgspec.structs.replace(
                 found,
                 daemon=owner.kind == "DaemonSet",
@@ -218,8 +217,8 @@ def _with_volumes(
     for each in dict.fromkeys(of_volumes):
         if terms is None:
             terms = each
-        elif len(terms) * len(each) > _MOST_TERMS:
-            return terms, f"volumes with more than {_MOST_TERMS} combinations of node terms"
+        elif len(terms) * len(each) > MOST_TERMS:
+            return terms, f"volumes with more than {MOST_TERMS} combinations of node terms"
         else:
             # A term without requirements matches no node.
             terms = tuple(a + b for a in terms for b in each if a and b)
@@ -233,9 +232,9 @@ def _volumes(
     refused, terms = [], []
     if spec.resource_claims:
         refused.append("resource claims (DRA) are not supported by koord_scheduler")
-    if len(spec.volumes) > _MOST_TERMS:
-        refused.append(f"more than {_MOST_TERMS} volumes")
-    for each in spec.volumes[:_MOST_TERMS]:
+    if len(spec.volumes) > MOST_TERMS:
+        refused.append(f"more than {MOST_TERMS} volumes")
+    for each in spec.volumes[:MOST_TERMS]:
         if each.ephemeral is not None:
             refused.append(f"volume {each.name}: ephemeral claims are not supported")
         elif each.persistent_volume_claim is not None:
@@ -279,14 +278,14 @@ def _class(
         node_terms=node_terms(nodes.required),
         preferred_nodes=tuple(
             pods.PreferredNodes(each.weight, _term(each.preference))
-            for each in nodes.preferred[:_MOST_TERMS]
+            for each in nodes.preferred[:MOST_TERMS]
         ),
         tolerations=tuple(
             pods.Toleration(t.key, t.operator or "Equal", t.value, t.effect)
-            for t in spec.tolerations[:_MOST_TERMS]
+            for t in spec.tolerations[:MOST_TERMS]
         ),
         spread=tuple(
-            _spread(each, labels) for each in spec.topology_spread_constraints[:_MOST_TERMS]
+            _spread(each, labels) for each in spec.topology_spread_constraints[:MOST_TERMS]
         ),
         affinity=_pod_terms(together.required, namespace, labels),
         anti_affinity=_pod_terms(apart.required, namespace, labels),
@@ -304,7 +303,7 @@ def _class(
 def node_terms(required: wire.Terms | None) -> tuple[pods.NodeTerm, ...] | None:
     if required is None:
         return None
-    return tuple(_term(each) for each in required.node_selector_terms[:_MOST_TERMS])
+    return tuple(_term(each) for each in required.node_selector_terms[:MOST_TERMS])
 
 
 def _term(term: wire.Term) -> pods.NodeTerm:
@@ -328,7 +327,7 @@ def _spread(each: wire.Spread, labels: Mapping[str, str]) -> pods.SpreadConstrai
 def _pod_terms(
     terms: tuple[wire.PodTerm, ...], namespace: str, labels: Mapping[str, str]
 ) -> tuple[pods.PodTerm, ...]:
-    return tuple(_pod_term(each, namespace, labels) for each in terms[:_MOST_TERMS])
+    return tuple(_pod_term(each, namespace, labels) for each in terms[:MOST_TERMS])
 
 
 def _preferred(
@@ -336,13 +335,13 @@ def _preferred(
 ) -> tuple[pods.PodTerm, ...]:
     return tuple(
         _pod_term(each.pod_affinity_term, namespace, labels)._replace(weight=each.weight)
-        for each in terms[:_MOST_TERMS]
+        for each in terms[:MOST_TERMS]
     )
 
 
 def _pod_term(term: wire.PodTerm, namespace: str, labels: Mapping[str, str]) -> pods.PodTerm:
     """Without namespaces and without a selector of them it means the pod's own."""
-    names = frozenset(term.namespaces[:_MOST_TERMS])
+    names = frozenset(term.namespaces[:MOST_TERMS])
     if not names and term.namespace_selector is None:
         names = frozenset((namespace,))
     selector = _with_keys(term.label_selector, labels, term.match_label_keys)
@@ -361,7 +360,7 @@ def _with_keys(
         return None
     own = tuple(
         Requirement(key=name, operator=operator, values=(labels[name],))  # type: ignore[arg-type]
-        for name in names[:_MOST_TERMS]
+        for name in names[:MOST_TERMS]
         if name in labels
     )
     if not own:

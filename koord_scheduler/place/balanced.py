@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
@@ -16,6 +17,7 @@ from koord_scheduler.place.fit import ResourceWeight
 from koordlet.protocol.resources import CPU, MEMORY
 
 NAME = "NodeResourcesBalancedAllocation"
+Floats = NDArray[np.float64]
 
 
 class BalancedArgs(Args, frozen=True, kw_only=True):
@@ -37,12 +39,18 @@ class Balanced:
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
         index = cluster.columns.index
-        columns = np.array([index[name] for name in self._names if name in index], np.intp)
-        offered = cluster.allocatable[np.ix_(rows, columns)]
-        used = cluster.requested[np.ix_(rows, columns)] + cluster.vector(pod)[columns]
-        parts = np.minimum(used / np.maximum(offered, 1), 1.0)
-        score = ((1.0 - parts.std(axis=1)) * 100).astype(np.int64)
+        columns = [index[name] for name in self._names if name in index]
+        need = cluster.vector(pod)
+        parts = [_part(cluster, rows, column, int(need[column])) for column in columns]
+        score = ((1.0 - np.std(parts, axis=0)) * 100).astype(np.int64)
         return Verdict(np.zeros(len(rows), np.int16), score)
+
+
+def _part(cluster: Cluster, rows: Rows, column: int, own: int) -> Floats:
+    """How much of a resource is used, up to 1."""
+    offered, used = cluster.allocatable[rows, column], cluster.requested[rows, column]
+    found: Floats = np.minimum((used + own) / np.maximum(offered, 1), 1.0)
+    return found
 
 
 def make(args: Mapping[str, Any]) -> Balanced:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints
-from koord_scheduler.model.cluster.pods import PodClass, PodTerm
+from koord_scheduler.model.cluster.pods import Claim, PodClass, PodTerm
 from koordlet.protocol.selector import LabelSelector, matches
 
 NOWHERE = -1
@@ -56,6 +56,35 @@ def pods_on_rows(cluster: Cluster, classes: Iterable[int]) -> Ints:
             rows = np.fromiter(counts, np.intp, len(counts))
             found[rows] += np.fromiter(counts.values(), np.int64, len(counts))
     return found
+
+
+class Ending:
+    """Pods of a cluster that terminate, by class and node."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._counts: dict[int, dict[str, int]] = {}
+        cluster.follow(self._follow)
+
+    def on_rows(self, classes: Iterable[int]) -> Ints:
+        """As `pods_on_rows`, of those that terminate."""
+        found = np.zeros(len(self.cluster.nodes), np.int64)
+        for number in classes:
+            for name, many in self._counts.get(number, {}).items():
+                row = self.cluster.row.get(name)
+                if row is not None:
+                    found[row] += many
+        return found
+
+    def _follow(self, claim: Claim, sign: int) -> None:
+        if not claim.pod.terminating or claim.pod.holds:
+            return
+        counts = self._counts.setdefault(claim.pod.cls.number, {})
+        counts[claim.node] = counts.get(claim.node, 0) + sign
+        if not counts[claim.node]:
+            del counts[claim.node]
+            if not counts:
+                del self._counts[claim.pod.cls.number]
 
 
 def per_domain(domains: Domains, on_rows: Ints) -> Ints:

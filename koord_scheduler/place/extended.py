@@ -13,6 +13,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict
+from koord_scheduler.place.fit import least_used, most_used
 
 PLUS = "NodeResourcesFitPlus"
 SCARCE = "ScarceResourceAvoidance"
@@ -55,12 +56,9 @@ class FitPlus:
                 continue
             offered = cluster.allocatable[rows, column]
             used = cluster.requested[rows, column] + own
-            whole = np.maximum(offered, 1)
-            if scored.type == "LeastAllocated":
-                score = np.where(used > offered, 0, (offered - used) * 100 // whole)
-            else:
-                score = np.minimum(used, offered) * 100 // whole
-            total += np.where(offered > 0, score, 0) * scored.weight
+            least = scored.type == "LeastAllocated"
+            score = least_used(used, offered) if least else most_used(used, offered)
+            total += score * scored.weight
             weights += scored.weight
         score = total // weights if weights else np.full(len(rows), 100, np.int64)
         return Verdict(np.zeros(len(rows), np.int16), score)

@@ -71,8 +71,8 @@ class Fit:
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
         need = cluster.vector(pod)
-        allocatable = cluster.allocatable[rows]
-        requested = cluster.requested[rows]
+        allocatable = cluster.allocatable.take(rows, 0)
+        requested = cluster.requested.take(rows, 0)
         free = allocatable - requested
         if self._credit is not None:
             credit = self._credit(cluster, pod, rows)
@@ -85,15 +85,18 @@ class Fit:
             if not self._ignored(name):
                 why[:] = reason(NAME, f"Insufficient {name}", unresolvable=True)
                 return Verdict(why, self._score(cluster, pod, need, allocatable, requested))
-        for column in np.flatnonzero(need):
+        for column in need.nonzero()[0].tolist():
+            asked = int(need[column])
+            short = free[:, column] < asked
+            if not np.count_nonzero(short):
+                continue
             name = cluster.columns.names[column]
-            short = need[column] > free[:, column]
-            if not short.any() or self._ignored(name):
+            if self._ignored(name):
                 continue
             if name in _FREE_OF_CHARGE:
                 short &= allocatable[:, column] > 0
             text = "Too many pods" if name == "pods" else f"Insufficient {name}"
-            never = need[column] > allocatable[:, column]
+            never = allocatable[:, column] < asked
             new = short & (why == FITS)
             why[new & never] = reason(NAME, text, unresolvable=True)
             why[new & ~never] = reason(NAME, text)
@@ -110,7 +113,7 @@ class Fit:
     ) -> Ints:
         strategy = self.args.scoring_strategy
         total = np.zeros(len(allocatable), np.int64)
-        weights = np.zeros(len(allocatable), np.int64)
+        weights: Ints | int = 0
         for each in strategy.resources:
             column = cluster.columns.index.get(each.name)
             if column is None:
@@ -119,22 +122,35 @@ class Fit:
             if not own:
                 continue
             offered = allocatable[:, column]
-            there = offered > 0
-            used = requested[:, column] + own
-            total += np.where(there, _scored(strategy, used, offered), 0) * each.weight
-            weights += there * each.weight
+            score = _scored(strategy, requested[:, column] + own, offered)
+            if np.count_nonzero(offered) == len(offered):
+                total += score * each.weight
+                weights = weights + each.weight
+            else:
+                there = offered > 0
+                total += np.where(there, score, 0) * each.weight
+                weights = weights + there * each.weight
         return total // np.maximum(weights, 1)
 
 
+def least_used(used: Ints, offered: Ints) -> Ints:
+    """0 to 100: how much of what nodes offer is left (spec/central.md 0.1)."""
+    found: Ints = np.maximum(offered - used, 0) * 100 // np.maximum(offered, 1)
+    return found
+
+
+def most_used(used: Ints, offered: Ints) -> Ints:
+    """0 to 100: how much of what nodes offer is used."""
+    return np.minimum(used, offered) * 100 // np.maximum(offered, 1)
+
+
 def _scored(strategy: Strategy, used: Ints, offered: Ints) -> Ints:
-    """0 to 100 for each node (spec/central.md 0.1)."""
-    whole = np.maximum(offered, 1)
     if strategy.type == "LeastAllocated":
-        return np.where(used > offered, 0, (offered - used) * 100 // whole)
+        return least_used(used, offered)
     if strategy.type == "MostAllocated":
-        return np.minimum(used, offered) * 100 // whole
+        return most_used(used, offered)
     shape = strategy.requested_to_capacity_ratio.shape
-    percent = np.minimum(used * 100 // whole, 100)
+    percent = np.minimum(used * 100 // np.maximum(offered, 1), 100)
     found: Ints = np.interp(
         percent, [p.utilization for p in shape], [p.score * 10 for p in shape]
     ).astype(np.int64)

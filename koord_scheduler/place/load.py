@@ -15,8 +15,10 @@ from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, Normalize, Verdict, reason
 from koord_scheduler.model.texts import decoded
+from koord_scheduler.place.fit import least_used
 from koord_scheduler.place.load_arguments import (
     NAME,
+    Aggregated,
     LoadArgs,
     load_args,
     own_thresholds,
@@ -34,10 +36,12 @@ _raw = msgspec.json.Decoder(dict[str, str | int])
 
 
 class View(NamedTuple):
-    """One way to look at nodes: what is used, and the thresholds in percent, 0 for none."""
+    """One way to look at nodes: what is used, the thresholds in percent, 0 for none, and which
+    nodes have any."""
 
     used: Ints
     limits: Ints
+    limited: Bools
 
 
 class LoadAware:
@@ -64,9 +68,10 @@ class LoadAware:
     def tick(self, cluster: Cluster) -> None:
         """Touches the rows whose report has become too old, or fresh again, since it was judged."""
         self._refresh(cluster)
-        stale = self._stale(cluster)
-        for row in np.flatnonzero((stale != self._known.stale) & cluster.alive).tolist():
-            cluster.touch(row)
+        turned = self._stale(cluster) != self._known.stale
+        if np.count_nonzero(turned):
+            for row in (turned & cluster.alive).nonzero()[0].tolist():
+                cluster.touch(row)
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
         self._refresh(cluster)
@@ -77,7 +82,7 @@ class LoadAware:
 
     def _filter(self, pod: PodClass, own: Ints, prod: bool, rows: Rows) -> Codes:
         known, why = self._known, np.zeros(len(rows), np.int16)
-        if pod.daemon:
+        if pod.daemon or not known.limited:
             return why
         by_prod = known.by_prod[rows] & prod
         by_aggregate = ~by_prod & known.by_aggregate[rows]
@@ -90,7 +95,7 @@ class LoadAware:
         filters_stale = self.args.filter_expired_node_metrics
         for view, chosen, words in views:
             limits = view.limits[rows]
-            looked_at = chosen & limits.any(axis=1) & known.present[rows]
+            looked_at = chosen & view.limited[rows] & known.present[rows]
             if filters_stale:
                 if not self.args.enable_schedule_when_node_metrics_expired:
                     text = "node(s) nodeMetric expired"
@@ -116,13 +121,13 @@ class LoadAware:
             return None
         known = self._known
         used = known.prod.used if prod and self.args.score_according_prod_usage else known.scored
-        whole = known.allocatable[rows]
-        asked = used[rows] + own
-        least = np.where(
-            (whole <= 0) | (asked > whole), 0, (whole - asked) * 100 // np.maximum(whole, 1)
-        )
-        score = (least @ self.weights + least.min(axis=1) * dominant) // total_weight
-        return np.where(known.reported[rows] & ~known.stale[rows], score, 0)
+        least = least_used(used.take(rows, 0) + own, known.allocatable.take(rows, 0))
+        score = least @ self.weights
+        if dominant:
+            score += least.min(axis=1) * dominant
+        score //= total_weight
+        # Without a report that counts nothing is known in favour of a node.
+        return score * (known.reported[rows] & ~known.stale[rows])
 
     # What is known of each row, refreshed where rows changed.
 
@@ -138,10 +143,8 @@ class LoadAware:
             self.estimates.forget()
         if self._version == cluster.version:
             return
-        changed = cluster.since(self._version) if self._version >= 0 else None
+        changed = cluster.since(self._version)
         self._known = self._known.grown(len(cluster.alive))
-        if changed is None:
-            changed = cluster.rows()
         for row in changed.tolist():
             node = cluster.nodes[row]
             if node is not None:
@@ -152,35 +155,20 @@ class LoadAware:
 
     def _read(self, cluster: Cluster, row: int, node: Node) -> None:
         known, args = self._known, self.args
+        if known.nodes[row] is not node:
+            self._read_node(known, row, node)
         load = cluster.get(LOAD, row)
-        known.allocatable[row] = self._allocatable(node)
-        own = own_thresholds(node)
-        aggregated = args.aggregated
-        if own.aggregated_usage is not None:
-            aggregated = own.aggregated_usage
-        for view, given, default in (
-            (known.usage, own.usage_thresholds, args.usage_thresholds),
-            (known.prod, own.prod_usage_thresholds, args.prod_usage_thresholds),
-            (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
-        ):
-            percents = default if given is None else given
-            if view is known.prod:
-                known.by_prod[row] = bool(percents)
-            view.limits[row] = [
-                min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names
-            ]
-        known.by_aggregate[row] = bool(
-            aggregated and aggregated.usage_aggregation_type and any(known.aggregated.limits[row])
-        )
         known.present[row] = load is not None
         known.reported[row] = load is not None and load.usage is not None
         known.updated_s[row] = (load.update_time_s or 0.0) if load is not None else 0.0
         if load is None or load.usage is None:
             return
         claims = tuple(cluster.claims_on(row).values())
-        known.prod.used[row] = self._prod(load, claims)
+        if known.by_prod[row] or args.score_according_prod_usage:
+            known.prod.used[row] = self._prod(load, claims)
         plain = self._vector(load.usage) + self._delta(load, claims)
         known.usage.used[row] = known.scored[row] = plain
+        aggregated = known.aggregation[row]
         if aggregated is not None and aggregated.usage_aggregation_type:
             known.aggregated.used[row] = self._aggregate(
                 load,
@@ -195,6 +183,30 @@ class LoadAware:
                 args.aggregated.score_aggregation_type,
                 window_s(args.aggregated.score_aggregated_duration),
             )
+
+    def _read_node(self, known: _Known, row: int, node: Node) -> None:
+        known.nodes[row] = node
+        known.allocatable[row] = self._allocatable(node)
+        own, args = own_thresholds(node), self.args
+        aggregated = args.aggregated
+        if own.aggregated_usage is not None:
+            aggregated = own.aggregated_usage
+        for view, given, default in (
+            (known.usage, own.usage_thresholds, args.usage_thresholds),
+            (known.prod, own.prod_usage_thresholds, args.prod_usage_thresholds),
+            (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
+        ):
+            percents = default if given is None else given
+            if view is known.prod:
+                known.by_prod[row] = bool(percents)
+            limits = [min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names]
+            view.limits[row] = limits
+            view.limited[row] = any(limits)
+            known.limited = known.limited or any(limits)
+        known.aggregation[row] = aggregated
+        known.by_aggregate[row] = bool(
+            aggregated and aggregated.usage_aggregation_type and known.aggregated.limited[row]
+        )
 
     def _allocatable(self, node: Node) -> list[int]:
         """What the node had before amplification."""
@@ -275,15 +287,21 @@ class LoadAware:
 
 class _Known:
     """Arrays over rows. ``present``: there is a report; ``reported``: with the node in it.
-    ``by_prod``, ``by_aggregate``: which thresholds prod pods, and others, are held to."""
+    ``by_prod``, ``by_aggregate``: which thresholds prod pods, and others, are held to. ``nodes``:
+    those that were read; ``limited``: one of them has a threshold."""
 
     def __init__(self, size: int, names: int) -> None:
         def ints() -> Ints:
             return np.zeros((size, names), np.int64)
 
         self.size, self.names = size, names
+        self.nodes: list[Node | None] = [None] * size
+        self.aggregation: list[Aggregated | None] = [None] * size
+        self.limited = False
         self.allocatable, self.scored = ints(), ints()
-        self.usage, self.prod, self.aggregated = (View(ints(), ints()) for _ in range(3))
+        self.usage, self.prod, self.aggregated = (
+            View(ints(), ints(), np.zeros(size, np.bool_)) for _ in range(3)
+        )
         self.by_prod = np.zeros(size, np.bool_)
         self.by_aggregate = np.zeros(size, np.bool_)
         self.present = np.zeros(size, np.bool_)
@@ -296,6 +314,9 @@ class _Known:
         if size <= self.size:
             return self
         found = _Known(size, self.names)
+        found.limited = self.limited
+        found.nodes[: self.size] = self.nodes
+        found.aggregation[: self.size] = self.aggregation
         for name, value in vars(self).items():
             if isinstance(value, np.ndarray):
                 getattr(found, name)[: self.size] = value

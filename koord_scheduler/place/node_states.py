@@ -58,8 +58,7 @@ class States(Generic[State]):
             self._of_row = np.pad(self._of_row, (0, len(cluster.alive) - len(self._of_row)))
         version = cluster.version
         if version != self._version:
-            changed = cluster.since(self._version) if self._version >= 0 else None
-            for row in (cluster.rows() if changed is None else changed).tolist():
+            for row in cluster.since(self._version).tolist():
                 self._of_row[row] = self._number(self._look(cluster, row))
             self._version = version
         return self._of_row

@@ -9,10 +9,17 @@ import numpy as np
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.columns import Bools, Rows
+from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import PodClass, SpreadConstraint
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Verdict, reason
-from koord_scheduler.place.domains import NOWHERE, Topology, alike, per_domain, pods_on_rows
+from koord_scheduler.place.domains import (
+    NOWHERE,
+    Ending,
+    Topology,
+    alike,
+    per_domain,
+    pods_on_rows,
+)
 from koord_scheduler.place.node_affinity import Matched
 from koord_scheduler.place.taints import untolerated
 from koordlet.protocol.selector import matches
@@ -37,6 +44,7 @@ class Spread:
     def __init__(self) -> None:
         self._topology = Topology()
         self._matched = Matched()
+        self._ending: Ending | None = None
 
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         return bool(pod.spread)
@@ -61,8 +69,7 @@ class Spread:
         why: Any,
     ) -> None:
         domains = self._topology.of(cluster, constraint.topology_key)
-        on_rows = pods_on_rows(cluster, alike(cluster, pod.namespace, constraint.selector))
-        pods = per_domain(domains, on_rows * counted)
+        pods = per_domain(domains, self._counted(cluster, pod, constraint) * counted)
         there = np.unique(domains.of[counted & (domains.of != NOWHERE)])
         least = int(pods[there].min()) if len(there) >= max(constraint.min_domains, 1) else 0
         of = domains.of[rows]
@@ -72,6 +79,14 @@ class Spread:
         text = f"{_TEXT} (missing required label)"
         why[(why == FITS) & missing] = reason(NAME, text, unresolvable=True)
         why[(why == FITS) & skewed & ~missing] = reason(NAME, _TEXT)
+
+    def _counted(self, cluster: Cluster, pod: PodClass, constraint: SpreadConstraint) -> Ints:
+        """Pods that the constraint is about, on each row. Those that terminate do not count, as in
+        Kubernetes."""
+        if self._ending is None or self._ending.cluster is not cluster:
+            self._ending = Ending(cluster)
+        classes = alike(cluster, pod.namespace, constraint.selector)
+        return pods_on_rows(cluster, classes) - self._ending.on_rows(classes)
 
     def _with_labels(self, cluster: Cluster, constraints: list[SpreadConstraint]) -> Bools:
         found = cluster.alive[: len(cluster.nodes)].copy()
@@ -103,8 +118,7 @@ class Spread:
         for each in soft:
             domains = self._topology.of(cluster, each.topology_key)
             counted = self._eligible(cluster, pod, each)
-            on_rows = pods_on_rows(cluster, alike(cluster, pod.namespace, each.selector))
-            pods = per_domain(domains, on_rows * counted)
+            pods = per_domain(domains, self._counted(cluster, pod, each) * counted)
             of = domains.of[rows]
             missing |= of == NOWHERE
             weight = np.log(len(np.unique(of[of != NOWHERE])) + 2)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.columns import Rows
-from koord_scheduler.model.cluster.nodes import Taint
+from koord_scheduler.model.cluster.columns import Bools, Rows
+from koord_scheduler.model.cluster.nodes import Node, Taint
 from koord_scheduler.model.cluster.pods import PodClass, Toleration
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Verdict, reason
 
@@ -38,12 +38,43 @@ def untolerated(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) 
     return None
 
 
+class Marked:
+    """Which nodes have what few nodes have; ``test``: by labels, taints or whether it is
+    cordoned."""
+
+    def __init__(self, test: Callable[[Node], object]) -> None:
+        self._test = test
+        self._of: Cluster | None = None
+
+    def among(self, cluster: Cluster, rows: Rows) -> list[int]:
+        """Places in ``rows``."""
+        if self._of is not cluster:
+            self._of, self._labels_version, self._version = cluster, -1, -1
+            self._marked: Bools = np.zeros(0, np.bool_)
+        if self._labels_version != cluster.labels_version:
+            self._refresh(cluster)
+        return self._marked[rows].nonzero()[0].tolist() if self._any else []
+
+    def _refresh(self, cluster: Cluster) -> None:
+        more = len(cluster.alive) - len(self._marked)
+        if more:
+            self._marked = np.pad(self._marked, (0, more))
+        for row in cluster.since(self._version).tolist():
+            node = cluster.nodes[row]
+            self._marked[row] = node is not None and bool(self._test(node))
+        self._any = bool(self._marked.any())
+        self._labels_version, self._version = cluster.labels_version, cluster.version
+
+
 class Taints:
     """Its score is how many taints ask the pod to stay away, which is turned around."""
 
     name = TAINTS
     local = True
     normalize = Normalize.REVERSE
+
+    def __init__(self) -> None:
+        self._tainted = Marked(lambda node: node.taints)
 
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         return True
@@ -52,10 +83,9 @@ class Taints:
         why = np.zeros(len(rows), np.int16)
         score = np.zeros(len(rows), np.int64)
         known: dict[tuple[Taint, ...], tuple[int, int]] = {}
-        for i, row in enumerate(rows.tolist()):
-            node = cluster.nodes[row]
-            if node is None or not node.taints:
-                continue
+        for i in self._tainted.among(cluster, rows):
+            node = cluster.nodes[rows[i]]
+            assert node is not None
             found = known.get(node.taints)
             if found is None:
                 found = known[node.taints] = _judged(pod, node.taints)
@@ -82,16 +112,18 @@ class Unschedulable:
     local = True
     normalize = Normalize.NO
 
+    def __init__(self) -> None:
+        self._cordoned = Marked(lambda node: node.unschedulable)
+
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         return not any(tolerates(t, CORDONED) for t in pod.tolerations)
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
-        nodes = cluster.nodes
-        cordoned = [(node := nodes[r]) is not None and node.unschedulable for r in rows.tolist()]
         why = np.zeros(len(rows), np.int16)
-        if any(cordoned):
+        cordoned = self._cordoned.among(cluster, rows)
+        if cordoned:
             code = reason(UNSCHEDULABLE, "node(s) were unschedulable", unresolvable=True)
-            why[np.array(cordoned)] = code
+            why[cordoned] = code
         return Verdict(why)
 
 

@@ -38,22 +38,32 @@ class PluginError(Exception):
 class _Kept:
     """``why``: FITS, GONE or the code of the first local reason. ``base``: the weighted sum of
     local scores that are 0 to 100 already. ``raw``: scores of local plugins that are normalised, by
+<<<<<<< HEAD
     the plugin's place, in as few bits as hold them."""
+=======
+    the plugin's place; None while they are 0. Only scores of rows where the pod fits count."""
+>>>>>>> wt-place
 
     __slots__ = ("base", "raw", "version", "why")
 
     def __init__(self, size: int) -> None:
         self.version = -1
         self.why: Codes = np.full(size, GONE, np.int16)
+<<<<<<< HEAD
         self.base: Narrow = np.zeros(size, np.int32)
         self.raw: dict[int, Narrow] = {}
+=======
+        self.base: Ints = np.zeros(size, np.int64)
+        self.raw: dict[int, Ints | None] = {}
+>>>>>>> wt-place
 
     def grow(self, size: int) -> None:
         more = size - len(self.why)
         if more > 0:
             self.why = np.pad(self.why, (0, more), constant_values=GONE)
             self.base = np.pad(self.base, (0, more))
-            self.raw = {i: np.pad(each, (0, more)) for i, each in self.raw.items()}
+            for i, each in self.raw.items():
+                self.raw[i] = None if each is None else np.pad(each, (0, more))
 
 
 class Judged:
@@ -92,7 +102,7 @@ class Evaluator:
         for row, code in (veto or {}).items():
             if why[row] == FITS:
                 why[row] = code
-        fits = np.flatnonzero(why == FITS) if rows is None else rows[why[rows] == FITS]
+        fits = (why == FITS).nonzero()[0] if rows is None else rows[why[rows] == FITS]
         scores: dict[int, Ints] = {}
         for i in self._others:
             plugin, enabled = self.plugins[i]
@@ -109,7 +119,11 @@ class Evaluator:
         total: Ints = kept.base[fits].astype(np.int64)
         if len(fits):
             for i, raw in kept.raw.items():
+<<<<<<< HEAD
                 self._count(total, i, raw[fits].astype(np.int64))
+=======
+                self._count(total, i, None if raw is None else raw[fits])
+>>>>>>> wt-place
             for i, score in scores.items():
                 self._count(total, i, score)
         return Judged(why, fits, total)
@@ -168,25 +182,25 @@ class Evaluator:
             verdict = plugin.judge(self.cluster, cls, rows)
         except Exception as error:  # whatever a plugin raises, only this class of pods is refused
             raise PluginError(plugin.name, repr(error)) from error
-        answers = (verdict.why,) if verdict.score is None else verdict
-        if any(len(each) != len(rows) for each in answers if each is not None):
+        why, score = verdict
+        if len(why) != len(rows) or (score is not None and len(score) != len(rows)):
             raise PluginError(
                 plugin.name, f"it was asked about {len(rows)} nodes, not about others"
             )
         return verdict
 
-    def _count(self, total: Ints, i: int, score: Ints) -> None:
+    def _count(self, total: Ints, i: int, score: Ints | None) -> None:
         """Adds the score of a plugin, normalised over the rows that are left (spec/central.md
-        0.1)."""
+        0.1). None: 0 for each."""
         plugin, enabled = self.plugins[i]
-        if plugin.normalize is not Normalize.NO:
+        if score is not None and plugin.normalize is not Normalize.NO:
             most = int(score.max())
-            reverse = plugin.normalize is Normalize.REVERSE
             if most > 0:
                 score = score * 100 // most
-            if reverse:
-                score = 100 - score
-        total += score * enabled.weight
+        if plugin.normalize is Normalize.REVERSE:
+            total += enabled.weight * (100 if score is None else 100 - score)
+        elif score is not None:
+            total += enabled.weight * score
 
     def _refreshed(self, cls: PodClass) -> _Kept:
         size = len(self.cluster.nodes)
@@ -200,9 +214,7 @@ class Evaluator:
         if kept.version == self.cluster.version:
             return kept
         kept.grow(size)
-        changed = self.cluster.since(kept.version) if kept.version >= 0 else None
-        if changed is None:
-            changed = np.arange(size, dtype=np.intp)
+        changed = self.cluster.since(kept.version)
         if len(changed):
             self._judge_again(kept, cls, changed)
         kept.version = self.cluster.version
@@ -210,34 +222,41 @@ class Evaluator:
 
     def _judge_again(self, kept: _Kept, cls: PodClass, rows: Rows) -> None:
         alive = self.cluster.alive[rows]
-        kept.why[rows] = np.where(alive, FITS, GONE)
-        kept.base[rows] = 0
+        if np.count_nonzero(alive) < len(rows):
+            kept.why[rows[~alive]] = GONE
+            rows = rows[alive]
         for raw in kept.raw.values():
-            raw[rows] = 0
-        rows = rows[alive]
+            if raw is not None:
+                raw[rows] = 0
+        base = np.zeros(len(rows), np.int64)
         for i in self._local:
             if not len(rows):
                 return
             plugin, enabled = self.plugins[i]
             if not self.applies(plugin, cls):
                 continue
-            verdict = self._ask(plugin, cls, rows)
-            if enabled.scores and verdict.score is not None:
+            why, score = self._ask(plugin, cls, rows)
+            if enabled.scores and score is not None:
                 if plugin.normalize is Normalize.NO:
+<<<<<<< HEAD
                     weighted = np.minimum(verdict.score * enabled.weight, self._most)
                     kept.base[rows] += np.maximum(weighted, -self._most).astype(np.int32)
+=======
+                    base = base + score * enabled.weight
+>>>>>>> wt-place
                 else:
-                    self._raw(kept, i, rows, verdict.score)
-            if enabled.filters:
-                fits = verdict.why == FITS
-                if not fits.all():
-                    kept.why[rows] = verdict.why
-                    rows = rows[fits]
+                    self._raw(kept, i, rows, score)
+            if enabled.filters and np.count_nonzero(why):
+                kept.why[rows] = why
+                fits = why == FITS
+                rows, base = rows[fits], base[fits]
+        kept.why[rows] = FITS
+        kept.base[rows] = base
 
     def _raw(self, kept: _Kept, i: int, rows: Rows, score: Ints) -> None:
-        raw = kept.raw.get(i)
+        raw = kept.raw.setdefault(i, None)
         if raw is None:
-            if self.plugins[i][0].normalize is Normalize.DEFAULT and not score.any():
+            if not np.count_nonzero(score):
                 return
             raw = kept.raw[i] = np.zeros(len(kept.why), np.int8)
         lowest = min(int(score.min()), ~int(score.max()))

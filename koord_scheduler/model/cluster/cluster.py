@@ -19,8 +19,9 @@ from koord_scheduler.model.cluster.pods import Claim, PodClass
 
 T = TypeVar("T")
 Follower = Callable[[Claim, int], None]
-_MOST_CHANGES = 65_536
-_NO_ROWS = np.zeros(0, np.intp)
+_MOST_VECTORS = 65_536
+_MOST_LATEST = 64
+"""Changes that are kept one by one: whoever asks after each of them need not look at all rows."""
 
 
 class _Held:
@@ -54,6 +55,8 @@ class Cluster:
         self.allocatable: Ints = np.zeros((0, len(self.columns)), np.int64)
         self.requested: Ints = np.zeros((0, len(self.columns)), np.int64)
         self.alive: Bools = np.zeros(0, np.bool_)
+        self.version = 0
+        """Grows with every change of a row."""
         self.labels_version = 0
         """Changes with the set of nodes, their labels and taints."""
         self.now_s = 0.0
@@ -73,33 +76,27 @@ class Cluster:
         self._held: dict[str, _Held] = {}
         self._vectors: dict[int, Ints] = {}
         self._free: list[int] = []
-        self._changed: list[int] = []
-        self._changed_from = 0
+        self._latest: list[int] = []
+        self._touched: Ints = np.zeros(0, np.int64)
         self._undo: list[Callable[[], object]] | None = None
         self._followers: list[Follower] = []
 
     # What changed.
 
-    @property
-    def version(self) -> int:
-        """Grows with every change of a row."""
-        return self._changed_from + len(self._changed)
-
-    def since(self, version: int) -> Rows | None:
-        """Rows changed since, each once, dead ones too; None: too many to tell, look at all."""
-        start = version - self._changed_from
-        if start < 0:
-            return None
-        changed = self._changed[start:]
-        if not changed:
-            return _NO_ROWS
-        return np.unique(np.array(changed, np.intp))
+    def since(self, version: int) -> Rows:
+        """Rows changed since, each once, in their order, dead ones too; all there ever were since
+        -1."""
+        many = self.version - version
+        if many <= len(self._latest):
+            return np.array(sorted(set(self._latest[len(self._latest) - many :])), np.intp)
+        return (self._touched > max(version, 0)).nonzero()[0]
 
     def touch(self, row: int) -> None:
-        if len(self._changed) >= _MOST_CHANGES:
-            self._changed_from += len(self._changed)
-            self._changed.clear()
-        self._changed.append(row)
+        self.version += 1
+        self._touched[row] = self.version
+        if len(self._latest) >= 2 * _MOST_LATEST:
+            del self._latest[:_MOST_LATEST]
+        self._latest.append(row)
 
     def rows(self) -> Rows:
         """All that are alive."""
@@ -225,7 +222,7 @@ class Cluster:
         """What such a pod asks for, in columns, with 1 for ``pods``."""
         found = self._vectors.get(pod.number)
         if found is None or len(found) != len(self.columns):
-            if len(self._vectors) > _MOST_CHANGES:
+            if len(self._vectors) > _MOST_VECTORS:
                 self._vectors.clear()
             found = self.columns.vector(pod.requests)
             found[PODS] = 1
@@ -323,6 +320,7 @@ class Cluster:
             self.allocatable = np.pad(self.allocatable, ((0, more), (0, 0)))
             self.requested = np.pad(self.requested, ((0, more), (0, 0)))
             self.alive = np.pad(self.alive, (0, more))
+            self._touched = np.pad(self._touched, (0, more))
         return row
 
     def _widen(self, node: Node) -> None:

@@ -86,13 +86,14 @@ class NodeNumaResource:
         ):
             why[i], score[i] = FITS, 0
         used = whole.used_cpu(cluster, sites, ask, rows, numbers)
-        if cluster.vector(pod)[CPU]:
+        if sites.amplified and cluster.vector(pod)[CPU]:
             credit = self._credit(cluster, pod, rows) if self._credit is not None else None
             short = whole.short_of_cpu(cluster, sites, rows, numbers, used, credit)
-            if short is not None:
-                why[short & (why == FITS)] = reason(NAME, AMPLIFIED)
-        of_node = np.flatnonzero(score == _OF_NODE)
-        if len(of_node):
+            why[short & (why == FITS)] = reason(NAME, AMPLIFIED)
+        of_node = (score == _OF_NODE).nonzero()[0]
+        if len(of_node) == len(rows):
+            score = whole.score(cluster, ask, self.scoring, rows, used)
+        elif len(of_node):
             score[of_node] = whole.score(cluster, ask, self.scoring, rows[of_node], used[of_node])
         return Verdict(why, score)
 

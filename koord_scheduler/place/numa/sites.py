@@ -59,7 +59,8 @@ def _bind_policy(label: str, shape: Shape) -> str:
 
 class Sites(States[State]):
     """``ratio``, ``bound_milli`` and ``forces``, by number: by how much CPU is amplified, CPUs that
-    pods have for themselves, and whether every pod is bound to CPUs."""
+    pods have for themselves, and whether every pod is bound to CPUs. ``amplified``: whether CPU of
+    any node is."""
 
     def __init__(self) -> None:
         super().__init__(site_of, self._made)
@@ -69,6 +70,7 @@ class Sites(States[State]):
         self.ratio: Ratios = np.ones(64)
         self.bound_milli: Ints = np.zeros(64, np.int64)
         self.forces: Bools = np.zeros(64, np.bool_)
+        self.amplified = False
 
     def _made(self, site: Site) -> State:
         number = len(self.all)
@@ -77,6 +79,7 @@ class Sites(States[State]):
             self.bound_milli = np.pad(self.bound_milli, (0, number))
             self.forces = np.pad(self.forces, (0, number))
         self.ratio[number] = site.ratio
+        self.amplified = self.amplified or site.ratio != 1
         self.bound_milli[number] = 1000 * site.used.cpus.bit_count()
         self.forces[number] = bool(site.bind)
         return state_of(site)

@@ -8,6 +8,7 @@ import numpy as np
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import CPU as CPU_COLUMN
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
+from koord_scheduler.place.fit import least_used, most_used
 from koord_scheduler.place.numa.allocate import Scoring, counts_in_score
 from koord_scheduler.place.numa.request import Ask
 from koord_scheduler.place.numa.sites import Sites
@@ -16,8 +17,12 @@ from koordlet.protocol.resources import CPU
 
 def used_cpu(cluster: Cluster, sites: Sites, ask: Ask, rows: Rows, numbers: Ints) -> Ints:
     """CPU of each node with this pod, in amplified milli-cores."""
+    used: Ints = cluster.requested[rows, CPU_COLUMN]
+    if not sites.amplified:
+        used += ask.cpu_milli
+        return used
     ratio, bound = sites.ratio[numbers], sites.bound_milli[numbers]
-    used: Ints = cluster.requested[rows, CPU_COLUMN] + (bound * ratio).astype(np.int64) - bound
+    used += (bound * ratio).astype(np.int64) - bound
     binds = sites.forces[numbers] | ask.binds
     need = ask.cpu_milli
     used += np.where(binds, (need * ratio).astype(np.int64), need)
@@ -26,12 +31,10 @@ def used_cpu(cluster: Cluster, sites: Sites, ask: Ask, rows: Rows, numbers: Ints
 
 def short_of_cpu(
     cluster: Cluster, sites: Sites, rows: Rows, numbers: Ints, used: Ints, credit: Ints | None
-) -> Bools | None:
-    """Which nodes with amplified CPU have too little of it; None where none is amplified.
+) -> Bools:
+    """Which nodes with amplified CPU have too little of it.
     ``credit``: what the pod finds beside what is free, by row and column."""
     amplified: Bools = sites.ratio[numbers] > 1
-    if not amplified.any():
-        return None
     free = cluster.allocatable[rows, CPU_COLUMN] - used
     if credit is not None:
         free = free + credit[:, CPU_COLUMN]
@@ -53,9 +56,6 @@ def score(cluster: Cluster, ask: Ask, scoring: Scoring, rows: Rows, used_cpu: In
         offered = cluster.allocatable[rows, column]
         used = cluster.requested[rows, column] + ask.amounts.get(name, 0)
         used = used_cpu if name == CPU else used
-        whole = np.maximum(offered, 1)
-        if scoring.most:
-            total += weight * (np.minimum(used, offered) * 100 // whole)
-        else:
-            total += weight * np.where(used > offered, 0, (offered - used) * 100 // whole)
+        found = most_used(used, offered) if scoring.most else least_used(used, offered)
+        total += weight * found
     return total // max(weights, 1)

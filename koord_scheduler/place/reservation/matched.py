@@ -49,20 +49,12 @@ class Matched:
             found = self._found[pod.number] = Found()
         if found.version == cluster.version:
             return found
-        changed = cluster.since(found.version) if found.version >= 0 else None
+        changed = set(cluster.since(found.version).tolist())
         names = cluster.all(RESERVATIONS)
-        if changed is None or len(changed) > len(names):
-            rows = {cluster.row[name] for name in names if name in cluster.row}
-            if changed is None:
-                found.rows.clear()
-                found.why_not.clear()
-                todo = rows
-            else:
-                todo = {row for row in changed.tolist() if row in rows or row in found.rows}
-                todo |= {row for row in found.why_not if row in changed}
-        else:
-            todo = set(changed.tolist())
-        for row in todo:
+        if len(changed) > len(names):
+            there = {cluster.row[name] for name in names if name in cluster.row}
+            changed &= there | found.rows.keys() | found.why_not.keys()
+        for row in changed:
             self._match_row(cluster, pod, row, found)
         found.version = cluster.version
         return found

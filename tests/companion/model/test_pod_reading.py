@@ -224,6 +224,51 @@ def test_terms_of_volumes_are_bounded(
     assert (len(cls.node_terms), cls.unsupported) == (terms, refused)
 
 
+NEAR = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}}
+MANY = [f"name-{i}" for i in range(65)]
+OF_NODES = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}] * 65}
+SPREAD = {"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+
+
+def required(kind: str, terms: object) -> dict[str, Any]:
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+def spreading(*constraints: object) -> dict[str, Any]:
+    return {"topologySpreadConstraints": constraints}
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        (required("podAffinity", [NEAR] * 64), ""),
+        (spreading(*[SPREAD] * 64), ""),
+        (required("podAffinity", [NEAR] * 65), "terms of required pod affinity"),
+        (required("podAntiAffinity", [NEAR] * 65), "terms of required pod anti-affinity"),
+        (
+            required("podAntiAffinity", [NEAR, NEAR | {"namespaces": MANY}]),
+            "namespaces in a term of required pod anti-affinity",
+        ),
+        (
+            required("podAffinity", [NEAR | {"mismatchLabelKeys": MANY}]),
+            "label keys in a term of required pod affinity",
+        ),
+        (required("nodeAffinity", OF_NODES), "terms of required node affinity"),
+        (spreading(*[SPREAD] * 65), "topology spread constraints"),
+        (
+            spreading(SPREAD | {"matchLabelKeys": MANY}),
+            "label keys in a topology spread constraint",
+        ),
+        ({"tolerations": [{"operator": "Exists"}] * 65}, "tolerations"),
+    ],
+)
+def test_what_is_required_beyond_the_bound_is_refused_in_words(
+    spec: dict[str, Any], refused: str
+) -> None:
+    cls = read({"containers": [], **spec}).cls
+    assert cls.unsupported == ((f"more than 64 {refused}",) if refused else ())
+
+
 def test_a_term_that_matches_no_node_stays_so_beside_volumes() -> None:
     nothing = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "bound"}}]

@@ -34,8 +34,17 @@ def node(name: str = "n1", cpu: int = 96_000, memory: int = 512 * GI, **more: An
     return Node(name=name, allocatable=amounts, **more)
 
 
-def put(found: Cluster, where: str, of: PodClass, name: str = "", **more: Any) -> Pod:
-    claim = Claim(pod(name or f"p{next(_numbers)}", of), where, **more)
+def put(
+    found: Cluster,
+    where: str,
+    of: PodClass,
+    name: str = "",
+    *,
+    terminating: bool = False,
+    **more: Any,
+) -> Pod:
+    there = pod(name or f"p{next(_numbers)}", of, terminating=terminating)
+    claim = Claim(there, where, **more)
     found.add(claim)
     return claim.pod
 

@@ -47,6 +47,38 @@ def test_pods_are_spread_over_zones() -> None:
     assert reasons(plugin, where, spreading(max_skew=2)) == ["", "", "", missing]
 
 
+def test_pods_that_terminate_do_not_count() -> None:
+    where, plugin = zones(), spread.make({})
+    old = web()
+    put(where, "a1", old, "first")
+    put(where, "a1", old, "second")
+    assert reasons(plugin, where, spreading())[:3] == [SKEWED, SKEWED, ""]
+    soft = spreading(hard=False)
+    assert scores(plugin, where, soft)[0] < 100
+    put(where, "a1", old, "first", terminating=True)
+    assert reasons(plugin, where, spreading())[:3] == [SKEWED, SKEWED, ""]
+    with where.trial():
+        put(where, "a1", old, "second", terminating=True)
+        assert reasons(plugin, where, spreading())[:3] == ["", "", ""]
+        assert scores(plugin, where, soft)[:3] == [100, 100, 100]
+    assert reasons(plugin, where, spreading())[:3] == [SKEWED, SKEWED, ""]
+    where.remove("ns/second")
+    assert reasons(plugin, where, spreading())[:3] == ["", "", ""]
+    where.remove_node("a1")
+    where.set_node(node("a1", labels={"zone": "a"}))
+    put(where, "a1", old, "third")
+    assert reasons(plugin, where, spreading())[:3] == [SKEWED, SKEWED, ""]
+
+
+def test_pods_that_terminated_before_the_first_question_do_not_count() -> None:
+    where, plugin = zones(), spread.make({})
+    put(where, "a1", web(), terminating=True)
+    assert reasons(plugin, where, spreading())[:3] == ["", "", ""]
+    other = zones()
+    put(other, "a1", web())
+    assert reasons(plugin, other, spreading())[:3] == [SKEWED, SKEWED, ""]
+
+
 def test_domains_that_are_too_few_count_as_empty_ones() -> None:
     where, plugin = zones(), spread.make({})
     put(where, "a1", web())

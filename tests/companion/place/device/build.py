@@ -11,7 +11,8 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import REASONS, Refusal
-from koord_scheduler.place.device.plugin import NAME, DeviceShare, make
+from koord_scheduler.place.device.free import NAME
+from koord_scheduler.place.device.plugin import DeviceShare, make
 from koord_scheduler.place.device.reading import read_device
 from koord_scheduler.place.device.types import DEVICES, Given, Grant, VirtualFunction
 

@@ -10,8 +10,8 @@ import pytest
 
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.device.free import NAME
 from koord_scheduler.place.device.hints import DeviceHint
-from koord_scheduler.place.device.plugin import NAME
 from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import Grant
 from koord_scheduler.place.reservation.reservation import RESERVATIONS, Reservation
