@@ -16,7 +16,7 @@ from koord_scheduler.model.pod_reading import gang_of
 from koord_scheduler.model.reading import instant_s
 from koord_scheduler.share.gang.status import Child, Status, status_of, worth_a_look
 from koordlet.kube.errors import RefusedError
-from koordlet.kube.mirror import Change, Key
+from koordlet.kube.mirror import Change, Keep, Key
 from koordlet.protocol.objects.times import instant
 
 SETTLE_S = 0.3
@@ -34,7 +34,7 @@ class PodGroups:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._groups = context.watches.of(POD_GROUPS)
-        self._pods: Watched[Any] = context.watches.of(PODS, lean=True)
+        self._pods: Watched[Any] = context.watches.of(PODS, keep=Keep.LEAN)
         """Members of gangs are `Pod`; others may be anything."""
         self._children: dict[str, set[Key]] = {}
         self._apart = False

@@ -12,7 +12,8 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -40,6 +41,16 @@ STEADY_S = 10.0
 """A watch that lasted this long was a good one: the next failure starts a new count."""
 
 T = TypeVar("T", bound=Object)
+
+
+class Keep(IntEnum):
+    """How much of each object a mirror keeps. With NOTHING it keeps a hash, to tell after a list
+    what differs: ``new`` of a change is the object then, and ``old`` is none."""
+
+    NOTHING = 0
+    LEAN = 1
+    """What `Object.lean` leaves."""
+    WHOLE = 2
 
 
 class Change(NamedTuple, Generic[T]):
@@ -77,8 +88,8 @@ class Mirror(Generic[T]):
     ) -> None:
         self.kind = kind
         self.objects: Known[T] = Known()
-        self.lean = False
-        """Whether of each object is kept what its `lean` leaves. Set it before ``run``."""
+        self.keep = Keep.WHOLE
+        """Set it before ``run``."""
         self.synced = False
         """Whether everything was listed once."""
         self.error = ""
@@ -142,11 +153,12 @@ class Mirror(Generic[T]):
 
     async def _list(self) -> None:
         found: Known[T] = Known()
+        told: dict[str, T] = {}
         query = {**self._selectors, "limit": str(self._page)}
         while True:
             page = await self._client.page(self.kind, namespace=self._namespace, query=query)
             for raw in page.items or ():
-                self._add(found, raw)
+                self._add(found, told, raw)
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
@@ -155,7 +167,7 @@ class Mirror(Generic[T]):
         self._version = page.metadata.resource_version
         before, after = self.objects.by_text, found.by_text
         differing = tuple(
-            Change(Key.of(text), before.get(text), new)
+            Change(Key.of(text), before.get(text), told.get(text, new))
             for text, new in after.items()
             if before.get(text) != new
         ) + tuple(
@@ -167,7 +179,7 @@ class Mirror(Generic[T]):
             self.synced = True
             self._on_change(differing)
 
-    def _add(self, found: Known[T], raw: msgspec.Raw) -> None:
+    def _add(self, found: Known[T], told: dict[str, T], raw: msgspec.Raw) -> None:
         try:
             new = decoded(self.kind, raw)
         except UnusableError as error:
@@ -175,10 +187,15 @@ class Mirror(Generic[T]):
             if text in self.objects.by_text:  # its last good state
                 found.by_text[text] = self.objects.by_text[text]
         else:
-            found.by_text[new.full_name] = self._kept(new)
+            text = new.full_name
+            found.by_text[text] = self._kept(raw, new)
+            if self.keep is Keep.NOTHING:
+                told[text] = new
 
-    def _kept(self, new: T) -> T:
-        return new.lean() if self.lean else new  # type: ignore[no-any-return]
+    def _kept(self, raw: msgspec.Raw, new: T) -> Any:
+        if self.keep is Keep.NOTHING:
+            return hash(bytes(raw))
+        return new.lean() if self.keep is Keep.LEAN else new
 
     def _fault(self, raw: msgspec.Raw, error: UnusableError) -> str:
         """The name of an object that cannot be decoded; empty where it cannot be read."""
@@ -245,10 +262,10 @@ class Mirror(Generic[T]):
         except UnusableError as error:
             self._fault(event.object, error)
             return
-        if self.lean:  # a key that stays is the string of the old object
+        if self.keep is Keep.LEAN:  # a key that stays is the string of the old object
             known.pop(text, None)
-        new = known[whole.full_name] = self._kept(whole)
-        changes.append(Change(Key.of(text), old, new))
+        new = known[whole.full_name] = self._kept(event.object, whole)
+        changes.append(Change(Key.of(text), old, whole if self.keep is Keep.NOTHING else new))
 
     def _heard(self) -> None:
         self.error = ""

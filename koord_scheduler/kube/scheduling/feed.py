@@ -22,7 +22,6 @@ from koord_scheduler.kube.scheduling.shapes import (
     VOLUMES,
     DisruptionBudget,
     Placed,
-    ScheduledNode,
     ScheduledPod,
     VolumeClaim,
 )
@@ -34,7 +33,7 @@ from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.plan import node_backoff
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
-from koordlet.kube.mirror import Change, Key
+from koordlet.kube.mirror import Change, Keep, Key
 from koordlet.kube.objects import Object
 
 _log = structlog.get_logger()
@@ -76,8 +75,9 @@ class Feed:
     ) -> None:
         self.cluster = cluster
         self._recognise, self.followers, self._wall = recognise, followers, wall
-        self.nodes: Watched[ScheduledNode] = watches.of(NODES)
-        self.pods: Watched[Any] = watches.of(PODS, lean=True)
+        self.nodes: Watched[Any] = watches.of(NODES, keep=Keep.LEAN)
+        """Of `ScheduledNode` or `Node`."""
+        self.pods: Watched[Any] = watches.of(PODS, keep=Keep.LEAN)
         """Of `ScheduledPod` or `Pod`: see `shapes.seen`."""
         self.budgets_watched: Watched[DisruptionBudget] = watches.of(BUDGETS, optional=True)
         self._claims: Watched[VolumeClaim] = watches.of(CLAIMS, optional=True)
@@ -90,7 +90,8 @@ class Feed:
         self._volumes.listen(self._on_volumes)
         watches.of(NAMESPACES, optional=True).listen(self._on_namespaces)
         for source in sources:
-            watches.of(source.kind, optional=True).listen(_follower(self, source))
+            watched = watches.of(source.kind, optional=True, keep=Keep.NOTHING)
+            watched.listen(_follower(self, source))
 
     def budgets(self) -> tuple[Budget, ...]:
         """Disruption budgets as they are now."""
@@ -113,11 +114,10 @@ class Feed:
 
     # Nodes.
 
-    def _on_nodes(self, changes: tuple[Change[ScheduledNode], ...]) -> None:
+    def _on_nodes(self, changes: tuple[Change[Any], ...]) -> None:
         found: dict[Event, list[str]] = {}
         for change in changes:
-            new = change.new.node if change.new is not None else None
-            old = change.old.node if change.old is not None else None
+            new, old = shapes.node_of(change.new), shapes.node_of(change.old)
             if new is None:
                 self.cluster.remove_node(change.key.name)
             elif new != old:

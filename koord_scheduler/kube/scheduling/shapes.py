@@ -165,6 +165,14 @@ class ScheduledNode(shapes.Node, frozen=True):
         )
         force_setattr(self, "node", made)
 
+    def lean(self) -> Node:
+        return self.node
+
+
+def node_of(item: ScheduledNode | Node | None) -> Node | None:
+    """Of a lean watch."""
+    return item.node if isinstance(item, ScheduledNode) else item
+
 
 class BudgetSpec(Shape, frozen=True):
     selector: LabelSelector | None = None
