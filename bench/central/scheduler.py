@@ -41,6 +41,13 @@ _GIB, _MIB = 1 << 30, 1 << 20
 _BEGAN_S = 1_795_651_200.0
 _DAY_S = 86_400.0
 _WORKLOADS = 400
+_CHILD = """
+import sys
+sys.modules["rich"] = None  # `koord-scheduler run` does not load it either (`cli/lean.py`)
+from bench.central import scheduler
+import msgspec
+print(msgspec.json.encode(scheduler.restart(*map(int, sys.argv[1:]))).decode())
+"""
 _LOADED = {each.kind.name: each for each in LOADED}
 
 
@@ -48,9 +55,7 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
     nodes, pods, decisions = (100, 2_800, 100) if smoke else (5_000, 140_000, 3_000)
     size = [str(each) for each in (nodes, pods, decisions)]
     say(f"restart: {nodes} nodes, {pods} pods")
-    child = subprocess.run(
-        [sys.executable, "-m", "bench.central.scheduler", *size], check=True, capture_output=True
-    )
+    child = subprocess.run([sys.executable, "-c", _CHILD, *size], check=True, capture_output=True)
     figures = msgspec.json.decode(child.stdout.splitlines()[-1], type=list[Figure])
     day_nodes, day_pods = (20, 1_200) if smoke else (1_000, 60_000)
     say(f"a day: {day_pods} pods on {day_nodes} nodes, twice")
@@ -339,7 +344,3 @@ _POLICY = {
         }
     ],
 }
-
-
-if __name__ == "__main__":
-    print(msgspec.json.encode(restart(*map(int, sys.argv[1:]))).decode())

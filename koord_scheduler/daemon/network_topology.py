@@ -16,10 +16,12 @@ from koord_scheduler.kube.gang_shapes import (
     ClusterNetworkTopology,
 )
 from koord_scheduler.kube.shapes import NODES
+from koord_scheduler.kube.watches import Watched
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.share.gang.topology import TopologyError, detail, tree
 from koordlet.kube.errors import CredentialsError, KubeError
 from koordlet.kube.events import Subject
+from koordlet.kube.mirror import Keep
 
 EVERY_S = 10.0
 _log = structlog.get_logger()
@@ -34,7 +36,7 @@ class NetworkTopologies:
         self._context = context
         self._every_s = every_s
         self._topologies = context.watches.of(NETWORK_TOPOLOGIES)
-        self._nodes = context.watches.of(NODES)
+        self._nodes: Watched[Any] = context.watches.of(NODES, keep=Keep.LEAN)
         self._told = ""
 
     async def run(self) -> None:
@@ -64,7 +66,7 @@ class NetworkTopologies:
         if found is None:
             return
         nodes = (
-            (i, key.name, node.metadata.labels)
+            (i, key.name, getattr(node, "metadata", node).labels)
             for i, (key, node) in enumerate(self._nodes.objects.items())
         )
         try:

@@ -10,12 +10,13 @@ from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.gang_shapes import POD_GROUPS, PodGroup
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.shapes import PODS, Pod
+from koord_scheduler.kube.watches import Watched
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.pod_reading import gang_of
 from koord_scheduler.model.reading import instant_s
 from koord_scheduler.share.gang.status import Child, Status, status_of, worth_a_look
 from koordlet.kube.errors import RefusedError
-from koordlet.kube.mirror import Change, Key
+from koordlet.kube.mirror import Change, Keep, Key
 from koordlet.protocol.objects.times import instant
 
 SETTLE_S = 0.3
@@ -33,7 +34,8 @@ class PodGroups:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._groups = context.watches.of(POD_GROUPS)
-        self._pods = context.watches.of(PODS)
+        self._pods: Watched[Any] = context.watches.of(PODS, keep=Keep.LEAN)
+        """Members of gangs are `Pod`; others may be anything."""
         self._children: dict[str, set[Key]] = {}
         self._apart = False
         """The server keeps the status apart: the definition is not ours."""
@@ -73,7 +75,7 @@ class PodGroups:
             else:
                 self._queue.add(_text(change.key))
 
-    def _on_pods(self, changes: tuple[Change[Pod], ...]) -> None:
+    def _on_pods(self, changes: tuple[Change[Any], ...]) -> None:
         for change in changes:
             before, after = _gang(change.old), _gang(change.new)
             if before and before != after:
@@ -88,7 +90,7 @@ class PodGroups:
         if self._groups.get(name, namespace) is not None:
             self._queue.add_after(gang, SETTLE_S)
 
-    def _join(self, key: Key, pod: Pod) -> None:
+    def _join(self, key: Key, pod: Any) -> None:
         gang = _gang(pod)
         if gang:
             self._children.setdefault(gang, set()).add(key)
@@ -141,8 +143,8 @@ class PodGroups:
         _log.debug("the status of a pod group waits", group=key, problem=str(error))
 
 
-def _gang(pod: Pod | None) -> str:
-    if pod is None:
+def _gang(pod: Any) -> str:
+    if not isinstance(pod, Pod):
         return ""
     meta = pod.metadata
     return gang_of(meta.namespace, meta.labels, meta.annotations)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -74,7 +74,7 @@ class PodsByNode:
     def __init__(self) -> None:
         self._nodes: dict[str, dict[Key, PodFacts]] = {}
 
-    def begin(self, pods: dict[Key, Pod]) -> None:
+    def begin(self, pods: Mapping[Key, Pod]) -> None:
         self._nodes.clear()
         for key, pod in pods.items():
             self._add(key, pod)

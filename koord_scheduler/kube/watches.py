@@ -12,7 +12,8 @@ from typing import Any, Generic, TypeVar
 
 from koordlet.kube.client import Client
 from koordlet.kube.kinds import Kind
-from koordlet.kube.mirror import Change, Key, Mirror
+from koordlet.kube.known import Key, Known
+from koordlet.kube.mirror import Change, Keep, Mirror
 from koordlet.kube.objects import Object
 
 _LOOK_EVERY_S = 0.2
@@ -32,7 +33,7 @@ class Watched(Generic[T]):
         self._on_first = asyncio.Event()
 
     @property
-    def objects(self) -> dict[Key, T]:
+    def objects(self) -> Known[T]:
         return self.mirror.objects
 
     @property
@@ -90,9 +91,11 @@ class Watches:
         fields: str = "",
         labels: str = "",
         optional: bool = False,
+        keep: Keep = Keep.WHOLE,
     ) -> Watched[T]:
         """``optional``: who asks can begin before it was listed. Where several ask for shapes of
-        which one has all of the others, all get objects of that one."""
+        which one has all of the others, all get objects of that one. ``keep``: what who asks needs
+        of an object after it was told; as much is kept as any of them needs."""
         key = (str(kind), namespace, fields, labels)
         found: Watched[T] | None = self._made.get(key)
         if found is None:
@@ -104,8 +107,13 @@ class Watches:
                 fields=fields,
                 labels=labels,
             )
+            found.mirror.keep = keep
             if self._group is not None:
                 self._group.create_task(found.mirror.run(), name=f"watch {kind}")
+        if keep > found.mirror.keep:
+            if self._group is not None:
+                raise TypeError(f"{kind}: the watch has begun, and keeps less than this")
+            found.mirror.keep = keep
         if found.kind is not kind and self._group is None:
             found.widen(kind)
         if not issubclass(found.kind.shape, kind.shape):

@@ -6,6 +6,7 @@ a reason in words on the class, so that the pod is refused and nothing is guesse
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -63,6 +64,8 @@ GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
 _PROTOCOL = "koordinator.sh/"
 _MOST_TEXT = 16_384
 _NO_MAPPING: Mapping[str, str] = {}
+_time_s = functools.lru_cache(1024)(instant_s)
+"""Pods that were made in one second share the number."""
 _ALL_NAMESPACES = LabelSelector()
 
 
@@ -165,7 +168,7 @@ def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_v
         cls=classes.of(pod, volume_of),
         labels=meta.labels or _NO_MAPPING,
         annotations={k: v for k, v in meta.annotations.items() if _PROTOCOL in k} or _NO_MAPPING,
-        created_s=instant_s(meta.creation_timestamp) or 0.0,
+        created_s=_time_s(meta.creation_timestamp) or 0.0,
         owner=_controller(meta.owner_references),
         scheduler=sys.intern(meta.labels.get(SCHEDULER_LABEL) or spec.scheduler_name),
         node=sys.intern(spec.node_name),
@@ -176,8 +179,8 @@ def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_v
         nominated=status.nominated_node_name,
         gang=gang_of(meta.namespace, meta.labels, meta.annotations, spec.scheduling_group),
         index=_index(meta.annotations.get(NETWORK_INDEX)),
-        scheduled_s=instant_s(since.get("PodScheduled")) or 0.0,
-        initialized_s=instant_s(since.get("Initialized")) or 0.0,
+        scheduled_s=_time_s(since.get("PodScheduled")) or 0.0,
+        initialized_s=_time_s(since.get("Initialized")) or 0.0,
     )
 
 

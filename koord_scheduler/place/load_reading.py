@@ -46,7 +46,7 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
     usage: Amounts | None = None
     system: Amounts = {}
     aggregated: Mapping[Percentile, Amounts] = {}
-    pods: Loads = msgspec.field(default_factory=dict)
+    pods: Loads = msgspec.field(default_factory=dict[str, PodLoad])
 
 
 LOAD: Slot[NodeLoad] = Slot("load")

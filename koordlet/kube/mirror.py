@@ -12,7 +12,8 @@ import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from enum import IntEnum
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -27,6 +28,8 @@ from koordlet.kube.errors import (
     UnusableError,
 )
 from koordlet.kube.kinds import Kind
+from koordlet.kube.known import Key as Key
+from koordlet.kube.known import Known
 from koordlet.kube.lines import LineTooLongError, split_lines
 from koordlet.kube.objects import Event, Object, Status
 
@@ -40,9 +43,14 @@ STEADY_S = 10.0
 T = TypeVar("T", bound=Object)
 
 
-class Key(NamedTuple):
-    namespace: str
-    name: str
+class Keep(IntEnum):
+    """How much of each object a mirror keeps. With NOTHING it keeps a hash, to tell after a list
+    what differs: ``new`` of a change is the object then, and ``old`` is none."""
+
+    NOTHING = 0
+    LEAN = 1
+    """What `Object.lean` leaves."""
+    WHOLE = 2
 
 
 class Change(NamedTuple, Generic[T]):
@@ -79,7 +87,9 @@ class Mirror(Generic[T]):
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.kind = kind
-        self.objects: dict[Key, T] = {}
+        self.objects: Known[T] = Known()
+        self.keep = Keep.WHOLE
+        """Set it before ``run``."""
         self.synced = False
         """Whether everything was listed once."""
         self.error = ""
@@ -142,48 +152,59 @@ class Mirror(Generic[T]):
         return max(wait_s, asked_s * (1.0 + 0.5 * self._draw()))
 
     async def _list(self) -> None:
-        found: dict[Key, T] = {}
+        found: Known[T] = Known()
+        told: dict[str, T] = {}
         query = {**self._selectors, "limit": str(self._page)}
         while True:
             page = await self._client.page(self.kind, namespace=self._namespace, query=query)
             for raw in page.items or ():
-                self._add(found, raw)
+                self._add(found, told, raw)
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
             await asyncio.sleep(0)  # decoding a page of thousands takes tens of milliseconds
         self.lists += 1
         self._version = page.metadata.resource_version
-        before = self.objects
+        before, after = self.objects.by_text, found.by_text
         differing = tuple(
-            Change(key, before.get(key), new)
-            for key, new in found.items()
-            if before.get(key) != new
-        ) + tuple(Change(key, old, None) for key, old in before.items() if key not in found)
+            Change(Key.of(text), before.get(text), told.get(text, new))
+            for text, new in after.items()
+            if before.get(text) != new
+        ) + tuple(
+            Change(Key.of(text), old, None) for text, old in before.items() if text not in after
+        )
         self.objects = found
         self._heard()
         if differing or not self.synced:
             self.synced = True
             self._on_change(differing)
 
-    def _add(self, found: dict[Key, T], raw: msgspec.Raw) -> None:
+    def _add(self, found: Known[T], told: dict[str, T], raw: msgspec.Raw) -> None:
         try:
             new = decoded(self.kind, raw)
         except UnusableError as error:
-            known = self._known(raw, error)
-            if known is not None:
-                found[key_of(known)] = known
+            text = self._fault(raw, error)
+            if text in self.objects.by_text:  # its last good state
+                found.by_text[text] = self.objects.by_text[text]
         else:
-            found[key_of(new)] = new
+            text = new.full_name
+            found.by_text[text] = self._kept(raw, new)
+            if self.keep is Keep.NOTHING:
+                told[text] = new
 
-    def _known(self, raw: msgspec.Raw, error: UnusableError) -> T | None:
-        """The last good state of an object that cannot be decoded."""
-        key = None
+    def _kept(self, raw: msgspec.Raw, new: T) -> Any:
+        if self.keep is Keep.NOTHING:
+            return hash(bytes(raw))
+        return new.lean() if self.keep is Keep.LEAN else new
+
+    def _fault(self, raw: msgspec.Raw, error: UnusableError) -> str:
+        """The name of an object that cannot be decoded; empty where it cannot be read."""
+        text = ""
         with contextlib.suppress(*UNREADABLE):
-            key = key_of(msgspec.json.decode(raw, type=Object))
+            text = msgspec.json.decode(raw, type=Object).full_name
         if self._on_fault is not None:
-            self._on_fault(f"{'/'.join(filter(None, key or ()))}: {error}")
-        return self.objects.get(key) if key is not None else None
+            self._on_fault(f"{text}: {error}")
+        return text
 
     async def _watch(self) -> None:
         shortest, longest = WATCH_S
@@ -229,20 +250,22 @@ class Mirror(Generic[T]):
         self._version = bare.metadata.resource_version
         if event.type == "BOOKMARK":
             return
-        key = key_of(bare)
-        old = self.objects.get(key)
+        text, known = bare.full_name, self.objects.by_text
+        old = known.get(text)
         if event.type == "DELETED":
             if old is not None:
-                del self.objects[key]
-                changes.append(Change(key, old, None))
+                del known[text]
+                changes.append(Change(Key.of(text), old, None))
             return
         try:
-            new = decoded(self.kind, event.object)
+            whole = decoded(self.kind, event.object)
         except UnusableError as error:
-            self._known(event.object, error)
+            self._fault(event.object, error)
             return
-        self.objects[key] = new
-        changes.append(Change(key, old, new))
+        if self.keep is Keep.LEAN:  # a key that stays is the string of the old object
+            known.pop(text, None)
+        new = known[whole.full_name] = self._kept(event.object, whole)
+        changes.append(Change(Key.of(text), old, whole if self.keep is Keep.NOTHING else new))
 
     def _heard(self) -> None:
         self.error = ""

@@ -3,6 +3,8 @@ decoding, which makes it ten times as fast as decoding all (shared/companion.md 
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 
@@ -24,6 +26,16 @@ class Object(Shape, frozen=True):
     """What every object has."""
 
     metadata: Metadata = Metadata()
+
+    @property
+    def full_name(self) -> str:
+        """``namespace/name``, or the name of what is in no namespace."""
+        meta = self.metadata
+        return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+
+    def lean(self) -> Any:
+        """What is kept of it where nobody asks for all of it (`Mirror`)."""
+        return self
 
 
 class ListMetadata(Shape, frozen=True):

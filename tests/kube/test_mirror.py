@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from koordlet.kube.mirror import Change, Key, Mirror
+from koordlet.kube.mirror import Change, Keep, Key, Mirror
 from tests.fakekube import FakeKube, Fault
 from tests.kube.kinds import CONFIG_MAPS, ConfigMap
 from tests.kube.worlds import OpenWorld, World, fake_world, until
@@ -201,5 +201,28 @@ def test_a_busy_server_is_asked_when_it_says() -> None:
             async with w.running():
                 pass
             assert loop.time() - begun >= 1.0
+
+    asyncio.run(run())
+
+
+def test_a_mirror_that_keeps_nothing_still_knows_what_differs_after_a_list() -> None:
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            w = Watched(world)
+            w.mirror.keep = Keep.NOTHING
+            async with w.running():
+                await until(lambda: bool(fake.faults.watchers))
+                await world.put("a", "1")
+                await world.put("b", "1")
+                await until(lambda: len(w.changes) == 2)
+                fake.faults.refuse_watches()
+                fake.faults.cut_watches()
+                await world.put("a", "2")
+                fake.store.compact()
+                fake.faults.pending.clear()
+                await until(lambda: w.mirror.lists == 2)
+                told = [(c.key.name, c.new.data["v"] if c.new else None) for c in w.changes]
+                assert told == [("a", "1"), ("b", "1"), ("a", "2")]
+                assert all(isinstance(each, int) for each in w.mirror.objects.values())
 
     asyncio.run(run())

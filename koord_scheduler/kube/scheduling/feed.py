@@ -21,7 +21,7 @@ from koord_scheduler.kube.scheduling.shapes import (
     VOLUME_KIND,
     VOLUMES,
     DisruptionBudget,
-    ScheduledNode,
+    Placed,
     ScheduledPod,
     VolumeClaim,
 )
@@ -33,7 +33,7 @@ from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.plan import node_backoff
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
-from koordlet.kube.mirror import Change, Key
+from koordlet.kube.mirror import Change, Keep, Key
 from koordlet.kube.objects import Object
 
 _log = structlog.get_logger()
@@ -75,8 +75,10 @@ class Feed:
     ) -> None:
         self.cluster = cluster
         self._recognise, self.followers, self._wall = recognise, followers, wall
-        self.nodes: Watched[ScheduledNode] = watches.of(NODES)
-        self.pods: Watched[ScheduledPod] = watches.of(PODS)
+        self.nodes: Watched[Any] = watches.of(NODES, keep=Keep.LEAN)
+        """Of `ScheduledNode` or `Node`."""
+        self.pods: Watched[Any] = watches.of(PODS, keep=Keep.LEAN)
+        """Of `ScheduledPod` or `Pod`: see `shapes.seen`."""
         self.budgets_watched: Watched[DisruptionBudget] = watches.of(BUDGETS, optional=True)
         self._claims: Watched[VolumeClaim] = watches.of(CLAIMS, optional=True)
         self._volumes = watches.of(VOLUME_KIND, optional=True)
@@ -88,7 +90,8 @@ class Feed:
         self._volumes.listen(self._on_volumes)
         watches.of(NAMESPACES, optional=True).listen(self._on_namespaces)
         for source in sources:
-            watches.of(source.kind, optional=True).listen(_follower(self, source))
+            watched = watches.of(source.kind, optional=True, keep=Keep.NOTHING)
+            watched.listen(_follower(self, source))
 
     def budgets(self) -> tuple[Budget, ...]:
         """Disruption budgets as they are now."""
@@ -105,17 +108,16 @@ class Feed:
             )
         return self._budgets
 
-    def pod(self, key: str) -> ScheduledPod | None:
-        namespace, _, name = key.partition("/")
-        return self.pods.get(name, namespace)
+    def pod(self, key: str) -> ScheduledPod | Placed | None:
+        item = self.pods.objects.by_text.get(key)
+        return shapes.seen(item) if item is not None else None
 
     # Nodes.
 
-    def _on_nodes(self, changes: tuple[Change[ScheduledNode], ...]) -> None:
+    def _on_nodes(self, changes: tuple[Change[Any], ...]) -> None:
         found: dict[Event, list[str]] = {}
         for change in changes:
-            new = change.new.node if change.new is not None else None
-            old = change.old.node if change.old is not None else None
+            new, old = shapes.node_of(change.new), shapes.node_of(change.old)
             if new is None:
                 self.cluster.remove_node(change.key.name)
             elif new != old:
@@ -127,12 +129,13 @@ class Feed:
 
     # Pods.
 
-    def _on_pods(self, changes: tuple[Change[ScheduledPod], ...]) -> None:
+    def _on_pods(self, changes: tuple[Change[Any], ...]) -> None:
         left: list[str] = []
         came: list[str] = []
-        changed = False
+        changed, now_s = False, self._wall()
         for change in changes:
-            new, old = change.new, change.old
+            new = shapes.seen(change.new) if change.new is not None else None
+            old = shapes.seen(change.old) if change.old is not None else None
             if old is not None and (new is None or old.pod.uid != new.pod.uid):
                 self._leave(old.pod, left)
             if new is None:
@@ -144,7 +147,7 @@ class Feed:
                     self._refused(new)
             elif pod.node:
                 before = self.cluster.claims.get(pod.key)
-                self._take(pod, before)
+                self._take(pod, before, now_s)
                 if before is None or not before.pod.node:
                     came.append(pod.node)
                 elif before.pod.labels != pod.labels:
@@ -158,7 +161,7 @@ class Feed:
         if changed:
             self.followers.happened(Event.POD_CHANGED)
 
-    def _take(self, pod: Pod, before: Claim | None) -> None:
+    def _take(self, pod: Pod, before: Claim | None, now_s: float) -> None:
         if before is not None and before.pod is pod:
             return
         ours = before is not None and before.node == pod.node and before.pod.uid == pod.uid
@@ -170,7 +173,7 @@ class Feed:
             grants, since_s = before.grants, before.since_s
             reservation = before.reservation
         else:
-            grants, since_s = self._recognise(pod), pod.scheduled_s or self._wall()
+            grants, since_s = self._recognise(pod), pod.scheduled_s or now_s
             reservation = next(
                 (name for each in grants.values() if (name := getattr(each, "reservation", ""))), ""
             )
@@ -185,7 +188,7 @@ class Feed:
             left.append(claim.node)
         self.followers.gone(pod)
 
-    def _refused(self, item: ScheduledPod) -> None:
+    def _refused(self, item: ScheduledPod | Placed) -> None:
         """Only what is told while the watch runs counts: what failed long ago says nothing."""
         if self.pods.synced and node_backoff.is_refusal("Failed", item.refusal):
             until_s = node_backoff.refused(self.cluster, item.pod.node, self._wall())
@@ -220,7 +223,8 @@ class Feed:
             )
             for key, claim in self._claims.objects.items()
         }
-        for item in self.pods.objects.values():
+        for each in self.pods.objects.values():
+            item = shapes.seen(each)
             if item.whole is None or not item.whole.spec.volumes:
                 continue
             pod = shapes.again(item)

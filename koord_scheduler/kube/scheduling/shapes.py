@@ -6,7 +6,7 @@ has 140,000 of them.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import force_setattr
@@ -82,6 +82,10 @@ class ScheduledPod(shapes.Pod, frozen=True, gc=False):
     refusal: str = ""
     whole: Whole | None = None
 
+    @property
+    def full_name(self) -> str:
+        return self.pod.key
+
     def __post_init__(self) -> None:
         meta, spec, status = self.metadata, self.spec, self.status
         made = pod_reading.pod_of(cast(pod_wire.SchedulingPod, self), CLASSES, VOLUMES.of)
@@ -110,8 +114,26 @@ class ScheduledPod(shapes.Pod, frozen=True, gc=False):
         force_setattr(made, "owner", shapes.once(made.owner))
         force_setattr(self, "pod", made)
 
+    def lean(self) -> ScheduledPod | Pod:
+        """Of a pod on a node `Pod` says all, but for owners of members of a gang."""
+        pod = self.pod
+        return self if self.whole is not None or self.refusal or pod.gang else pod
 
-def again(item: ScheduledPod) -> Pod | None:
+
+class Placed(NamedTuple):
+    """What `ScheduledPod` would say of a pod of which `ScheduledPod.lean` left the `Pod`."""
+
+    pod: Pod
+    refusal: str = ""
+    whole: Whole | None = None
+
+
+def seen(item: ScheduledPod | Pod) -> ScheduledPod | Placed:
+    """Of a lean watch."""
+    return Placed(item) if isinstance(item, Pod) else item
+
+
+def again(item: ScheduledPod | Placed) -> Pod | None:
     """The pod as its volumes make it now; None where it has a node."""
     if item.whole is None:
         return None
@@ -142,6 +164,14 @@ class ScheduledNode(shapes.Node, frozen=True):
             made, labels=self.metadata.labels, annotations=self.metadata.annotations
         )
         force_setattr(self, "node", made)
+
+    def lean(self) -> Node:
+        return self.node
+
+
+def node_of(item: ScheduledNode | Node | None) -> Node | None:
+    """Of a lean watch."""
+    return item.node if isinstance(item, ScheduledNode) else item
 
 
 class BudgetSpec(Shape, frozen=True):

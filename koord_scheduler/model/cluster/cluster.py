@@ -8,7 +8,7 @@ at its end, so whoever looks for room may place and evict as it likes: gangs, pr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,6 +41,33 @@ class _Held:
         return {name: max(n - self.used.get(name, 0), 0) for name, n in amounts.items()}
 
 
+class _OnNode(Mapping[str, Claim]):
+    """Claims of a node as they are now, by the pod's key. Made to be gone through."""
+
+    __slots__ = ("_claims",)
+
+    def __init__(self, claims: Sequence[Claim]) -> None:
+        self._claims = claims
+
+    def __getitem__(self, key: str) -> Claim:
+        for claim in self._claims:
+            if claim.pod.key == key:
+                return claim
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (claim.pod.key for claim in self._claims)
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def values(self) -> Sequence[Claim]:  # type: ignore[override]
+        return self._claims
+
+    def items(self) -> Iterator[tuple[str, Claim]]:  # type: ignore[override]
+        return ((claim.pod.key, claim) for claim in self._claims)
+
+
 class Cluster:
     """``allocatable`` and ``requested`` have a row for each node and a column for each resource
     (`Columns`); ``requested[:, PODS]`` counts pods. ``alive``: rows of nodes that exist.
@@ -71,7 +98,8 @@ class Cluster:
         """Those of them that have terms about other pods."""
         self.namespaces: dict[str, Mapping[str, str]] = {}
         """Labels of namespaces, for terms that select them."""
-        self._by_node: dict[str, dict[str, Claim]] = {}
+        self._by_node: dict[str, list[Claim]] = {}
+        """In the order in which they came; a list takes a third of a dictionary."""
         self._slots: dict[str, dict[str, Any]] = {}
         self._held: dict[str, _Held] = {}
         self._vectors: dict[int, Ints] = {}
@@ -194,7 +222,7 @@ class Cluster:
         if old is not None:
             self.remove(claim.pod.key)
         self.claims[claim.pod.key] = claim
-        self._by_node.setdefault(claim.node, {})[claim.pod.key] = claim
+        self._by_node.setdefault(claim.node, []).append(claim)
         self._count(claim, 1)
         if self._undo is not None:
             self._undo.append(lambda: self.remove(claim.pod.key))
@@ -205,7 +233,7 @@ class Cluster:
         if claim is None:
             return None
         on_node = self._by_node[claim.node]
-        del on_node[key]
+        del on_node[next(i for i, each in enumerate(on_node) if each is claim)]
         if not on_node:
             del self._by_node[claim.node]
         self._count(claim, -1)
@@ -216,7 +244,7 @@ class Cluster:
     def claims_on(self, row: int) -> Mapping[str, Claim]:
         """By the pod's key, in the order in which they came."""
         node = self.nodes[row]
-        return self._by_node.get(node.name, {}) if node is not None else {}
+        return _OnNode(self._by_node.get(node.name, ()) if node is not None else ())
 
     def vector(self, pod: PodClass) -> Ints:
         """What such a pod asks for, in columns, with 1 for ``pods``."""

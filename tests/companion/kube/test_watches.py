@@ -10,6 +10,7 @@ from koord_scheduler.kube.watches import Watches
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.kinds import Kind
+from koordlet.kube.mirror import Keep
 from koordlet.kube.objects import Object
 
 
@@ -40,3 +41,12 @@ def test_a_shape_that_has_all_of_another_serves_both() -> None:
     assert watches.of(ALL_OF_NODES) is first
     assert first.mirror.kind is ALL_OF_NODES
     assert watches.of(NODES) is first and first.mirror.kind is ALL_OF_NODES
+
+
+def test_as_much_is_kept_as_any_of_them_needs() -> None:
+    watches = _watches()
+    first = watches.of(NODES, keep=Keep.NOTHING)
+    assert first.mirror.keep is Keep.NOTHING
+    assert watches.of(NODES, keep=Keep.LEAN).mirror.keep is Keep.LEAN
+    assert watches.of(NODES, keep=Keep.NOTHING).mirror.keep is Keep.LEAN
+    assert watches.of(NODES).mirror.keep is Keep.WHOLE
