@@ -38,9 +38,10 @@ def arbitrate(
     world: World,
     args: MigrationArgs,
     migrating: Iterable[Migrating],
-    refusal: Callable[[Job, Resident], str | None] = lambda _job, _resident: None,
+    take: Callable[[Job, Resident], str | None] = lambda _job, _resident: None,
 ) -> list[Ruling]:
-    """``migrating``: pods of jobs that run or have passed. ``refusal``: of the eviction ledger."""
+    """``migrating``: pods of jobs that run or have passed. ``take``: the eviction
+    ledger writes the eviction down, or says why not; it is asked last."""
     counted = list(migrating)
     rulings = []
     jobs = ordered(waiting, world, counted)
@@ -62,13 +63,17 @@ def arbitrate(
         if same is not None:
             rulings.append(Ruling(job, Outcome.WAITS, _again(same.job)))
             continue
-        why = non_retryable(args, world, resident) or refusal(job, resident)
+        why = non_retryable(args, world, resident)
         if why is not None:
             rulings.append(Ruling(job, Outcome.FAILED, why))
             continue
         why = unapproved(job, resident) or retryable(args, world, resident, others)
         if why is not None:
             rulings.append(Ruling(job, Outcome.WAITS, why))
+            continue
+        why = take(job, resident)
+        if why is not None:
+            rulings.append(Ruling(job, Outcome.FAILED, why))
             continue
         counted.append(migrating_of(job.name, resident))
         rulings.append(Ruling(job, Outcome.PASSED))

@@ -86,7 +86,7 @@ class Scheduler:
             self.reservations = Reservations(context, self.cluster, self, plugin.args)
             self.conditions.of_reservation = self.reservations.say
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
-        self.evictions = Evictions(context)
+        self.evictions = Evictions(context, self._still_waits)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse
         self.binder = Binder(context.client, context.writes, self._node_of)
@@ -399,6 +399,11 @@ class Scheduler:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)
+
+    def _still_waits(self, pod: Pod) -> bool:
+        known = self.waiting.get(pod.key)
+        same = known is not None and known.uid == pod.uid
+        return same and pod.key not in self.cluster.claims
 
     def _node_of(self, pod: Pod) -> str | None:
         item = self.feed.pod(pod.key)
