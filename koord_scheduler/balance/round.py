@@ -177,8 +177,10 @@ class Round:
         return True
 
     def _asked(self, resident: Resident, dry: bool) -> str | None:
-        if resident.pod.key in self.gone:
-            return "the pod is being evicted already"
+        # Other pods were asked for since, and the ledger may take long.
+        why = self.refusal(resident)
+        if why is not None:
+            return why
         for each in self.filters:
             why = each.before(self.world, resident)
             if why is not None:
