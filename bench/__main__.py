@@ -38,7 +38,7 @@ from bench import (
     proxy,
     scripts,
 )
-from bench.central import admission, engine, manager, recommend, scheduler
+from bench.central import admission, descheduler, engine, manager, recommend, scheduler
 from bench.effects import (
     blkio,
     cpu_burst,
@@ -119,8 +119,14 @@ BENCHES = {
         "a decision of the scheduler, with all plugins", engine.run, needs_root=False, light=True
     ),
     "scheduler": Bench(
-        "the scheduler: decisions, memory, a day, a restart; a round of the descheduler",
+        "the scheduler: decisions, memory, a day, a restart",
         scheduler.run,
+        needs_root=False,
+        light=True,
+    ),
+    "descheduler": Bench(
+        "a round of the descheduler: CPU, the event loop",
+        descheduler.run,
         needs_root=False,
         light=True,
     ),

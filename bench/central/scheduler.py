@@ -21,21 +21,14 @@ from pathlib import Path
 import msgspec
 
 from bench.figures import Figure
-from koord_scheduler.balance.configuration import API_VERSIONS, KIND, make, read_configuration
-from koord_scheduler.balance.round import run_round
-from koord_scheduler.balance.world import NodeUsage, Resident, Workload
-from koord_scheduler.balance.world import World as BalanceWorld
 from koord_scheduler.kube.scheduling.loading import LOADED, World
 from koord_scheduler.kube.scheduling.shapes import NODES, PODS
-from koord_scheduler.model.cluster.nodes import Node
-from koord_scheduler.model.cluster.pods import Owner, Pod, PodClass
 from koord_scheduler.plan.course import Decision
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import built_in
 from koord_scheduler.plan.run import Run
 from koordlet.kube.client import decoded
 from koordlet.protocol.objects.times import instant
-from koordlet.protocol.qos import PriorityClass, QoSClass
 
 _GIB, _MIB = 1 << 30, 1 << 20
 _BEGAN_S = 1_795_651_200.0
@@ -65,12 +58,6 @@ def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
         Figure(f"a day of {day_pods} pods on {day_nodes} nodes: CPU", cpu_s, "s", 30),
         Figure("the day again: the same placements", float(first[1] == second[1]), "", 1, False),
         Figure("pods of the day that got a node", 100.0 * first[2] / day_pods, "%"),
-    ]
-    say(f"a round of the descheduler: {nodes} nodes")
-    spent_s, requests = _round(nodes)
-    figures += [
-        Figure(f"a round of the descheduler, {nodes} nodes", spent_s, "s"),
-        Figure("evictions that it asked for", requests, "pods"),
     ]
     return figures
 
@@ -251,96 +238,5 @@ def _job(at: int, chance: random.Random) -> tuple[str, bytes, float]:
     return f"day/p{at}", raw, max(lasting_s, 1.0)
 
 
-# A round of the descheduler.
-
-
-def _round(nodes: int) -> tuple[float, int]:
-    """Seconds and evictions: one node in ten is hot, half of them are cool."""
-    configured = make(read_configuration(_POLICY))
-    world = _balance_world(nodes)
-    begun_s = time.perf_counter()
-    outcome = run_round(world, configured.profiles, configured.configuration.limits)
-    spent_s = time.perf_counter() - begun_s
-    if outcome.error:
-        raise AssertionError(outcome.error)
-    return spent_s, len(outcome.requests)
-
-
-def _balance_world(nodes: int) -> BalanceWorld:
-    """Nodes of 64 cores with 28 pods each, all of which are reported."""
-    classes = [
-        PodClass(
-            number=30_000 + i,
-            namespace="team",
-            labels={"app": f"service-{i}"},
-            requests={"cpu": 1000, "memory": 4 * _GIB},
-            priority_class=PriorityClass.PROD,
-            qos=QoSClass.LS,
-        )
-        for i in range(_WORKLOADS)
-    ]
-    amounts = {"cpu": 64_000, "memory": 256 * _GIB, "pods": 110}
-    residents: dict[str, tuple[Resident, ...]] = {}
-    usage: dict[str, NodeUsage] = {}
-    for i in range(nodes):
-        milli = 2000 if i % 10 == 0 else 300 if i % 2 else 1000
-        pods = []
-        for j in range(28):
-            at = (i * 28 + j) % _WORKLOADS
-            key = f"team/p{i}-{j}"
-            pod = Pod(
-                key=key,
-                uid=key,
-                cls=classes[at],
-                labels=classes[at].labels,
-                node=f"n{i}",
-                owner=Owner("ReplicaSet", f"service-{at}", f"service-{at}", "apps/v1"),
-                phase="Running",
-                ready=True,
-                scheduler="koord-scheduler",
-            )
-            pods.append(Resident(pod))
-        residents[f"n{i}"] = tuple(pods)
-        used = {each.pod.key: {"cpu": milli, "memory": 2 * _GIB} for each in pods}
-        usage[f"n{i}"] = NodeUsage(_BEGAN_S - 10, {"cpu": 500, "memory": _GIB}, used)
-    made = {f"n{i}": Node(name=f"n{i}", allocatable=amounts) for i in range(nodes)}
-    many = nodes * 28 // _WORKLOADS
-    found = {
-        f"service-{i}": Workload(
-            uid=f"service-{i}",
-            kind="ReplicaSet",
-            name=f"service-{i}",
-            replicas=many,
-            members=frozenset({f"service-{i}"}),
-        )
-        for i in range(_WORKLOADS)
-    }
-    return BalanceWorld(
-        now_s=_BEGAN_S,
-        nodes=made,
-        residents=residents,
-        usage=usage,
-        workload=lambda _namespace, owner: found.get(owner.uid),
-    )
-
-
-_POLICY = {
-    "apiVersion": API_VERSIONS[0],
-    "kind": KIND,
-    "profiles": [
-        {
-            "name": "bench",
-            "plugins": {"balance": {"enabled": [{"name": "LowNodeLoad"}]}},
-            "pluginConfig": [
-                {
-                    "name": "LowNodeLoad",
-                    "args": {
-                        "lowThresholds": {"cpu": 30},
-                        "highThresholds": {"cpu": 65},
-                        "anomalyCondition": {"consecutiveAbnormalities": 1},
-                    },
-                }
-            ],
-        }
-    ],
-}
+if __name__ == "__main__":
+    print(msgspec.json.encode(restart(*map(int, sys.argv[1:]))).decode())

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from koord_scheduler.balance.eviction_filter import (
     Migrating,
+    Migrations,
     migrating_of,
     non_retryable,
     retryable,
@@ -38,12 +39,13 @@ def arbitrate(
     world: World,
     args: MigrationArgs,
     migrating: Iterable[Migrating],
-    refusal: Callable[[Job, Resident], str | None] = lambda _job, _resident: None,
+    take: Callable[[Job, Resident], str | None] = lambda _job, _resident: None,
 ) -> list[Ruling]:
-    """``migrating``: pods of jobs that run or have passed. ``refusal``: of the eviction ledger."""
-    counted = list(migrating)
+    """``migrating``: pods of jobs that run or have passed. ``take``: the eviction
+    ledger writes the eviction down, or says why not; it is asked last."""
+    counted = Migrations(migrating)
     rulings = []
-    jobs = ordered(waiting, world, counted)
+    jobs = ordered(waiting, world, counted.all)
     first = _first_of_each_pod(jobs)
     for job in jobs:
         if job.spec.paused:
@@ -57,20 +59,23 @@ def arbitrate(
             # What is missing is said by who carries the job out.
             rulings.append(Ruling(job, Outcome.PASSED))
             continue
-        others = [each for each in counted if each.job != job.name]
-        same = next((each for each in others if each.is_of(resident)), None)
-        if same is not None:
-            rulings.append(Ruling(job, Outcome.WAITS, _again(same.job)))
+        same = counted.of(resident)
+        if same:
+            rulings.append(Ruling(job, Outcome.WAITS, _again(same[0].job)))
             continue
-        why = non_retryable(args, world, resident) or refusal(job, resident)
+        why = non_retryable(args, world, resident)
         if why is not None:
             rulings.append(Ruling(job, Outcome.FAILED, why))
             continue
-        why = unapproved(job, resident) or retryable(args, world, resident, others)
+        why = unapproved(job, resident) or retryable(args, world, resident, counted)
         if why is not None:
             rulings.append(Ruling(job, Outcome.WAITS, why))
             continue
-        counted.append(migrating_of(job.name, resident))
+        why = take(job, resident)
+        if why is not None:
+            rulings.append(Ruling(job, Outcome.FAILED, why))
+            continue
+        counted.add(migrating_of(job.name, resident))
         rulings.append(Ruling(job, Outcome.PASSED))
     return rulings
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from koord_scheduler.balance import eviction_filter
-from koord_scheduler.balance.eviction_filter import Migrating, migrating_of
+from koord_scheduler.balance.eviction_filter import Migrating, Migrations, migrating_of
 from koord_scheduler.balance.fit import fits_another
 from koord_scheduler.balance.migration_args import (
     EVICT_DIRECTLY,
@@ -34,19 +34,17 @@ class MigrationController:
         self.args = args
         self.dry_run = args.dry_run
         self.limiters = ObjectLimiters(args)
-        self._jobs: list[Migrating] = []
-        self._asked: list[Migrating] = []
+        self._jobs = Migrations()
 
     @property
     def reserves(self) -> bool:
         return self.args.default_job_mode != EVICT_DIRECTLY
 
     def saw(self, jobs: Iterable[Migrating]) -> None:
-        self._jobs, self._asked = list(jobs), []
+        self._jobs = Migrations(jobs)
 
     def refusal(self, world: World, resident: Resident) -> str | None:
-        jobs = [*self._jobs, *self._asked]
-        return eviction_filter.refusal(self.args, world, resident, jobs)
+        return eviction_filter.refusal(self.args, world, resident, self._jobs)
 
     def before(self, world: World, resident: Resident) -> str | None:
         return eviction_filter.before(self.args, world, resident)
@@ -56,7 +54,7 @@ class MigrationController:
             return None
         why = self.refusal(world, resident) or self.limiters.refusal(world, resident)
         if why is None:
-            self._asked.append(migrating_of("", resident))
+            self._jobs.add(migrating_of("", resident))
         return why
 
 

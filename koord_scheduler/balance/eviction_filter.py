@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -35,18 +36,40 @@ def migrating_of(job: str, resident: Resident) -> Migrating:
     return Migrating(job, pod.key, pod.uid, pod.node, resident.namespace, pod.owner.uid)
 
 
-def refusal(
-    args: MigrationArgs, world: World, resident: Resident, jobs: Iterable[Migrating]
-) -> str | None:
+class Migrations:
+    """Pods of jobs, counted as limits ask for them: a round asks for each pod of many nodes."""
+
+    def __init__(self, jobs: Iterable[Migrating] = ()) -> None:
+        self.all: list[Migrating] = []
+        self.per_node: Counter[str] = Counter()
+        self.per_namespace: Counter[str] = Counter()
+        self.per_controller: dict[str, list[Migrating]] = {}
+        self._by_name: dict[str, list[Migrating]] = {}
+        for each in jobs:
+            self.add(each)
+
+    def add(self, each: Migrating) -> None:
+        self.all.append(each)
+        self.per_node[each.node] += 1
+        self.per_namespace[each.namespace] += 1
+        self.per_controller.setdefault(each.controller, []).append(each)
+        self._by_name.setdefault(each.key, []).append(each)
+
+    def of(self, resident: Resident) -> list[Migrating]:
+        """Jobs of the pod itself."""
+        found = self._by_name.get(resident.pod.key, ())
+        return [each for each in found if each.is_of(resident)]
+
+
+def refusal(args: MigrationArgs, world: World, resident: Resident, jobs: Migrations) -> str | None:
     """All of 10.8 in order. ``jobs``: of Pending and Running ones."""
-    known = list(jobs)
-    if any(each.is_of(resident) for each in known):
+    if jobs.of(resident):
         return "a migration job for the pod exists"
     if args.default_job_mode == RESERVATION_FIRST:
         scheduler = resident.pod.scheduler
         if scheduler not in args.scheduler_names:
             return f"scheduler {scheduler or 'unknown'} knows no reservations (schedulerNames)"
-    return non_retryable(args, world, resident) or retryable(args, world, resident, known)
+    return non_retryable(args, world, resident) or retryable(args, world, resident, jobs)
 
 
 def non_retryable(args: MigrationArgs, world: World, resident: Resident) -> str | None:
@@ -74,31 +97,36 @@ def non_retryable(args: MigrationArgs, world: World, resident: Resident) -> str 
 
 
 def retryable(
-    args: MigrationArgs, world: World, resident: Resident, jobs: Iterable[Migrating]
+    args: MigrationArgs, world: World, resident: Resident, jobs: Migrations
 ) -> str | None:
     """What other jobs are in the way of."""
     if resident.details.evict_anyway:
         return None
-    others = [each for each in jobs if not each.is_of(resident)]
+    own = jobs.of(resident)
     skipped, node, namespace = args.skip_eviction_gates, resident.pod.node, resident.namespace
     for gate, limit, count, what in (
-        ("MaxMigratingGlobally", args.max_migrating_globally, len(others), "in the cluster"),
+        (
+            "MaxMigratingGlobally",
+            args.max_migrating_globally,
+            len(jobs.all) - len(own),
+            "in the cluster",
+        ),
         (
             "MaxMigratingPerNode",
             args.max_migrating_per_node,
-            sum(each.node == node for each in others),
+            jobs.per_node[node] - sum(each.node == node for each in own),
             f"on node {node}",
         ),
         (
             "MaxMigratingPerNamespace",
             args.max_migrating_per_namespace,
-            sum(each.namespace == namespace for each in others),
+            jobs.per_namespace[namespace] - len(own),
             f"in namespace {namespace}",
         ),
     ):
         if limit and gate not in skipped and count >= limit:
             return f"{count} pods migrate {what} already ({gate[0].lower()}{gate[1:]})"
-    return _workload(args, world, resident, others)
+    return _workload(args, world, resident, jobs)
 
 
 def before(args: MigrationArgs, world: World, resident: Resident) -> str | None:
@@ -199,14 +227,19 @@ def _expected_replicas(args: MigrationArgs, world: World, resident: Resident) ->
 
 
 def _workload(
-    args: MigrationArgs, world: World, resident: Resident, others: list[Migrating]
+    args: MigrationArgs, world: World, resident: Resident, jobs: Migrations
 ) -> str | None:
     if not resident.pod.owner.uid:
         return None
     workload = world.workload_of(resident)
     if workload is None:
         return f"replicas of {resident.pod.owner.kind} {resident.pod.owner.name} are not known"
-    migrating = {each.key for each in others if each.controller in workload.members}
+    migrating = {
+        each.key
+        for uid in workload.members
+        for each in jobs.per_controller.get(uid, ())
+        if not each.is_of(resident)
+    }
     skipped = args.skip_eviction_gates
     if migrating and "MaxMigratingPerWorkload" not in skipped:
         most = limit_of(workload.replicas, args.max_migrating_per_workload)
@@ -214,9 +247,7 @@ def _workload(
             return f"{len(migrating)} of {most} pods of {workload.name} migrate already"
     if "MaxUnavailablePerWorkload" not in skipped:
         most = limit_of(workload.replicas, args.max_unavailable_per_workload)
-        away = migrating | {
-            each.pod.key for each in world.members(workload) if not (each.active and each.pod.ready)
-        }
+        away = migrating | world.away(workload)
         if len(away) >= most:
             return f"{len(away)} of {most} pods of {workload.name} are away already"
     return None

@@ -102,6 +102,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         return self.annotations.get(PASSED) == "true"
 
     @property
+    def evicts(self) -> bool:
+        """Its eviction is under way or done."""
+        found = self.condition("Eviction")
+        return found is not None and (found.status == "True" or found.reason == "Evicting")
+
+    @property
     def left(self) -> Left:
         return Left(*self.annotations.get(LEDGER, "").split(" ")[:3])
 

@@ -12,6 +12,7 @@ endless eviction is impossible by construction. Memory is bounded: a full ledger
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -76,12 +77,26 @@ class Entry(NamedTuple):
     times_s: tuple[float, ...]
 
 
+class Taken(NamedTuple):
+    """An eviction that was written down before it is carried out. ``entry_s``: the time under which
+    its pair has it."""
+
+    shape: str
+    node: str
+    role: str
+    at_s: float
+    entry_s: float
+
+
 class _Pair:
-    __slots__ = ("role", "times_s")
+    """``more``: time -> further evictions that count as of that time."""
+
+    __slots__ = ("more", "role", "times_s")
 
     def __init__(self, role: str) -> None:
         self.role = role
         self.times_s: deque[float] = deque()
+        self.more: Counter[float] = Counter()
 
 
 def check_ledger_args(args: LedgerArgs) -> None:
@@ -112,7 +127,8 @@ def shape_of(pod: Pod) -> str:
 
 class Ledger:
     """``simulate`` is asked for evictions whose victim may come back anywhere. Times are Unix
-    times. Rounds of the descheduler ask in a thread of their own while others write down."""
+    times. Rounds of the descheduler ask in a thread of their own while others write down, so who
+    evicts takes (`take`) and does not ask first."""
 
     def __init__(
         self,
@@ -129,6 +145,7 @@ class Ledger:
         self._most = most
         self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
         self._last_hour: deque[float] = deque()
+        self._lock = threading.RLock()
         self.configure(args or LedgerArgs())
 
     def configure(self, args: LedgerArgs) -> None:
@@ -153,51 +170,101 @@ class Ledger:
         room on another node first, so it cannot come back. ``simulate``: instead of the ledger's
         own. ``preempts``: a pod of higher priority takes its place, so it cannot come back either;
         the roll-out is about others."""
-        node, within_s = node or pod.node, self._within_s
-        if preempts:
-            within_s = duration_s(_WHAT, "preemptionWithin", self._args.preemption_within)
+        node = node or pod.node
+        why = self._known(pod, node, now_s, preempts)
+        # What takes the longest is asked last, and holds up nobody.
         asked = simulate or (self.simulate if self._args.simulate else None)
-        if reserved or preempts:
-            asked = None
-        for word, why in self._reasons(pod, node, now_s, within_s, asked, preempts):
-            self.refusals[word] += 1
+        if why is None and asked is not None and not (reserved or preempts) and asked(pod) == node:
+            self.refusals["return"] += 1
+            return f"the pod would come back to {node} under the policy in force"
+        return why
+
+    def take(
+        self,
+        pod: Pod,
+        now_s: float,
+        *,
+        role: str,
+        node: str = "",
+        reserved: bool = False,
+        preempts: bool = False,
+    ) -> Taken | str:
+        """As `refusal`, and the eviction is written down at once where nothing speaks against it.
+        Who fails to carry it out gives it back."""
+        why = self.refusal(pod, now_s, node=node, reserved=reserved, preempts=preempts)
+        if why is not None:
             return why
-        return None
+        with self._lock:
+            why = self._known(pod, node or pod.node, now_s, preempts)
+            return why if why is not None else self.note(pod, now_s, role=role, node=node)
 
-    def note(self, pod: Pod, now_s: float, *, role: str, node: str = "") -> None:
+    def note(self, pod: Pod, now_s: float, *, role: str, node: str = "") -> Taken:
         """It goes."""
-        self.noted[role] += 1
-        self._last_hour.append(now_s)
-        while self._last_hour and self._last_hour[0] <= now_s - 3600:
-            self._last_hour.popleft()
-        self.restore(shape_of(pod), node or pod.node, now_s, role)
+        with self._lock:
+            self.noted[role] += 1
+            self._last_hour.append(now_s)
+            while self._last_hour and self._last_hour[0] <= now_s - 3600:
+                self._last_hour.popleft()
+            return self.restore(shape_of(pod), node or pod.node, now_s, role)
 
-    def restore(self, shape: str, node: str, at_s: float, role: str) -> None:
+    def give_back(self, taken: Taken) -> None:
+        """It did not go: as if it had not been asked for."""
+        with self._lock:
+            self.noted[taken.role] -= 1
+            if taken.at_s in self._last_hour:
+                self._last_hour.remove(taken.at_s)
+            key, entry_s = (taken.shape, taken.node), taken.entry_s
+            pair = self._pairs.get(key)
+            if pair is None or entry_s not in pair.times_s:
+                return
+            pair.more[entry_s] -= 1
+            if pair.more[entry_s] < 0:
+                pair.times_s.remove(entry_s)
+                del pair.more[entry_s]
+            if not pair.times_s:
+                del self._pairs[key]
+
+    def restore(self, shape: str, node: str, at_s: float, role: str) -> Taken:
         """An eviction of before, as the API server tells of it after a restart."""
         key = (shape, node)
-        pair = self._pairs.get(key)
-        if pair is None:
-            pair = self._pairs[key] = _Pair(role)
-        # Evictions in quick succession need one entry: it expires a little early for the last.
-        if not pair.times_s or at_s - pair.times_s[-1] >= self._within_s / _PER_PAIR:
-            pair.times_s.append(at_s)
-        self._pairs.move_to_end(key)
+        with self._lock:
+            pair = self._pairs.get(key)
+            if pair is None:
+                pair = self._pairs[key] = _Pair(role)
+            # Evictions in quick succession need one entry: it expires a little early for the last.
+            if not pair.times_s or at_s - pair.times_s[-1] >= self._within_s / _PER_PAIR:
+                pair.times_s.append(at_s)
+            else:
+                pair.more[pair.times_s[-1]] += 1
+            self._pairs.move_to_end(key)
+            return Taken(shape, node, role, at_s, pair.times_s[-1])
 
-    def entries(self, now_s: float) -> Iterator[Entry]:
+    def entries(self, now_s: float) -> tuple[Entry, ...]:
         """What still counts."""
-        self._expire(now_s)
-        for (shape, node), pair in self._pairs.items():
-            yield Entry(shape, node, pair.role, tuple(pair.times_s))
+        with self._lock:
+            self._expire(now_s)
+            return tuple(
+                Entry(shape, node, pair.role, tuple(pair.times_s))
+                for (shape, node), pair in self._pairs.items()
+            )
+
+    def _known(self, pod: Pod, node: str, now_s: float, preempts: bool) -> str | None:
+        with self._lock:
+            for word, why in self._reasons(pod, node, now_s, preempts):
+                self.refusals[word] += 1
+                return why
+        return None
 
     def _reasons(
         self,
         pod: Pod,
         node: str,
         now_s: float,
-        within_s: float,
-        simulate: Simulate | None,
         preempts: bool,
     ) -> Iterator[tuple[str, str]]:
+        within_s = self._within_s
+        if preempts:
+            within_s = duration_s(_WHAT, "preemptionWithin", self._args.preemption_within)
         why = self._not_yet(pod.cls.namespace, now_s)
         if why is not None and not preempts:
             yield "rollout", why
@@ -216,8 +283,6 @@ class Ledger:
                 when = f"at {instant(first_s)} ({pair.role})"
                 why = f"a pod of {shape} was evicted from {node} {when}, and this one came later"
                 yield "repeat", why
-        if simulate is not None and simulate(pod) == node:
-            yield "return", f"the pod would come back to {node} under the policy in force"
 
     def _not_yet(self, namespace: str, now_s: float) -> str | None:
         if not self._steps:
@@ -243,4 +308,4 @@ class Ledger:
 
     def _shorten(self, pair: _Pair, now_s: float) -> None:
         while pair.times_s and pair.times_s[0] <= now_s - self._within_s:
-            pair.times_s.popleft()
+            pair.more.pop(pair.times_s.popleft(), None)

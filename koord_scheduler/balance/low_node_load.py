@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from koord_scheduler.balance.anomaly import Detectors
 from koord_scheduler.balance.fit import why_not
 from koord_scheduler.balance.load_thresholds import (
@@ -46,6 +48,24 @@ class _Phase(NamedTuple):
     prod: bool
     targets: list[Load]
     budget: dict[str, int]
+
+
+class _Room:
+    """What the targets of a phase may still take of usage: ``left`` has a row for each of them, and
+    a column for each of ``names``, so often as there are sides to hold to."""
+
+    def __init__(self, phase: _Phase, names: tuple[str, ...]) -> None:
+        self.targets, self.names = phase.targets, names
+        self.sides = 2 if phase.prod else 1
+        rows = [
+            [
+                bounds[name] - used.get(name, 0)
+                for used, bounds in (_side(each, prod) for prod in (False, True)[: self.sides])
+                for name in names
+            ]
+            for each in phase.targets
+        ]
+        self.left = np.array(rows, np.int64)
 
 
 def make(args: Mapping[str, Any]) -> LowNodeLoad:
@@ -116,12 +136,14 @@ class LowNodeLoad:
         if not phase.targets:
             return
         seen = self._prod if phase.prod else self._nodes
-        promised: dict[str, dict[str, int]] = {}
+        room = _Room(phase, pool.names)
         for load in sorted(sources, key=lambda each: _weighted(each, phase, pool.weights)):
+            if any(left <= 0 for left in phase.budget.values()):
+                return
             removable = [
                 each
                 for each in round_.world.active_on(load.node.name)
-                if self._removable(round_, each, phase, promised)
+                if self._removable(round_, each, phase, room)
             ]
             used, bounds = _side(load, phase.prod)
             over = exceeded(used, bounds)
@@ -147,9 +169,7 @@ class LowNodeLoad:
             _take(side, usage)
         _take(phase.budget, usage)
 
-    def _removable(
-        self, round_: Round, each: Resident, phase: _Phase, promised: dict[str, dict[str, int]]
-    ) -> bool:
+    def _removable(self, round_: Round, each: Resident, phase: _Phase, room: _Room) -> bool:
         args = self._args
         if phase.prod and not each.prod:
             return False
@@ -157,33 +177,18 @@ class LowNodeLoad:
             return False
         if not pod_selected(args.pod_selectors, each) or not round_.may_evict(each):
             return False
-        return not args.node_fit or self._fits(round_.world, each, phase, promised)
+        return not args.node_fit or self._fits(round_.world, each, room)
 
-    def _fits(
-        self, world: World, each: Resident, phase: _Phase, promised: dict[str, dict[str, int]]
-    ) -> bool:
+    def _fits(self, world: World, each: Resident, room: _Room) -> bool:
         """The first target with room gets the pod's usage at once, so that later pods see less."""
         usage = _usage(world, each)
         if usage is None:
             return False
-        for target in phase.targets:
-            name = target.node.name
-            if name == each.pod.node:
-                continue
-            more = promised.get(name, {})
-            sides = [(target.used, target.high)]
-            if phase.prod:
-                sides.append((target.prod, target.prod_high))
-            has_room = all(
-                used.get(resource, 0) + more.get(resource, 0) + _of(usage, resource) <= bound
-                for used, bounds in sides
-                for resource, bound in bounds.items()
-            )
-            # Last, because it takes the longest.
-            if has_room and why_not(world, each, target.node) is None:
-                mine = promised.setdefault(name, {})
-                for resource in target.high:
-                    mine[resource] = mine.get(resource, 0) + _of(usage, resource)
+        asked = np.array([_of(usage, name) for name in room.names], np.int64)
+        for at in np.flatnonzero((room.left >= np.tile(asked, room.sides)).all(axis=1)):
+            target = room.targets[at].node
+            if target.name != each.pod.node and why_not(world, each, target) is None:
+                room.left[at] -= np.tile(asked, room.sides)
                 return True
         return False
 

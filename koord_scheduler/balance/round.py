@@ -106,18 +106,23 @@ class Counts:
 
 
 class Book(Protocol):
-    """The eviction ledger of `ledger.py`, or none."""
+    """The eviction ledger of `ledger.py`, or none. ``take`` writes the eviction down where it says
+    None."""
 
     def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None: ...
 
-    def note(self, world: World, resident: Resident) -> None: ...
+    def take(self, world: World, resident: Resident, *, reserved: bool) -> str | None: ...
+
+    def give_back(self, resident: Resident) -> None: ...
 
 
 class _NoBook:
     def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
         return None
 
-    def note(self, world: World, resident: Resident) -> None:
+    take = refusal
+
+    def give_back(self, resident: Resident) -> None:
         return None
 
 
@@ -160,27 +165,35 @@ class Round:
 
     def evict(self, resident: Resident, plugin: str, reason: str, *, dry_run: bool = False) -> bool:
         """Whether it goes. ``dry_run``: of the plugin alone."""
-        why = self.counts.refusal(resident) or self._asked(resident)
+        dry = dry_run or self.dry_run or self.evictor.dry_run
+        why = self.counts.refusal(resident) or self._asked(resident, dry)
         if why is not None:
             self.refused.append(Refused(resident, plugin, why))
             return False
         self.counts.count(resident)
         self.gone.add(resident.pod.key)
-        if not (dry_run or self.dry_run or self.evictor.dry_run):
-            self.ledger.note(self.world, resident)
+        if not dry:
             self.requests.append(Request(resident, plugin, reason, self.evictor.name, self.profile))
         return True
 
-    def _asked(self, resident: Resident) -> str | None:
-        if resident.pod.key in self.gone:
-            return "the pod is being evicted already"
+    def _asked(self, resident: Resident, dry: bool) -> str | None:
+        # Other pods were asked for since, and the ledger may take long.
+        why = self.refusal(resident)
+        if why is not None:
+            return why
         for each in self.filters:
             why = each.before(self.world, resident)
             if why is not None:
                 return why
         # The evictor counts what it admits, so it comes after who may still refuse.
-        why = self.ledger.refusal(self.world, resident, reserved=self.evictor.reserves)
-        return why or self.evictor.admit(self.world, resident)
+        ask = self.ledger.refusal if dry else self.ledger.take
+        why = ask(self.world, resident, reserved=self.evictor.reserves)
+        if why is not None:
+            return why
+        why = self.evictor.admit(self.world, resident)
+        if why is not None and not dry:
+            self.ledger.give_back(resident)
+        return why
 
 
 class Runs(Protocol):

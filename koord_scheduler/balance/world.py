@@ -5,7 +5,7 @@ CPU is in milli-cores, everything else in whole units (spec/central.md 0.1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -117,6 +117,9 @@ class World:
     """Of PriorityClasses, by name."""
     leaving: frozenset[str] = frozenset()
     """Keys of pods that have a migration job: their load goes with them."""
+    keyed: Mapping[str, Resident] | None = None
+    controlled: Mapping[str, Sequence[Resident]] | None = None
+    """``by_key`` and ``by_controller`` where somebody keeps them."""
 
     def on(self, node: str) -> tuple[Resident, ...]:
         return self.residents.get(node, ())
@@ -130,8 +133,10 @@ class World:
         return {name: requests_of(self.active_on(name)) for name in self.nodes}
 
     @cached_property
-    def by_controller(self) -> dict[str, list[Resident]]:
+    def by_controller(self) -> Mapping[str, Sequence[Resident]]:
         """By uid of the controller: pods that are on nodes."""
+        if self.controlled is not None:
+            return self.controlled
         found: dict[str, list[Resident]] = {}
         for residents in self.residents.values():
             for each in residents:
@@ -140,12 +145,29 @@ class World:
         return found
 
     @cached_property
-    def by_key(self) -> dict[str, Resident]:
+    def _away(self) -> dict[str, frozenset[str]]:
+        return {}
+
+    @cached_property
+    def by_key(self) -> Mapping[str, Resident]:
+        if self.keyed is not None:
+            return self.keyed
         return {r.pod.key: r for residents in self.residents.values() for r in residents}
 
     def workload_of(self, resident: Resident) -> Workload | None:
         owner = resident.pod.owner
         return self.workload(resident.namespace, owner) if owner.uid else None
+
+    def away(self, workload: Workload) -> frozenset[str]:
+        """Keys of its pods that are not ready, or not active."""
+        found = self._away.get(workload.uid)
+        if found is None:
+            found = self._away[workload.uid] = frozenset(
+                each.pod.key
+                for each in self.members(workload)
+                if not (each.active and each.pod.ready)
+            )
+        return found
 
     def members(self, workload: Workload) -> list[Resident]:
         return [each for uid in workload.members for each in self.by_controller.get(uid, ())]

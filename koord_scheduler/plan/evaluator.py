@@ -25,6 +25,8 @@ Narrow = NDArray[np.int8 | np.int16 | np.int32 | np.int64]
 GONE = -1
 """The code of a row without a node."""
 _MOST_CHARACTERS = 256
+_MOST_SCORE = 2**31 - 1
+"""Sums are kept in 32 bits."""
 
 
 class PluginError(Exception):
@@ -38,24 +40,16 @@ class PluginError(Exception):
 class _Kept:
     """``why``: FITS, GONE or the code of the first local reason. ``base``: the weighted sum of
     local scores that are 0 to 100 already. ``raw``: scores of local plugins that are normalised, by
-<<<<<<< HEAD
-    the plugin's place, in as few bits as hold them."""
-=======
-    the plugin's place; None while they are 0. Only scores of rows where the pod fits count."""
->>>>>>> wt-place
+    the plugin's place, in as few bits as hold them; None while they are 0. Only scores of rows
+    where the pod fits count."""
 
     __slots__ = ("base", "raw", "version", "why")
 
     def __init__(self, size: int) -> None:
         self.version = -1
         self.why: Codes = np.full(size, GONE, np.int16)
-<<<<<<< HEAD
         self.base: Narrow = np.zeros(size, np.int32)
-        self.raw: dict[int, Narrow] = {}
-=======
-        self.base: Ints = np.zeros(size, np.int64)
-        self.raw: dict[int, Ints | None] = {}
->>>>>>> wt-place
+        self.raw: dict[int, Narrow | None] = {}
 
     def grow(self, size: int) -> None:
         more = size - len(self.why)
@@ -83,8 +77,6 @@ class Evaluator:
         self.cluster = cluster
         self.plugins = tuple(plugins)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
-        self._most = (2**31 - 1) // max(len(plugins), 1)
-        """What a plugin's weighted score is clipped to, so that all add up in 32 bits."""
         self._local = tuple(i for i, (plugin, _) in enumerate(plugins) if plugin.local)
         self._others = tuple(i for i, (plugin, _) in enumerate(plugins) if not plugin.local)
 
@@ -119,11 +111,7 @@ class Evaluator:
         total: Ints = kept.base[fits].astype(np.int64)
         if len(fits):
             for i, raw in kept.raw.items():
-<<<<<<< HEAD
-                self._count(total, i, raw[fits].astype(np.int64))
-=======
-                self._count(total, i, None if raw is None else raw[fits])
->>>>>>> wt-place
+                self._count(total, i, None if raw is None else raw[fits].astype(np.int64))
             for i, score in scores.items():
                 self._count(total, i, score)
         return Judged(why, fits, total)
@@ -238,12 +226,7 @@ class Evaluator:
             why, score = self._ask(plugin, cls, rows)
             if enabled.scores and score is not None:
                 if plugin.normalize is Normalize.NO:
-<<<<<<< HEAD
-                    weighted = np.minimum(verdict.score * enabled.weight, self._most)
-                    kept.base[rows] += np.maximum(weighted, -self._most).astype(np.int32)
-=======
                     base = base + score * enabled.weight
->>>>>>> wt-place
                 else:
                     self._raw(kept, i, rows, score)
             if enabled.filters and np.count_nonzero(why):
@@ -251,7 +234,7 @@ class Evaluator:
                 fits = why == FITS
                 rows, base = rows[fits], base[fits]
         kept.why[rows] = FITS
-        kept.base[rows] = base
+        kept.base[rows] = base.clip(-_MOST_SCORE, _MOST_SCORE)
 
     def _raw(self, kept: _Kept, i: int, rows: Rows, score: Ints) -> None:
         raw = kept.raw.setdefault(i, None)

@@ -11,7 +11,7 @@ import structlog
 from koord_scheduler.balance.configuration import Made, make, read_configuration
 from koord_scheduler.balance.controller import MigrationController
 from koord_scheduler.balance.job import EVICT_TRIGGER, Job
-from koord_scheduler.balance.ledger import Ledger
+from koord_scheduler.balance.ledger import Ledger, Taken
 from koord_scheduler.balance.migration_args import EVICT_DIRECTLY
 from koord_scheduler.balance.simulation import simulation
 from koord_scheduler.balance.world import Resident, World
@@ -57,6 +57,8 @@ class Desk:
         )
         self.ledger = context.ledger
         self.ledger.configure(self.configuration.eviction_ledger)
+        self.taken: dict[str, Taken] = {}
+        """Of the ledger, by name of the job, until its pod goes."""
         self.evicted: Counter[tuple[str, str, str, str]] = Counter()
         self.controllers = [
             each.evictor
@@ -80,16 +82,32 @@ class Desk:
         known = {(each.shape, each.node) for each in self.ledger.entries(self.context.wall())}
         for job in sorted(self.feed.all_jobs(), key=lambda each: each.created_s):
             node, shape, _ = job.left
-            if node and shape and (shape, node) not in known:
+            stayed = job.ended and not job.evicts
+            if node and shape and not stayed and (shape, node) not in known:
                 self.ledger.restore(shape, node, job.created_s, "descheduler")
 
-    def refusal(self, job: Job, resident: Resident) -> str | None:
-        """Of the ledger, for a job. Those of rounds were asked for when they were made."""
+    def take(self, job: Job, resident: Resident) -> str | None:
+        """Of the ledger, for a job that may begin; None where it may. Those of rounds were taken
+        when they were made."""
         if job.left.node:
             return None
         mode = job.spec.mode or self.controller.args.default_job_mode
-        reserved = mode != EVICT_DIRECTLY
-        return self.ledger.refusal(resident.pod, self.context.wall(), reserved=reserved)
+        found = self.ledger.take(
+            resident.pod,
+            self.context.wall(),
+            role=self.trigger(job),
+            reserved=mode != EVICT_DIRECTLY,
+        )
+        if isinstance(found, str):
+            return found
+        self.taken[job.name] = found
+        return None
+
+    def give_back(self, name: str) -> None:
+        """The job did not come about, or ended before it evicted."""
+        taken = self.taken.pop(name, None)
+        if taken is not None:
+            self.ledger.give_back(taken)
 
     def count(self, result: str, strategy: str, namespace: str, node: str) -> None:
         key = (result, strategy, namespace, node)
@@ -102,16 +120,27 @@ class Desk:
 
 
 class LedgerBook:
-    """The ledger as rounds ask it."""
+    """The ledger as one round asks it. ``taken``: by key of the pod."""
 
     def __init__(self, ledger: Ledger, role: str) -> None:
         self._ledger, self._role = ledger, role
+        self.taken: dict[str, Taken] = {}
 
     def refusal(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
         return self._ledger.refusal(resident.pod, world.now_s, reserved=reserved)
 
-    def note(self, world: World, resident: Resident) -> None:
-        self._ledger.note(resident.pod, world.now_s, role=self._role)
+    def take(self, world: World, resident: Resident, *, reserved: bool) -> str | None:
+        pod = resident.pod
+        found = self._ledger.take(pod, world.now_s, role=self._role, reserved=reserved)
+        if isinstance(found, str):
+            return found
+        self.taken[pod.key] = found
+        return None
+
+    def give_back(self, resident: Resident) -> None:
+        taken = self.taken.pop(resident.pod.key, None)
+        if taken is not None:
+            self._ledger.give_back(taken)
 
 
 def _default_args() -> Any:

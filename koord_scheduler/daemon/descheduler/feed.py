@@ -68,6 +68,9 @@ class Feed:
         sets.listen(lambda _: self.workloads.forget())
         self._by_node: dict[str, dict[str, Resident]] = {}
         self._tuples: dict[str, tuple[Resident, ...]] = {}
+        self._by_key: dict[str, Resident] = {}
+        self._controlled: dict[str, dict[str, Resident]] = {}
+        self._of_controllers: dict[str, tuple[Resident, ...]] = {}
         self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
         self._known: dict[str, Migrating] = {}
         self.passed: set[str] = set()
@@ -85,6 +88,8 @@ class Feed:
                 if (usage := self._report(key.name, each)) is not None
             },
             workload=self.workloads.find,
+            keyed=dict(self._by_key),
+            controlled=dict(self._of_controllers),
         )
 
     async def look_up(self) -> None:
@@ -114,24 +119,26 @@ class Feed:
         return found
 
     def _on_pods(self, changes: tuple[Change[ResidentPod], ...]) -> None:
-        touched = set()
+        nodes, controllers = set(), set()
         for change in changes:
             key = f"{change.key.namespace}/{change.key.name}"
             if change.old is not None:
-                node = change.old.pod.node
-                self._by_node.get(node, {}).pop(key, None)
-                touched.add(node)
+                pod = change.old.pod
+                self._by_node.get(pod.node, {}).pop(key, None)
+                self._controlled.get(pod.owner.uid, {}).pop(key, None)
+                self._by_key.pop(key, None)
+                nodes.add(pod.node)
+                controllers.add(pod.owner.uid)
             if change.new is not None:
-                node = change.new.pod.node
-                self._by_node.setdefault(node, {})[key] = change.new.resident
-                touched.add(node)
-        for node in touched:
-            residents = self._by_node.get(node)
-            if residents:
-                self._tuples[node] = tuple(residents.values())
-            else:
-                self._by_node.pop(node, None)
-                self._tuples.pop(node, None)
+                resident = self._by_key[key] = change.new.resident
+                pod = resident.pod
+                self._by_node.setdefault(pod.node, {})[key] = resident
+                nodes.add(pod.node)
+                if pod.owner.uid:
+                    self._controlled.setdefault(pod.owner.uid, {})[key] = resident
+                    controllers.add(pod.owner.uid)
+        _freeze(nodes, self._by_node, self._tuples)
+        _freeze(controllers, self._controlled, self._of_controllers)
 
     def _on_metrics(self, changes: tuple[Change[NodeMetric], ...]) -> None:
         for change in changes:
@@ -143,6 +150,20 @@ class Feed:
         if kept is None or kept[0] is not each:
             kept = self._usage[name] = (each, usage_of(each))
         return kept[1]
+
+
+def _freeze(
+    touched: set[str],
+    kept: dict[str, dict[str, Resident]],
+    frozen: dict[str, tuple[Resident, ...]],
+) -> None:
+    """What a world has nobody changes."""
+    for name in touched:
+        if residents := kept.get(name):
+            frozen[name] = tuple(residents.values())
+        else:
+            kept.pop(name, None)
+            frozen.pop(name, None)
 
 
 def _as_it_left(job: Job) -> Migrating:

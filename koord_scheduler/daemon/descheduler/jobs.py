@@ -94,10 +94,14 @@ class Jobs:
 
     def _on_jobs(self, changes: tuple[Change[PodMigrationJob], ...]) -> None:
         for change in changes:
+            name = change.key.name
             if change.new is not None:
                 self._add(change.new.job)
+                if change.new.job.ended and not change.new.job.evicts:
+                    self._desk.give_back(name)
                 continue
-            name = change.key.name
+            if name not in self._sent:
+                self._desk.give_back(name)
             self._queue.drop(name)
             self._sent.discard(name)
             self._told.pop(name, None)
@@ -139,7 +143,7 @@ class Jobs:
             return
         world = desk.look()
         migrating = desk.feed.migrating(jobs, world, passed=True)
-        for ruling in arbitrate(waiting, world, self._args, migrating, desk.refusal):
+        for ruling in arbitrate(waiting, world, self._args, migrating, desk.take):
             job = ruling.job
             if ruling.outcome is Outcome.WAITS:
                 await self._tell_waiting(job, ruling.why)
@@ -165,6 +169,7 @@ class Jobs:
             if perhaps_done(error):
                 raise
             desk.feed.passed.discard(uid)
+            desk.give_back(job.name)
             del self._unsure[uid]
             # What the server refuses of one job does not hold up the others.
             if not isinstance(error, RefusedError):
@@ -177,6 +182,7 @@ class Jobs:
         head = {"uid": job.uid, "annotations": {PASSED: None, LEDGER: None}}
         await self._desk.writes.patch(JOBS, job.name, {"metadata": head})
         self._desk.feed.passed.discard(job.uid)
+        self._desk.give_back(job.name)
 
     async def _tell_waiting(self, job: Job, why: str) -> None:
         """In the status, where the reason changed: others' jobs come and go all the time."""
@@ -316,6 +322,7 @@ class Jobs:
             desk.count("error", trigger, namespace, facts.pod.node)
             raise
         self._sent.add(job.name)
+        desk.taken.pop(job.name, None)
         world = desk.feed.world()
         resident = world.by_key.get(job.pod_key)
         if resident is not None:

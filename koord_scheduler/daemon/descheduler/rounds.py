@@ -13,12 +13,11 @@ import structlog
 from koord_scheduler.balance.controller import DEFAULT_EVICTOR, MigrationController
 from koord_scheduler.balance.job import body
 from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
-from koord_scheduler.balance.world import World
 from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
 from koord_scheduler.kube.migration_shapes import JOBS
 from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.shapes import NODES
-from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, perhaps_done
 from koordlet.kube.errors import CredentialsError, KubeError
 from koordlet.kube.events import Subject
 
@@ -52,6 +51,7 @@ class Rounds:
         world = dataclasses.replace(world, leaving=frozenset(each.key for each in jobs))
         for controller in desk.controllers:
             controller.saw(jobs)
+        book = LedgerBook(desk.ledger, ROLE)
         # The lease is renewed meanwhile.
         outcome = await asyncio.to_thread(
             run_round,
@@ -59,7 +59,7 @@ class Rounds:
             desk.configured.profiles,
             desk.configuration.limits,
             selector=desk.configuration.node_selector,
-            ledger=LedgerBook(desk.ledger, ROLE),
+            ledger=book,
             dry_run=desk.configuration.dry_run,
         )
         self._say(outcome)
@@ -69,29 +69,33 @@ class Rounds:
         for mark in outcome.marks:
             await self._mark(mark)
         for request in outcome.requests:
-            await self._carry_out(world, request)
+            await self._carry_out(request, book)
         await desk.feed.look_up()
         return outcome
 
-    async def _carry_out(self, world: World, request: Request) -> None:
+    async def _carry_out(self, request: Request, book: LedgerBook) -> None:
         desk, resident = self._desk, request.resident
-        result = "success"
+        result, name = "success", str(uuid.uuid4())
         try:
             if request.evictor == DEFAULT_EVICTOR:
                 pod = resident.pod
                 await desk.writes.evict(resident.namespace, resident.name, uid=pod.uid)
             else:
                 made = body(
-                    str(uuid.uuid4()),
+                    name,
                     resident,
                     self._controller(request).args,
                     instance=desk.instance,
                     trigger=request.plugin,
                     reason=request.reason,
                 )
+                desk.taken[name] = book.taken[resident.pod.key]
                 await desk.writes.create(JOBS, made)
         except _PASSING as error:
             result = "error"
+            desk.taken.pop(name, None)
+            if not perhaps_done(error):
+                book.give_back(resident)
             _log.warning("eviction not begun", pod=resident.pod.key, problem=str(error))
         desk.count(result, request.plugin, resident.namespace, resident.pod.node)
         if result == "success":

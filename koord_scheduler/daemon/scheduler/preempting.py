@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import structlog
 
 from koord_scheduler.daemon.controller import SCHEDULER, Context
 from koord_scheduler.kube.scheduling.shapes import PODS
-from koord_scheduler.kube.writes import NotLeadingError
+from koord_scheduler.kube.writes import NotLeadingError, perhaps_done
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.preemption import Preemption
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
@@ -16,71 +16,80 @@ from koordlet.kube.events import Subject
 from koordlet.protocol.objects.times import instant
 
 _log = structlog.get_logger()
-Refuse = Callable[[Pod, str], str | None]
 
 
 class Evictions:
-    """``refuse`` is the eviction ledger of the process: asked before each, and told by ``done``.
+    """As kube-scheduler, it deletes the pods after it has said so in their condition
+    DisruptionTarget; budgets were weighed when they were chosen. Each eviction is taken of the
+    eviction ledger of the process, which is asked by `refuse` when victims are chosen. ``waits``:
+    whether a pod still needs the room that is made for it."""
 
-    As kube-scheduler, it deletes the pods after it has said so in their condition DisruptionTarget;
-    budgets were weighed when they were chosen."""
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        ledger, wall = context.ledger, context.wall
-        self.refuse: Refuse = lambda pod, node: ledger.refusal(
-            pod, wall(), node=node, preempts=True
-        )
-        self.done: Callable[[Pod, str], None] = lambda pod, node: ledger.note(
-            pod, wall(), role=SCHEDULER, node=node
-        )
+    def __init__(self, context: Context, waits: Callable[[Pod], bool]) -> None:
+        self._context, self._waits = context, waits
         self.count = 0
+
+    def refuse(self, pod: Pod, node: str) -> str | None:
+        context = self._context
+        return context.ledger.refusal(pod, context.wall(), node=node, preempts=True)
 
     async def preempt(self, found: Preemption) -> None:
         for victim in found.victims:
             message = f"Preempted by pod {found.pod.key} on node {found.node}"
-            await self.evict(victim, found.node, "PreemptionByScheduler", message)
+            reason = "PreemptionByScheduler"
+            await self.evict(victim, found.node, reason, message, lambda: self._waits(found.pod))
 
-    async def evict(self, victim: Pod, node: str, reason: str, message: str) -> bool:
-        """Whether the pod goes. Raises nothing: who asked tries again in its next round."""
-        refusal = self.refuse(victim, node)
-        if refusal is not None:
-            _log.info("an eviction was refused", pod=victim.key, node=node, why=refusal)
+    async def evict(
+        self,
+        victim: Pod,
+        node: str,
+        reason: str,
+        message: str,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> bool:
+        """Whether the pod goes. ``wanted`` is asked before each write. Raises nothing: who asked
+        tries again in its next round."""
+        if not wanted():
+            return False
+        ledger, now_s = self._context.ledger, self._context.wall()
+        taken = ledger.take(victim, now_s, role=SCHEDULER, node=node, preempts=True)
+        if isinstance(taken, str):
+            _log.info("an eviction was refused", pod=victim.key, node=node, why=taken)
             return False
         namespace, _, name = victim.key.partition("/")
-        condition = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": reason,
-            "message": message,
-            "lastTransitionTime": instant(self._context.wall()),
-        }
-        writes = self._context.writes
-        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-
-        async def says() -> None:
-            await writes.patch(PODS, name, body, namespace, subresource="status", strategic=True)
-
-        async def goes() -> None:
-            await writes.delete(PODS, name, namespace, uid=victim.uid)
-
-        if not await _sent(victim, says) or not await _sent(victim, goes):
+        goes = perhaps = False
+        try:
+            await self._say(victim, reason, message, "True")
+            if wanted():
+                perhaps = True
+                await self._context.writes.delete(PODS, name, namespace, uid=victim.uid)
+                goes = True
+            else:
+                await self._say(victim, reason, "the room is not needed any more", "False")
+        except (KubeError, CredentialsError, NotLeadingError) as error:
+            perhaps = perhaps and perhaps_done(error)
+            gone = isinstance(error, RefusedError) and (error.missing or error.conflict)
+            if not gone:
+                _log.warning("an eviction failed", pod=victim.key, error=str(error))
+        finally:
+            if not perhaps:
+                ledger.give_back(taken)
+        if not goes:
             return False
         self.count += 1
-        self.done(victim, node)
         subject = Subject("v1", "Pod", namespace, name, victim.uid)
         self._context.events.tell(subject, "Normal", "Preempted", message)
         return True
 
-
-async def _sent(victim: Pod, write: Callable[[], Awaitable[None]]) -> bool:
-    try:
-        await write()
-    except RefusedError as error:
-        if not error.missing and not error.conflict:
-            _log.warning("an eviction failed", pod=victim.key, error=str(error))
-        return False
-    except (KubeError, CredentialsError, NotLeadingError) as error:
-        _log.warning("an eviction failed", pod=victim.key, error=str(error))
-        return False
-    return True
+    async def _say(self, victim: Pod, reason: str, message: str, status: str) -> None:
+        namespace, _, name = victim.key.partition("/")
+        condition = {
+            "type": "DisruptionTarget",
+            "status": status,
+            "reason": reason,
+            "message": message,
+            "lastTransitionTime": instant(self._context.wall()),
+        }
+        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
+        await self._context.writes.patch(
+            PODS, name, body, namespace, subresource="status", strategic=True
+        )

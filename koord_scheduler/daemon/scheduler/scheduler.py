@@ -94,7 +94,7 @@ class Scheduler:
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
         if isinstance(plugin := self.parts.plugin(DEVICE_SHARE), DeviceShare):
             declare_devices(context.metrics, plugin, self.cluster)
-        self.evictions = Evictions(context)
+        self.evictions = Evictions(context, self._still_waits)
         for preemptor in self.parts.preemptors.values():
             preemptor.ledger = self.evictions.refuse
         self.leading = False
@@ -192,6 +192,11 @@ class Scheduler:
         """It ends with the role at the latest."""
         assert self._group is not None
         self._group.create_task(work)
+
+    def _still_waits(self, pod: Pod) -> bool:
+        known = self.waiting.get(pod.key)
+        same = known is not None and known.uid == pod.uid
+        return same and pod.key not in self.cluster.claims
 
     def end_unit(self, name: str) -> None:
         """Nothing of it waits any more."""

@@ -313,6 +313,23 @@ async def test_a_job_that_passed_for_no_node_is_asked_again(tmp_path: Path) -> N
 
 
 @on_loop
+async def test_a_job_that_ends_before_it_evicts_gives_back_what_it_took() -> None:
+    async with hot() as (world, fake), companion(world, PART) as made:
+        ledger = made.context.ledger
+        await job(world, "j", "web-0", "ReservationFirst")
+        await until(lambda: status_of(fake, "j").get("phase") == "Running")
+        (entry,) = ledger.entries(time.time())
+        assert (entry.shape, entry.node) == ("default/ReplicaSet/web", "n1")
+        await world.client.delete(JOBS, "j")
+        await until(lambda: not ledger.entries(time.time()))
+        await job(world, "k", "web-1", "EvictDirectly")
+        await until(lambda: status_of(fake, "k").get("phase") == "Succeeded")
+        await world.client.delete(JOBS, "k")
+        await until(lambda: not jobs(fake))
+        assert ledger.entries(time.time())
+
+
+@on_loop
 async def test_the_second_job_of_a_pod_waits() -> None:
     async with hot() as (world, fake), companion(world, PART):
         await job(world, "j", "web-0", "ReservationFirst")

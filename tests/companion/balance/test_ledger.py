@@ -13,6 +13,7 @@ from koord_scheduler.balance.ledger import (
     Ledger,
     LedgerArgs,
     RolloutStep,
+    Taken,
     check_ledger_args,
     shape_of,
 )
@@ -23,7 +24,7 @@ from koord_scheduler.balance.world import Resident
 from koord_scheduler.daemon.descheduler.desk import LedgerBook
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Owner, Pod
-from tests.companion.balance.build import NOW_S, node, pod, run, world
+from tests.companion.balance.build import NOW_S, Simple, node, pod, run, world
 
 
 def old(name: str = "p", on: str = "n1", since_s: float = NOW_S - 1000, **changes: Any) -> Pod:
@@ -73,6 +74,51 @@ def test_preemption_waits_less_and_knows_no_roll_out() -> None:
     assert ledger.refusal(new, NOW_S + 299, preempts=True) is not None
     assert ledger.refusal(new, NOW_S + 301, preempts=True) is None
     assert ledger.refusal(new, NOW_S + 301) is not None
+
+
+def test_who_takes_is_seen_by_the_next_one() -> None:
+    hourly = LedgerArgs(begin=int(NOW_S) - 1, rollout=(RolloutStep(most_per_hour=1),))
+    ledger = Ledger(args=hourly)
+    taken = ledger.take(old(), NOW_S, role="a")
+    assert isinstance(taken, Taken)
+    assert "1 evictions an hour" in str(ledger.take(old("sibling"), NOW_S, role="b"))
+    ledger.give_back(taken)
+    assert not ledger.entries(NOW_S) and not ledger.noted["a"]
+    assert isinstance(ledger.take(old("sibling"), NOW_S, role="b"), Taken)
+
+
+def test_of_several_in_one_entry_each_is_given_back_alone() -> None:
+    ledger = Ledger()
+    found = [ledger.note(old(f"p{i}"), NOW_S + i, role="a") for i in range(3)]
+    for each in found[:2]:
+        ledger.give_back(each)
+        assert ledger.refusal(old("new", since_s=NOW_S + 9), NOW_S + 10) is not None
+    ledger.give_back(found[2])
+    assert ledger.refusal(old("new", since_s=NOW_S + 9), NOW_S + 10) is None
+
+
+def test_a_round_gives_back_what_its_evictor_does_not_admit() -> None:
+    class All:
+        name = "All"
+
+        def run(self, round_: Any) -> None:
+            for each in round_.world.on("n1"):
+                round_.evict(each, "All", "test")
+
+    class Never(Simple):
+        def admit(self, _world: Any, _resident: Any) -> str | None:
+            return "no"
+
+    ledger = Ledger()
+    seen = world([node("n1"), node("n2")], [Resident(old())])
+    assert not run(seen, All(), evictor=Never(), ledger=LedgerBook(ledger, "x")).requests
+    assert not ledger.entries(NOW_S)
+    assert run(seen, All(), ledger=LedgerBook(ledger, "x"), dry_run=True).requests == ()
+    assert not ledger.entries(NOW_S)
+    book = LedgerBook(ledger, "x")
+    assert run(seen, All(), ledger=book).requests and ledger.entries(NOW_S)
+    book.give_back(Resident(old()))
+    assert not ledger.entries(NOW_S)
 
 
 def test_a_full_ledger_refuses() -> None:

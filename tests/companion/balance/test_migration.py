@@ -10,7 +10,13 @@ from msgspec.structs import replace
 
 from koord_scheduler.balance.arbitration import Outcome, arbitrate, ordered
 from koord_scheduler.balance.controller import make_controller
-from koord_scheduler.balance.eviction_filter import Migrating, non_retryable, refusal, retryable
+from koord_scheduler.balance.eviction_filter import (
+    Migrating,
+    Migrations,
+    non_retryable,
+    refusal,
+    retryable,
+)
 from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, LEDGER, Job, Left, body
 from koord_scheduler.balance.migration import (
     CreateReservation,
@@ -85,7 +91,7 @@ def test_retryable(
     residents = [victim, pod("a", "n1"), pod("b", "n2")]
     residents += [pod(f"away{i}", "n2", ready=False) for i in range(away)]
     seen = world([node("n1"), node("n2")], residents, workload=workloads(rs_uid=replicas))
-    why = retryable(read_migration_args(args), seen, victim, [migrating(o) for o in others])
+    why = retryable(read_migration_args(args), seen, victim, Migrations(map(migrating, others)))
     assert (why is None) is passes, why
 
 
@@ -134,12 +140,12 @@ def test_filter_knows_jobs_and_schedulers() -> None:
     victim = pod("p", "n1")
     seen = world([node("n1")], [victim], workload=workloads(rs_uid=100))
     args = read_migration_args({})
-    assert refusal(args, seen, victim, []) is None
-    assert "job" in str(refusal(args, seen, victim, [migrating("p")]))
+    assert refusal(args, seen, victim, Migrations()) is None
+    assert "job" in str(refusal(args, seen, victim, Migrations([migrating("p")])))
     other = pod("q", "n1", scheduler="default-scheduler")
-    assert "schedulerNames" in str(refusal(args, seen, other, []))
+    assert "schedulerNames" in str(refusal(args, seen, other, Migrations()))
     direct = read_migration_args({"defaultJobMode": "EvictDirectly"})
-    assert refusal(direct, seen, other, []) is None
+    assert refusal(direct, seen, other, Migrations()) is None
 
 
 @pytest.mark.parametrize(
@@ -519,4 +525,4 @@ def test_workload_of_a_deployment_has_all_its_sets() -> None:
     old = pod("q", "n1", ready=False, owner=Owner("ReplicaSet", "web-0", "rs2", ""))
     seen = world([node("n1")], [victim, old], workload=lambda _ns, _owner: deployment)
     args = read_migration_args({"maxUnavailablePerWorkload": 1})
-    assert "away already" in str(retryable(args, seen, victim, []))
+    assert "away already" in str(retryable(args, seen, victim, Migrations()))

@@ -13,6 +13,7 @@ from typing import Any
 
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.plan.outcomes import Placement
+from koord_scheduler.plan.preemption import Preemption
 from koord_scheduler.plan.queue import Unit
 from koordlet.protocol.objects.times import instant
 from tests.companion.histories.hands import (
@@ -44,6 +45,10 @@ class Checks:
         self._read = 0
         self._known: dict[str, frozenset[str]] = {}
         """Pod -> pods of others of which its decision knew."""
+        self._for: dict[str, str] = {}
+        """Victim -> the pod for which it was chosen."""
+        self._priority: dict[str, int] = {}
+        """Of every pod that ever was, by name."""
         self._evicted: dict[tuple[str, str], float] = {}
         self._migrating: dict[str, tuple[str, str]] = {}
         """Job -> its pod and the node of it."""
@@ -57,6 +62,14 @@ class Checks:
             send(unit, placements, *more)
 
         setattr(scheduler.bindings, "send", sent)  # noqa: B010
+        preempt: Any = scheduler.evictions.preempt
+
+        def preempts(found: Preemption) -> Any:
+            for each in found.victims:
+                self._for[each.key] = found.pod.key
+            return preempt(found)
+
+        setattr(scheduler.evictions, "preempt", preempts)  # noqa: B010
 
     def look(self) -> None:
         """At all changes since the last look; called at each."""
@@ -132,6 +145,7 @@ class Checks:
 
     def _pod(self, change: Logged) -> None:
         pod = change.after
+        self._priority[pod["metadata"]["name"]] = pod["spec"].get("priority", 0)
         was = change.before["spec"].get("nodeName") if change.before is not None else None
         node = pod["spec"].get("nodeName")
         if was and node != was:
@@ -188,13 +202,13 @@ class Checks:
         said = [
             each.get("reason", "")
             for each in pod.get("status", {}).get("conditions", ())
-            if each["type"] == "DisruptionTarget"
+            if each["type"] == "DisruptionTarget" and each["status"] == "True"
         ]
         if "PreemptionByScheduler" in said:
             self.seen["preempted"] += 1
-            others = (each["spec"].get("priority", 0) for each in self.hands.all("pods"))
-            if max(others, default=0) <= pod["spec"].get("priority", 0):
-                self._say(f"pod {name} was preempted, and no pod has a higher priority")
+            whom = self._for.get(f"{SPACE}/{name}", "").partition("/")[2]
+            if self._priority.get(whom, 0) <= pod["spec"].get("priority", 0):
+                self._say(f"pod {name} was preempted for {whom or 'nobody'} of no higher priority")
             return
         if "TerminationByKoordScheduler" in said:
             self.seen["revoked"] += 1

@@ -16,6 +16,8 @@ from tests.companion.histories.hands import SPACE, Hands
 from tests.companion.running import definitions
 from tests.fakekube import serving
 
+WORD = "PreemptionByScheduler"
+
 
 def _store(hands: Hands, plural: str, name: str, patch: dict[str, Any]) -> None:
     """As a role writes, not the hands."""
@@ -54,7 +56,7 @@ def _evicted_for_good(hands: Hands) -> None:
 
 def _preempted_for_nobody(hands: Hands) -> None:
     hands.pod("a", "1", nodeName="n")
-    said = {"conditions": [{"type": "DisruptionTarget", "reason": "PreemptionByScheduler"}]}
+    said = {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": WORD}]}
     hands.merge("pods", "a", {"status": said}, "status")
     hands.fake.store.delete(hands.fake.resource("pods"), (SPACE, "a"), {})
 
@@ -82,7 +84,7 @@ def _twice(hands: Hands) -> None:
         (_a_card_twice, "card 0 was given 120 %"),
         (_moved, "moved from n to m"),
         (_evicted_for_good, "nobody makes it anew"),
-        (_preempted_for_nobody, "no pod has a higher priority"),
+        (_preempted_for_nobody, "was preempted for nobody"),
         (_two_at_once, "2 pods migrate from node n"),
         (_twice, "two jobs move pod a"),
     ],

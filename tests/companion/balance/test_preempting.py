@@ -1,0 +1,102 @@
+"""Preemptions and the eviction ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from koord_scheduler.balance.ledger import Ledger
+from koord_scheduler.daemon.scheduler.preempting import Evictions
+from koord_scheduler.kube.writes import NotLeadingError
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.plan.preemption import Preemption
+from koordlet.kube.errors import NoAnswerError, NotSentError, RefusedError
+from tests.companion.balance.build import NOW_S, pod
+
+
+class Writes:
+    """``fails``: what a verb ends with. ``on_patch`` is called in each."""
+
+    def __init__(self, **fails: Exception) -> None:
+        self.fails, self.sent = fails, list[str]()
+        self.on_patch: Any = lambda: None
+
+    async def patch(self, _kind: Any, name: str, body: Any, *_: Any, **__: Any) -> None:
+        await asyncio.sleep(0)
+        (condition,) = body["status"]["conditions"]
+        self._does("patch", f"{condition['type']} {condition['status']} {name}")
+        self.on_patch()
+
+    async def delete(self, _kind: Any, name: str, *_: Any, **__: Any) -> None:
+        await asyncio.sleep(0)
+        self._does("delete", f"delete {name}")
+
+    def _does(self, verb: str, text: str) -> None:
+        if verb in self.fails:
+            raise self.fails[verb]
+        self.sent.append(text)
+
+
+def victim(name: str, since_s: float) -> Pod:
+    return pod(name, "n1", created_s=since_s, scheduled_s=since_s).pod
+
+
+HIGH = pod("high").pod
+FOUND = Preemption(HIGH, "n1", (victim("old", NOW_S - 100),))
+
+
+def evictions(writes: Writes, ledger: Ledger, waits: Any = lambda _pod: True) -> Evictions:
+    events = SimpleNamespace(tell=lambda *_: None)
+    context: Any = SimpleNamespace(ledger=ledger, writes=writes, events=events, wall=lambda: NOW_S)
+    return Evictions(context, waits)
+
+
+def test_of_two_at_the_same_time_the_second_sees_the_first() -> None:
+    writes, ledger = Writes(), Ledger()
+    made = evictions(writes, ledger)
+    first = Preemption(HIGH, "n1", (victim("old", NOW_S - 100),))
+    second = Preemption(HIGH, "n1", (victim("new", NOW_S - 1),))
+
+    async def both() -> None:
+        await asyncio.gather(made.preempt(first), made.preempt(second))
+
+    asyncio.run(both())
+    assert writes.sent == ["DisruptionTarget True old", "delete old"]
+    assert (made.count, ledger.refusals["repeat"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("fails", "kept"),
+    [
+        ({"patch": RefusedError("no", 403)}, False),
+        ({"patch": NoAnswerError("late")}, False),
+        ({"delete": RefusedError("gone", 404)}, False),
+        ({"delete": RefusedError("busy", 429)}, False),
+        ({"delete": NotSentError("down")}, False),
+        ({"delete": NotLeadingError("no")}, False),
+        ({"delete": RefusedError("timeout", 504)}, True),
+        ({"delete": NoAnswerError("late")}, True),
+    ],
+)
+def test_what_did_not_come_about_is_given_back(fails: dict[str, Exception], kept: bool) -> None:
+    ledger = Ledger()
+    made = evictions(Writes(**fails), ledger)
+    asyncio.run(made.preempt(FOUND))
+    assert bool(ledger.entries(NOW_S)) is kept
+    assert made.count == 0 and ledger.noted["scheduler"] == kept
+
+
+def test_nobody_goes_for_a_pod_that_needs_no_room_any_more() -> None:
+    """History 106723: it went between both writes."""
+    writes, ledger, waiting = Writes(), Ledger(), [HIGH]
+    writes.on_patch = waiting.clear
+    made = evictions(writes, ledger, lambda each: each in waiting)
+    asyncio.run(made.preempt(FOUND))
+    assert writes.sent == ["DisruptionTarget True old", "DisruptionTarget False old"]
+    assert not ledger.entries(NOW_S)
+    writes.sent.clear()
+    asyncio.run(made.preempt(FOUND))
+    assert not writes.sent
