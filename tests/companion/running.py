@@ -61,6 +61,19 @@ async def companion(
                 await task
 
 
+def kubeconfig(path: Path, server: str, token: str = "") -> str:
+    """Where it is, for a command line."""
+    user = {"token": token} if token else {}
+    tree = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    path.write_text(yaml.safe_dump(tree))
+    return str(path)
+
+
 def tree(fake: FakeKube, plural: str, name: str, namespace: str = "") -> dict[str, Any]:
     """As it is on the server; empty where it is not."""
     for key, found in fake.store._objects.get(fake.resource(plural), {}).items():

@@ -13,12 +13,14 @@ from koord_scheduler.daemon.access import QUOTA_PROFILE, RECOMMENDER, YARN
 from koordlet.kube.events import EVERY_S
 from tests.companion.running import NODES
 from tests.companion.sinks.test_real_api import MINE, NODE, PROFILES, playing, settled
-from tests.deploy.audited import Request, audited, cluster_of, requests
+from tests.deploy.audited import audited, cluster_of, requests
+from tests.deploy.least import unused
 from tests.kube.worlds import world_on
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane
+from tools.rbac import ACCOUNTS
 
-ACCOUNT = "koord-manager"
+MANAGER = next(each for each in ACCOUNTS if each.name == "koord-manager")
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.skipif(bool(why_not()), reason=why_not() or "a control plane can run here"),
@@ -27,7 +29,7 @@ pytestmark = [
 
 @pytest.fixture
 def plane(tmp_path: Path) -> Iterator[ControlPlane]:
-    with audited(tmp_path, (ACCOUNT,)) as made:
+    with audited(tmp_path, (MANAGER.name,)) as made:
         yield made
 
 
@@ -45,7 +47,7 @@ def test_every_verb_is_asked_for_and_none_is_missing(
 ) -> None:
     async def story() -> None:
         async with world_on(plane.admin) as world:
-            us = cluster_of(plane, ACCOUNT)
+            us = cluster_of(plane, MANAGER.name)
             async with playing(world, monkeypatch, us) as played:
                 await settled(plane, world)
                 # Another node: the quota grows. What is wrong is told, and counted later.
@@ -60,17 +62,7 @@ def test_every_verb_is_asked_for_and_none_is_missing(
                 assert played.url
 
     asyncio.run(story())
-    made = {each for each in requests(plane) if each.account == ACCOUNT}
+    made = {each for each in requests(plane) if each.account == MANAGER.name}
     assert {each for each in made if each.code == 403} == set()
-    unused = [
-        (verb, need.resource)
-        for need in (*QUOTA_PROFILE, *RECOMMENDER, *YARN)
-        for verb in need.verbs
-        if not any(_is(each, verb, need.group, need.resource) for each in made)
-    ]
-    assert unused == []
+    assert not unused(made, MANAGER, (*QUOTA_PROFILE, *RECOMMENDER, *YARN))
     assert len(MINE) == 3
-
-
-def _is(each: Request, verb: str, group: str, resource: str) -> bool:
-    return (each.verb, each.group, each.resource) == (verb, group, resource)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from koord_scheduler.cli.errors import BadInputError
-from koord_scheduler.cli.output import amount, span
+from koord_scheduler.cli.output import amount, clean, span
 from koord_scheduler.plan.figures import Figures, Moved
 from koordlet.drawing.charts import Chart, Line, Point, render
 from koordlet.drawing.clock import date, time_ticks
@@ -19,7 +19,12 @@ if TYPE_CHECKING:
     from koord_scheduler.kube.scheduling.replaying import Report
 
 _MOST_ROWS = 500
-_STYLE = "td:nth-child(2), th:nth-child(2) { text-align: left; overflow-wrap: anywhere; }"
+_STYLE = """
+.decisions td { overflow-wrap: anywhere; }
+.decisions td:first-child { white-space: normal; min-width: 4rem; }
+.figures { white-space: nowrap; }
+@media (max-width: 640px) { .figures { display: block; overflow-x: auto; } }
+"""
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -82,8 +87,8 @@ def replay(report: Report, path: str) -> str:
         (
             f"<h1>{escape(title)}</h1>",
             _muted(
-                f"replay</code> of <code>{escape(path)}</code>: {escape(date(report.began_s))}, "
-                f"{escape(span(report.ended_s - report.began_s))}; {report.decisions} placements, "
+                f"replay</code> of <code>{escape(clean(path))}</code>: {date(report.began_s)}, "
+                f"{span(report.ended_s - report.began_s)}; {report.decisions} placements, "
                 f"hash <code>{report.hash}</code>."
             ),
             *_over_time(report),
@@ -106,15 +111,20 @@ def _curves(before: Curves, after: Curves, names: tuple[str, str]) -> Iterator[s
             [(x, y) for x, y in each.get(name, ())] for each in (before, after)
         ]
         nodes = max((line[-1][0] + 1 for line in points if line), default=1.0)
+        for line in points:
+            line += [(nodes, line[-1][1])] if line else []  # the last node is as wide as the others
         top = max((y for line in points for _, y in line if y is not None), default=0.0)
-        ticks = [(at, f"{at:.0f}") for at in (0.0, nodes // 2, nodes - 1)]
+        ticks = [(at, f"{at:.0f}") for at in sorted({0.0, nodes // 2, nodes})]
         yield render(
             Chart(
                 title=f"{name}: % requested",
                 about="nodes by what is requested there, the fullest first",
                 x_max=nodes,
                 y_max=max(top, 100.0),
-                lines=(Line("rest", points[0]), Line("ls", points[1])),
+                lines=[
+                    Line(style, line, steps=True)
+                    for style, line in zip(("rest", "ls"), points, strict=True)
+                ],
                 x_ticks=ticks,
                 note="nodes, fullest first",
             )
@@ -135,7 +145,7 @@ def _packing(before: Figures, after: Figures, names: tuple[str, str]) -> Iterato
             f"{now.percent_max:.1f} %",
         )
         rows.append(row(cells))
-    yield table(("Resource", "Allocatable", *names, "p50", "p90", "max"), rows, "")
+    yield table(("Resource", "Allocatable", *names, "p50", "p90", "max"), rows, "figures")
     yield (
         f"<p>{after.nodes} nodes; empty: {before.empty} {names[0]}, {after.empty} {names[1]}; "
         f"nearly full: {before.hot} {names[0]}, {after.hot} {names[1]}.</p>"
@@ -190,6 +200,6 @@ def _listed(title: str, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]
     if not found:
         return
     yield f"<h2>{escape(title)} ({len(found)})</h2>"
-    yield table(header, (row(map(str, cells)) for cells in found[:_MOST_ROWS]), "decisions")
+    yield table(header, (row(map(clean, cells)) for cells in found[:_MOST_ROWS]), "decisions")
     if len(found) > _MOST_ROWS:
         yield f"<p class='muted'>and {len(found) - _MOST_ROWS} more</p>"

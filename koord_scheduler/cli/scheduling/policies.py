@@ -10,13 +10,13 @@ import msgspec
 from koord_scheduler.cli.diff import main as diff_of_slo
 from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.output import clean, columns, emit
-from koord_scheduler.cli.scheduling.simulate import packing
+from koord_scheduler.cli.scheduling.simulate import curves, packing
 from koord_scheduler.cli.scheduling.source import BUILT_IN, look, profiles_of
 from koord_scheduler.cli.seen import read_documents
 from koord_scheduler.kube.scheduling import journal, replaying
 from koord_scheduler.kube.scheduling.loading import World
 from koord_scheduler.plan.course import Course, decide
-from koord_scheduler.plan.figures import Comparison, Figures, Moved, compare, curve, figures
+from koord_scheduler.plan.figures import Comparison, Figures, Moved, compare, figures
 
 _KIND = "KubeSchedulerConfiguration"
 _MOST_ROWS = 20
@@ -63,7 +63,7 @@ def main(args: argparse.Namespace) -> int:
     if args.html:
         from koord_scheduler.cli.scheduling import html
 
-        html.write(args.html, html.difference(answer, _curves(old_world), _curves(new_world)))
+        html.write(args.html, html.difference(answer, curves(old_world), curves(new_world)))
     emit(answer, args.output, lambda: _lines(answer, args.all))
     return 1 if args.exit_code and answer.comparison.differs else 0
 
@@ -107,10 +107,6 @@ def _side(world: World, course: Course) -> Side:
         hash=course.fingerprint,
         figures=figures(world.cluster),
     )
-
-
-def _curves(world: World) -> dict[str, list[tuple[float, float]]]:
-    return {name: curve(world.cluster, name) for name in ("cpu", "memory")}
 
 
 def _quotas(old: World, new: World) -> dict[str, dict[str, tuple[int, int]]]:

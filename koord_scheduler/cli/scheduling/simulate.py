@@ -43,13 +43,13 @@ def main(args: argparse.Namespace) -> int:
     source = argparse.Namespace(**{**vars(args), "files": []})
     source.empty = whole and not args.journal
     world, now_s = look(source, profiles, extra=extra)
-    before, first = figures(world.cluster), _curves(world)
+    before, first = figures(world.cluster), curves(world)
     course = decide(world, now_s, preempts=not args.no_preemption)
     answer = answer_of(course, before, figures(world.cluster))
     if args.html:
         from koord_scheduler.cli.scheduling import html
 
-        html.write(args.html, html.simulation(answer, first, _curves(world)))
+        html.write(args.html, html.simulation(answer, first, curves(world)))
     emit(answer, args.output, lambda: _lines(answer, args.all))
     return 1 if args.exit_code and answer.pending_count else 0
 
@@ -69,7 +69,7 @@ def answer_of(course: Course, before: Figures, after: Figures) -> Answer:
     )
 
 
-def _curves(world: Any) -> dict[str, list[tuple[float, float]]]:
+def curves(world: Any) -> dict[str, list[tuple[float, float]]]:
     return {name: curve(world.cluster, name) for name in _ABOUT}
 
 

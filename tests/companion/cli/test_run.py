@@ -10,23 +10,11 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import yaml
-
 from tests.companion.daemon.cluster import METRICS, NODES, ON, SLOS, Here, fake_here
+from tests.companion.running import kubeconfig
 from tests.fakekube import FakeKube
 
 BATCH_CPU = "kubernetes.io/batch-cpu"
-
-
-def _kubeconfig(path: Path, url: str) -> str:
-    tree = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    path.write_text(yaml.safe_dump(tree))
-    return str(path)
 
 
 @contextlib.asynccontextmanager
@@ -37,7 +25,7 @@ async def process(
     with log.open("wb") as output:
         made = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "koord_scheduler.cli", "run"),
-            *("--kubeconfig", _kubeconfig(directory / "kubeconfig", here.cluster.server)),
+            *("--kubeconfig", kubeconfig(directory / "kubeconfig", here.cluster.server)),
             *("--config-namespace", here.namespace),
             *("--leader-election-namespace", here.namespace),
             *("--controllers", "nodemetric,nodeslo,noderesource"),

@@ -21,16 +21,24 @@ from tests.runtime.process import Process
 AT_ONCE = 32
 
 
-def ours(plane: ControlPlane, work: Path, roles: str = "scheduler") -> Process:
-    """Without a lease: the next one need not wait until it has expired."""
+def scheduler(
+    kubeconfig: Path | str, log: Path, *, roles: str = "scheduler", lease_in: str = ""
+) -> Process:
+    """``lease_in``: the namespace of its lease; empty: it leads without one, so that the next one
+    need not wait until it has run out."""
     metrics, health = free_ports(2)
+    election = ("--leader-election-namespace", lease_in) if lease_in else ("--no-leader-election",)
     command = [
         sys.executable, "-m", "koord_scheduler.cli", "run", "--roles", roles,
-        "--kubeconfig", plane.kubeconfig, "--no-leader-election",
+        "--kubeconfig", kubeconfig, *election,
         "--metrics-addr", f"127.0.0.1:{metrics}",
         "--health-probe-addr", f"127.0.0.1:{health}",
     ]  # fmt: skip
-    return Process(command, work / "koord-scheduler.log")
+    return Process(command, log)
+
+
+def ours(plane: ControlPlane, work: Path, roles: str = "scheduler") -> Process:
+    return scheduler(plane.kubeconfig, work / "koord-scheduler.log", roles=roles)
 
 
 def theirs(plane: ControlPlane, work: Path) -> Process:

@@ -13,8 +13,8 @@ import pytest
 from koord_scheduler.cli.main import Exit, main
 from koord_scheduler.cli.scheduling.doctor import _clocks, _reviews
 from koordlet.kube.access import Need
-from tests.companion.cli.scheduling.test_replay import kubeconfig
 from tests.companion.daemon.cluster import fake_here
+from tests.companion.running import kubeconfig
 from tests.companion.scheduling.rig import SPACE, Rig
 from tests.fakekube import serving
 

@@ -11,28 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from koord_scheduler.cli.main import Exit, main
 from koord_scheduler.cli.scheduling import record
 from koord_scheduler.kube.scheduling.journal import Writer, read, slim
 from tests.companion.cli.scheduling.build import GANG, answer, text
 from tests.companion.daemon.cluster import PODS, fake_here
+from tests.companion.running import kubeconfig
 from tests.companion.scheduling.rig import SPACE, Rig, scheduling
-
-
-def kubeconfig(path: Path, server: str) -> str:
-    path.write_text(
-        yaml.safe_dump(
-            {
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-                "clusters": [{"name": "c", "cluster": {"server": server}}],
-                "users": [{"name": "u", "user": {}}],
-            }
-        )
-    )
-    return str(path)
 
 
 def recorded(tmp_path: Path, story: Callable[[Rig], Awaitable[None]], most: int = 1 << 30) -> str:
