@@ -114,6 +114,11 @@ class World(State):
                 if pod is not None:
                     self.put(pod, adopt=self.adopts)
 
+    def put(self, pod: Pod, *, adopt: bool = False) -> None:
+        super().put(pod, adopt=adopt)
+        if pod.node:  # whoever decided so
+            self.items.pop(pod.key, None)
+
     def drop(self, key: str) -> None:
         self.items.pop(key, None)
         super().drop(key)
@@ -143,9 +148,7 @@ def _pod(world: World, key: Key, item: ScheduledPod | None) -> None:
     pod = world.pod_of(item.pod)
     world.newest_s = max(world.newest_s, pod.created_s, pod.scheduled_s)
     world.put(pod, adopt=world.adopts)
-    if pod.node:
-        world.items.pop(pod.key, None)
-    else:
+    if not pod.node:
         world.items[pod.key] = item
 
 
