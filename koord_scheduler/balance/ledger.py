@@ -12,10 +12,10 @@ endless eviction is impossible by construction. Memory is bounded: a full ledger
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -128,7 +128,8 @@ def shape_of(pod: Pod) -> str:
 class Ledger:
     """``simulate`` is asked for evictions whose victim may come back anywhere. Times are Unix
     times. Rounds of the descheduler ask in a thread of their own while others write down, so who
-    evicts takes (`take`) and does not ask first."""
+    evicts takes (`take`) and does not ask first. ``lock``: held meanwhile, one that its holder may
+    take again; None where only one thread asks."""
 
     def __init__(
         self,
@@ -136,6 +137,7 @@ class Ledger:
         *,
         args: LedgerArgs | None = None,
         most: int = MOST_PAIRS,
+        lock: AbstractContextManager[Any] | None = None,
     ) -> None:
         self.simulate = simulate
         self.refusals: Counter[str] = Counter()
@@ -145,7 +147,7 @@ class Ledger:
         self._most = most
         self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
         self._last_hour: deque[float] = deque()
-        self._lock = threading.RLock()
+        self._lock = lock if lock is not None else nullcontext()
         self.configure(args or LedgerArgs())
 
     def configure(self, args: LedgerArgs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Context:
     """Pages of the metrics server by path; a controller may add its own while it is made."""
     routes: list[Route] = field(default_factory=list)
     """What else it serves."""
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: Ledger = field(default_factory=lambda: Ledger(lock=threading.RLock()))
     """Every eviction of every role is asked for and written down there."""
     unready: dict[str, str] = field(default_factory=dict)
     """What each part that others call still waits for; the process is ready when nothing is left.
