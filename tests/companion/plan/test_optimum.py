@@ -3,7 +3,7 @@
 What is compared is the part of all CPU and memory that pods got. The built-in profile spreads pods
 (LeastAllocated), so large ones that come late find no room in clusters that are as good as full:
 on those the greedy way stays below the goal of 0.85 (docs/benchmarks.md), and a lower floor guards
-against getting worse. A profile that packs them (docs/scheduler/node-resources-fit.md) comes nearer.
+against getting worse. A profile that packs (docs/scheduler/node-resources-fit.md) comes nearer.
 """
 
 from __future__ import annotations
