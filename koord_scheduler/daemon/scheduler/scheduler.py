@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import structlog
+from msgspec import structs
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler import reservation_figures
@@ -120,6 +121,7 @@ class Scheduler:
     def _begin(self) -> None:
         self.queue, self._groups, self._gated = Queue(), {}, {}
         self.leading = True
+        self.context.placing.next_node = self.next_node
         self._bindings, self._binding_units = 0, set()
         if self.parts.gangs is not None:
             self.parts.gangs.leads_since_s = self.context.wall()
@@ -129,6 +131,7 @@ class Scheduler:
     def _end(self) -> None:
         """What was decided and not bound is nobody's decision any more."""
         self.leading = False
+        self.context.placing.next_node = None
         self._group = None
         for key, placement in tuple(self.assumed.items()):
             self._take_back(key)
@@ -399,6 +402,19 @@ class Scheduler:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._group is not None
         self._group.create_task(work)
+
+    def next_node(self, pod: Pod) -> str | None:
+        """`Placing.next_node`: a trial of the engine that placed it."""
+        claim = self.cluster.claims.get(pod.key)
+        engine = self.parts.engines.get(claim.pod.scheduler) if claim is not None else None
+        if claim is None or engine is None or claim.pod.uid != pod.uid:
+            raise LookupError(pod.key)
+        again = structs.replace(claim.pod, node="", nominated="", phase="Pending", ready=False)
+        self.cluster.now_s = self.context.wall()
+        with self.cluster.trial():
+            self.cluster.remove(pod.key)
+            outcome = engine.place(again)
+        return outcome.node if isinstance(outcome, Placement) else None
 
     def _still_waits(self, pod: Pod) -> bool:
         known = self.waiting.get(pod.key)
