@@ -12,10 +12,10 @@ endless eviction is impossible by construction. Memory is bounded: a full ledger
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -38,6 +38,7 @@ _PER_PAIR = 64
 _SKEW_S = 5.0
 """Creation times are whole seconds of the API server's clock."""
 _WHAT = "evictionLedger"
+_NO_LOCK = contextlib.nullcontext()
 
 
 class RolloutStep(
@@ -128,8 +129,7 @@ def shape_of(pod: Pod) -> str:
 class Ledger:
     """``simulate`` is asked for evictions whose victim may come back anywhere. Times are Unix
     times. Rounds of the descheduler ask in a thread of their own while others write down, so who
-    evicts takes (`take`) and does not ask first. ``lock``: held meanwhile, one that its holder may
-    take again; None where only one thread asks."""
+    evicts takes (`take`) and does not ask first; ``lock`` can be taken again by who has it."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class Ledger:
         *,
         args: LedgerArgs | None = None,
         most: int = MOST_PAIRS,
-        lock: AbstractContextManager[Any] | None = None,
+        lock: contextlib.AbstractContextManager[object] = _NO_LOCK,
     ) -> None:
         self.simulate = simulate
         self.refusals: Counter[str] = Counter()
@@ -147,7 +147,7 @@ class Ledger:
         self._most = most
         self._pairs: OrderedDict[tuple[str, str], _Pair] = OrderedDict()
         self._last_hour: deque[float] = deque()
-        self._lock = lock if lock is not None else nullcontext()
+        self._lock = lock
         self.configure(args or LedgerArgs())
 
     def configure(self, args: LedgerArgs) -> None:

@@ -12,6 +12,7 @@ from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.daemon.configured import Configured
 from koord_scheduler.kube.watches import Watches
 from koord_scheduler.kube.writes import Writes
+from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.services.http import Page, Route
 from koord_scheduler.services.metrics import Metrics
 from koordlet.kube.access import Need
@@ -50,6 +51,15 @@ class Options:
         return LEASES[role]
 
 
+@dataclass
+class Placing:
+    """``next_node``: where a pod would go if it went from its node now; None: nowhere. Of the
+    scheduler while it leads in this process, on the event loop. Raises LookupError for a pod that
+    it did not place."""
+
+    next_node: Callable[[Pod], str | None] | None = None
+
+
 @dataclass(frozen=True)
 class Context:
     """One for all controllers of a process.
@@ -75,6 +85,7 @@ class Context:
     """What else it serves."""
     ledger: Ledger = field(default_factory=lambda: Ledger(lock=threading.RLock()))
     """Every eviction of every role is asked for and written down there."""
+    placing: Placing = field(default_factory=Placing)
     unready: dict[str, str] = field(default_factory=dict)
     """What each part that others call still waits for; the process is ready when nothing is left.
     """

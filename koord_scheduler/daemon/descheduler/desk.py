@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -18,6 +20,7 @@ from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.daemon.controller import DESCHEDULER, Context
 from koord_scheduler.daemon.descheduler.feed import Feed
 from koord_scheduler.daemon.files import FileError, read_document
+from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
 
@@ -40,6 +43,10 @@ def load(path: str) -> Made:
         raise ArgumentError(f"{path}: {error}") from None
 
 
+class _Answer(NamedTuple):
+    node: str | None
+
+
 class Desk:
     """``instance``: what stands as creator in jobs. It is that of the lease, not of the process,
     so that a new leader goes on with the jobs of the old one."""
@@ -51,10 +58,6 @@ class Desk:
         self.writes = context.writes
         options = context.options
         self.instance = f"{options.lease_namespace}/{options.lease_of(DESCHEDULER)}"
-        # Simulations of the scheduler, where it runs in this process, stand in for our own.
-        self._simulation: Callable[[World], Callable[[Pod], str | None]] = (
-            context.options.extra.get("simulation", simulation)
-        )
         self.ledger = context.ledger
         self.ledger.configure(self.configuration.eviction_ledger)
         self.taken: dict[str, Taken] = {}
@@ -74,8 +77,33 @@ class Desk:
     def look(self) -> World:
         """The world, for the ledger too."""
         world = self.feed.world()
-        self.ledger.simulate = self._simulation(world)
+        own, loop, thread = simulation(world), asyncio.get_running_loop(), threading.get_ident()
+
+        def next_node(pod: Pod) -> str | None:
+            """Rounds ask from a thread of theirs, and the scheduler is the loop's."""
+            if threading.get_ident() == thread:
+                found = self._of_scheduler(pod)
+            elif self.context.placing.next_node is not None:
+                answer: Future[_Answer | None] = Future()
+                loop.call_soon_threadsafe(lambda: answer.set_result(self._of_scheduler(pod)))
+                found = answer.result()
+            else:
+                found = None
+            return own(pod) if found is None else found.node
+
+        self.ledger.simulate = next_node
         return world
+
+    def _of_scheduler(self, pod: Pod) -> _Answer | None:
+        """None where it does not lead in this process, or does not know."""
+        next_node = self.context.placing.next_node
+        if next_node is None:
+            return None
+        try:
+            return _Answer(next_node(pod))
+        except (LookupError, *UNFORESEEN) as error:
+            _log.debug("the scheduler does not know", pod=pod.key, problem=repr(error))
+            return None
 
     def recall(self) -> None:
         """What jobs on the API server tell of evictions before this process led."""

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import structlog
+from msgspec import structs
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.scheduler import reservation_figures
@@ -120,12 +121,14 @@ class Scheduler:
         self.queue = Queue()
         self.leading = True
         self.bindings.begin()
+        self.context.placing.next_node = self.next_node
         if self.parts.gangs is not None:
             self.parts.gangs.leads_since_s = self.context.wall()
         self.changes.begin()
 
     def _end(self) -> None:
         self.leading = False
+        self.context.placing.next_node = None
         self._group = None
         self.bindings.end()
         self.conditions.stop()
@@ -192,6 +195,19 @@ class Scheduler:
         """It ends with the role at the latest."""
         assert self._group is not None
         self._group.create_task(work)
+
+    def next_node(self, pod: Pod) -> str | None:
+        """`Placing.next_node`: a trial of the engine that placed it."""
+        claim = self.cluster.claims.get(pod.key)
+        engine = self.parts.engines.get(claim.pod.scheduler) if claim is not None else None
+        if claim is None or engine is None or claim.pod.uid != pod.uid:
+            raise LookupError(pod.key)
+        again = structs.replace(claim.pod, node="", nominated="", phase="Pending", ready=False)
+        self.cluster.now_s = self.context.wall()
+        with self.cluster.trial():
+            self.cluster.remove(pod.key)
+            outcome = engine.place(again)
+        return outcome.node if isinstance(outcome, Placement) else None
 
     def _still_waits(self, pod: Pod) -> bool:
         known = self.waiting.get(pod.key)

@@ -16,10 +16,11 @@ import yaml
 
 from koord_scheduler.balance.job import APPROVAL, APPROVED_BY, PASSED, Job
 from koord_scheduler.cli.main import main
-from koord_scheduler.daemon.descheduler.desk import load
+from koord_scheduler.daemon.descheduler.desk import Desk, load
 from koord_scheduler.daemon.descheduler.evictions import evict
 from koord_scheduler.daemon.descheduler.part import Descheduler
 from koord_scheduler.daemon.parts import PARTS
+from koord_scheduler.daemon.process import Companion
 from koord_scheduler.kube.migration_shapes import JOBS
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.model.cluster.arguments import ArgumentError
@@ -27,7 +28,8 @@ from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from koordlet.protocol.objects.migration import PodMigrationJobSpec
 from koordlet.protocol.objects.times import instant
-from tests.companion.running import PODS, cluster, companion, make, node, tree
+from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
+from tests.companion.scheduling.rig import scheduler_of
 from tests.fakekube import FakeKube, Fault
 from tests.kube.worlds import World, until
 
@@ -78,7 +80,15 @@ def configuration(tmp_path: Path, mode: str = "EvictDirectly", **changes: Any) -
     return str(path)
 
 
-async def pod(world: World, name: str, on: str, uid: str, cpu: str = "2", **meta: Any) -> None:
+async def pod(
+    world: World,
+    name: str,
+    on: str,
+    uid: str,
+    cpu: str = "2",
+    spec: dict[str, Any] | None = None,
+    **meta: Any,
+) -> None:
     owner = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
@@ -92,6 +102,7 @@ async def pod(world: World, name: str, on: str, uid: str, cpu: str = "2", **meta
             "nodeName": on,
             "schedulerName": "koord-scheduler",
             "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}],
+            **(spec or {}),
         },
     }
     await make(world, PODS, body, "default")
@@ -241,6 +252,69 @@ async def test_a_new_process_finishes_what_was_begun() -> None:
             assert "web-0" not in pods(fake)
 
 
+APART = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {
+                    "labelSelector": {"matchLabels": {"app": "other"}},
+                    "topologyKey": "kubernetes.io/hostname",
+                }
+            ]
+        }
+    }
+}
+
+
+@contextlib.asynccontextmanager
+async def hot_and_apart() -> AsyncIterator[tuple[World, FakeKube]]:
+    """As `hot`; one more pod there keeps off the others, where a pod is that it does not like."""
+    async with hot() as (world, fake):
+        for name in ("n1", "n2", "n3"):
+            labels = {"metadata": {"labels": {"kubernetes.io/hostname": name}}}
+            await world.client.patch(NODES, name, labels)
+        uid = tree(fake, "replicasets", "web", "default")["metadata"]["uid"]
+        for on in ("n2", "n3"):
+            labels = {"app": "other"}
+            body = {"metadata": {"name": f"o-{on}", "labels": labels}, "spec": {"nodeName": on}}
+            await make(world, PODS, body, "default")
+        await pod(world, "shy", "n1", uid, "1", spec=APART)
+        yield world, fake
+
+
+@on_loop
+async def test_the_scheduler_of_the_process_says_who_would_come_back(tmp_path: Path) -> None:
+    """Only its plugins know of affinities among pods."""
+    args = {"maxMigratingPerWorkload": 9, "maxUnavailablePerWorkload": 9}
+    path = configuration(tmp_path, dryRun=True, args=args)
+    async with hot_and_apart() as (world, fake):
+        parts = (PART, next(each for each in PARTS if each.name == "scheduler"))
+        async with companion(world, *parts, descheduler_config=path) as made:
+            desk = desk_of(made)
+            await until(lambda: desk.context.placing.next_node is not None)
+            await job(world, "j", "shy", "EvictDirectly")
+            await until(lambda: status_of(fake, "j").get("phase") == "Failed")
+            said = "the pod would come back to n1 under the policy in force"
+            assert status_of(fake, "j")["message"] == said
+            seen = desk.look()
+            shy, other = (seen.by_key[f"default/{name}"].pod for name in ("shy", "web-0"))
+            simulate = desk.ledger.simulate
+            assert simulate is not None
+            assert await asyncio.to_thread(simulate, shy) == "n1", "a round asks from a thread"
+            assert await asyncio.to_thread(simulate, other) in ("n2", "n3")
+            before = dict(scheduler_of(made).cluster.claims)
+            assert simulate(shy) == "n1" and scheduler_of(made).cluster.claims == before
+        assert desk.context.placing.next_node is None
+        async with companion(world, PART, descheduler_config=path):
+            await job(world, "k", "shy", "EvictDirectly")
+            await until(lambda: status_of(fake, "k").get("phase") == "Succeeded")
+
+
+def desk_of(made: Companion) -> Desk:
+    found = next(each for _, each in made.controllers if isinstance(each, Descheduler))
+    return found.desk
+
+
 async def evicted_with_reservation(world: World, fake: FakeKube, name: str, of: str) -> None:
     """A job of a person whose pod is gone, and which waits for who takes its place."""
     await job(world, name, of, "ReservationFirst")
@@ -275,9 +349,7 @@ async def test_limits_hold_when_another_process_goes_on(tmp_path: Path) -> None:
 @on_loop
 async def test_what_this_process_let_pass_counts_before_the_watch_tells_of_it() -> None:
     async with hot() as (world, _), companion(world, PART) as made:
-        (_, controller), *_ = made.controllers
-        assert isinstance(controller, Descheduler)
-        feed = controller.desk.feed
+        feed = desk_of(made).feed
         note = {"metadata": {"annotations": {APPROVAL: "true"}}}
         await world.client.patch(PODS, "web-0", note, "default")
         await job(world, "j", "web-0", "EvictDirectly")
@@ -315,7 +387,7 @@ async def test_a_job_that_passed_for_no_node_is_asked_again(tmp_path: Path) -> N
 @on_loop
 async def test_a_job_that_ends_before_it_evicts_gives_back_what_it_took() -> None:
     async with hot() as (world, fake), companion(world, PART) as made:
-        ledger = made.context.ledger
+        ledger = desk_of(made).ledger
         await job(world, "j", "web-0", "ReservationFirst")
         await until(lambda: status_of(fake, "j").get("phase") == "Running")
         (entry,) = ledger.entries(time.time())
