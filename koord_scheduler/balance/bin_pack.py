@@ -80,7 +80,7 @@ class BinPack:
                 cost, rank = rank, rank + 1
             if each.details.deletion_cost != cost and not self._args.dry_run:
                 mark = Mark(pod=each.pod.key, annotations={DELETION_COST: str(cost)})
-                round_.marks.append(mark)
+                round_.mark(mark)
 
     def _selected(self, each: Resident) -> bool:
         return namespace_allowed(self._args.evictable_namespaces, each.namespace) and pod_selected(

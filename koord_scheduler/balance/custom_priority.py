@@ -138,7 +138,7 @@ class CustomPriority:
                 # A node that is not emptied keeps taking pods.
                 return
         if cordon:
-            round_.marks.append(Mark(node=node.name, unschedulable=True))
+            round_.mark(Mark(node=node.name))
 
     def _evict(self, round_: Round, each: Resident, reason: str) -> bool:
         return round_.evict(each, NAME, reason, dry_run=self._args.dry_run)

@@ -45,7 +45,10 @@ class Mark(NamedTuple):
     pod: str = ""
     annotations: Mapping[str, str] = {}
     node: str = ""
-    unschedulable: bool | None = None
+
+    @property
+    def cordon(self) -> bool:
+        return bool(self.node)
 
 
 class Filter(Protocol):
@@ -159,6 +162,11 @@ class Round:
             if why is not None:
                 return why
         return None
+
+    def mark(self, mark: Mark) -> None:
+        """Dry runs change nothing."""
+        if not self.dry_run and not (mark.cordon and self.evictor.dry_run):
+            self.marks.append(mark)
 
     def before(self, resident: Resident) -> bool:
         return all(each.before(self.world, resident) is None for each in self.filters)

@@ -364,7 +364,10 @@ COLOCATIONPROFILE = (
 DESCHEDULER_NEEDS = (
     lease(DESCHEDULER),
     Need(
-        "", "nodes", ("list", "watch", "patch"), "pods move between nodes, and nodes are cordoned"
+        "",
+        "nodes",
+        ("get", "list", "watch", "patch"),
+        "pods move between nodes, and nodes are cordoned",
     ),
     Need(
         "",

@@ -38,13 +38,14 @@ from koord_scheduler.balance.migration import (
 )
 from koord_scheduler.balance.rates import TokenBucket
 from koord_scheduler.balance.reservation import ORDER
+from koord_scheduler.daemon.descheduler.cordons import Drains
 from koord_scheduler.daemon.descheduler.desk import Desk
 from koord_scheduler.daemon.descheduler.evictions import evict, policy_of
 from koord_scheduler.kube.migration_shapes import JOBS, PodMigrationJob, reservation_facts
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.kube.residents import PODS
-from koord_scheduler.kube.writes import NotLeadingError, perhaps_done
+from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, perhaps_done
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.mirror import Change
 from koordlet.protocol.objects.migration import PodMigrationJobStatus
@@ -72,8 +73,10 @@ class Jobs:
             self._one,
             workers=args.max_concurrent_reconciles,
             on_error=lambda key, error: _log.debug("job waits", job=key, problem=str(error)),
-            retry=lambda error: AGAIN_S if isinstance(error, NotLeadingError) else None,
+            retry=_wait_s,
         )
+        client, writes = desk.context.client, desk.writes
+        self._drains = Drains(client, writes, lambda node: self._queue.add(f"node/{node}"))
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -106,6 +109,8 @@ class Jobs:
             self._sent.discard(name)
             self._told.pop(name, None)
             old = change.old.job if change.old is not None else None
+            if old is not None and old.ours(self._desk.instance):
+                self._drains.look_at(old, gone=True)
             if old is not None and old.reservation and old.ours(self._desk.instance):
                 # Its reservation goes with it.
                 self._queue.add(f"reservation/{old.reservation}")
@@ -113,6 +118,8 @@ class Jobs:
     def _add(self, job: Job) -> None:
         if self._ours(job) and (job.passed or job.phase != PENDING):
             self._queue.add(job.name)
+        if job.ours(self._desk.instance):
+            self._drains.look_at(job)
 
     def _ours(self, job: Job) -> bool:
         return job.ours(self._desk.instance) and not job.ended
@@ -197,6 +204,9 @@ class Jobs:
     async def _one(self, name: str) -> float | None:
         if name.startswith("reservation/"):
             await self._delete_reservation(name.partition("/")[2])
+            return None
+        if name.startswith("node/"):
+            await self._drains.give_back(name.partition("/")[2])
             return None
         found = self._desk.feed.jobs.get(name)
         if found is None:
@@ -370,6 +380,12 @@ class Jobs:
                 if job.reservation:
                     await self._delete_reservation(job.reservation)
                 await self._desk.writes.delete(JOBS, job.name, uid=job.uid)
+
+
+def _wait_s(error: Exception) -> float | None:
+    if isinstance(error, TooManyWritesError):
+        return error.wait_s
+    return AGAIN_S if isinstance(error, NotLeadingError) else None
 
 
 def _pod_facts(tree: dict[str, Any]) -> PodFacts:

@@ -13,10 +13,10 @@ import structlog
 from koord_scheduler.balance.controller import DEFAULT_EVICTOR, MigrationController
 from koord_scheduler.balance.job import body
 from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
+from koord_scheduler.daemon.descheduler.cordons import cordon, uncordon
 from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
 from koord_scheduler.kube.migration_shapes import JOBS
 from koord_scheduler.kube.residents import PODS
-from koord_scheduler.kube.shapes import NODES
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, perhaps_done
 from koordlet.kube.errors import CredentialsError, KubeError
 from koordlet.kube.events import Subject
@@ -68,12 +68,16 @@ class Rounds:
             desk.count("refused", refused.plugin, pod.namespace, pod.pod.node)
         for mark in outcome.marks:
             await self._mark(mark)
+        cordoned = {each.node for each in outcome.marks if each.cordon}
         for request in outcome.requests:
-            await self._carry_out(request, book)
+            done, node = await self._carry_out(request, book), request.resident.pod.node
+            if not done and node in cordoned:
+                cordoned.discard(node)
+                await self._uncordon(node)
         await desk.feed.look_up()
         return outcome
 
-    async def _carry_out(self, request: Request, book: LedgerBook) -> None:
+    async def _carry_out(self, request: Request, book: LedgerBook) -> bool:
         desk, resident = self._desk, request.resident
         result, name = "success", str(uuid.uuid4())
         try:
@@ -102,6 +106,14 @@ class Rounds:
             subject = Subject("v1", "Pod", resident.namespace, resident.name, resident.pod.uid)
             text = f"{request.plugin}: {request.reason} (node {resident.pod.node})"
             desk.context.events.tell(subject, "Normal", "Descheduled", text)
+        return result == "success"
+
+    async def _uncordon(self, node: str) -> None:
+        context = self._desk.context
+        try:
+            await uncordon(context.client, self._desk.writes, node, context.wall())
+        except _PASSING as error:
+            _log.warning("not uncordoned", node=node, problem=str(error))
 
     def _controller(self, request: Request) -> MigrationController:
         for each in self._desk.configured.profiles:
@@ -112,9 +124,8 @@ class Rounds:
     async def _mark(self, mark: Mark) -> None:
         writes = self._desk.writes
         try:
-            if mark.node:
-                spec = {"unschedulable": mark.unschedulable}
-                await writes.patch(NODES, mark.node, {"spec": spec}, about=mark.node)
+            if mark.cordon:
+                await cordon(writes, mark.node, self._desk.context.wall())
             else:
                 namespace, _, name = mark.pod.partition("/")
                 head = {"annotations": dict(mark.annotations)}

@@ -68,6 +68,16 @@ def test_custom_priority_drains_whole_nodes_only(tin_cpu: int, count: int) -> No
     assert [each.node for each in outcome.marks] == (["g1"] if count else [])
 
 
+def test_a_dry_run_marks_nothing() -> None:
+    residents = [pod("p", "g1", requests=asks(300))]
+    seen, args = world(levels(2000), residents), {**ORDER, "mode": "DrainNode", "autoCordon": True}
+    assert run(seen, custom_priority.make(args)).marks
+    assert not run(seen, custom_priority.make(args), dry_run=True).marks
+    evictor = Simple()
+    evictor.dry_run = True
+    assert not run(seen, custom_priority.make(args), evictor=evictor).marks
+
+
 @pytest.mark.parametrize(
     "args",
     [
