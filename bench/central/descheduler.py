@@ -26,7 +26,7 @@ _TURN_S = 0.005
 
 
 def run(smoke: bool, say: Callable[[str], None]) -> list[Figure]:
-    count = 200 if smoke else 5000
+    count = 1000 if smoke else 5000
     figures = []
     for share, mode, what in (
         (0.1, "ReservationFirst", "a tenth of them hot"),
