@@ -9,7 +9,7 @@ from typing import NamedTuple
 from koord_scheduler.balance.fit import fits_another
 from koord_scheduler.balance.migration_args import RESERVATION_FIRST, MigrationArgs, limit_of
 from koord_scheduler.balance.selecting import namespace_allowed
-from koord_scheduler.balance.world import MIRROR, SYSTEM_CRITICAL, Resident, World
+from koord_scheduler.balance.world import MIRROR, SYSTEM_CRITICAL, Resident, Workload, World
 from koordlet.protocol.selector import matches
 
 _NEVER = 2**31 - 1
@@ -214,6 +214,8 @@ def _expected_replicas(args: MigrationArgs, world: World, resident: Resident) ->
     owner = resident.pod.owner
     if workload is None:
         return f"replicas of {owner.kind} {owner.name} are not known"
+    if _ends_job(workload, resident, 0):
+        return _no_retry(workload)
     replicas = workload.replicas
     if replicas == 1:
         return f"{workload.kind} {workload.name} has one replica"
@@ -241,6 +243,9 @@ def _workload(
         if not each.is_of(resident)
     }
     skipped = args.skip_eviction_gates
+    checked = not args.skip_check_expected_replicas and "ExpectedReplicas" not in skipped
+    if checked and _ends_job(workload, resident, len(migrating)):
+        return _no_retry(workload)
     if migrating and "MaxMigratingPerWorkload" not in skipped:
         most = limit_of(workload.replicas, args.max_migrating_per_workload)
         if len(migrating) >= most:
@@ -251,3 +256,13 @@ def _workload(
         if len(away) >= most:
             return f"{len(away)} of {most} pods of {workload.name} are away already"
     return None
+
+
+def _ends_job(workload: Workload, resident: Resident, others: int) -> bool:
+    """A pod of a Job that is evicted counts as one that failed; one that is done costs nothing."""
+    left = workload.failures_left
+    return left is not None and resident.active and others >= left
+
+
+def _no_retry(workload: Workload) -> str:
+    return f"an eviction would fail Job {workload.name}: it has no retry left (backoffLimit)"

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from koord_scheduler.balance.ledger import shape_of
-from koord_scheduler.balance.migration_args import MigrationArgs
-from koord_scheduler.balance.world import Resident
+from koord_scheduler.balance.migration_args import EVICT_DIRECTLY, MigrationArgs
+from koord_scheduler.balance.world import TERMINATED, Resident
 from koordlet.protocol.duration import format_duration, parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.objects.condition import Condition
@@ -142,7 +142,8 @@ def body(
             "name": resident.name,
             "uid": resident.pod.uid,
         },
-        "mode": args.default_job_mode,
+        # Nobody comes in the place of a pod that is done: room for it would be kept in vain.
+        "mode": EVICT_DIRECTLY if resident.pod.phase in TERMINATED else args.default_job_mode,
         "ttl": format_duration(args.job_ttl_s),
     }
     if options is not None:

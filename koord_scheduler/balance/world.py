@@ -89,13 +89,20 @@ class NodeUsage(msgspec.Struct, frozen=True):
 
 class Workload(msgspec.Struct, frozen=True):
     """A controller as eviction limits count it: a ReplicaSet of a Deployment counts as the
-    Deployment. ``members``: uids of all controllers whose pods are its pods."""
+    Deployment. ``members``: uids of all controllers whose pods are its pods. ``failures_left``: of
+    a batch Job: how many of its pods may fail before it does; None: no limit, or no Job."""
 
     uid: str
     kind: str
     name: str
     replicas: int
     members: frozenset[str]
+    failures_left: int | None = None
+
+    @property
+    def batch(self) -> bool:
+        """Pods of it that are done are not missed."""
+        return self.kind == "Job"
 
 
 FindWorkload = Callable[[str, Owner], "Workload | None"]
@@ -159,13 +166,15 @@ class World:
         return self.workload(resident.namespace, owner) if owner.uid else None
 
     def away(self, workload: Workload) -> frozenset[str]:
-        """Keys of its pods that are not ready, or not active."""
+        """Keys of its pods that are not ready, or not active. Those of a Job that are done left
+        nobody waiting."""
         found = self._away.get(workload.uid)
         if found is None:
             found = self._away[workload.uid] = frozenset(
                 each.pod.key
                 for each in self.members(workload)
                 if not (each.active and each.pod.ready)
+                and not (workload.batch and each.pod.phase in TERMINATED)
             )
         return found
 

@@ -18,9 +18,17 @@ from koordlet.kube.mirror import Key
 _MOST_OWNERS = 10_000
 _SCALE_KEPT_S = 60.0
 _AT_ONCE = 50
-SCALED = {"apps": "*/scale", "apps.kruise.io": "*/scale", "": "replicationcontrollers/scale"}
-"""Group of workloads -> whose scale is looked up there, as RBAC names it. A pod may claim any
-owner, so nothing else is asked for."""
+_BACKOFF_LIMIT = 6
+"""Of a Job that does not say, as in Kubernetes."""
+BATCH = "batch"
+SCALED = {
+    "apps": "*/scale",
+    "apps.kruise.io": "*/scale",
+    "": "replicationcontrollers/scale",
+    BATCH: "jobs",
+}
+"""Group of workloads -> whose scale is looked up there, as RBAC names it; a batch Job has none, so
+it is read itself. A pod may claim any owner, so nothing else is asked for."""
 
 Given = Callable[[], Mapping[Key, Scaled]]
 
@@ -89,8 +97,10 @@ class Workloads:
                 self._scales[key] = (now_s, workload)
 
     async def _scale(self, client: Client, namespace: str, owner: Owner) -> Workload | None:
+        if owner.api_version == f"{BATCH}/v1" and owner.kind == "Job":
+            return await _job(client, namespace, owner)
         name, slash, version = owner.api_version.rpartition("/")
-        if name not in SCALED or not version.isalnum():
+        if name not in SCALED or name == BATCH or not version.isalnum():
             return None
         group = f"/apis/{name}/{version}" if slash else "/api/v1"
         try:
@@ -112,6 +122,73 @@ class Workloads:
             return None
         members = frozenset((owner.uid,))
         return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
+
+
+class _PodCondition(msgspec.Struct, frozen=True):
+    type: str = ""
+    status: str = ""
+
+
+class _FailureRule(msgspec.Struct, frozen=True, rename="camel"):
+    action: str = ""
+    on_pod_conditions: tuple[_PodCondition, ...] = ()
+
+
+class _FailurePolicy(msgspec.Struct, frozen=True):
+    rules: tuple[_FailureRule, ...] = ()
+
+
+class _JobSpec(msgspec.Struct, frozen=True, rename="camel"):
+    parallelism: int | None = None
+    completions: int | None = None
+    backoff_limit: int | None = None
+    pod_failure_policy: _FailurePolicy | None = None
+
+
+class _JobStatus(msgspec.Struct, frozen=True):
+    succeeded: int = 0
+    failed: int = 0
+
+
+class _JobMetadata(msgspec.Struct, frozen=True):
+    uid: str = ""
+
+
+class _BatchJob(msgspec.Struct, frozen=True):
+    metadata: _JobMetadata = _JobMetadata()
+    spec: _JobSpec = _JobSpec()
+    status: _JobStatus = _JobStatus()
+
+
+async def _job(client: Client, namespace: str, owner: Owner) -> Workload | None:
+    """Its replicas are the pods that it keeps at once: so many as are still to come, at most
+    ``parallelism``. An eviction costs one retry where the Job does not pass over disruptions."""
+    place = f"/apis/{BATCH}/v1/namespaces/{quote(namespace, safe='')}"
+    try:
+        found = msgspec.json.decode(
+            await client.raw(f"{place}/jobs/{quote(owner.name, safe='')}"), type=_BatchJob
+        )
+    except (KubeError, CredentialsError, msgspec.MsgspecError):
+        return None
+    if found.metadata.uid != owner.uid:
+        return None
+    spec, status = found.spec, found.status
+    replicas = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is not None:
+        replicas = min(replicas, spec.completions - status.succeeded)
+    limit = _BACKOFF_LIMIT if spec.backoff_limit is None else spec.backoff_limit
+    left = None if _passes_over(spec) else max(limit - status.failed, 0)
+    members = frozenset((owner.uid,))
+    return Workload(owner.uid, owner.kind, owner.name, max(replicas, 0), members, left)
+
+
+def _passes_over(spec: _JobSpec) -> bool:
+    """The first rule that names disruptions decides."""
+    for rule in spec.pod_failure_policy.rules if spec.pod_failure_policy else ():
+        for each in rule.on_pod_conditions:
+            if each.type == "DisruptionTarget" and each.status in ("", "True"):
+                return rule.action == "Ignore"
+    return False
 
 
 def _members_of(sets: tuple[Scaled, ...]) -> dict[str, frozenset[str]]:

@@ -519,6 +519,42 @@ def test_body_of_a_job() -> None:
     ), "as it was written before"
 
 
+def of_job(name: str, **changes: Any) -> Resident:
+    return pod(name, "n1", owner=Owner("Job", "train", "job-uid", "batch/v1"), **changes)
+
+
+@pytest.mark.parametrize(
+    ("left", "others", "args", "words"),
+    [
+        (None, 0, {}, None),
+        (6, 0, {}, None),
+        (0, 0, {}, "backoffLimit"),
+        (1, 1, {}, "backoffLimit"),
+        (2, 1, {}, None),
+        (0, 0, {"skipCheckExpectedReplicas": True}, None),
+        (1, 1, {"skipEvictionGates": ["ExpectedReplicas"]}, None),
+    ],
+)
+def test_an_eviction_does_not_fail_a_job(
+    left: int | None, others: int, args: dict[str, Any], words: str | None
+) -> None:
+    train = Workload("job-uid", "Job", "train", 8, frozenset({"job-uid"}), left)
+    victim = of_job("p")
+    done = [of_job(f"d{i}", phase="Succeeded", ready=False) for i in range(5)]
+    seen = world([node("n1")], [victim, *done], workload=lambda _ns, _owner: train)
+    known = read_migration_args({"maxMigratingPerNode": 0, "maxUnavailablePerWorkload": 3, **args})
+    jobs = Migrations(migrating(f"o{i}", controller="job-uid") for i in range(others))
+    why = non_retryable(known, seen, victim) or retryable(known, seen, victim, jobs)
+    assert why is None if words is None else why is not None and words in why
+    failed_pod = of_job("f", phase="Failed", ready=False)
+    assert non_retryable(known, seen, failed_pod) is None, "it costs no retry"
+
+
+def test_a_pod_that_is_done_needs_no_room_elsewhere() -> None:
+    made = body("n", of_job("f", phase="Failed"), ARGS, instance="i", trigger="T", reason="r")
+    assert made["spec"]["mode"] == "EvictDirectly"
+
+
 def test_workload_of_a_deployment_has_all_its_sets() -> None:
     deployment = Workload("d", "Deployment", "web", 10, frozenset({"rs1", "rs2"}))
     victim = pod("p", "n1", owner=Owner("ReplicaSet", "web-1", "rs1", ""))

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from koord_scheduler.balance.world import Workload
 from koord_scheduler.daemon.descheduler.workloads import Workloads
 from koord_scheduler.model.cluster.pods import Owner
 
@@ -54,3 +55,40 @@ def test_no_other_group_is_asked_for(version: str) -> None:
 def test_the_name_of_an_owner_leads_nowhere_else() -> None:
     asked, _ = _asked("v1", "ReplicationController", "../secrets/x?")
     assert "/secrets/" not in asked[-1] and "?" not in asked[-1]
+
+
+IGNORES: dict[str, Any] = {
+    "rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "replicas", "left"),
+    [
+        ({}, {}, 1, 6),
+        ({"parallelism": 5, "completions": 20}, {"succeeded": 3, "failed": 2}, 5, 4),
+        ({"parallelism": 5, "completions": 20}, {"succeeded": 18}, 2, 6),
+        ({"parallelism": 5, "backoffLimit": 1}, {"failed": 3}, 5, 0),
+        ({"parallelism": 5, "backoffLimit": 0, "podFailurePolicy": IGNORES}, {}, 5, None),
+    ],
+)
+def test_a_job_is_read_itself(
+    spec: dict[str, Any], status: dict[str, Any], replicas: int, left: int | None
+) -> None:
+    class Batch:
+        async def raw(self, path: str) -> bytes:
+            assert path == "/apis/batch/v1/namespaces/default/jobs/train"
+            body = {"metadata": {"uid": "u"}, "spec": spec, "status": status}
+            return msgspec.json.encode(body)
+
+    async def ask(uid: str) -> Workload | None:
+        client: Any = Batch()
+        workloads = Workloads(dict, dict, dict, lambda: 0.0)
+        owner = Owner(kind="Job", name="train", uid=uid, api_version="batch/v1")
+        assert workloads.find("default", owner) is None
+        await workloads.look_up(client)
+        return workloads.find("default", owner)
+
+    found = asyncio.run(ask("u"))
+    assert found == Workload("u", "Job", "train", replicas, frozenset(("u",)), left)
+    assert asyncio.run(ask("another")) is None
