@@ -46,7 +46,7 @@ def simulation(world: World) -> Callable[[Pod], str | None]:
             taken = None
             if at == own:
                 taken = {"pods": -1, **{name: -n for name, n in resident.requests.items()}}
-            node = nodes.all[at]
+            node = nodes.all[int(at)]
             if why_not(world, resident, node, taken=taken) is None:
                 return node.name
         return None
