@@ -271,8 +271,8 @@ async def hot_and_apart() -> AsyncIterator[tuple[World, FakeKube]]:
     """As `hot`; one more pod there keeps off the others, where a pod is that it does not like."""
     async with hot() as (world, fake):
         for name in ("n1", "n2", "n3"):
-            labels = {"metadata": {"labels": {"kubernetes.io/hostname": name}}}
-            await world.client.patch(NODES, name, labels)
+            host = {"metadata": {"labels": {"kubernetes.io/hostname": name}}}
+            await world.client.patch(NODES, name, host)
         uid = tree(fake, "replicasets", "web", "default")["metadata"]["uid"]
         for on in ("n2", "n3"):
             labels = {"app": "other"}
