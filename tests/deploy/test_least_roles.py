@@ -296,7 +296,8 @@ def test_on_a_server_that_has_every_kind(account: Account, story: Story, tmp_pat
         ):
             server = Server(here.cluster, lambda: fake.access.asked)
             await story(Rig(here, fake), server, tmp_path)
-            assert not unused(fake.access.asked, account, account.needs)
+            asked = fake.access.asked
+            assert not unused(asked, account, account.needs, PLAYED_ELSEWHERE)
             assert {each.account for each in fake.access.asked} == {account.name}
 
     asyncio.run(tell())
