@@ -47,16 +47,17 @@ NOT_ON_OURS: frozenset[Verb] = frozenset(
         ("watch", CORE_POD_GROUPS.group, "podgroups"),
         # Our definition keeps the status with the object, others keep it apart.
         ("patch", "scheduling.sigs.k8s.io", "podgroups/status"),
+        # No Job controller is needed for the others.
+        ("get", "batch", "jobs"),
         # Kruise is not installed here.
         ("get", "apps.kruise.io", "*/scale"),
     }
 )
 PLAYED_ELSEWHERE: frozenset[Verb] = frozenset(
     {
-        # A drain that fails opens its node again, and pods of batch Jobs go: both are told by
-        # tests/companion/balance, where the fake server refuses what the role does not allow.
+        # A drain that fails opens its node again: told by tests/companion/balance, where the fake
+        # server refuses what the role does not allow.
         ("get", "", "nodes"),
-        ("get", "batch", "jobs"),
     }
 )
 GROUPS, QUOTAS = (
@@ -79,6 +80,7 @@ OWNERS: tuple[tuple[str, str, str], ...] = (
     ("apps/v1", "Deployment", "deployments"),
     ("v1", "ReplicationController", "replicationcontrollers"),
     ("apps.kruise.io/v1alpha1", "CloneSet", "clonesets"),
+    ("batch/v1", "Job", "jobs"),
 )
 
 
@@ -287,6 +289,7 @@ def test_on_a_server_that_has_every_kind(account: Account, story: Story, tmp_pat
     others = [
         loose_definition(CORE_POD_GROUPS.group, CORE_POD_GROUPS.version, CORE_POD_GROUPS.name),
         loose_definition("apps.kruise.io", "v1alpha1", "CloneSet", "scale"),
+        loose_definition("batch", "v1", "Job"),
     ]
 
     async def tell() -> None:
