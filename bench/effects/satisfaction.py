@@ -2,7 +2,7 @@
 
 Best-effort applications of different priority and use, each with a quota, so that what they may
 use does not depend on what else runs. They use all of it and have asked for far more. Expected is
-what spec/qos.md 4.3 to 4.5 says, computed here from the arguments alone.
+what docs/reference/qos.md 4.3 to 4.5 says, computed here from the arguments alone.
 """
 
 from __future__ import annotations

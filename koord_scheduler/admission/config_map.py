@@ -1,5 +1,5 @@
 """What ``slo-controller-config`` must not say, and which nodes its entries select
-(spec/protocol.md 6.8, 6.9)."""
+(docs/reference/protocol.md 6.8, 6.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a container may ask of accelerators, and its normal form (spec/protocol.md 3.2, 6.2)."""
+"""What a container may ask of accelerators, and its normal form
+(docs/reference/protocol.md 3.2, 6.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Admission of bindings, of Reservations and of nodes (spec/protocol.md 6.4, 6.5, 6.8)."""
+"""Admission of bindings, of Reservations and of nodes
+(docs/reference/protocol.md 6.4, 6.5, 6.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admission makes of a new pod (spec/protocol.md 6.2)."""
+"""What admission makes of a new pod (docs/reference/protocol.md 6.2)."""
 
 from __future__ import annotations
 

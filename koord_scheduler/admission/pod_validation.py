@@ -1,4 +1,4 @@
-"""What a pod must not say (spec/protocol.md 6.3)."""
+"""What a pod must not say (docs/reference/protocol.md 6.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What admission reads of a pod (spec/protocol.md 1)."""
+"""What admission reads of a pod (docs/reference/protocol.md 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which profiles a pod falls under, and what they make of it (spec/protocol.md 6.2, step 1)."""
+"""Which profiles a pod falls under, and what they make of it
+(docs/reference/protocol.md 6.2, step 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What an ElasticQuota gets when it is made, and what it must not say (spec/protocol.md 6.7)."""
+"""What an ElasticQuota gets when it is made, and what it must not say
+(docs/reference/protocol.md 6.7)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """ElasticQuotas as admission sees them: a forest by name, and which quota a pod is charged to
-(spec/protocol.md 2.9)."""
+(docs/reference/protocol.md 2.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles for pods that exist already and wait for a node (spec/protocol.md 6.6)."""
+"""Profiles for pods that exist already and wait for a node (docs/reference/protocol.md 6.6)."""
 
 from __future__ import annotations
 

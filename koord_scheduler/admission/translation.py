@@ -1,5 +1,5 @@
 """Native resources of batch and mid pods under the names of their tier, and what the node learns
-of them (spec/protocol.md 1.3, 6.2)."""
+of them (docs/reference/protocol.md 1.3, 6.2)."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Gates:
-    """Feature gates of admission with their defaults (spec/protocol.md 6.1)."""
+    """Feature gates of admission with their defaults (docs/reference/protocol.md 6.1)."""
 
     pod_mutating_webhook: bool = True
     pod_validating_webhook: bool = True

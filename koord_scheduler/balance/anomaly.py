@@ -1,4 +1,5 @@
-"""A node counts as overloaded when it was several times in a row (spec/central.md 10.4)."""
+"""A node counts as overloaded when it was several times in a row
+(docs/reference/central.md 10.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which waiting jobs may begin, and in which order (spec/central.md 10.11)."""
+"""Which waiting jobs may begin, and in which order (docs/reference/central.md 10.11)."""
 
 from __future__ import annotations
 

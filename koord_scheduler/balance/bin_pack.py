@@ -1,5 +1,5 @@
 """ScaleDownBinPack: says which pods a scale-down should remove, so that nodes become empty
-(spec/central.md 10.14)."""
+(docs/reference/central.md 10.14)."""
 
 from __future__ import annotations
 

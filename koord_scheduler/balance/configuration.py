@@ -1,4 +1,4 @@
-"""DeschedulerConfiguration (``descheduler/v1alpha2``), spec/central.md 10.1."""
+"""DeschedulerConfiguration (``descheduler/v1alpha2``), docs/reference/central.md 10.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""MigrationController as filter and evictor (spec/central.md 10.8 to 10.10), and DefaultEvictor."""
+"""MigrationController as filter and evictor
+(docs/reference/central.md 10.8 to 10.10), and DefaultEvictor."""
 
 from __future__ import annotations
 

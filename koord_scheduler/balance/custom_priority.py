@@ -1,4 +1,4 @@
-"""CustomPriority: empties expensive nodes onto cheaper ones (spec/central.md 10.14)."""
+"""CustomPriority: empties expensive nodes onto cheaper ones (docs/reference/central.md 10.14)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods may be migrated (spec/central.md 10.8), as reasons why not."""
+"""Which pods may be migrated (docs/reference/central.md 10.8), as reasons why not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whether a pod could run on another node, as upstream's node fit asks (spec/central.md 10.4,
+"""Whether a pod could run on another node, as upstream's node fit asks
+(docs/reference/central.md 10.4,
 10.8): selector and affinity, taints, cordons, free requests. The scheduler decides in the end."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """FragmentationAware: evens out how much of each resource a node has left
-(spec/central.md 10.14)."""
+(docs/reference/central.md 10.14)."""
 
 from __future__ import annotations
 

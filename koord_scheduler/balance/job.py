@@ -1,5 +1,5 @@
 """A PodMigrationJob as the descheduler sees it, and the words of its status
-(spec/central.md 10.10, 10.12)."""
+(docs/reference/central.md 10.10, 10.12)."""
 
 from __future__ import annotations
 

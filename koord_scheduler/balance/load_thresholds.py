@@ -1,4 +1,4 @@
-"""Arguments and thresholds of LowNodeLoad (spec/central.md 10.3, 10.4)."""
+"""Arguments and thresholds of LowNodeLoad (docs/reference/central.md 10.3, 10.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LowNodeLoad: moves pods off nodes that use too much (spec/central.md 10.3 to 10.6)."""
+"""LowNodeLoad: moves pods off nodes that use too much (docs/reference/central.md 10.3 to 10.6)."""
 
 from __future__ import annotations
 

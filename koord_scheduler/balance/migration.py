@@ -1,4 +1,4 @@
-"""What comes next for a PodMigrationJob, from what is there (spec/central.md 10.12).
+"""What comes next for a PodMigrationJob, from what is there (docs/reference/central.md 10.12).
 
 `advance` is pure: the caller reads the facts, carries out the actions in their order, and writes
 the status. An action that fails ends the pass; the status says so where `failed` knows a word.

@@ -1,4 +1,5 @@
-"""Arguments of MigrationController, and limits that grow with a workload (spec/central.md 10.7)."""
+"""Arguments of MigrationController, and limits that grow with a workload
+(docs/reference/central.md 10.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods go first (spec/central.md 10.6)."""
+"""Which pods go first (docs/reference/central.md 10.6)."""
 
 from __future__ import annotations
 

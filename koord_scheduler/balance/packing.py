@@ -1,4 +1,5 @@
-"""Nodes that are filled in thought: first fit over free requests (spec/central.md 10.14)."""
+"""Nodes that are filled in thought: first fit over free requests
+(docs/reference/central.md 10.14)."""
 
 from __future__ import annotations
 

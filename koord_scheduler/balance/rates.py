@@ -1,4 +1,5 @@
-"""How fast pods of one workload, of one namespace, and of all may go (spec/central.md 10.9)."""
+"""How fast pods of one workload, of one namespace, and of all may go
+(docs/reference/central.md 10.9)."""
 
 from __future__ import annotations
 

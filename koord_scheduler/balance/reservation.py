@@ -1,4 +1,4 @@
-"""The Reservation that is made for a migration job (spec/central.md 10.12)."""
+"""The Reservation that is made for a migration job (docs/reference/central.md 10.12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One round of the descheduler: what plugins may do, and who says no (spec/central.md 10.2).
+"""One round of the descheduler: what plugins may do, and who says no
+(docs/reference/central.md 10.2).
 
 Plugins decide on a frozen world; evictions that pass everything become requests, which the caller
 carries out afterwards. What was requested counts at once.

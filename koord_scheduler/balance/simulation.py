@@ -14,7 +14,7 @@ from koord_scheduler.model.cluster.pods import Pod
 
 _NAMES = ("cpu", "memory")
 _MOST = np.array((65.0, 95.0))
-"""Percent of usage: of LoadAwareScheduling (spec/central.md 2.1)."""
+"""Percent of usage: of LoadAwareScheduling (docs/reference/central.md 2.1)."""
 
 
 def simulation(world: World) -> Callable[[Pod], str | None]:

@@ -1,6 +1,6 @@
 """What the plugins of the descheduler look at: nodes, their pods, their usage, the workloads.
 
-CPU is in milli-cores, everything else in whole units (spec/central.md 0.1).
+CPU is in milli-cores, everything else in whole units (docs/reference/central.md 0.1).
 """
 
 from __future__ import annotations

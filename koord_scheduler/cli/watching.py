@@ -1,4 +1,5 @@
-"""Options of ``koord-scheduler run`` by which the scheduler watches itself (spec/central.md 9.4,
+"""Options of ``koord-scheduler run`` by which the scheduler watches itself
+(docs/reference/central.md 9.4,
 9.7)."""
 
 from __future__ import annotations

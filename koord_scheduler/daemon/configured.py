@@ -1,5 +1,5 @@
 """``slo-controller-config`` as it is in force, for all controllers, and what is wrong with it told
-where users look (spec/central.md 1.2)."""
+where users look (docs/reference/central.md 1.2)."""
 
 from __future__ import annotations
 

@@ -29,7 +29,8 @@ LEASES = {
 
 @dataclass(frozen=True)
 class Options:
-    """What stands on the command line. Defaults are the reference's (spec/central.md 1.1)."""
+    """What stands on the command line. Defaults are the reference's
+    (docs/reference/central.md 1.1)."""
 
     controllers: tuple[str, ...] = ("*",)
     config_namespace: str = "koordinator-system"

@@ -1,4 +1,5 @@
-"""Keeps the status of the ClusterNetworkTopology: the domains that nodes make (spec/central.md
+"""Keeps the status of the ClusterNetworkTopology: the domains that nodes make
+(docs/reference/central.md
 8.1)."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Every node has a NodeMetric that says what koordlet shall report (spec/central.md 1.7)."""
+"""Every node has a NodeMetric that says what koordlet shall report
+(docs/reference/central.md 1.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Reports of the nodes become batch, mid and device resources (spec/central.md 1.3 to 1.6)."""
+"""Reports of the nodes become batch, mid and device resources
+(docs/reference/central.md 1.3 to 1.6)."""
 
 from __future__ import annotations
 

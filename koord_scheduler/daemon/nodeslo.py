@@ -1,4 +1,4 @@
-"""Every node has a NodeSLO (spec/central.md 1.8)."""
+"""Every node has a NodeSLO (docs/reference/central.md 1.8)."""
 
 from __future__ import annotations
 

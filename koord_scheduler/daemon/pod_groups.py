@@ -1,4 +1,4 @@
-"""Keeps the status of each PodGroup as its pods are (spec/central.md 3.5)."""
+"""Keeps the status of each PodGroup as its pods are (docs/reference/central.md 3.5)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The controller of profiles: pods that wait for a node get what their profiles say now
-(spec/protocol.md 6.6)."""
+(docs/reference/protocol.md 6.6)."""
 
 from __future__ import annotations
 

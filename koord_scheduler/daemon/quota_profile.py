@@ -1,4 +1,5 @@
-"""Keeps the root quota of each ElasticQuotaProfile as its nodes are (spec/central.md 11)."""
+"""Keeps the root quota of each ElasticQuotaProfile as its nodes are
+(docs/reference/central.md 11)."""
 
 from __future__ import annotations
 

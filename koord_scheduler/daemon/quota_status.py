@@ -1,5 +1,5 @@
 """What each ElasticQuota says of itself, its metrics, and the return of what was lent
-(spec/central.md 4.9, 4.10).
+(docs/reference/central.md 4.9, 4.10).
 
 The figures are those by which the scheduler of this process admits pods, so this runs beside it.
 """

@@ -1,5 +1,5 @@
 """Says what the containers of workloads should request, from what NodeMetrics tell of their pods
-(spec/protocol.md 4.10). The reference has the type alone.
+(docs/reference/protocol.md 4.10). The reference has the type alone.
 
 What was learned is kept in an annotation of the Recommendation, so a process that ends, or no
 longer leads, takes nothing with it but the last minutes.

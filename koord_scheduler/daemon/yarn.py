@@ -1,5 +1,5 @@
 """Lets YARN use the batch resources of nodes that run a NodeManager, and tells Kubernetes what it
-took (spec/protocol.md 2.7). `docs/yarn.md` says how to set it up."""
+took (docs/reference/protocol.md 2.7). `docs/yarn.md` says how to set it up."""
 
 from __future__ import annotations
 

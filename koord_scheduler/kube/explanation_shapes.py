@@ -1,4 +1,4 @@
-"""ScheduleExplanations as the scheduler reads them (spec/central.md 9.6)."""
+"""ScheduleExplanations as the scheduler reads them (docs/reference/central.md 9.6)."""
 
 from __future__ import annotations
 

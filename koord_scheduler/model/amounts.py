@@ -1,4 +1,5 @@
-"""CPU and memory as the integers that all formulas of the companion use (spec/central.md 0.1)."""
+"""CPU and memory as the integers that all formulas of the companion use
+(docs/reference/central.md 0.1)."""
 
 from __future__ import annotations
 

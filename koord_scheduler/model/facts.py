@@ -29,7 +29,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 class PodFacts(msgspec.Struct, frozen=True, gc=False):
     """A pod that is on a node. ``key`` is ``namespace/name``; classes are those with default
-    (spec/protocol.md 1.1, 1.2); ``counts``: it runs or will (Running, Pending). ``numa_nodes``:
+    (docs/reference/protocol.md 1.1, 1.2); ``counts``: it runs or will (Running, Pending).
+    ``numa_nodes``:
     what the scheduler gave it, in order; empty where it gave none."""
 
     key: str

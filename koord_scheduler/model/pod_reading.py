@@ -190,7 +190,7 @@ def gang_of(
     annotations: Mapping[str, str],
     group: wire.SchedulingGroup | None = None,
 ) -> str:
-    """``namespace/name`` of a pod's gang (spec/central.md 3.2); empty without one."""
+    """``namespace/name`` of a pod's gang (docs/reference/central.md 3.2); empty without one."""
     name = next((text for key in GANG_LABELS if (text := labels.get(key))), "")
     name = name or annotations.get(GANG_ANNOTATION, "")
     if not name and group is not None:

@@ -1,5 +1,5 @@
 """Batch resources of a node: what pods of high priority leave over, less a margin
-(spec/central.md 1.4)."""
+(docs/reference/central.md 1.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""``slo-controller-config`` as the manager holds it (spec/protocol.md 5, spec/central.md 1.2)."""
+"""``slo-controller-config`` as the manager holds it (docs/reference/protocol.md 5,
+docs/reference/central.md 1.2)."""
 
 from __future__ import annotations
 

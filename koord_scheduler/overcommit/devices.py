@@ -1,4 +1,5 @@
-"""Devices as resources of their node (spec/central.md 1.6, spec/protocol.md 3.2)."""
+"""Devices as resources of their node (docs/reference/central.md 1.6,
+docs/reference/protocol.md 3.2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Mid resources of a node: what prod pods asked for and, by prediction, will not use
-(spec/central.md 1.5)."""
+(docs/reference/central.md 1.5)."""
 
 from __future__ import annotations
 

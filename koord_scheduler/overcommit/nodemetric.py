@@ -1,4 +1,4 @@
-"""The spec of a NodeMetric (spec/central.md 1.7, spec/protocol.md 4.2)."""
+"""The spec of a NodeMetric (docs/reference/central.md 1.7, docs/reference/protocol.md 4.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a node's status and metadata should say of overcommitted resources (spec/central.md 1.3)."""
+"""What a node's status and metadata should say of overcommitted resources
+(docs/reference/central.md 1.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec of a NodeSLO (spec/central.md 1.8, spec/protocol.md 4.1)."""
+"""The spec of a NodeSLO (docs/reference/central.md 1.8, docs/reference/protocol.md 4.1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """CPU normalisation and amplification: ratios that the controller writes on nodes
-(spec/central.md 1.6, spec/protocol.md 5.8, 5.9)."""
+(docs/reference/central.md 1.6, docs/reference/protocol.md 5.8, 5.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The root quota of a tree, made of the nodes that a profile selects (spec/central.md 11)."""
+"""The root quota of a tree, made of the nodes that a profile selects
+(docs/reference/central.md 11)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The colocation strategy of one node: ConfigMap, then annotation, then labels (spec/central.md
-1.2, spec/protocol.md 2.6, 5.1)."""
+"""The colocation strategy of one node: ConfigMap, then annotation, then labels
+(docs/reference/central.md
+1.2, docs/reference/protocol.md 2.6, 5.1)."""
 
 from __future__ import annotations
 

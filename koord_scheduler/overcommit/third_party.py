@@ -1,4 +1,4 @@
-"""Batch resources that an engine beside Kubernetes has taken (spec/central.md 1.4)."""
+"""Batch resources that an engine beside Kubernetes has taken (docs/reference/central.md 1.4)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What pods request and use, summed as the formulas of batch and mid need it (spec/central.md 1.4,
-1.5, spec/protocol.md 3.1)."""
+"""What pods request and use, summed as the formulas of batch and mid need it
+(docs/reference/central.md 1.4,
+1.5, docs/reference/protocol.md 3.1)."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Sums(NamedTuple):
 def shares(pods: Iterable[PodFacts], metric: MetricFacts) -> Iterator[Share]:
     """Of pods of high priority that run or will, and of metrics whose pod does not.
 
-    Unlike in the reference, a pod without metric counts in ``largest`` too (spec/central.md 12, 3),
+    Unlike in the reference, a pod without metric counts in ``largest`` too
+    (docs/reference/central.md 12, 3),
     and an LSE pod that requests no CPU has no CPUs of its own and counts by its usage.
     """
     known = set()

@@ -1,4 +1,4 @@
-"""Batch resources of each NUMA node (spec/central.md 1.4, "NUMA zones").
+"""Batch resources of each NUMA node (docs/reference/central.md 1.4, "NUMA zones").
 
 What is not pinned to zones is divided evenly. Shares are rounded up to thousandths, of bytes too,
 so memory is counted in thousandths here. Unlike in the reference a zone that has memory alone, such

@@ -1,4 +1,5 @@
-"""NodeResourcesFitPlus and ScarceResourceAvoidance: scores by resource (spec/central.md 8.5)."""
+"""NodeResourcesFitPlus and ScarceResourceAvoidance: scores by resource
+(docs/reference/central.md 8.5)."""
 
 from __future__ import annotations
 

@@ -134,7 +134,7 @@ class Fit:
 
 
 def least_used(used: Ints, offered: Ints) -> Ints:
-    """0 to 100: how much of what nodes offer is left (spec/central.md 0.1)."""
+    """0 to 100: how much of what nodes offer is left (docs/reference/central.md 0.1)."""
     found: Ints = np.maximum(offered - used, 0) * 100 // np.maximum(offered, 1)
     return found
 

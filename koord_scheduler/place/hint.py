@@ -1,4 +1,4 @@
-"""SchedulingHint: nodes that somebody named for a pod (spec/central.md 8.5)."""
+"""SchedulingHint: nodes that somebody named for a pod (docs/reference/central.md 8.5)."""
 
 from __future__ import annotations
 

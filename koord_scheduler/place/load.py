@@ -1,4 +1,5 @@
-"""LoadAwareScheduling: pods go where nodes really have something left (spec/central.md 2)."""
+"""LoadAwareScheduling: pods go where nodes really have something left
+(docs/reference/central.md 2)."""
 
 from __future__ import annotations
 

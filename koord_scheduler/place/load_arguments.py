@@ -1,5 +1,5 @@
 """Arguments of LoadAwareScheduling, and what an annotation of a node puts in their place
-(spec/central.md 2.1)."""
+(docs/reference/central.md 2.1)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AGGREGATIONS = ("avg", "p50", "p90", "p95", "p99")
 
 class Aggregated(msgspec.Struct, frozen=True, rename="camel"):
     """Durations are texts such as ``5m``, or seconds; 0 for the longest window that there is
-    (spec/protocol.md, ``usage-thresholds``)."""
+    (docs/reference/protocol.md, ``usage-thresholds``)."""
 
     usage_thresholds: Percents = {}
     usage_aggregation_type: str = ""

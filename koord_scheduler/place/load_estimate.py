@@ -1,4 +1,4 @@
-"""How much a pod will use, before a report says what it does (spec/central.md 2.2)."""
+"""How much a pod will use, before a report says what it does (docs/reference/central.md 2.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Answers of a ScheduleExplanation: an attempt that changes nothing (spec/central.md 9.6)."""
+"""Answers of a ScheduleExplanation: an attempt that changes nothing
+(docs/reference/central.md 9.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The record of a failed decision in the reference's words (spec/central.md 9.5)."""
+"""The record of a failed decision in the reference's words (docs/reference/central.md 9.5)."""
 
 from __future__ import annotations
 

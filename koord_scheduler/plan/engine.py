@@ -55,7 +55,7 @@ class Engine:
             plugin for plugin, _ in plugins if hasattr(plugin, "allocate")
         )
         self.nominated: dict[str, dict[str, Pod]] = {}
-        """Node -> pods for which room was made there, by key (spec/central.md 8.4)."""
+        """Node -> pods for which room was made there, by key (docs/reference/central.md 8.4)."""
         self._node_of: dict[str, str] = {}
         self.tell: Callable[[PluginError], None] = lambda error: None
         """Told once of each plugin that failed where no pod is refused for it, and for what."""
@@ -192,7 +192,8 @@ class Engine:
 
     def offers(self, cls: PodClass, most: int) -> Ints:
         """For each row how many such pods fit there, at most ``most`` (``offerSlot`` of
-        spec/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls, rows,
+        docs/reference/central.md 8.1): never fewer than do. A plugin with ``offers(cluster, cls,
+        rows,
         most)`` says how many it lets in; of others it is known only whether they let in one."""
         try:
             return self._offers(cls, most)

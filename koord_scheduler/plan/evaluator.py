@@ -178,7 +178,8 @@ class Evaluator:
         return verdict
 
     def _count(self, total: Ints, i: int, score: Ints | None) -> None:
-        """Adds the score of a plugin, normalised over the rows that are left (spec/central.md
+        """Adds the score of a plugin, normalised over the rows that are left
+        (docs/reference/central.md
         0.1). None: 0 for each."""
         plugin, enabled = self.plugins[i]
         if score is not None and plugin.normalize is not Normalize.NO:

@@ -51,7 +51,7 @@ class Ranked(NamedTuple):
 
 
 class FailedNodes(NamedTuple):
-    """``nodeFailedDetails`` of spec/central.md 9.5 and 9.6."""
+    """``nodeFailedDetails`` of docs/reference/central.md 9.5 and 9.6."""
 
     failed_plugin: str
     reason: str

@@ -1,4 +1,5 @@
-"""A gang group as one decision: enough of its members at once, or none (spec/central.md 3.4).
+"""A gang group as one decision: enough of its members at once, or none
+(docs/reference/central.md 3.4).
 
 The reference lets members wait with their nodes until enough of them have one. Here all are tried
 in one trial, so that nobody waits with resources that others could use.
@@ -189,7 +190,7 @@ def make_room(
     network: Network | None = None,
 ) -> JobPreemption | NoJobPreemption:
     """After a failure, where ``enablePreemption`` is on. The caller nominates and evicts; where
-    there is no room, all nominations of the gang end (spec/central.md 8.2, 8.4)."""
+    there is no room, all nominations of the gang end (docs/reference/central.md 8.2, 8.4)."""
     if failed.root is None or not gangs.args.enable_preemption:
         return NoJobPreemption("Preemption is not helpful for scheduling")
     asked = topology_of(gangs, failed.group)
@@ -261,7 +262,7 @@ def _short(engine: Engine, pod: Pod) -> Failure:
 
 def topology_of(gangs: Gangs, group: str) -> str:
     """What the group asks of the network; it counts only where ``awareNetworkTopology`` is on and
-    all members are needed (spec/central.md 8.1)."""
+    all members are needed (docs/reference/central.md 8.1)."""
     if not gangs.args.aware_network_topology:
         return ""
     found = [gangs.gang(each) for each in gangs.gangs_of(group)]

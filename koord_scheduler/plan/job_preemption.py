@@ -1,4 +1,5 @@
-"""Room for a whole gang at once, by evictions of pods of lower priority (spec/central.md 8.2).
+"""Room for a whole gang at once, by evictions of pods of lower priority
+(docs/reference/central.md 8.2).
 
 Nothing is evicted here: the plan says who goes and which node each member is nominated to.
 """
@@ -21,7 +22,8 @@ from koord_scheduler.plan.victims import importance, preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
 FAILURE = "JobPreemptionFailurePlugin"
-"""Who rejects the members of a gang for which no room can be made (spec/central.md 8.4)."""
+"""Who rejects the members of a gang for which no room can be made
+(docs/reference/central.md 8.4)."""
 
 
 class JobPreemption(msgspec.Struct, frozen=True):

@@ -1,4 +1,5 @@
-"""A job that asks for nodes near each other (spec/central.md 8.1), on the cluster as it is."""
+"""A job that asks for nodes near each other
+(docs/reference/central.md 8.1), on the cluster as it is."""
 
 from __future__ import annotations
 

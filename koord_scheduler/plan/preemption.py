@@ -1,7 +1,7 @@
 """Room for a pod of higher priority: which pods of lower priority have to go, and from which node.
 
 The rules are kube-scheduler's (`pkg/scheduler/framework/preemption`), with what gates and the
-protocol's labels forbid (spec/central.md 4.8, 8.2, 8.3). Nothing is evicted here.
+protocol's labels forbid (docs/reference/central.md 4.8, 8.2, 8.3). Nothing is evicted here.
 """
 
 from __future__ import annotations

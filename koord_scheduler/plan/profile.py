@@ -1,7 +1,7 @@
 """Profiles: which plugins a scheduler asks, with which weights and arguments.
 
 ``KubeSchedulerConfiguration`` (kubescheduler.config.k8s.io/v1) and the reference's files
-(spec/central.md 8.6) are read alike.
+(docs/reference/central.md 8.6) are read alike.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class _File(msgspec.Struct, frozen=True):
 def built_in(
     scheduler_name: str = SCHEDULER_NAME, plugins: Sequence[Declared] = PLUGINS
 ) -> Profile:
-    """The reference's sample profile (spec/central.md 8.6)."""
+    """The reference's sample profile (docs/reference/central.md 8.6)."""
     enabled = tuple(Enabled(each, each.weight) for each in plugins if each.by_default)
     return Profile(scheduler_name=scheduler_name, enabled=enabled, args=SAMPLE_ARGS)
 

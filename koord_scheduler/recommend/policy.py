@@ -11,7 +11,8 @@ DAY_S = 24 * HOUR_S
 @dataclass(frozen=True)
 class Policy:
     """CPU that ``cpu_share`` of the samples stay within and memory that ``memory_share`` do, and
-    ``margin_percent`` more. Peaks of production are predicted the same way (spec/metrics.md 4.5).
+    ``margin_percent`` more. Peaks of production are predicted the same way
+    (docs/reference/metrics.md 4.5).
 
     A sample weighs half as much after a half-life: longer than on a node, because a request stands
     for weeks and must outlast a weekend. Nothing is recommended before ``least_samples`` of a

@@ -1,6 +1,7 @@
 """Figures for Prometheus, under the names that dashboards of the reference have.
 
-The client library would add ``_total`` to the names of its counters (spec/central.md 1.1).
+The client library would add ``_total`` to the names of its counters
+(docs/reference/central.md 1.1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Which requests the API server asks about, and the objects that tell it so (spec/protocol.md 6.1).
+"""Which requests the API server asks about, and the objects that tell it so
+(docs/reference/protocol.md 6.1).
 
 ``WEBHOOKS`` is the one place where they are declared; the configurations, the routes of the server
 and the documentation come from it.

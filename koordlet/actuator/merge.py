@@ -1,7 +1,8 @@
 """One value per cgroup file out of what several owners want: one table, resource -> rule.
 
 The reference has no arbiter: its writers are independent loops and the last one wins
-(spec/qos.md 9, quirk 49). Here each resource has a rule that does not depend on who asked last.
+(docs/reference/qos.md 9, quirk 49). Here each resource has a rule that does not depend on who
+asked last.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ What the kernel couples (measured on Linux 6.18, checked by ``tests/actuator``):
 - cgroup v1 quota: quota/period of a group is at most that of its nearest limited ancestor
   (EINVAL both ways). An unlimited group is always valid.
 - ``burst`` is at most ``quota`` (EINVAL both ways) unless the quota is unlimited.
-- Group identities and core scheduling exclude each other (spec/hooks.md 2.1, 2.5): one is given
+- Group identities and core scheduling exclude each other
+(docs/reference/hooks.md 2.1, 2.5): one is given
   up and switched off before the other is switched on and given out.
 - A resctrl group is made before tasks enter it, and removed after they left. A monitor group takes
   tasks of its control group alone, so they enter that first; when it is removed, the kernel leaves

@@ -1,4 +1,5 @@
-"""What kubelet says of itself at ``/configz``, and in ``cpu_manager_state`` (spec/metrics.md 6.6).
+"""What kubelet says of itself at ``/configz``, and in ``cpu_manager_state``
+(docs/reference/metrics.md 6.6).
 Pure."""
 
 from __future__ import annotations

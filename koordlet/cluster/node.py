@@ -56,7 +56,8 @@ def _reserved_milli(
     annotations: Mapping[str, str],
     kubelet: KubeletConfig | None,
 ) -> int:
-    """Capacity without what is allocatable (spec/qos.md 2.2). Where that was amplified, it is what
+    """Capacity without what is allocatable
+    (docs/reference/qos.md 2.2). Where that was amplified, it is what
     was allocatable before."""
     raw = parse_node(
         {k: v for k, v in annotations.items() if k == keys.RAW_ALLOCATABLE.name}

@@ -1,4 +1,5 @@
-"""Which CPUs kubelet gave to containers for themselves, from its pod-resources socket (spec/wire.md
+"""Which CPUs kubelet gave to containers for themselves, from its pod-resources socket
+(docs/reference/wire.md
 4.2), where its own file of them cannot be read. Imports grpc: imported then alone."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a NodeSLO says (spec/protocol.md 4.1), a section at a time. Pure."""
+"""What a NodeSLO says (docs/reference/protocol.md 4.1), a section at a time. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU and memory of host applications (spec/metrics.md 2.10)."""
+"""CPU and memory of host applications (docs/reference/metrics.md 2.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best-effort tier: what it may use, asks for and uses (spec/metrics.md 2.8).
+"""The best-effort tier: what it may use, asks for and uses (docs/reference/metrics.md 2.8).
 
 The tier is the BestEffort directory of the kubepods tree and the applications of class BE
 outside it.

@@ -1,4 +1,4 @@
-"""CPU and memory of containers (spec/metrics.md 2.6, 2.13)."""
+"""CPU and memory of containers (docs/reference/metrics.md 2.6, 2.13)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU and memory of the node, CPU by NUMA node (spec/metrics.md 2.3, 2.13)."""
+"""CPU and memory of the node, CPU by NUMA node (docs/reference/metrics.md 2.3, 2.13)."""
 
 from __future__ import annotations
 

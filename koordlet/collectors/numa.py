@@ -1,4 +1,4 @@
-"""Memory by NUMA node (spec/metrics.md 2.3, 2.6; D-8: units and hierarchy mended)."""
+"""Memory by NUMA node (docs/reference/metrics.md 2.3, 2.6; D-8: units and hierarchy mended)."""
 
 from __future__ import annotations
 

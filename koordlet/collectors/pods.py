@@ -1,4 +1,4 @@
-"""CPU and memory of pods (spec/metrics.md 2.6, 2.13)."""
+"""CPU and memory of pods (docs/reference/metrics.md 2.6, 2.13)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POD_KINDS = Kinds(
     metrics.POD_CPU_USAGE, metrics.POD_MEMORY_USAGE, metrics.POD_MEMORY_USAGE_WITH_PAGE_CACHE
 )
 
-# Who asks for a pod's newest memory accepts two seconds (spec/qos.md 1.6).
+# Who asks for a pod's newest memory accepts two seconds (docs/reference/qos.md 1.6).
 _POD_MEMORY_ROUNDS = 2
 
 

@@ -1,4 +1,5 @@
-"""Pressure of the node, pods and applications (spec/metrics.md 2.11), of containers on request:
+"""Pressure of the node, pods and applications
+(docs/reference/metrics.md 2.11), of containers on request:
 at 600 containers they would be half of all series.
 
 On a hybrid host a cgroup has pressure files where the same path exists in the unified

@@ -1,5 +1,5 @@
 """What classes and pods use of L3 cache and memory bandwidth, as far as the hardware counts it
-(spec/metrics.md 2.14; D-5 mended. Linux ``Documentation/filesystems/resctrl.rst``).
+(docs/reference/metrics.md 2.14; D-5 mended. Linux ``Documentation/filesystems/resctrl.rst``).
 
 It reads groups that the strategies ``resctrl-qos`` (classes) and ``resctrl-monitor`` (pods) and the
 hook ``resctrl`` (pods with an allocation of their own) have made. Without any there is nothing.

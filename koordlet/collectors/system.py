@@ -1,4 +1,4 @@
-"""What of the node belongs to no pod and no application (spec/metrics.md 2.9).
+"""What of the node belongs to no pod and no application (docs/reference/metrics.md 2.9).
 
 Uses what the collectors before it told the round, so it runs last; without the node's or the
 pods' figures of this very round it gives nothing.

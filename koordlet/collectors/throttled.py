@@ -1,4 +1,5 @@
-"""Share of CFS periods in which a group was throttled (spec/metrics.md 2.7), and for how long.
+"""Share of CFS periods in which a group was throttled
+(docs/reference/metrics.md 2.7), and for how long.
 
 Only groups with a quota can be throttled, so only their ``cpu.stat`` is read; the quotas of the
 others are looked at in turns.

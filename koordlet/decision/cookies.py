@@ -1,4 +1,5 @@
-"""Core-scheduling cookies: from what processes hold to what their group shall hold (spec/hooks.md
+"""Core-scheduling cookies: from what processes hold to what their group shall hold
+(docs/reference/hooks.md
 2.5, Linux ``Documentation/admin-guide/hw-vuln/core-scheduling.rst``).
 
 Nothing is remembered between turns: the kernel holds the cookies, children inherit them, and a

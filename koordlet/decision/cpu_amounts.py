@@ -1,4 +1,4 @@
-"""Amounts of CPU in the units of the cgroup files (spec/hooks.md 1.7)."""
+"""Amounts of CPU in the units of the cgroup files (docs/reference/hooks.md 1.7)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def milli_to_quota_us(milli: int, period_us: int = CFS_PERIOD_US) -> int:
 def normalized_quota_us(quota_us: int, ratio: float | None) -> int:
     """A quota in time of a normal CPU as time of one that is ``ratio`` times as fast.
 
-    Nothing changes without a ratio, below 1, and where there is no limit (spec/hooks.md 2.4).
+    Nothing changes without a ratio, below 1, and where there is no limit
+    (docs/reference/hooks.md 2.4).
     """
     if quota_us <= 0 or ratio is None or ratio <= 1:
         return quota_us

@@ -1,4 +1,5 @@
-"""What the node's Device object says (spec/metrics.md 6.5, protocol.md 4.3), from what was found.
+"""What the node's Device object says
+(docs/reference/metrics.md 6.5, protocol.md 4.3), from what was found.
 Pure."""
 
 from __future__ import annotations

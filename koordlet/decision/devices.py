@@ -1,4 +1,5 @@
-"""Devices that a scheduler hands out: GPUs, other accelerators, RDMA devices (spec/metrics.md
+"""Devices that a scheduler hands out: GPUs, other accelerators, RDMA devices
+(docs/reference/metrics.md
 2.15)."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which memory counts as used: the series of cold memory, and the figure that a collect policy asks
-for (spec/metrics.md 2.12, 3.2, 5.3).
+for (docs/reference/metrics.md 2.12, 3.2, 5.3).
 
 Cold is what nobody has used for a while, as far as the kernel tells. ``*_cold_page_size`` is page
 cache alone, as in the reference; the rest has names of ours.

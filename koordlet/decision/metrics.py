@@ -1,6 +1,6 @@
 """The catalogue of local time series, and the read-only view a decision gets of them.
 
-Kinds, label names and units as in spec/metrics.md 3.2, so that a query known from the
+Kinds, label names and units as in docs/reference/metrics.md 3.2, so that a query known from the
 reference works here.
 """
 
@@ -284,11 +284,11 @@ KOORDLET_OPEN_FILES = Metric("koordlet_open_files", (), "files", "open descripto
 
 
 BUCKETS_MS = tuple(0.01 * 4**k for k in range(8))
-"""Upper bounds of every histogram of milliseconds (spec/metrics.md 7)."""
+"""Upper bounds of every histogram of milliseconds (docs/reference/metrics.md 7)."""
 
 
 class Aggregate(StrEnum):
-    """How a window becomes one number (spec/metrics.md 3.1, plus min and max)."""
+    """How a window becomes one number (docs/reference/metrics.md 3.1, plus min and max)."""
 
     AVG = "avg"
     P50 = "p50"

@@ -1,5 +1,5 @@
 """Names of resctrl groups, and shares of L3 cache and memory bandwidth in the units of a
-``schemata`` file (spec/qos.md 6.2, Linux ``Documentation/filesystems/resctrl.rst``)."""
+``schemata`` file (docs/reference/qos.md 6.2, Linux ``Documentation/filesystems/resctrl.rst``)."""
 
 from __future__ import annotations
 

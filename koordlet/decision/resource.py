@@ -1,6 +1,7 @@
 """Names of what a plan may set and a snapshot may read.
 
-The text of a name is the v1 file that the reference calls the resource by (spec/qos.md 8.5).
+The text of a name is the v1 file that the reference calls the resource by
+(docs/reference/qos.md 8.5).
 A value is always in the unit of that v1 file, whatever the host mounts: the kernel room
 converts (``cpu.shares`` to ``cpu.weight``, -1 to ``max``, ns to us ...).
 """

@@ -1,4 +1,5 @@
-"""Keys of the NodeSLO as parts declare what switches them on (spec/protocol.md, NodeSLO)."""
+"""Keys of the NodeSLO as parts declare what switches them on
+(docs/reference/protocol.md, NodeSLO)."""
 
 from __future__ import annotations
 

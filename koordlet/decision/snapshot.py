@@ -96,7 +96,7 @@ class Resources(msgspec.Struct, frozen=True):
 
 
 class CpuPool(msgspec.Struct, frozen=True):
-    """CPUs of one NUMA node that pods of a kind share (spec/protocol.md 2.7)."""
+    """CPUs of one NUMA node that pods of a kind share (docs/reference/protocol.md 2.7)."""
 
     socket: int
     numa: int
@@ -199,7 +199,8 @@ class Pod(msgspec.Struct, frozen=True):
     @property
     def own_cpus(self) -> CPUSet:
         """CPUs that are the pod's alone, or its and those of BE pods. The scheduler gives them to
-        LSE and LSR pods (spec/protocol.md 1.4), and where the node says so to all that are not best
+        LSE and LSR pods
+        (docs/reference/protocol.md 1.4), and where the node says so to all that are not best
         effort; anybody can write the annotation."""
         if self.is_best_effort or not (self.on_binding_node or self.raw_qos in _HOLDERS):
             return frozenset()
@@ -207,7 +208,7 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """Best-effort for suppression: label BE or kube BestEffort (spec/qos.md 2.2)."""
+        """Best-effort for suppression: label BE or kube BestEffort (docs/reference/qos.md 2.2)."""
         return self.raw_qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
 
     @property

@@ -82,7 +82,7 @@ class Level(StrEnum):
 
 
 class Stage(StrEnum):
-    """A moment in the life of a pod at which a runtime asks (spec/hooks.md 1.1)."""
+    """A moment in the life of a pod at which a runtime asks (docs/reference/hooks.md 1.1)."""
 
     RUN_POD_SANDBOX = "PreRunPodSandbox"
     STOP_POD_SANDBOX = "PostStopPodSandbox"

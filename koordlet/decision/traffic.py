@@ -1,4 +1,5 @@
-"""How the traffic of a node shall be divided: classes, and who belongs to which (spec/hooks.md
+"""How the traffic of a node shall be divided: classes, and who belongs to which
+(docs/reference/hooks.md
 2.11). Pure data; rates are in bits per second, 1000 of which are a kbit/s."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Core-scheduling cookies on the metrics page (spec/metrics.md 7)."""
+"""Core-scheduling cookies on the metrics page (docs/reference/metrics.md 7)."""
 
 from __future__ import annotations
 

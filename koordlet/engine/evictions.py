@@ -40,7 +40,7 @@ log = structlog.get_logger()
 STEP_S = 0.02
 """Between two looks at those that are on their way."""
 DETAIL_S = 300.0
-"""How long an evicted pod stays on the metrics page (spec/metrics.md 7)."""
+"""How long an evicted pod stays on the metrics page (docs/reference/metrics.md 7)."""
 LOOK_S = 10.0
 """Between two looks at who is in an application that may be frozen."""
 OBSERVED_S = 60.0

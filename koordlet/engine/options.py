@@ -60,7 +60,7 @@ def node_options(
         name=name,
         kubelet_reserved_milli=node.kubelet_reserved_cpu_milli or cluster.kubelet_reserved_milli,
         reserved_cpus=node.reserved_cpus,
-        # spec/qos.md 2.2: reserved CPUs count as a reservation of that many cores.
+        # docs/reference/qos.md 2.2: reserved CPUs count as a reservation of that many cores.
         annotation_reserved_milli=1000 * len(node.reserved_cpus),
         system_qos_cpus=node.system_qos_cpus,
         kubelet_static_policy=node.kubelet_cpu_manager_policy == "static"
@@ -89,7 +89,8 @@ def enabled_collectors(config: Config) -> tuple[CollectorPart[Any], ...]:
 
 
 def collect_interval_s(config: Config) -> float:
-    """How often what a decision needs is measured: samples may be twice as old (spec/qos.md
+    """How often what a decision needs is measured: samples may be twice as old
+    (docs/reference/qos.md
     1.6)."""
     needed = (options_in(config.collectors, part) for part in _MEASURING)
     intervals = (each.interval_seconds for each in needed if each.enable)

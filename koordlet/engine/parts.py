@@ -261,7 +261,8 @@ class Parts:
 
 
 def node_name(config: Config) -> str:
-    """A pod of a DaemonSet learns the name of its Node by ``NODE_NAME`` (spec/metrics.md 0)."""
+    """A pod of a DaemonSet learns the name of its Node by ``NODE_NAME``
+    (docs/reference/metrics.md 0)."""
     return config.node.name or os.environ.get("NODE_NAME") or socket.gethostname()
 
 

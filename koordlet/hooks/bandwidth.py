@@ -1,4 +1,4 @@
-"""Network bandwidth by class and pod (spec/protocol.md 5.4.5, 5.6), in bits per second.
+"""Network bandwidth by class and pod (docs/reference/protocol.md 5.4.5, 5.6), in bits per second.
 
 Shared by the two mechanisms behind ``networkQOS``, which apply it differently. Invalid values
 count as absent, with a note.

@@ -1,4 +1,4 @@
-"""Weights and limits from batch and mid resources (spec/hooks.md 2.3).
+"""Weights and limits from batch and mid resources (docs/reference/hooks.md 2.3).
 
 Kubelet knows neither: to kubelet such a pod requests nothing. The reference has no counterpart for
 ``kubernetes.io/mid-*``; here it is keyed on the names of the resources, since mid pods are LS or
@@ -65,7 +65,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, _: Options) -> Adjustment:
 
 
 def _tiers(pod: Pod) -> tuple[PriorityClass, ...]:
-    """Batch resources are only for the class BE (spec/protocol.md 1.4)."""
+    """Batch resources are only for the class BE (docs/reference/protocol.md 1.4)."""
     is_be = pod.raw_qos is QoSClass.BE
     return (PriorityClass.BATCH, PriorityClass.MID) if is_be else (PriorityClass.MID,)
 
@@ -127,7 +127,8 @@ def _over(asked: _Asked, known: Resources) -> _Asked:
 
 
 def _amount(quantity: Quantity | None) -> int:
-    """Milli-cores and bytes: these resources are plain integers (spec/protocol.md 3.1)."""
+    """Milli-cores and bytes: these resources are plain integers
+    (docs/reference/protocol.md 3.1)."""
     return max(quantity.value, 0) if quantity is not None else 0
 
 

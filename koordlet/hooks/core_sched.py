@@ -1,4 +1,4 @@
-"""Which pods and applications may share a physical core (spec/hooks.md 2.5).
+"""Which pods and applications may share a physical core (docs/reference/hooks.md 2.5).
 
 This hook names their groups; ``decision/cookies.py`` derives the cookies of processes. The expeller
 of a class is a separate group, and needs nothing else from the kernel.

@@ -1,4 +1,5 @@
-"""CPU quotas in the time of a normal CPU, scaled to the speed of this one (spec/hooks.md 2.4).
+"""CPU quotas in the time of a normal CPU, scaled to the speed of this one
+(docs/reference/hooks.md 2.4).
 
 The hook always scales what kubelet asked for, never a quota that is already scaled. Without a ratio
 it wants nothing, so the actuator puts kubelet's quotas back (the reference leaves the scaled

@@ -1,7 +1,8 @@
 """CPUs that pods share, by NUMA node: those the cluster lists, else those nobody has exclusively
-(spec/protocol.md 2.8).
+(docs/reference/protocol.md 2.8).
 
-The reference counts a pod that ended until kubelet forgets it (spec/metrics.md D-25); here it
+The reference counts a pod that ended until kubelet forgets it
+(docs/reference/metrics.md D-25); here it
 holds nothing.
 """
 

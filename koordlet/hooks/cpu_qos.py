@@ -1,4 +1,5 @@
-"""CPU QoS by class: which work yields to which (spec/qos.md 7.3, spec/hooks.md 2.1).
+"""CPU QoS by class: which work yields to which (docs/reference/qos.md 7.3,
+docs/reference/hooks.md 2.1).
 
 Three mechanisms, the first that applies: the vendor kernel's group identity, ``cpu.idle``, the
 smallest ``cpu.shares``. The last two stand in for "best effort yields" alone, and are set only
@@ -98,7 +99,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: CpuQosOptions) -> A
 
 
 def enabled_classes(strategy: ResourceQOSStrategy | None) -> Classes:
-    """SYSTEM is none of them: it stays neutral (spec/hooks.md 2.1)."""
+    """SYSTEM is none of them: it stays neutral (docs/reference/hooks.md 2.1)."""
     blocks = {
         qos: getattr(strategy, section, None)
         for qos, section in SLO_SECTION_OF_QOS.items()
@@ -137,7 +138,7 @@ def _switches(node: Node) -> Adjustment:
 
 
 def _group_identity(subject: Subject, classes: Classes) -> Adjustment:
-    """The table of spec/hooks.md 2.1. What belongs to no enabled class gets 0."""
+    """The table of docs/reference/hooks.md 2.1. What belongs to no enabled class gets 0."""
     notes: list[Why] = []
     qos = class_of(subject, classes)
     value = (classes[qos].group_identity or 0) if qos is not None else 0

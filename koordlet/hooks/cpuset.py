@@ -1,4 +1,4 @@
-"""CPUs by allocation or by shared pool (spec/hooks.md 2.2).
+"""CPUs by allocation or by shared pool (docs/reference/hooks.md 2.2).
 
 A pod to which the scheduler gave CPUs runs on them without a quota. All others share the rest;
 those with a NUMA node share the CPUs of that node.
@@ -61,7 +61,7 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: CpusetOptions) -> A
 
 
 def _choose(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> _Choice:
-    """The first rule of spec/hooks.md 2.2 that fits; no CPUs: nothing is set."""
+    """The first rule of docs/reference/hooks.md 2.2 that fits; no CPUs: nothing is set."""
     pod, node = subject.pod, snapshot.node
     if (pod is None or not pod.own_cpus) and (unread := node.unread_annotations & _RULE):
         return _Choice(notes=(_unread(unread),))

@@ -1,4 +1,5 @@
-"""How an adjustment reaches a container: one table for the three ways (spec/hooks.md 1.6, 3.3).
+"""How an adjustment reaches a container: one table for the three ways
+(docs/reference/hooks.md 1.6, 3.3).
 
 A runtime that asks gets fields of its own protocol. A value without a field, and every value when
 no runtime asks, becomes a setting of a plan. All three ways end in the same values.

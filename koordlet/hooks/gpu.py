@@ -1,4 +1,4 @@
-"""Which GPUs a container sees, and its share of one (spec/hooks.md 2.6).
+"""Which GPUs a container sees, and its share of one (docs/reference/hooks.md 2.6).
 
 Only a runtime that creates a container can give it variables and mounts; reconciling cannot.
 """

@@ -1,4 +1,4 @@
-"""What the kernel kills first when memory runs out, by annotation (spec/hooks.md 2.8)."""
+"""What the kernel kills first when memory runs out, by annotation (docs/reference/hooks.md 2.8)."""
 
 from __future__ import annotations
 

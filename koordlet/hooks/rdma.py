@@ -1,4 +1,4 @@
-"""RDMA devices that the scheduler gave to a pod (spec/hooks.md 2.7).
+"""RDMA devices that the scheduler gave to a pod (docs/reference/hooks.md 2.7).
 
 Only a runtime that creates a container can give it devices; reconciling cannot.
 """

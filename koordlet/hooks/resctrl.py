@@ -1,4 +1,4 @@
-"""L3 cache and memory bandwidth of a pod by annotation (spec/hooks.md 2.9, Linux
+"""L3 cache and memory bandwidth of a pod by annotation (docs/reference/hooks.md 2.9, Linux
 ``Documentation/filesystems/resctrl.rst``): one resctrl group for each pod that asks."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Files for terway-qos, which limits network bandwidth by class and pod (spec/hooks.md 2.10).
+"""Files for terway-qos, which limits network bandwidth by class and pod
+(docs/reference/hooks.md 2.10).
 
 Bandwidth is in bits per second where we read it and in bytes per second where we write it.
 """

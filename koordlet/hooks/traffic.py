@@ -1,4 +1,4 @@
-"""Traffic classes of our own, for netQOSPolicy ``tc`` (spec/hooks.md 2.11).
+"""Traffic classes of our own, for netQOSPolicy ``tc`` (docs/reference/hooks.md 2.11).
 
 ``traffic`` says how the link shall be divided, and the daemon hands that to
 ``actuator/traffic/writer.py``. Pods and applications get the class of what they send into their

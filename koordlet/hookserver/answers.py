@@ -1,6 +1,7 @@
 """From a hook request to its response: what koordlet wants, laid over what the request says.
 
-A proxy takes some fields from a response even when they are empty (spec/hooks.md 4.6), so each
+A proxy takes some fields from a response even when they are empty
+(docs/reference/hooks.md 4.6), so each
 response repeats its request, with fields that we do not know.
 """
 

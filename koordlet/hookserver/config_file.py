@@ -1,4 +1,4 @@
-"""The file by which a CRI proxy learns where our hook server is (spec/hooks.md 4.4).
+"""The file by which a CRI proxy learns where our hook server is (docs/reference/hooks.md 4.4).
 
 It stays when the daemon stops: under ``Fail`` the proxy shall refuse pods until koordlet is back,
 under ``Ignore`` a call to a socket that is not there costs it nothing. Whoever switches the hook

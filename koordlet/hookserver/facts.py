@@ -1,4 +1,4 @@
-"""What a hook request tells of a pod and a container (spec/hooks.md 1.6, 4.6). Pure."""
+"""What a hook request tells of a pod and a container (docs/reference/hooks.md 1.6, 4.6). Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What kubelet asked for, before any hook.
 
-A proxy that keeps what it sent to the runtime (the reference's does, spec/hooks.md 4.6) sends our
+A proxy that keeps what it sent to the runtime (the reference's does,
+docs/reference/hooks.md 4.6) sends our
 own answers back as the container's resources in later calls. Taken for kubelet's wish, a scaled
 quota would be scaled again at each update. Kept over restarts of koordlet for the same reason.
 """

@@ -1,4 +1,4 @@
-"""The hook API on gRPC (spec/hooks.md 4.5). Imported at the first connection only."""
+"""The hook API on gRPC (docs/reference/hooks.md 4.5). Imported at the first connection only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a NodeResourceTopology says of the machine besides its CPUs (spec/metrics.md 2.4)."""
+"""What a NodeResourceTopology says of the machine besides its CPUs
+(docs/reference/metrics.md 2.4)."""
 
 from __future__ import annotations
 

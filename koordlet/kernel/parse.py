@@ -120,7 +120,7 @@ class MemoryStat(NamedTuple):
 
     @property
     def usage_bytes(self) -> int:
-        """Without page cache (spec/metrics.md 2.2)."""
+        """Without page cache (docs/reference/metrics.md 2.2)."""
         return self.inactive_anon_bytes + self.active_anon_bytes + self.unevictable_bytes
 
     @property
@@ -261,7 +261,8 @@ class CpuTicks(NamedTuple):
 
 
 def proc_stat(data: bytes, path: str = "") -> CpuTicks:
-    """``/proc/stat``. Idle, iowait, steal and guest do not count (spec/metrics.md 2.3)."""
+    """``/proc/stat``. Idle, iowait, steal and guest do not count
+    (docs/reference/metrics.md 2.3)."""
     node: int | None = None
     cpus: dict[int, int] = {}
     line_no = start = 0
@@ -300,7 +301,7 @@ class MemInfo(NamedTuple):
 
     @property
     def used_without_cache_bytes(self) -> int:
-        """What a NUMA node uses (spec/metrics.md 2.3), at least 0."""
+        """What a NUMA node uses (docs/reference/metrics.md 2.3), at least 0."""
         file_bytes = self.active_file_bytes + self.inactive_file_bytes
         return max(self.total_bytes - self.free_bytes - file_bytes - self.slab_reclaimable_bytes, 0)
 

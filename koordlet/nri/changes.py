@@ -1,4 +1,5 @@
-"""What hooks want, as NRI messages (spec/wire.md 2.7, spec/hooks.md 3.3). Imports protobuf.
+"""What hooks want, as NRI messages (docs/reference/wire.md 2.7,
+docs/reference/hooks.md 3.3). Imports protobuf.
 
 To set a field is to claim it: another plugin that sets the same one makes the container fail. So
 only what differs from what the container has already is set.

@@ -1,4 +1,5 @@
-"""What NRI tells about pods and containers, in the words of the decisions (spec/hooks.md 3.4)."""
+"""What NRI tells about pods and containers, in the words of the decisions
+(docs/reference/hooks.md 3.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of ttrpc (spec/wire.md 1.1): ten bytes of header, then the payload."""
+"""Frames of ttrpc (docs/reference/wire.md 1.1): ten bytes of header, then the payload."""
 
 from __future__ import annotations
 

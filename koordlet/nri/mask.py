@@ -18,7 +18,8 @@ EVENTS = {
     "RemoveContainer": 11,
 }
 """Those that every runtime knows. One that an older runtime does not know would end the session
-(spec/wire.md 2.3), and a runtime does not tell what it knows; koordlet needs no later one."""
+(docs/reference/wire.md 2.3), and a runtime does not tell what it knows; koordlet needs no later
+one."""
 
 NAMES = {number: name for name, number in EVENTS.items()}
 

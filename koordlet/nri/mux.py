@@ -1,4 +1,4 @@
-"""One socket that carries several byte streams (spec/wire.md 2.2).
+"""One socket that carries several byte streams (docs/reference/wire.md 2.2).
 
 A frame is a connection id, a length and a slice of that connection's bytes. Slices are handed on
 as they arrive, so nothing is kept here but an unfinished header.

@@ -1,4 +1,5 @@
-"""One connection to the runtime, from registration to its end (spec/wire.md 2.3). Imports protobuf,
+"""One connection to the runtime, from registration to its end
+(docs/reference/wire.md 2.3). Imports protobuf,
 so it is imported when there is somebody to talk to."""
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Phase(StrEnum):
 
 
 class Generation(StrEnum):
-    """How pod events come (spec/wire.md 2.4)."""
+    """How pod events come (docs/reference/wire.md 2.4)."""
 
     STATE_CHANGE = "state-change"
     DEDICATED = "dedicated"  # one method for each event, NRI 0.12

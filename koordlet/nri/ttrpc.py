@@ -1,4 +1,4 @@
-"""ttrpc, client and server, unary calls (spec/wire.md 1). Imports protobuf.
+"""ttrpc, client and server, unary calls (docs/reference/wire.md 1). Imports protobuf.
 
 Streaming, which NRI does not use, is answered with Unimplemented.
 """

@@ -1,7 +1,7 @@
 """Models as files: the reference's format, and beside it what the reference does not keep.
 
 The reference ignores the key ``Koordlet``, so it takes our files, and we take its own
-(spec/metrics.md 4.3).
+(docs/reference/metrics.md 4.3).
 """
 
 from __future__ import annotations

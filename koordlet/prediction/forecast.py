@@ -49,7 +49,7 @@ class Rule(NamedTuple):
         return (Model.REFERENCE, self.model)
 
     def with_margin(self, amount: int) -> int:
-        """In the reference's order of operations (spec/metrics.md 4.5)."""
+        """In the reference's order of operations (docs/reference/metrics.md 4.5)."""
         return int(amount * ((100 + self.safety_margin_percent) / 100))
 
 

@@ -1,4 +1,5 @@
-"""What the node could offer to mid-priority pods: the manager's formula (spec/central.md 1.5)."""
+"""What the node could offer to mid-priority pods: the manager's formula
+(docs/reference/central.md 1.5)."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ OVER_RATIO = Metric(
 SERIES = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """Every series that prediction may write."""
 
-# In the reference (spec/metrics.md 7).
+# In the reference (docs/reference/metrics.md 7).
 _AMOUNT = ("resource", "unit")
 NODE_PREDICTED_RECLAIMABLE = Family(
     "node_predicted_resource_reclaimable",

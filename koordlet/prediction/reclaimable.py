@@ -1,4 +1,5 @@
-"""What production requests and will not need: the reference's predictors (spec/metrics.md 4.5).
+"""What production requests and will not need: the reference's predictors
+(docs/reference/metrics.md 4.5).
 
 They look at production pods and pods without a priority class, and trust the smaller result.
 """
@@ -139,7 +140,7 @@ def by_priority(pods: Iterable[ProdPod], needed: Amounts, allocatable: Amounts) 
 
 def prod_reclaimable_metric(found: Reclaimable | None) -> PredictedUsage:
     """``status.prodReclaimableMetric`` of a NodeMetric: an empty resource where nothing could be
-    predicted (spec/metrics.md 5.3)."""
+    predicted (docs/reference/metrics.md 5.3)."""
     return _usage(found.combined.reclaimable) if found is not None else PredictedUsage()
 
 

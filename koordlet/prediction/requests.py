@@ -30,7 +30,7 @@ def request_of(pod: Pod) -> Request:
 
 
 def allocatable(node: Node) -> Amounts:
-    """What the node offers to pods before amplification (spec/metrics.md 4.5)."""
+    """What the node offers to pods before amplification (docs/reference/metrics.md 4.5)."""
     offered = node.allocatable or {}
     raw = node.raw_allocatable
     cpu = offered.get(CPU, max(node.capacity_milli - node.kubelet.reserved_milli, 0))

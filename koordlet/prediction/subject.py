@@ -11,7 +11,7 @@ from koordlet.protocol.qos import PriorityClass
 NODE = "__node__"
 SYSTEM = "sys"
 ITEMS = (*(each.value for each in PriorityClass), "", SYSTEM)
-"""Priority classes, no class at all, and what belongs to no pod (spec/metrics.md 4.1)."""
+"""Priority classes, no class at all, and what belongs to no pod (docs/reference/metrics.md 4.1)."""
 
 
 def uid_of_item(item: str) -> str:

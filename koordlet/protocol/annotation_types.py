@@ -1,4 +1,5 @@
-"""Shapes of the JSON that pod and node annotations carry (spec/protocol.md 2.2, 2.3, 2.7)."""
+"""Shapes of the JSON that pod and node annotations carry
+(docs/reference/protocol.md 2.2, 2.3, 2.7)."""
 
 from __future__ import annotations
 

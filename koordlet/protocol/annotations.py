@@ -139,7 +139,8 @@ def parse_pod(labels: Mapping[str, str], annotations: Mapping[str, str]) -> PodK
 def parse_node(annotations: Mapping[str, str], before: NodeKeys | None = None) -> NodeKeys:
     """The annotations of the node itself and of its NodeResourceTopology.
 
-    Of one that cannot be read the value ``before`` stays, as in the reference (spec/hooks.md 2.2,
+    Of one that cannot be read the value ``before`` stays, as in the reference
+    (docs/reference/hooks.md 2.2,
     2.4). One that is absent has none.
     """
     found, refused = _read(_NODE_FIELDS, {keys.Kind.NODE_ANNOTATION: annotations})

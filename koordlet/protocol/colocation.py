@@ -1,5 +1,5 @@
 """The strategies of ``slo-controller-config`` that concern the manager, not the node
-(spec/protocol.md 5.2, 5.8, 5.9), with their defaults."""
+(docs/reference/protocol.md 5.2, 5.8, 5.9), with their defaults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ColocationStrategy(Section, frozen=True):
     metric_memory_collect_policy: MemoryPolicy | None = None
     cpu_reclaim_threshold_percent: NotNegative | None = None
     cpu_calculate_policy: Literal["usage", "request", "maxUsageRequest"] | None = None
-    """``request`` is accepted and acts as ``usage`` (spec/central.md 12, 4)."""
+    """``request`` is accepted and acts as ``usage`` (docs/reference/central.md 12, 4)."""
     memory_reclaim_threshold_percent: NotNegative | None = None
     memory_calculate_policy: Literal["usage", "request", "maxUsageRequest"] | None = None
     degrade_time_minutes: Positive | None = None

@@ -1,4 +1,5 @@
-"""``slo-controller-config`` and NodeSLO documents as people have them (spec/protocol.md 5)."""
+"""``slo-controller-config`` and NodeSLO documents as people have them
+(docs/reference/protocol.md 5)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Plain tree (of JSON, TOML or YAML) to typed value, every fault named by its path.
 
-The rules are those of the reference's decoder (spec/protocol.md section 0): keys match in any
+The rules are those of the reference's decoder
+(docs/reference/protocol.md section 0): keys match in any
 letter case, null is absent, an empty string in an optional text field is absent, a fault anywhere
 refuses the whole document. On top, ranges and choices that stand with the types are enforced.
 """

@@ -1,4 +1,4 @@
-"""Histograms that forget, as the reference keeps them (spec/metrics.md 4.1).
+"""Histograms that forget, as the reference keeps them (docs/reference/metrics.md 4.1).
 
 Bounds of buckets are the reference's to the last bit, so the order of the operations is part of the
 format: by rounding, a value on the edge of two buckets falls into the lower one, and so it must in

@@ -1,6 +1,7 @@
 """Every label and annotation of the protocol that concerns pods on a node, in one table.
 
-``KEYS`` follows spec/protocol.md 2.1, 2.2, and of 2.3, 2.7 and 2.8 what is read on the node. It has
+``KEYS`` follows
+docs/reference/protocol.md 2.1, 2.2, and of 2.3, 2.7 and 2.8 what is read on the node. It has
 no ``topology-key-to-explain``, which nobody reads, and not the label by which a CRI proxy passes
 pods over, which is an option of the proxy.
 """

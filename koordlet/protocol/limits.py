@@ -43,7 +43,7 @@ NODE = Limit(24 << 10, 672)
 runs no more by default), 6 values each."""
 
 CPU_ID = 4096
-"""The reference accepts ids up to this (spec/qos.md 8.5)."""
+"""The reference accepts ids up to this (docs/reference/qos.md 8.5)."""
 CPU_LIST_CHARACTERS = 10 << 10
 """Every other of 4096 CPUs; no list of the kernel or the scheduler is longer."""
 CPU_LIST_PARTS = CPU_ID + 1

@@ -1,4 +1,5 @@
-"""Laying one configuration layer over another (spec/protocol.md section 0, overlay merge)."""
+"""Laying one configuration layer over another
+(docs/reference/protocol.md section 0, overlay merge)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A pod as the API server writes it, as far as node QoS looks at it (spec/protocol.md 0)."""
+"""A pod as the API server writes it, as far as node QoS looks at it
+(docs/reference/protocol.md 0)."""
 
 from __future__ import annotations
 

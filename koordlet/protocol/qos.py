@@ -1,4 +1,4 @@
-"""QoS and priority classes (spec/protocol.md section 1)."""
+"""QoS and priority classes (docs/reference/protocol.md section 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeSLO as typed data (spec/protocol.md 4.1 and 5.3 to 5.7).
+"""NodeSLO as typed data (docs/reference/protocol.md 4.1 and 5.3 to 5.7).
 
 Field names are the snake_case of the wire's camelCase. None means absent on the wire, which is
 different from an explicit zero. The ranges, choices and descriptions that stand with the fields

@@ -1,4 +1,4 @@
-"""Built-in NodeSLO values, and what a switched-off block becomes (spec/qos.md 1.4)."""
+"""Built-in NodeSLO values, and what a switched-off block becomes (docs/reference/qos.md 1.4)."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ NONE_CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 def effective(spec: NodeSLOSpec) -> NodeSLOSpec:
     """``spec`` over the defaults, with the neutral values in every block that is switched off.
 
-    Unlike the reference the SYSTEM class is made neutral too (spec/qos.md quirk 41).
+    Unlike the reference the SYSTEM class is made neutral too (docs/reference/qos.md quirk 41).
     """
     merged = overlay(DEFAULTS, spec) or DEFAULTS
     strategy = merged.resource_qos_strategy or ResourceQOSStrategy()

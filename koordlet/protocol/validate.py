@@ -39,7 +39,7 @@ LOWER_THEN_UPPER: dict[type[Section], tuple[tuple[str, str], ...]] = {
     ResctrlQOS: (("cat_range_start_percent", "cat_range_end_percent"),),
 }
 """Pairs of fields of which the first must be strictly below the second, where both are set
-(spec/protocol.md 5.3 and 5.4.2)."""
+(docs/reference/protocol.md 5.3 and 5.4.2)."""
 
 
 def _range_rises(value: Section, path: str) -> Iterator[Problem]:

@@ -55,7 +55,7 @@ class Usage(msgspec.Struct, frozen=True):
 
 
 def window_s(snapshot: Snapshot) -> float:
-    """A sample older than two collect intervals does not exist (spec/qos.md 1.6)."""
+    """A sample older than two collect intervals does not exist (docs/reference/qos.md 1.6)."""
     return 2 * snapshot.collect_interval_s
 
 

@@ -1,5 +1,5 @@
 """Makes kidled of Anolis and Alibaba Cloud kernels scan, so that collector ``cold`` can read how
-long pages have been idle (spec/metrics.md 2.12; D-23 mended: set once, and put back).
+long pages have been idle (docs/reference/metrics.md 2.12; D-23 mended: set once, and put back).
 
 Off by default: the kernel then walks through all memory, every five seconds.
 """

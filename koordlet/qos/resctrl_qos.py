@@ -1,4 +1,5 @@
-"""L3 cache and memory bandwidth by class: one resctrl group each for LSR, LS and BE (spec/qos.md
+"""L3 cache and memory bandwidth by class: one resctrl group each for LSR, LS and BE
+(docs/reference/qos.md
 6). Pods with an allocation of their own (hook ``resctrl``) are left to it."""
 
 from __future__ import annotations

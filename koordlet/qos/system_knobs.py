@@ -1,4 +1,4 @@
-"""Knobs of the whole machine that the NodeSLO may set (spec/qos.md 7.2).
+"""Knobs of the whole machine that the NodeSLO may set (docs/reference/qos.md 7.2).
 
 What it does not name stays, or goes back to, as it was found.
 """

@@ -1,5 +1,5 @@
 """What koordlet exports of devices. The reference exports none of it; names are those of its series
-(spec/metrics.md 3.2), but for ``_total``, which Prometheus keeps for counters."""
+(docs/reference/metrics.md 3.2), but for ``_total``, which Prometheus keeps for counters."""
 
 from __future__ import annotations
 

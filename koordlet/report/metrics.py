@@ -1,7 +1,8 @@
 """What koordlet exports to Prometheus, besides what strategies and hooks declare themselves; the
 numbers are in ``registry``.
 
-Names, labels and the split into two pages are those of spec/metrics.md 7. The reference's counters
+Names, labels and the split into two pages are those of
+docs/reference/metrics.md 7. The reference's counters
 have no ``_total`` at their end, so they are exposed as ``unknown``: as a counter, OpenMetrics would
 refuse them. Families of ours follow the conventions of Prometheus and carry no ``node`` label: the
 scrape adds ``instance``.
@@ -21,7 +22,7 @@ PREFIX = "koordlet_"
 _POD = ("pod_uid", "pod_name", "pod_namespace")
 _PSI = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 
-# In the reference (spec/metrics.md 7).
+# In the reference (docs/reference/metrics.md 7).
 START_TIME = Family("start_time", Kind.GAUGE, "Unix time of the start of koordlet", node=True)
 NODE_USED_CPU_CORES = Family(
     "node_used_cpu_cores", Kind.GAUGE, "CPU used by the node in the last round, cores", node=True

@@ -1,4 +1,4 @@
-"""Hook requests out of CRI requests (spec/hooks.md 4.6)."""
+"""Hook requests out of CRI requests (docs/reference/hooks.md 4.6)."""
 
 from __future__ import annotations
 

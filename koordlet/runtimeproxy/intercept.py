@@ -1,4 +1,4 @@
-"""An intercepted call: hook server, changed request, store (spec/hooks.md 4.3)."""
+"""An intercepted call: hook server, changed request, store (docs/reference/hooks.md 4.3)."""
 
 from __future__ import annotations
 

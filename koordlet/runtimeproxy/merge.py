@@ -1,4 +1,4 @@
-"""What a hook changed, put into the CRI request (spec/hooks.md 4.6).
+"""What a hook changed, put into the CRI request (docs/reference/hooks.md 4.6).
 
 A field is touched only where the answer differs from what the hook was asked with, so the request
 keeps everything else, also what this code does not know. An answer that no runtime could take is

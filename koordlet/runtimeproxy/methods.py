@@ -1,4 +1,4 @@
-"""The intercepted methods of CRI: one table (spec/hooks.md 4.2, 4.3, 4.6)."""
+"""The intercepted methods of CRI: one table (docs/reference/hooks.md 4.2, 4.3, 4.6)."""
 
 from __future__ import annotations
 

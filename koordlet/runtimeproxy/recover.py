@@ -1,4 +1,4 @@
-"""What the proxy forgot or never saw, asked of the runtime (spec/hooks.md 4.7)."""
+"""What the proxy forgot or never saw, asked of the runtime (docs/reference/hooks.md 4.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The pods and containers the proxy knows, in the words of the hook API (spec/hooks.md 4.7)."""
+"""The pods and containers the proxy knows, in the words of the hook API
+(docs/reference/hooks.md 4.7)."""
 
 from __future__ import annotations
 

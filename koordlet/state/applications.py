@@ -63,7 +63,8 @@ def cgroup_of(entry: HostApplicationSpec, tree: Kubepods | None) -> str:
 def specs_of_slo(
     wanted: Iterable[HostApplicationSpec], tree: Kubepods | None
 ) -> tuple[tuple[ApplicationSpec, ...], tuple[Fault, ...]]:
-    """``hostApplications`` of a NodeSLO (spec/protocol.md 5.7, spec/qos.md 8.7).
+    """``hostApplications`` of a NodeSLO (docs/reference/protocol.md 5.7,
+    docs/reference/qos.md 8.7).
 
     An entry whose place is in the kubepods tree is left out while there is no tree; a path that
     leaves its base is refused.

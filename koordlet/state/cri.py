@@ -1,4 +1,5 @@
-"""Pods as the container runtime knows them, with labels and annotations: CRI (spec/wire.md 3).
+"""Pods as the container runtime knows them, with labels and annotations: CRI
+(docs/reference/wire.md 3).
 
 The runtime is asked when it or the cgroup tree says that something changed, and every few seconds
 besides. What it reported stays while it does not answer.

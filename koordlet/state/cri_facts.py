@@ -1,4 +1,4 @@
-"""What a container runtime's lists tell of pods (spec/wire.md 3). Pure."""
+"""What a container runtime's lists tell of pods (docs/reference/wire.md 3). Pure."""
 
 from __future__ import annotations
 

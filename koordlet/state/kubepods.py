@@ -3,7 +3,7 @@
 One hierarchy is watched (``Layout.reference_root``): kubelet and the runtimes make a pod's
 directories in all of them. The parent of the tree is watched too, so that a kubepods, or a QoS
 directory in it, that appears later is found, and containers of pods that are older than koordlet
-are watched like all others (spec/metrics.md D-20).
+are watched like all others (docs/reference/metrics.md D-20).
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _with_extended(container: Container, extended: ExtendedResourceSpec) -> Cont
 
 
 def _amounts(own: ContainerExtendedResources) -> dict[str, int]:
-    """Milli-cores and bytes: tier resources are plain integers (spec/protocol.md 3.1)."""
+    """Milli-cores and bytes: tier resources are plain integers (docs/reference/protocol.md 3.1)."""
     lists = {"requests": own.requests, "limits": own.limits}
     return {
         field: lists[which][name].value

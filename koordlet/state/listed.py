@@ -1,5 +1,5 @@
 """Pods of this node as somebody lists them who may be wrong or away for a while: the API server, or
-kubelet (spec/metrics.md 6.3).
+kubelet (docs/reference/metrics.md 6.3).
 
 A pod that is no longer listed while a runtime still has it keeps what is known of it: a list may be
 empty because a server has just started, and an object may be deleted by force while its containers

@@ -41,7 +41,7 @@ class ClusterNode(msgspec.Struct, frozen=True):
     amount, CPU in milli-cores, the rest in its own unit; None: not known. ``kubelet_...``: what
     kubelet keeps for itself, and whether its CPU manager policy is ``static``; ``static_cpus``:
     which CPUs this policy gave to containers for themselves. ``gives_any_pod_cpus``: by the node's
-    bind policy the scheduler gives CPUs to pods of any class (spec/central.md 5.2).
+    bind policy the scheduler gives CPUs to pods of any class (docs/reference/central.md 5.2).
     """
 
     labels: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -188,7 +188,7 @@ def _system_cpus(options: NodeOptions, reported: NodeKeys) -> tuple[CPUSet, CPUS
 
 def _reserved_cpus(reservation: NodeReservation, topology: Topology) -> CPUSet:
     """The CPUs listed, else as many as the quantity makes, by socket, NUMA node and core as
-    kubelet would take them (spec/protocol.md 2.7, 2.8)."""
+    kubelet would take them (docs/reference/protocol.md 2.7, 2.8)."""
     if reservation.reserved_cpus:
         return reservation.reserved_cpus
     ordered = sorted(topology.cpus, key=lambda cpu: (cpu.socket, cpu.numa, cpu.core, cpu.id))

@@ -1,4 +1,4 @@
-"""How container runtimes name the cgroups of pods and containers (spec/wire.md 5.1)."""
+"""How container runtimes name the cgroups of pods and containers (docs/reference/wire.md 5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How points become one number: the reference's rules (spec/metrics.md 3.1), plus min and max.
+"""How points become one number: the reference's rules
+(docs/reference/metrics.md 3.1), plus min and max.
 
 A percentile is the point at index ``trunc(n * p) - 1`` (not below 0) of the ascending order,
 without interpolation. A mean is unweighted. Of several newest points the first seen is the last.

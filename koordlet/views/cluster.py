@@ -86,7 +86,7 @@ def publish_cluster(parts: Parts, view: ClusterView) -> None:
 
 
 def publish_node_metric(parts: Parts, status: NodeMetricStatus | None) -> None:
-    """What was reported last (spec/metrics.md 5.5); nothing before the first report."""
+    """What was reported last (docs/reference/metrics.md 5.5); nothing before the first report."""
     used = status.node_metric if status is not None else None
     numas = used.numa_usages if used is not None else ()
     for family, usage in (

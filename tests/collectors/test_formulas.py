@@ -1,4 +1,5 @@
-"""Formulas of spec/metrics.md section 2, with the numbers of its appendix where it has some."""
+"""Formulas of
+docs/reference/metrics.md section 2, with the numbers of its appendix where it has some."""
 
 from __future__ import annotations
 

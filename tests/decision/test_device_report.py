@@ -1,4 +1,5 @@
-"""The Device object, by hand from spec/metrics.md 6.5 and spec/protocol.md 4.3."""
+"""The Device object, by hand from docs/reference/metrics.md 6.5 and
+docs/reference/protocol.md 4.3."""
 
 from __future__ import annotations
 

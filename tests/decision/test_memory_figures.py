@@ -1,4 +1,4 @@
-"""The memory to report by collect policy (spec/metrics.md 5.3), with its fallbacks."""
+"""The memory to report by collect policy (docs/reference/metrics.md 5.3), with its fallbacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batch and mid resources: the table of spec/hooks.md 2.3."""
+"""Batch and mid resources: the table of docs/reference/hooks.md 2.3."""
 
 from __future__ import annotations
 

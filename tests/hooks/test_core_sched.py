@@ -1,4 +1,4 @@
-"""Core-scheduling groups: spec/hooks.md 2.5."""
+"""Core-scheduling groups: docs/reference/hooks.md 2.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Milli-cores, shares and quotas (spec/hooks.md 1.7, 2.3)."""
+"""Milli-cores, shares and quotas (docs/reference/hooks.md 1.7, 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU normalization (spec/hooks.md 2.4): scaled once, from what kubelet asked for."""
+"""CPU normalization (docs/reference/hooks.md 2.4): scaled once, from what kubelet asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Share pools: told, or derived (spec/protocol.md 2.8)."""
+"""Share pools: told, or derived (docs/reference/protocol.md 2.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPU QoS: the table of spec/hooks.md 2.1, and who owns which cgroup."""
+"""CPU QoS: the table of docs/reference/hooks.md 2.1, and who owns which cgroup."""
 
 from __future__ import annotations
 

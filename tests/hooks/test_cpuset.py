@@ -1,4 +1,4 @@
-"""CPU sets: the decision list of spec/hooks.md 2.2."""
+"""CPU sets: the decision list of docs/reference/hooks.md 2.2."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_cpus_of_the_pod_itself_come_first(qos: str | None) -> None:
 def test_others_keep_to_cpus_that_they_share_and_to_their_quota(
     qos: str | None, kube: str, cpus: set[int], expected: str | None
 ) -> None:
-    """The scheduler allocates CPUs to LSE and LSR alone (spec/protocol.md 1.4)."""
+    """The scheduler allocates CPUs to LSE and LSR alone (docs/reference/protocol.md 1.4)."""
     found = pod("p", qos, kube, cpus=cpus)
     adjustment = evaluate(found)
     assert values(adjustment) == ({} if expected is None else {CPUS: expected})
@@ -112,7 +112,7 @@ def test_others_keep_to_cpus_that_they_share_and_to_their_quota(
 def test_a_node_that_binds_all_pods_enforces_what_the_scheduler_gave(
     qos: str | None, kube: str, own: bool
 ) -> None:
-    """spec/central.md 5.2: a bind policy of the node binds any pod that requests CPU."""
+    """docs/reference/central.md 5.2: a bind policy of the node binds any pod that requests CPU."""
     found = structs.replace(pod("p", qos, kube, cpus={1, 5}), on_binding_node=True)
     adjustment = evaluate(found)
     assert (values(adjustment) == {CPUS: "1,5", QUOTA: -1}) is own

@@ -1,4 +1,4 @@
-"""GPU variables: spec/hooks.md 2.6."""
+"""GPU variables: docs/reference/hooks.md 2.6."""
 
 from __future__ import annotations
 

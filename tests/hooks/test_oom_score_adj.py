@@ -1,4 +1,4 @@
-"""OOM score by annotation: spec/hooks.md 2.8."""
+"""OOM score by annotation: docs/reference/hooks.md 2.8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RDMA devices: spec/hooks.md 2.7."""
+"""RDMA devices: docs/reference/hooks.md 2.7."""
 
 from __future__ import annotations
 

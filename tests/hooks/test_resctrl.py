@@ -1,4 +1,4 @@
-"""Resctrl groups of pods: spec/hooks.md 2.9."""
+"""Resctrl groups of pods: docs/reference/hooks.md 2.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files for terway-qos: spec/hooks.md 2.10."""
+"""Files for terway-qos: docs/reference/hooks.md 2.10."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan for traffic control: spec/hooks.md 2.11."""
+"""The plan for traffic control: docs/reference/hooks.md 2.11."""
 
 from __future__ import annotations
 

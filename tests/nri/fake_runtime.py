@@ -1,5 +1,5 @@
 """A runtime as a plugin sees one: multiplexer and ttrpc written from the specification, without the
-code under test. It reads as Go does, and so fails where Go would (spec/wire.md 2.2)."""
+code under test. It reads as Go does, and so fails where Go would (docs/reference/wire.md 2.2)."""
 
 from __future__ import annotations
 

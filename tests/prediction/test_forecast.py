@@ -35,7 +35,7 @@ def minutes(forecast: Forecast, rule: Rule, *values: float, first: int = 0) -> N
     ],
 )
 def test_amounts_of_the_reference(kind: Kind, sample: float, percentile: int, peak: int) -> None:
-    """spec/metrics.md, appendix: milli-cores and bytes, cut off twice."""
+    """docs/reference/metrics.md, appendix: milli-cores and bytes, cut off twice."""
     forecast = Forecast(kind, HALF_DAY_S)
     minutes(forecast, Rule(), *[sample] * 5)
     assert forecast.percentile() == percentile

@@ -1,4 +1,4 @@
-"""The manager's formula for mid resources, with the examples of spec/central.md 1.5."""
+"""The manager's formula for mid resources, with the examples of docs/reference/central.md 1.5."""
 
 from __future__ import annotations
 

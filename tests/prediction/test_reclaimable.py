@@ -1,4 +1,4 @@
-"""The reference's predictors, by hand (spec/metrics.md 4.5)."""
+"""The reference's predictors, by hand (docs/reference/metrics.md 4.5)."""
 
 from __future__ import annotations
 

@@ -121,7 +121,8 @@ def test_network_values_are_percent_or_quantity(field: str, value: object, ok: b
 
 
 def _bounded_fields() -> list[tuple[type, str, int | None, int | None]]:
-    """(section, key, lowest, highest) as spec/qos.md 1.4 and spec/protocol.md 5.3 to 5.6 state."""
+    """(section, key, lowest, highest) as docs/reference/qos.md 1.4 and
+    docs/reference/protocol.md 5.3 to 5.6 state."""
     from koordlet.protocol import slo
 
     percent = (0, 100)

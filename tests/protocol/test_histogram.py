@@ -101,7 +101,7 @@ def test_a_value_on_an_edge_falls_into_the_lower_bucket(buckets: Buckets) -> Non
 def test_a_constant_is_predicted_at_the_end_of_its_bucket(
     buckets: Buckets, value: float, bucket: int, end: float
 ) -> None:
-    """The vectors of spec/metrics.md, appendix."""
+    """The vectors of docs/reference/metrics.md, appendix."""
     histogram = Histogram(buckets, 12 * HOUR_S * SECOND_NS)
     for minute in range(10):
         histogram.add(value, START_NS + minute * 60 * SECOND_NS)

@@ -1,4 +1,5 @@
-"""Block I/O QoS: what becomes of blocks of the NodeSLO and of annotations (spec/qos.md 7.1)."""
+"""Block I/O QoS: what becomes of blocks of the NodeSLO and of annotations
+(docs/reference/qos.md 7.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resctrl groups by class: spec/qos.md 6."""
+"""Resctrl groups by class: docs/reference/qos.md 6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""System knobs: the values of spec/qos.md 7.2, and what is left alone."""
+"""System knobs: the values of docs/reference/qos.md 7.2, and what is left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CRI as kubelet speaks it, to a runtime or to a proxy in front of one (spec/wire.md 3)."""
+"""CRI as kubelet speaks it, to a runtime or to a proxy in front of one
+(docs/reference/wire.md 3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Aggregation rules of spec/metrics.md 3.1, with its numeric vectors."""
+"""Aggregation rules of docs/reference/metrics.md 3.1, with its numeric vectors."""
 
 from __future__ import annotations
 

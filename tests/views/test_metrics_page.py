@@ -206,7 +206,7 @@ def test_a_throttled_container_is_on_the_page_with_its_pod(make_world: MakeWorld
 
 
 def test_cycles_and_instructions_stay_until_the_next_window(make_world: MakeWorld) -> None:
-    """Under the reference's names (spec/metrics.md 7): 10 s of 1.5 cores at 2.5 GHz."""
+    """Under the reference's names (docs/reference/metrics.md 7): 10 s of 1.5 cores at 2.5 GHz."""
     world = make_world("[collectors.cpi]\nenable = true\n", pmu="full")
     pod = world.host.make_pod("cgroupfs", "guaranteed", UIDS["guaranteed"], ["a" * 64])
     world.host.spawn(pod.containers[0], demand_cores=1.5, threads=2)

@@ -1,1 +1,1 @@
-"""Plugins of the Kubernetes descheduler, by their names (spec/central.md 10.14)."""
+"""Plugins of the Kubernetes descheduler, by their names (docs/reference/central.md 10.14)."""

@@ -1,4 +1,4 @@
-"""Nodes that a drain cordons, and gives back when it fails (spec/central.md 10.14).
+"""Nodes that a drain cordons, and gives back when it fails (docs/reference/central.md 10.14).
 
 A node that somebody else cordoned stays as it is: only one with our annotation is opened again.
 """

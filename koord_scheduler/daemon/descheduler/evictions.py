@@ -1,4 +1,4 @@
-"""The three ways in which a pod goes (spec/central.md 10.13)."""
+"""The three ways in which a pod goes (docs/reference/central.md 10.13)."""
 
 from __future__ import annotations
 

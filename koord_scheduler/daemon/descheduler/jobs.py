@@ -1,4 +1,4 @@
-"""PodMigrationJobs from arbitration to their end (spec/central.md 10.9 to 10.13)."""
+"""PodMigrationJobs from arbitration to their end (docs/reference/central.md 10.9 to 10.13)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Rounds of the descheduler: at each interval the plugins look, and jobs are made of what they
-want (spec/central.md 10.2, 10.10)."""
+want (docs/reference/central.md 10.2, 10.10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas of the workloads that own pods (spec/central.md 10.8)."""
+"""Replicas of the workloads that own pods (docs/reference/central.md 10.8)."""
 
 from __future__ import annotations
 

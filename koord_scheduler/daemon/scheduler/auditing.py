@@ -1,4 +1,4 @@
-"""What is odd about the way of one pod or gang group to its nodes (spec/central.md 9.7).
+"""What is odd about the way of one pod or gang group to its nodes (docs/reference/central.md 9.7).
 
 Pure: steps with their times go in, figures and alerts come out.
 """

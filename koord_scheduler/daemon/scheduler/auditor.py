@@ -1,5 +1,5 @@
 """The workload auditor: the course of each pod and gang group that waits, in figures and alerts
-(spec/central.md 9.7)."""
+(docs/reference/central.md 9.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers ScheduleExplanations while this process leads (spec/central.md 9.6).
+"""Answers ScheduleExplanations while this process leads (docs/reference/central.md 9.6).
 
 The reference has the type and nobody who answers. An answer is made anew where the question or the
 cluster changed, and written where it differs, or once a minute.

@@ -1,4 +1,4 @@
-"""Figures of decisions and bindings (spec/central.md 9.3)."""
+"""Figures of decisions and bindings (docs/reference/central.md 9.3)."""
 
 from __future__ import annotations
 

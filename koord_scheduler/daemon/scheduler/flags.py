@@ -1,4 +1,4 @@
-"""Switches for who looks for a reason, turned while it runs (spec/central.md 9.1)."""
+"""Switches for who looks for a reason, turned while it runs (docs/reference/central.md 9.1)."""
 
 from __future__ import annotations
 

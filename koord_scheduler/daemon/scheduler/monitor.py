@@ -1,4 +1,4 @@
-"""Who takes too long (spec/central.md 9.4)."""
+"""Who takes too long (docs/reference/central.md 9.4)."""
 
 from __future__ import annotations
 

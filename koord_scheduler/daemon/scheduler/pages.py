@@ -1,5 +1,5 @@
 """What the scheduler answers over HTTP: services of the reference under its paths
-(spec/central.md 9.2). Only the process that leads answers."""
+(docs/reference/central.md 9.2). Only the process that leads answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of Reservations (spec/central.md 9.3)."""
+"""Metrics of Reservations (docs/reference/central.md 9.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Reservations of the scheduler: placed as pods are, and kept in step with who uses them
-(spec/central.md 7.2, 7.8)."""
+(docs/reference/central.md 7.2, 7.8)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """What the scheduler watches itself by: limits above which something takes too long
-(spec/central.md 9.4, 9.7). Defaults are the reference's."""
+(docs/reference/central.md 9.4, 9.7). Defaults are the reference's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pods by class: whatever decides where a pod may go, once for all pods that have it alike.
 
-CPU is in milli-cores, everything else in whole units (spec/central.md 0.1).
+CPU is in milli-cores, everything else in whole units (docs/reference/central.md 0.1).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     ``owner``: the controller, by which a reservation may know its pods; ``named``: the pod's key
     where a reservation names this one pod. ``unsupported``: reasons, in words,
     why this scheduler refuses such pods. ``priority_class`` and
-    ``qos`` are those with default (spec/protocol.md 1.1, 1.2).
+    ``qos`` are those with default (docs/reference/protocol.md 1.1, 1.2).
     """
 
     number: int

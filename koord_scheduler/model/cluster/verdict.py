@@ -76,7 +76,7 @@ class Normalize(Enum):
     NO = "no"
     """They are 0 to 100 already."""
     DEFAULT = "default"
-    """``score * 100 / max`` (spec/central.md 0.1)."""
+    """``score * 100 / max`` (docs/reference/central.md 0.1)."""
     REVERSE = "reverse"
     """100 less that."""
 

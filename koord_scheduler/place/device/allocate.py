@@ -1,4 +1,4 @@
-"""Devices of one node for one pod (spec/central.md 6.4)."""
+"""Devices of one node for one pod (docs/reference/central.md 6.4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Policy(NamedTuple):
 
 class Site(NamedTuple):
     """A node, as far as devices depend on it. ``vendor`` and ``model``: of its GPUs. ``honor``:
-    GPUs must be given by partitions. ``well_planned``: (spec/central.md 6.8)."""
+    GPUs must be given by partitions. ``well_planned``: (docs/reference/central.md 6.8)."""
 
     shape: Shape
     used: Used
@@ -123,7 +123,8 @@ def completed(given: Given, total: Amounts) -> Amounts:
 
 
 def node_score(request: Request, site: Site, policy: Policy) -> int:
-    """The sum over types, each with what one device is asked for (spec/central.md 6.7)."""
+    """The sum over types, each with what one device is asked for
+    (docs/reference/central.md 6.7)."""
     cards = cards_of(request, site)
     return sum(
         score(each.each, cards.get(of, ()), policy.weights, policy.strategy)

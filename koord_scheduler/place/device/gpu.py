@@ -1,4 +1,5 @@
-"""How GPUs are chosen: by template, partition, topology, or in general (spec/central.md 6.5)."""
+"""How GPUs are chosen: by template, partition, topology, or in general
+(docs/reference/central.md 6.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which NUMA nodes a pod's devices can come from (spec/central.md 6.8, 5.4)."""
+"""Which NUMA nodes a pod's devices can come from (docs/reference/central.md 6.8, 5.4)."""
 
 from __future__ import annotations
 

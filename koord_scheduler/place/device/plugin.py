@@ -1,4 +1,5 @@
-"""DeviceShare: GPUs, RDMA cards, FPGAs and NPUs, whole and in parts (spec/central.md 6)."""
+"""DeviceShare: GPUs, RDMA cards, FPGAs and NPUs, whole and in parts
+(docs/reference/central.md 6)."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ class DeviceShare:
         return read_grant(pod)
 
     def hints(self, cluster: Cluster, pod: Pod, row: int) -> Hints:
-        """For the NUMA manager: a provider of hints (spec/central.md 5.4). Empty: it does not
+        """For the NUMA manager: a provider of hints
+        (docs/reference/central.md 5.4). Empty: it does not
         care."""
         tried = self._tries.of(pod.cls)
         site = site_of(cluster, row)
@@ -243,7 +245,8 @@ def _reservation(grants: Mapping[str, Any]) -> str:
 
 
 def _restricts(cluster: Cluster, row: int, reservation: str, request: Request) -> bool:
-    """Whether its users get such devices from the reservation alone (spec/central.md 7.6)."""
+    """Whether its users get such devices from the reservation alone
+    (docs/reference/central.md 7.6)."""
     found = (cluster.get(RESERVATIONS, row) or {}).get(reservation)
     return (
         found is not None

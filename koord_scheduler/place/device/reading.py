@@ -42,7 +42,7 @@ _MOST_SHAPES = 4096
 _MOST_TEMPLATES = 1024
 T = TypeVar("T")
 Templates = Mapping[str, Mapping[str, Amounts]]
-"""``vendor-model`` -> name of a template -> what it gives (spec/protocol.md 3.4)."""
+"""``vendor-model`` -> name of a template -> what it gives (docs/reference/protocol.md 3.4)."""
 
 _shapes: dict[Shape, Shape] = {}
 
@@ -86,7 +86,7 @@ class _Partition(_Wire, frozen=True):
 def read_device(
     labels: Mapping[str, str], annotations: Mapping[str, str], spec: Any
 ) -> NodeDevices:
-    """``spec``: the tree of a Device's ``spec`` (spec/protocol.md 4.3)."""
+    """``spec``: the tree of a Device's ``spec`` (docs/reference/protocol.md 4.3)."""
     given = spec.get("devices") if isinstance(spec, Mapping) else None
     devices: dict[tuple[str, int], Device] = {}
     ids: dict[tuple[str, int], str] = {}

@@ -1,4 +1,4 @@
-"""What a class of pods asks of devices, in a few forms (spec/central.md 6.2, 6.3)."""
+"""What a class of pods asks of devices, in a few forms (docs/reference/central.md 6.2, 6.3)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ALIASES = {
     f"kubernetes.io/{name}": f"koordinator.sh/{name}"
     for name in ("gpu", "gpu-core", "gpu-memory", "gpu-memory-ratio", "rdma", "fpga")
 }
-"""Old names (spec/protocol.md 3.2)."""
+"""Old names (docs/reference/protocol.md 3.2)."""
 NAMES: Mapping[str, tuple[str, ...]] = {
     FPGA: (FPGA_SHARE,),
     GPU: (

@@ -1,4 +1,4 @@
-"""Scores of devices and of nodes with devices (spec/central.md 6.7)."""
+"""Scores of devices and of nodes with devices (docs/reference/central.md 6.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The general way to choose devices of a type (spec/central.md 6.4)."""
+"""The general way to choose devices of a type (docs/reference/central.md 6.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices of nodes as the service shows them (spec/central.md 9.2)."""
+"""Devices of nodes as the service shows them (docs/reference/central.md 9.2)."""
 
 from __future__ import annotations
 

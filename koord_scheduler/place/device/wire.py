@@ -23,7 +23,8 @@ _HAMI = "hami-core"
 
 
 def binding_annotations(grant: Grant, *, adapted: bool = False) -> dict[str, str]:
-    """``device-allocated`` (spec/protocol.md 2.3). ``adapted``: and what device plugins of vendors
+    """``device-allocated``
+    (docs/reference/protocol.md 2.3). ``adapted``: and what device plugins of vendors
     read."""
     tree = {of: [_written(each) for each in given] for of, given in grant.devices.items()}
     found = {keys.DEVICE_ALLOCATED.name: msgspec.json.encode(tree, order="sorted").decode()}

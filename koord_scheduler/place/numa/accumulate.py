@@ -1,4 +1,4 @@
-"""Which CPUs a pod gets (spec/central.md 5.6)."""
+"""Which CPUs a pod gets (docs/reference/central.md 5.6)."""
 
 from __future__ import annotations
 

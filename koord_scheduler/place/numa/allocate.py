@@ -1,4 +1,4 @@
-"""What a node can give a pod of CPUs and NUMA nodes (spec/central.md 5.3, 5.5)."""
+"""What a node can give a pod of CPUs and NUMA nodes (docs/reference/central.md 5.3, 5.5)."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def grant(chosen: Chosen, state: State, preferred: int = 0) -> Grant | None:
 
 
 def score_of(chosen: Chosen, state: State, ask: Ask, scoring: Scoring) -> int:
-    """0 to 100, of a pod that gets NUMA nodes (spec/central.md 5.9)."""
+    """0 to 100, of a pod that gets NUMA nodes (docs/reference/central.md 5.9)."""
     scored = scoring._replace(numa_most=scoring.most)
     return _score_of_zones(state, list(chosen.zones), ask, chosen.plan.wish, scored)
 

@@ -23,7 +23,7 @@ from koordlet.protocol.resources import CPU
 class Used(NamedTuple):
     """By all pods of a node. ``amounts``: of NUMA nodes, sorted, without CPU of pods that are bound
     to CPUs. ``single``: NUMA nodes with pods that are bound there alone; ``shared``: those on which
-    a pod that spans several is bound (spec/central.md 5.4)."""
+    a pod that spans several is bound (docs/reference/central.md 5.4)."""
 
     cpus: int = 0
     held: Held = Held()

@@ -1,4 +1,4 @@
-"""On which NUMA nodes a pod goes (spec/central.md 5.4).
+"""On which NUMA nodes a pod goes (docs/reference/central.md 5.4).
 
 The reference tries every combination of one hint for each resource. The best one has the same set
 of NUMA nodes for all resources wherever one exists, so only these sets are looked at here.
@@ -177,7 +177,8 @@ def _short(left: Mapping[int, Amounts], need: Amounts, names: list[str]) -> str:
 def split(
     left: Mapping[int, Amounts], need: Amounts, mask: int, units: Mapping[str, int]
 ) -> dict[int, dict[str, int]] | str:
-    """Shares of NUMA nodes (spec/central.md 5.5), or the resource of which there is too little.
+    """Shares of NUMA nodes
+    (docs/reference/central.md 5.5), or the resource of which there is too little.
     ``units``: an amount is split into multiples of this; resources that no NUMA node has do not
     count."""
     nodes = [node for node in sorted(left) if mask == ALL or mask >> node & 1]

@@ -1,4 +1,4 @@
-"""NodeNUMAResource: CPUs of their own and NUMA nodes for pods (spec/central.md 5)."""
+"""NodeNUMAResource: CPUs of their own and NUMA nodes for pods (docs/reference/central.md 5)."""
 
 from __future__ import annotations
 

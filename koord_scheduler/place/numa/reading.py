@@ -1,4 +1,5 @@
-"""NodeResourceTopology as the API has it, to what this room works with (spec/central.md 5.2).
+"""NodeResourceTopology as the API has it, to what this room works with
+(docs/reference/central.md 5.2).
 
 Nothing here raises: what cannot be read counts as absent.
 """

@@ -1,4 +1,4 @@
-"""What a pod asks for of CPUs and NUMA nodes (spec/central.md 5.2)."""
+"""What a pod asks for of CPUs and NUMA nodes (docs/reference/central.md 5.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CPUs and NUMA nodes of a node as the service shows them (spec/central.md 9.2)."""
+"""CPUs and NUMA nodes of a node as the service shows them (docs/reference/central.md 9.2)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ MOST_NUMA_NODES = 64
 
 
 class Cpu(NamedTuple):
-    """``core`` is unique on the machine: ``socket << 16 | core`` (spec/central.md 5.2)."""
+    """``core`` is unique on the machine: ``socket << 16 | core``
+    (docs/reference/central.md 5.2)."""
 
     id: int
     core: int

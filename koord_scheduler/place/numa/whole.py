@@ -1,4 +1,5 @@
-"""Nodes as a whole: amplified CPU, and the score where no NUMA node is chosen (spec/central.md 5.8,
+"""Nodes as a whole: amplified CPU, and the score where no NUMA node is chosen
+(docs/reference/central.md 5.8,
 5.9)."""
 
 from __future__ import annotations

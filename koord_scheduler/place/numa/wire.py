@@ -19,7 +19,7 @@ from koordlet.protocol.resources import CPU, MEMORY
 
 def binding_annotations(pod: Pod, grant: Grant) -> dict[str, str]:
     """``resource-status``, and ``resource-spec`` with the policies that were used where the pod
-    left them open (spec/central.md 5.3)."""
+    left them open (docs/reference/central.md 5.3)."""
     status: dict[str, Any] = {}
     if grant.cpus:
         status["cpuset"] = format_cpulist(bits(grant.cpus))

@@ -1,4 +1,4 @@
-"""Whether pods fit with what a reservation keeps for them (spec/central.md 7.5, 7.6)."""
+"""Whether pods fit with what a reservation keeps for them (docs/reference/central.md 7.5, 7.6)."""
 
 from __future__ import annotations
 

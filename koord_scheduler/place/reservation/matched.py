@@ -1,4 +1,5 @@
-"""Which reservations are for a class of pods, kept until rows change (spec/central.md 7.3)."""
+"""Which reservations are for a class of pods, kept until rows change
+(docs/reference/central.md 7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods may use which reservations (spec/central.md 7.3)."""
+"""Which pods may use which reservations (docs/reference/central.md 7.3)."""
 
 from __future__ import annotations
 

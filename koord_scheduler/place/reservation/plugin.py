@@ -1,4 +1,4 @@
-"""Reservation: pods use what was kept for them (spec/central.md 7.4 to 7.7)."""
+"""Reservation: pods use what was kept for them (docs/reference/central.md 7.4 to 7.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reservations that take over the room of running pods (spec/central.md 7.7)."""
+"""Reservations that take over the room of running pods (docs/reference/central.md 7.7)."""
 
 from __future__ import annotations
 

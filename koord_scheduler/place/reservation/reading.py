@@ -1,4 +1,5 @@
-"""Reservation objects to reservations with their reserve pods (spec/central.md 7.1, 7.2)."""
+"""Reservation objects to reservations with their reserve pods
+(docs/reference/central.md 7.1, 7.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reservation as placement looks at it (spec/central.md 7)."""
+"""A reservation as placement looks at it (docs/reference/central.md 7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where reserve pods may go, and whose room they take (spec/central.md 7.4, 7.7)."""
+"""Where reserve pods may go, and whose room they take (docs/reference/central.md 7.4, 7.7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Reservation's status should say (spec/central.md 7.2, 7.8).
+"""What a Reservation's status should say (docs/reference/central.md 7.2, 7.8).
 
 Functions return the fields of ``status`` to merge, None where nothing changes. Times
 are Unix times.

@@ -1,4 +1,5 @@
-"""All gangs and their members, as pods and PodGroups come and go (spec/central.md 3.2, 3.3)."""
+"""All gangs and their members, as pods and PodGroups come and go
+(docs/reference/central.md 3.2, 3.3)."""
 
 from __future__ import annotations
 
@@ -260,7 +261,8 @@ def bound_with(pod: Pod) -> tuple[str, int]:
 
 
 def bind_annotations(group: str, members: int) -> dict[str, str]:
-    """What each binding says where several members are bound together (spec/central.md 3.4)."""
+    """What each binding says where several members are bound together
+    (docs/reference/central.md 3.4)."""
     if members < 2:
         return {}
     return {

@@ -1,4 +1,5 @@
-"""How a gang is declared (spec/central.md 3.2): by its pods, by a PodGroup, or by Kubernetes' own
+"""How a gang is declared
+(docs/reference/central.md 3.2): by its pods, by a PodGroup, or by Kubernetes' own
 PodGroup of ``spec.schedulingGroup``. All three become a `Gang`."""
 
 from __future__ import annotations

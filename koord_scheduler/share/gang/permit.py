@@ -1,5 +1,5 @@
 """Whether members of a gang may start: the rules of the queue's gate and of permit
-(spec/central.md 3.3, 3.4), as pure functions of counts."""
+(docs/reference/central.md 3.3, 3.4), as pure functions of counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a PodGroup (spec/central.md 3.5)."""
+"""The status of a PodGroup (docs/reference/central.md 3.5)."""
 
 from __future__ import annotations
 

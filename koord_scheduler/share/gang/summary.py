@@ -1,4 +1,4 @@
-"""What the service shows of gangs (spec/central.md 9.2): the reference's fields."""
+"""What the service shows of gangs (docs/reference/central.md 9.2): the reference's fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The network as a tree of domains, and how a job is spread over it (spec/central.md 8.1).
+"""The network as a tree of domains, and how a job is spread over it
+(docs/reference/central.md 8.1).
 
 Arrays of one layer are in the order of its domains; the lowest layer is the rows of the cluster.
 """

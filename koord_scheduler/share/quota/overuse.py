@@ -1,4 +1,5 @@
-"""Which pods must go because their quota uses more than it may by now (spec/central.md 4.9)."""
+"""Which pods must go because their quota uses more than it may by now
+(docs/reference/central.md 4.9)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """All quotas with the pods that are charged to them: whether a pod may take anything at all now
-(spec/central.md 4.2, 4.3, 4.7, 4.8).
+(docs/reference/central.md 4.2, 4.3, 4.7, 4.8).
 
 Pods count by class, so a new version of a quota makes the trees anew without a look at each pod.
 """

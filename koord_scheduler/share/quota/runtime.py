@@ -1,5 +1,5 @@
 """How what a parent has is shared by its children, one resource at a time, in exact integers
-(spec/central.md 4.4, 4.5)."""
+(docs/reference/central.md 4.4, 4.5)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """A tree of quotas with what its pods request and use, and what each may use now.
 
-Requests and use flow up as they change (spec/central.md 4.3); what may be used is computed from the
+Requests and use flow up as they change
+(docs/reference/central.md 4.3); what may be used is computed from the
 root down, when it is asked for, and only where something changed (4.4).
 """
 

@@ -1,5 +1,5 @@
 """Figures of quotas for others: what is written to an ElasticQuota, what services answer, and what
-Prometheus gets (spec/central.md 4.10, 9.2, 9.3)."""
+Prometheus gets (docs/reference/central.md 4.10, 9.2, 9.3)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Quotas as the scheduler counts them, read from labels, annotations and spec of an ElasticQuota
-(spec/central.md 4.1, 4.2).
+(docs/reference/central.md 4.1, 4.2).
 
 CPU is in milli-cores, everything else in whole units. Amounts are integers without bound: a quota
 of a whole tree has a maximum near that of 64 bits.
@@ -82,7 +82,7 @@ class ElasticQuotaArgs(Args, frozen=True):
 
 @dataclass(frozen=True)
 class QuotaGates:
-    """Feature gates with their defaults (spec/central.md 4.1)."""
+    """Feature gates with their defaults (docs/reference/central.md 4.1)."""
 
     multi_quota_tree: bool = False
     ignore_pod_overhead: bool = False
@@ -192,7 +192,7 @@ def in_words(amounts: Amounts) -> str:
     return ", ".join(f"{name} {text}" for name, text in quantities_of(amounts).items()) or "nothing"
 
 
-# Arithmetic of lists of resources (spec/central.md 0.1).
+# Arithmetic of lists of resources (docs/reference/central.md 0.1).
 
 
 def masked(amounts: Amounts, names: Iterable[str]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""Evictions through the API server, which asks the disruption budgets (spec/qos.md 4.6)."""
+"""Evictions through the API server, which asks the disruption budgets
+(docs/reference/qos.md 4.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The writer of traffic classes: what a plan wants, what the kernel has, and nothing but the
-difference (spec/hooks.md 2.11).
+difference (docs/reference/hooks.md 2.11).
 
 Ours, and nothing else, are: root qdiscs with our handle, ifb devices with our name, an ingress
 qdisc that leads to one of those, and the table ``koordlet``. A root qdisc that the kernel chose

@@ -1,4 +1,4 @@
-"""What is written to the node's Device object, and when (spec/metrics.md 6.5). Pure.
+"""What is written to the node's Device object, and when (docs/reference/metrics.md 6.5). Pure.
 
 ``decision/device_report.py`` says what should be there.
 """

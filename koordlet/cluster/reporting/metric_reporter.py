@@ -1,4 +1,5 @@
-"""Writes the status of the node's NodeMetric (spec/metrics.md 5). The manager makes the object;
+"""Writes the status of the node's NodeMetric
+(docs/reference/metrics.md 5). The manager makes the object;
 until it is there nothing is reported."""
 
 from __future__ import annotations

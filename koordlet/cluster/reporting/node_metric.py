@@ -1,4 +1,4 @@
-"""What a NodeMetric says (spec/metrics.md 5), from the local store."""
+"""What a NodeMetric says (docs/reference/metrics.md 5), from the local store."""
 
 from __future__ import annotations
 

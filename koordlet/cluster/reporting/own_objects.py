@@ -1,4 +1,5 @@
-"""Writes the node's Device and NodeResourceTopology (spec/metrics.md 6.5, 6.6), makes them where
+"""Writes the node's Device and NodeResourceTopology
+(docs/reference/metrics.md 6.5, 6.6), makes them where
 they are missing, and leaves in them what others wrote."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Which CPUs are taken where only their number is given: packed, as kubelet's static policy packs
-them (spec/metrics.md 6.6)."""
+them (docs/reference/metrics.md 6.6)."""
 
 from __future__ import annotations
 

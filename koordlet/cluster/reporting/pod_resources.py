@@ -1,5 +1,5 @@
-"""Serves kubelet's pod-resources API with the devices that the scheduler gave to pods (spec/
-metrics.md 6.8, wire.md 4.2), for agents that ask there which pod has which device.
+"""Serves kubelet's pod-resources API with the devices that the scheduler gave to pods
+(docs/reference/metrics.md 6.8, wire.md 4.2), for agents that ask there which pod has which device.
 
 What kubelet answers is passed on as it is, so that newer kubelets lose nothing. Imports grpc:
 imported where the proxy is switched on.

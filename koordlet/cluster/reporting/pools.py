@@ -1,4 +1,5 @@
-"""CPUs that pods share, as the NodeResourceTopology tells them to the scheduler (spec/metrics.md
+"""CPUs that pods share, as the NodeResourceTopology tells them to the scheduler
+(docs/reference/metrics.md
 6.6). Pure."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the node's NodeResourceTopology says (spec/metrics.md 6.6, protocol.md 2.8, 4.4). Pure."""
+"""What the node's NodeResourceTopology says
+(docs/reference/metrics.md 6.6, protocol.md 2.8, 4.4). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""When a NodeMetric is reported: each period, and at once where usage has moved (spec/metrics.md
+"""When a NodeMetric is reported: each period, and at once where usage has moved
+(docs/reference/metrics.md
 5.2). Pure; times are monotonic seconds.
 
 The reference has the period alone, so that whoever places pods sees numbers up to a minute old.

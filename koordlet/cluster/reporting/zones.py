@@ -1,4 +1,5 @@
-"""Zones of the NodeResourceTopology, one for each NUMA node (spec/metrics.md 6.6). Pure."""
+"""Zones of the NodeResourceTopology, one for each NUMA node
+(docs/reference/metrics.md 6.6). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Cold memory, by the cheapest way that the kernel has, and refaults (spec/metrics.md 2.12).
+"""Cold memory, by the cheapest way that the kernel has, and refaults
+(docs/reference/metrics.md 2.12).
 
 Finding cold memory walks through page tables or lists of pages, so a thread does it, on a slow
 rhythm (``worker.py``). What it found last is in the store each ten seconds, less what koordlet had

@@ -1,4 +1,5 @@
-"""Cycles per instruction of containers, in windows (spec/metrics.md 2.11, without its defect D-11;
+"""Cycles per instruction of containers, in windows
+(docs/reference/metrics.md 2.11, without its defect D-11;
 ``docs/concepts/cpi.md``)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPUs, by card and by who uses them (spec/metrics.md 2.15; D-13 mended).
+"""GPUs, by card and by who uses them (docs/reference/metrics.md 2.15; D-13 mended).
 
 NVML is asked in a thread, because it hangs when the driver does. A reading that was begun in one
 round is taken in the next; none is begun while one runs.

@@ -1,4 +1,4 @@
-"""RDMA devices and the traffic of their ports (spec/metrics.md 2.15; D-14 mended).
+"""RDMA devices and the traffic of their ports (docs/reference/metrics.md 2.15; D-14 mended).
 
 Read in a thread: for many of these files a driver asks the firmware of its card.
 """

@@ -1,4 +1,5 @@
-"""Accelerators that device daemons describe in files (spec/metrics.md 2.15; D-14 mended)."""
+"""Accelerators that device daemons describe in files
+(docs/reference/metrics.md 2.15; D-14 mended)."""
 
 from __future__ import annotations
 

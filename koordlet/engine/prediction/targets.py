@@ -77,7 +77,7 @@ def targets(pods: Iterable[Pod], applications: Iterable[Application]) -> Iterato
 
 
 def item_of(pod: Pod) -> str:
-    """Its priority class, by its QoS class where it has none (spec/metrics.md 5.4)."""
+    """Its priority class, by its QoS class where it has none (docs/reference/metrics.md 5.4)."""
     return priority_class_with_default(pod.priority_class, pod.qos) or ""
 
 

@@ -1,4 +1,4 @@
-"""Numbers in the unit of one file turned into the unit of another (spec/qos.md 8.6)."""
+"""Numbers in the unit of one file turned into the unit of another (docs/reference/qos.md 8.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names of the kubepods tree: what kubelet and the runtimes call cgroups (spec/qos.md 8.7).
+"""Names of the kubepods tree: what kubelet and the runtimes call cgroups
+(docs/reference/qos.md 8.7).
 
 Names are read without asking anybody: the directory itself tells the driver, since all systemd
 names end in ``.slice`` or ``.scope``.

@@ -1,4 +1,4 @@
-"""Which file holds which resource, on v1 and on v2 (spec/qos.md 8.5).
+"""Which file holds which resource, on v1 and on v2 (docs/reference/qos.md 8.5).
 
 Ranges are those of the kernel where it has the file, of the spec's table for vendor files.
 """

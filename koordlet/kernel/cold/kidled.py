@@ -1,5 +1,5 @@
 """kidled of Anolis and Alibaba Cloud kernels: a kernel thread that notes how long each page has
-been idle (spec/metrics.md 2.12). It costs nothing to read.
+been idle (docs/reference/metrics.md 2.12). It costs nothing to read.
 
 ``memory.idle_page_stats`` has one line for each sort of page, with bytes by idle time. A sort is
 four letters: clean or dirty, swap or file, evictable or unevictable, inactive or active. Idle time

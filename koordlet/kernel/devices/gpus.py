@@ -1,4 +1,4 @@
-"""GPUs of NVIDIA and the processes on them, by NVML (spec/metrics.md 2.15; D-13 mended).
+"""GPUs of NVIDIA and the processes on them, by NVML (docs/reference/metrics.md 2.15; D-13 mended).
 
 Everything here may hang with the driver, so it runs beside the event loop (``aside``).
 """

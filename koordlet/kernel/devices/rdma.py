@@ -1,4 +1,4 @@
-"""RDMA devices and their counters from sysfs (spec/metrics.md 2.15; D-14 mended. Linux
+"""RDMA devices and their counters from sysfs (docs/reference/metrics.md 2.15; D-14 mended. Linux
 ``Documentation/ABI/stable/sysfs-class-infiniband``).
 
 A driver may have to ask its card's firmware for a file, which can hang for seconds.

@@ -1,4 +1,4 @@
-"""Waits for critical Xid events of GPUs (spec/metrics.md 6.5; NVIDIA's *XID Errors*)."""
+"""Waits for critical Xid events of GPUs (docs/reference/metrics.md 6.5; NVIDIA's *XID Errors*)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Accelerators that a device daemon describes in files (spec/metrics.md 2.15, protocol.md 3.3)."""
+"""Accelerators that a device daemon describes in files
+(docs/reference/metrics.md 2.15, protocol.md 3.3)."""
 
 from __future__ import annotations
 

@@ -264,7 +264,7 @@ _SMT_REMEDIES = {
 
 EXPELLER = "ID_ABSOLUTE_EXPEL"
 """Scheduler feature of Anolis kernels: whose group identity is high expels who has a low one from
-the hyperthread beside (spec/qos.md 7.2)."""
+the hyperthread beside (docs/reference/qos.md 7.2)."""
 
 
 def core_sched(scratch: Scratch) -> str:

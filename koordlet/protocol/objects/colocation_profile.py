@@ -1,5 +1,5 @@
 """ClusterColocationProfile: what admission changes of the pods that it selects
-(spec/protocol.md 4.9)."""
+(docs/reference/protocol.md 4.9)."""
 
 from __future__ import annotations
 

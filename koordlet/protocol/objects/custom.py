@@ -1,4 +1,4 @@
-"""The custom resources of the protocol, one declaration each (spec/central.md 0.2).
+"""The custom resources of the protocol, one declaration each (docs/reference/central.md 0.2).
 
 `make crds` writes ``deploy/crds/`` from here.
 """

@@ -1,5 +1,5 @@
 """Devices on the wire: the files that describe accelerators, and the Device object
-(spec/protocol.md 3.3, 4.3)."""
+(docs/reference/protocol.md 3.3, 4.3)."""
 
 from __future__ import annotations
 

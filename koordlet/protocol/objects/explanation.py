@@ -1,5 +1,5 @@
 """ScheduleExplanation: asks why something finds no node, and holds the answer
-(spec/central.md 9.6)."""
+(docs/reference/central.md 9.6)."""
 
 from __future__ import annotations
 

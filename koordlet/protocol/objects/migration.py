@@ -1,4 +1,4 @@
-"""PodMigrationJob: a pod that shall move to another node (spec/central.md 10.12)."""
+"""PodMigrationJob: a pod that shall move to another node (docs/reference/central.md 10.12)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""ClusterNetworkTopology: by which labels of nodes the network is a tree (spec/central.md 8.1)."""
+"""ClusterNetworkTopology: by which labels of nodes the network is a tree
+(docs/reference/central.md 8.1)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """NodeMetric: what a node used, for who places pods and hands out what is left
-(spec/protocol.md 4.2).
+(docs/reference/protocol.md 4.2).
 
 Quantities are text, as they stand on the wire: they are made once and compared as text.
 """

@@ -1,4 +1,5 @@
-"""NodeResourceTopology, of which koordlet writes one for its node (spec/protocol.md 4.4)."""
+"""NodeResourceTopology, of which koordlet writes one for its node
+(docs/reference/protocol.md 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PodGroup: the gang of pods that name it (spec/central.md 3.2, 3.5)."""
+"""PodGroup: the gang of pods that name it (docs/reference/central.md 3.2, 3.5)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Elastic quotas, and profiles that make the root of a tree of quotas out of nodes
-(spec/protocol.md 2.9, 4.8)."""
+(docs/reference/protocol.md 2.9, 4.8)."""
 
 from __future__ import annotations
 

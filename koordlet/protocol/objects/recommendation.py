@@ -1,4 +1,5 @@
-"""Recommendation: what the containers of a workload should request (spec/protocol.md 4.10)."""
+"""Recommendation: what the containers of a workload should request
+(docs/reference/protocol.md 4.10)."""
 
 from __future__ import annotations
 

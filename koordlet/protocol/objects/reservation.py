@@ -1,4 +1,5 @@
-"""Reservation: room on a node that is kept for pods still to come (spec/central.md 7.1)."""
+"""Reservation: room on a node that is kept for pods still to come
+(docs/reference/central.md 7.1)."""
 
 from __future__ import annotations
 

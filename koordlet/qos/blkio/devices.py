@@ -1,4 +1,5 @@
-"""From a block of the NodeSLO, or of an annotation, to disks and lines of files (spec/qos.md 7.1).
+"""From a block of the NodeSLO, or of an annotation, to disks and lines of files
+(docs/reference/qos.md 7.1).
 
 Unset fields are left alone. Limits and latencies are per disk; a device below which there are
 several disks sets each of them.

@@ -1,4 +1,5 @@
-"""Block I/O QoS: limits and weights by class and pod, the cost model of disks (spec/qos.md 7.1)."""
+"""Block I/O QoS: limits and weights by class and pod, the cost model of disks
+(docs/reference/qos.md 7.1)."""
 
 from __future__ import annotations
 

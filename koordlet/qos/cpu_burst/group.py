@@ -1,4 +1,5 @@
-"""What may burst and how far (spec/qos.md 3.1): a container of a pod, or an application on the
+"""What may burst and how far
+(docs/reference/qos.md 3.1): a container of a pod, or an application on the
 host."""
 
 from __future__ import annotations

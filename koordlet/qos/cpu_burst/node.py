@@ -1,4 +1,5 @@
-"""How busy the shared CPUs are (spec/qos.md 3.3): a raised quota must not take them from others."""
+"""How busy the shared CPUs are
+(docs/reference/qos.md 3.3): a raised quota must not take them from others."""
 
 from __future__ import annotations
 

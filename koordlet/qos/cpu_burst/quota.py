@@ -1,4 +1,5 @@
-"""The quota of a burst: from which value it starts, what becomes of it in one step (spec/qos.md
+"""The quota of a burst: from which value it starts, what becomes of it in one step
+(docs/reference/qos.md
 3.4), and how it makes room for a smaller one that a runtime is about to write."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """One decision about one cgroup: its burst budget, one step of its quota, and how long it may stay
-above its limit (spec/qos.md 3.5)."""
+above its limit (docs/reference/qos.md 3.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CPU burst: work that is throttled while the machine has CPU to spare gets more (spec/qos.md 3).
+"""CPU burst: work that is throttled while the machine has CPU to spare gets more
+(docs/reference/qos.md 3).
 
 Two mechanisms. The kernel's burst budget lets a cgroup save up quota that it did not use. A quota
 that still throttles is raised by what was missing, while the shared CPUs are not busy.
@@ -36,7 +37,7 @@ from koordlet.qos.cpu_burst.step import Bucket, Result, step
 
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
 
-# In the reference (spec/metrics.md 7).
+# In the reference (docs/reference/metrics.md 7).
 _SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
 SCALED_CFS_BURST = Family(
     "container_scaled_cfs_burst_us",

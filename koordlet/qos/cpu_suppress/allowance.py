@@ -1,4 +1,4 @@
-"""How much CPU best-effort work may use: the formula of spec/qos.md 2.2, term by term."""
+"""How much CPU best-effort work may use: the formula of docs/reference/qos.md 2.2, term by term."""
 
 from __future__ import annotations
 

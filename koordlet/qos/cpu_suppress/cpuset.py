@@ -1,4 +1,5 @@
-"""Policy ``cpuset``: best-effort cgroups are confined to some CPUs (spec/qos.md 2.3 to 2.5)."""
+"""Policy ``cpuset``: best-effort cgroups are confined to some CPUs
+(docs/reference/qos.md 2.3 to 2.5)."""
 
 from __future__ import annotations
 

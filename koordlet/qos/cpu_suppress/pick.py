@@ -1,4 +1,4 @@
-"""Which CPUs best-effort work may run on (spec/qos.md 2.3 and 2.4)."""
+"""Which CPUs best-effort work may run on (docs/reference/qos.md 2.3 and 2.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Policy ``cfsQuota``: best-effort cgroups get a CPU quota (spec/qos.md 2.6)."""
+"""Policy ``cfsQuota``: best-effort cgroups get a CPU quota (docs/reference/qos.md 2.6)."""
 
 from __future__ import annotations
 

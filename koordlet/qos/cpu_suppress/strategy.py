@@ -1,4 +1,5 @@
-"""CPU suppress: best-effort work gets what latency-sensitive work leaves (spec/qos.md 2)."""
+"""CPU suppress: best-effort work gets what latency-sensitive work leaves
+(docs/reference/qos.md 2)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _NOT_ASKED = {
     QUOTA_POLICY: "not set: quota, because a BE cgroup has no CPU list",
 }
 
-# In the reference (spec/metrics.md 7).
+# In the reference (docs/reference/metrics.md 7).
 BE_CPU_CORES = Family(
     "be_suppress_cpu_cores",
     Kind.GAUGE,

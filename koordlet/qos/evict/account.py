@@ -1,4 +1,4 @@
-"""Victims of one round, chosen once for all that has to be released (spec/qos.md 4.6)."""
+"""Victims of one round, chosen once for all that has to be released (docs/reference/qos.md 4.6)."""
 
 from __future__ import annotations
 

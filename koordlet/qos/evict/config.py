@@ -1,5 +1,5 @@
 """Which eviction features the NodeSLO asks for, and whether their arguments make sense
-(spec/qos.md 4.2)."""
+(docs/reference/qos.md 4.2)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """CPU evict: evicts best-effort and lower-priority work that starves or crowds the node
-(spec/qos.md 4)."""
+(docs/reference/qos.md 4)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Memory evict: evicts best-effort and lower-priority work before the node runs out of memory
-(spec/qos.md 4)."""
+(docs/reference/qos.md 4)."""
 
 from __future__ import annotations
 

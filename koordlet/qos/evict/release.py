@@ -1,4 +1,4 @@
-"""How much an eviction feature has to release: the formulas of spec/qos.md 4.3."""
+"""How much an eviction feature has to release: the formulas of docs/reference/qos.md 4.3."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOTHING = Release()
 
 
 def last_s(snapshot: Snapshot) -> float:
-    """A sample older than this does not count (spec/qos.md 1.6)."""
+    """A sample older than this does not count (docs/reference/qos.md 1.6)."""
     return 2 * snapshot.collect_interval_s
 
 
@@ -84,7 +84,7 @@ def starved_milli(rules: Satisfaction, average: BestEffort, last: BestEffort) ->
 
 def _is_busy(rules: Satisfaction, tier: BestEffort) -> bool:
     """Whether it wants more than it gets. Unlike the reference this also holds below one core,
-    where an idle tier could be evicted else (spec/qos.md 9, quirk 4)."""
+    where an idle tier could be evicted else (docs/reference/qos.md 9, quirk 4)."""
     return tier.limit > 0 and 100 * tier.used >= rules.usage_percent * tier.limit
 
 

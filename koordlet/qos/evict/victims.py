@@ -1,4 +1,4 @@
-"""Who may be evicted, and in which order (spec/qos.md 4.4 and 4.5)."""
+"""Who may be evicted, and in which order (docs/reference/qos.md 4.4 and 4.5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The cgroups that memory QoS manages: which memory QoS each has, and what it requests (spec/qos.md
+"""The cgroups that memory QoS manages: which memory QoS each has, and what it requests
+(docs/reference/qos.md
 5.1, 5.2)."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reclaim before it hurts, on kernels without watermarks per cgroup (spec/qos.md 5.2, the
+"""Reclaim before it hurts, on kernels without watermarks per cgroup (docs/reference/qos.md 5.2, the
 ``wmark_*`` columns; Linux ``Documentation/admin-guide/cgroup-v2.rst``, ``memory.reclaim``).
 
 Two causes, as the watermarks have them:

@@ -1,4 +1,5 @@
-"""Memory QoS: floors, throttling, out-of-memory order and reclaim by class (spec/qos.md 5)."""
+"""Memory QoS: floors, throttling, out-of-memory order and reclaim by class
+(docs/reference/qos.md 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From the memory QoS and the request of each cgroup to the values of its files (spec/qos.md 5.2).
+"""From the memory QoS and the request of each cgroup to the values of its files
+(docs/reference/qos.md 5.2).
 They stand until a pod, an application or the NodeSLO changes.
 
 ``request_bytes``: 0 = nothing asked. ``limit_bytes``: 0 = no limit.

@@ -1,4 +1,5 @@
-"""Calls to one hook server (spec/hooks.md 4.5): on koordlet's own line where it knows it, on gRPC
+"""Calls to one hook server
+(docs/reference/hooks.md 4.5): on koordlet's own line where it knows it, on gRPC
 otherwise.
 """
 

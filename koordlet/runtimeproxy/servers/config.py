@@ -1,4 +1,4 @@
-"""Which hook servers to ask: the files of the config directory (spec/hooks.md 4.4)."""
+"""Which hook servers to ask: the files of the config directory (docs/reference/hooks.md 4.4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeMetric from a store, field by field (spec/metrics.md 5)."""
+"""NodeMetric from a store, field by field (docs/reference/metrics.md 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""NodeResourceTopology: every annotation, zones and what is written (spec/metrics.md 6.6)."""
+"""NodeResourceTopology: every annotation, zones and what is written
+(docs/reference/metrics.md 6.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The reference's figures: a NodeSLO, a Node and pods as an API server has them, and what stands in
-the kernel's files afterwards (spec/qos.md 2 to 7 and 10, spec/hooks.md 2)."""
+the kernel's files afterwards (docs/reference/qos.md 2 to 7 and 10, docs/reference/hooks.md 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which classes go together (spec/protocol.md 1.4), and what must not change (6.3, stage 2)."""
+"""Which classes go together
+(docs/reference/protocol.md 1.4), and what must not change (6.3, stage 2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What slo-controller-config must not say (spec/protocol.md 6.9), and nodes under it (6.8)."""
+"""What slo-controller-config must not say
+(docs/reference/protocol.md 6.9), and nodes under it (6.8)."""
 
 from __future__ import annotations
 

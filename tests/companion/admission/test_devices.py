@@ -1,4 +1,4 @@
-"""Shares of accelerators (spec/protocol.md 6.2 step 4, 6.3 stage 5)."""
+"""Shares of accelerators (docs/reference/protocol.md 6.2 step 4, 6.3 stage 5)."""
 
 from __future__ import annotations
 

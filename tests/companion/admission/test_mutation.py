@@ -1,4 +1,4 @@
-"""What profiles make of a pod (spec/protocol.md 6.2, step 1)."""
+"""What profiles make of a pod (docs/reference/protocol.md 6.2, step 1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bindings, Reservations, nodes, existing pods, required labels (spec/protocol.md 6.3-6.8)."""
+"""Bindings, Reservations, nodes, existing pods, required labels
+(docs/reference/protocol.md 6.3-6.8)."""
 
 from __future__ import annotations
 

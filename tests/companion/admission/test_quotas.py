@@ -1,4 +1,5 @@
-"""Quotas (spec/protocol.md 6.7), and pods against them (6.2 step 3, 6.3 stages 3 and 4)."""
+"""Quotas
+(docs/reference/protocol.md 6.7), and pods against them (6.2 step 3, 6.3 stages 3 and 4)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeschedulerConfiguration (spec/central.md 10.1) and its rounds (10.2)."""
+"""DeschedulerConfiguration (docs/reference/central.md 10.1) and its rounds (10.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LowNodeLoad (spec/central.md 10.3 to 10.6)."""
+"""LowNodeLoad (docs/reference/central.md 10.3 to 10.6)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """MigrationController: limits, filter, rates, arbitration, and the life of a job
-(spec/central.md 10.7 to 10.12)."""
+(docs/reference/central.md 10.7 to 10.12)."""
 
 from __future__ import annotations
 

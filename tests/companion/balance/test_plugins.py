@@ -1,5 +1,5 @@
 """CustomPriority, FragmentationAware, ScaleDownBinPack and the upstream plugins
-(spec/central.md 10.14)."""
+(docs/reference/central.md 10.14)."""
 
 from __future__ import annotations
 

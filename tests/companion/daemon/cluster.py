@@ -113,7 +113,8 @@ class Here:
     async def report(
         self, *, pods: list[Tree] | None = None, age_s: float = 0.0, system: str = "7"
     ) -> None:
-        """A NodeMetric's status; usage of the node is that of fixture F of spec/central.md 1.4."""
+        """A NodeMetric's status; usage of the node is that of fixture F of
+        docs/reference/central.md 1.4."""
         status = {
             "updateTime": instant(time.time() - age_s),
             "nodeMetric": {

@@ -89,7 +89,7 @@ async def _pod(here: Here, name: str, phase: str, requests: Tree, **labels: str)
 
 
 async def _fixture_f(here: Here) -> list[Tree]:
-    """Of spec/central.md 1.4. Returns the metrics of its pods."""
+    """Of docs/reference/central.md 1.4. Returns the metrics of its pods."""
 
     def used(key: Tree, priority: str, cpu: str, memory: str) -> Tree:
         resources = {"cpu": cpu, "memory": memory}

@@ -1,4 +1,4 @@
-"""API objects to facts (spec/central.md 0.3, spec/protocol.md 1)."""
+"""API objects to facts (docs/reference/central.md 0.3, docs/reference/protocol.md 1)."""
 
 from __future__ import annotations
 

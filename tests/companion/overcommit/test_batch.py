@@ -1,4 +1,4 @@
-"""Tables B1 to B17 of spec/central.md 1.4."""
+"""Tables B1 to B17 of docs/reference/central.md 1.4."""
 
 from __future__ import annotations
 
@@ -232,7 +232,8 @@ def test_pods_and_metrics_of_low_priority_do_not_count(cls: str) -> None:
 
 
 def test_a_pod_without_metric_counts_in_the_largest_too() -> None:
-    """Unlike in the reference (spec/central.md 12, 3): usage may not be the stricter policy."""
+    """Unlike in the reference
+    (docs/reference/central.md 12, 3): usage may not be the stricter policy."""
     data = colocation(cpuReclaimThresholdPercent=65, cpuCalculatePolicy="maxUsageRequest")
     found = planned(data, node(), metric(), pod("new", 10, "10G", priority="prod"))
     assert found.resources[BATCH_CPU] == 55000
@@ -250,7 +251,7 @@ def test_what_kubelet_reserves_is_not_hidden_by_amplification() -> None:
 
 
 def test_an_exclusive_pod_that_requests_no_cpu_counts_its_usage() -> None:
-    """Admission refuses it (spec/protocol.md 1.4), but may have been away."""
+    """Admission refuses it (docs/reference/protocol.md 1.4), but may have been away."""
     found = planned(
         DATA, node(), metric({"x": (30, "1G", "prod")}), pod("x", None, "1G", qos="LSE")
     )

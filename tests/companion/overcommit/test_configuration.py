@@ -1,4 +1,5 @@
-"""Loading of slo-controller-config (spec/central.md 1.2, 1.8, spec/protocol.md 5.1)."""
+"""Loading of slo-controller-config (docs/reference/central.md 1.2, 1.8,
+docs/reference/protocol.md 5.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices as resources (spec/central.md 1.6)."""
+"""Devices as resources (docs/reference/central.md 1.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table M1 to M8 of spec/central.md 1.5."""
+"""Table M1 to M8 of docs/reference/central.md 1.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec of a NodeMetric (spec/central.md 1.7)."""
+"""The spec of a NodeMetric (docs/reference/central.md 1.7)."""
 
 from __future__ import annotations
 

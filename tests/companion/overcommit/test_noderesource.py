@@ -1,4 +1,4 @@
-"""When a node is written and what then (spec/central.md 1.3)."""
+"""When a node is written and what then (docs/reference/central.md 1.3)."""
 
 from __future__ import annotations
 

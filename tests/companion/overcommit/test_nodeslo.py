@@ -1,4 +1,4 @@
-"""The spec of a NodeSLO (spec/central.md 1.8)."""
+"""The spec of a NodeSLO (docs/reference/central.md 1.8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""CPU normalisation and amplification (spec/central.md 1.6, spec/protocol.md 5.8, 5.9)."""
+"""CPU normalisation and amplification (docs/reference/central.md 1.6,
+docs/reference/protocol.md 5.8, 5.9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The formulas against the text of spec/central.md 1.4 and 1.5, read by a second pair of eyes.
+"""The formulas against the text of
+docs/reference/central.md 1.4 and 1.5, read by a second pair of eyes.
 
 This is the pseudo-code of the specification, one name for one name and one resource at a time, with
 the differences that `docs/compatibility.md` lists.

@@ -1,4 +1,4 @@
-"""The strategy of one node: ConfigMap, annotation, labels (spec/central.md 1.2)."""
+"""The strategy of one node: ConfigMap, annotation, labels (docs/reference/central.md 1.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Load-aware scheduling: the tables of spec/central.md 2."""
+"""Load-aware scheduling: the tables of docs/reference/central.md 2."""
 
 from __future__ import annotations
 

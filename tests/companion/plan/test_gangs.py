@@ -1,4 +1,4 @@
-"""A gang group as one decision: spec/central.md 3.4, 8.1, example G9."""
+"""A gang group as one decision: docs/reference/central.md 3.4, 8.1, example G9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room for whole gangs: spec/central.md 8.2."""
+"""Room for whole gangs: docs/reference/central.md 8.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""spec/central.md 11: the table, and what a profile may say wrongly."""
+"""docs/reference/central.md 11: the table, and what a profile may say wrongly."""
 
 from __future__ import annotations
 

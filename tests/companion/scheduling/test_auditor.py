@@ -1,4 +1,4 @@
-"""The workload auditor: each alert of spec/central.md 9.7, and the whole role with it."""
+"""The workload auditor: each alert of docs/reference/central.md 9.7, and the whole role with it."""
 
 from __future__ import annotations
 

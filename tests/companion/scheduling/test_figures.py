@@ -1,4 +1,4 @@
-"""Metrics of the scheduler (spec/central.md 9.3, 9.4)."""
+"""Metrics of the scheduler (docs/reference/central.md 9.3, 9.4)."""
 
 from __future__ import annotations
 

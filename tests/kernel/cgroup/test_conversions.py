@@ -1,4 +1,4 @@
-"""The tables of spec/qos.md 8.6, and the properties the table form relies on."""
+"""The tables of docs/reference/qos.md 8.6, and the properties the table form relies on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names table of spec/qos.md 8.7, built and read back."""
+"""The names table of docs/reference/qos.md 8.7, built and read back."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_one_cpu_that_always_had_its_turn() -> None:
 
 
 def test_the_vector_of_the_specification() -> None:
-    """spec/metrics.md: value 1000, enabled 10, running 5 is 2000."""
+    """docs/reference/metrics.md: value 1000, enabled 10, running 5 is 2000."""
     assert total([Count(1000, 500, 10, 5)]) == Total(2000, 1000, 10, 5)
 
 

@@ -1,4 +1,4 @@
-"""The tables of spec/qos.md section 3, and what the parts promise for any numbers."""
+"""The tables of docs/reference/qos.md section 3, and what the parts promise for any numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formula of spec/qos.md 2.2 with its worked examples."""
+"""The formula of docs/reference/qos.md 2.2 with its worked examples."""
 
 from __future__ import annotations
 

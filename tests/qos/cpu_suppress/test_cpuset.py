@@ -1,4 +1,4 @@
-"""Policy cpuset through the strategy: spec/qos.md 2.3, 2.5, 2.7."""
+"""Policy cpuset through the strategy: docs/reference/qos.md 2.3, 2.5, 2.7."""
 
 from __future__ import annotations
 
@@ -270,7 +270,8 @@ def test_nothing_is_told_before_all_pods_are_known() -> None:
     ],
 )
 def test_nothing_is_narrowed_while_the_node_cannot_be_read(name: str) -> None:
-    """A static CPU manager needs broad directories, and would refuse pods (spec/qos.md 2.5)."""
+    """A static CPU manager needs broad directories, and would refuse pods
+    (docs/reference/qos.md 2.5)."""
     in_force = kernel(16, "0-9")
     snap = snapshot(node(16, unread_annotations=frozenset({name})), in_force=in_force)
     decision = decide(snap, SuppressState("cpuset", 99.0, 10))

@@ -1,4 +1,4 @@
-"""Choosing CPUs: the tables of spec/qos.md 2.4."""
+"""Choosing CPUs: the tables of docs/reference/qos.md 2.4."""
 
 from __future__ import annotations
 

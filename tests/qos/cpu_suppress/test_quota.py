@@ -1,4 +1,4 @@
-"""Policy cfsQuota through the strategy: spec/qos.md 2.6."""
+"""Policy cfsQuota through the strategy: docs/reference/qos.md 2.6."""
 
 from __future__ import annotations
 
@@ -361,7 +361,8 @@ def test_quotas_inside_are_looked_at_when_there_is_a_reason_to() -> None:
 def test_the_changes_of_the_reference_once_a_limit_is_held(
     held: int, at_once: int, after_5_s: int
 ) -> None:
-    """The table of spec/qos.md 2.6 (80 cores, allowance 20) in a daemon that runs already.
+    """The table of
+    docs/reference/qos.md 2.6 (80 cores, allowance 20) in a daemon that runs already.
 
     A rise of 1 to 3 % of the node waits: compatibility.md, CPU suppress.
     """

@@ -1,4 +1,4 @@
-"""What happens when suppression ends or changes its policy: spec/qos.md 2.7."""
+"""What happens when suppression ends or changes its policy: docs/reference/qos.md 2.7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Victims of one round: spec/qos.md 4.6."""
+"""Victims of one round: docs/reference/qos.md 4.6."""
 
 from __future__ import annotations
 

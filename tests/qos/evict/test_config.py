@@ -1,4 +1,4 @@
-"""The tables of spec/qos.md 4.2."""
+"""The tables of docs/reference/qos.md 4.2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of spec/qos.md 4.3."""
+"""The figures of docs/reference/qos.md 4.3."""
 
 from __future__ import annotations
 

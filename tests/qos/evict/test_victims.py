@@ -1,4 +1,4 @@
-"""Filters and order of victims: spec/qos.md 4.4 and 4.5."""
+"""Filters and order of victims: docs/reference/qos.md 4.4 and 4.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formulas of memory QoS, by the tables of spec/qos.md 5.2."""
+"""The formulas of memory QoS, by the tables of docs/reference/qos.md 5.2."""
 
 from __future__ import annotations
 

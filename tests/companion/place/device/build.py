@@ -63,7 +63,7 @@ def rdma(
 
 
 def machine_e(vf_pcies: Iterable[int] = range(4)) -> list[dict[str, Any]]:
-    """Of spec/central.md 6.6."""
+    """Of docs/reference/central.md 6.6."""
     with_functions = set(vf_pcies)
     gpus = [gpu(n, n // 4, f"pci{n // 2}") for n in range(8)]
     cards = [

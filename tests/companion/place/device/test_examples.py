@@ -1,4 +1,4 @@
-"""The examples of spec/central.md 6.6."""
+"""The examples of docs/reference/central.md 6.6."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Normal forms of requests (spec/central.md 6.2)."""
+"""Normal forms of requests (docs/reference/central.md 6.2)."""
 
 from __future__ import annotations
 

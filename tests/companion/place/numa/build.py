@@ -23,7 +23,7 @@ _numbers = itertools.count(2_000_000)
 
 
 def topology(sockets: int, nodes: int, cores: int, threads: int) -> Topology:
-    """Ids are consecutive within a core (spec/central.md 5.7)."""
+    """Ids are consecutive within a core (docs/reference/central.md 5.7)."""
     return Topology(
         Cpu(core * threads + thread, socket << 16 | core, core // cores, socket)
         for core in range(sockets * nodes * cores)

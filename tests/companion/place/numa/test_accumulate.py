@@ -1,4 +1,4 @@
-"""The accumulator of CPUs: spec/central.md 5.6, and the table of 5.7."""
+"""The accumulator of CPUs: docs/reference/central.md 5.6, and the table of 5.7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The merge of hints and the split of requests, against the words of spec/central.md 5.4, 5.5."""
+"""The merge of hints and the split of requests, against the words of
+docs/reference/central.md 5.4, 5.5."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NodeNUMAResource as the engine asks it: spec/central.md 5.3, 5.5, 5.8, 5.9."""
+"""NodeNUMAResource as the engine asks it: docs/reference/central.md 5.3, 5.5, 5.8, 5.9."""
 
 from __future__ import annotations
 
@@ -235,7 +235,8 @@ def test_bound_pods_are_split_over_numa_nodes() -> None:
 
 
 def test_shares_follow_what_numa_nodes_have() -> None:
-    """The reference looks up availability by place in the list (spec/central.md 12, 7)."""
+    """The reference looks up availability by place in the list
+    (docs/reference/central.md 12, 7)."""
     lab = Lab()
     lab.node(shape=(1, 3, 4, 2), labels={NUMA_TOPOLOGY_POLICY: "Restricted"})
     lab.hold(pods(8000), Grant(cpus=cpus("0-7")))

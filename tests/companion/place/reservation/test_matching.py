@@ -1,4 +1,4 @@
-"""Who may use a reservation: table R of spec/central.md 7.3, and reading the objects."""
+"""Who may use a reservation: table R of docs/reference/central.md 7.3, and reading the objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filtering, nomination and scores: tables F and S of spec/central.md 7."""
+"""Filtering, nomination and scores: tables F and S of docs/reference/central.md 7."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a Reservation over its life (spec/central.md 7.2, 7.8)."""
+"""The status of a Reservation over its life (docs/reference/central.md 7.2, 7.8)."""
 
 from __future__ import annotations
 

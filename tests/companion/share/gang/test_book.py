@@ -1,4 +1,5 @@
-"""The queue's gate, permit, and the book of gangs: spec/central.md 3.3, 3.4, examples G1 to G8."""
+"""The queue's gate, permit, and the book of gangs:
+docs/reference/central.md 3.3, 3.4, examples G1 to G8."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declarations of gangs: spec/central.md 3.2."""
+"""Declarations of gangs: docs/reference/central.md 3.2."""
 
 from __future__ import annotations
 

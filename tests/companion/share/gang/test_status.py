@@ -1,4 +1,4 @@
-"""The status of PodGroups: spec/central.md 3.5."""
+"""The status of PodGroups: docs/reference/central.md 3.5."""
 
 from __future__ import annotations
 

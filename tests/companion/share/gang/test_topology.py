@@ -1,4 +1,4 @@
-"""Trees of the network and how jobs are spread over them: spec/central.md 8.1."""
+"""Trees of the network and how jobs are spread over them: docs/reference/central.md 8.1."""
 
 from __future__ import annotations
 

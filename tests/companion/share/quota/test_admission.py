@@ -1,4 +1,5 @@
-"""The quota of a pod, and whether it may take anything (spec/central.md 4.2, 4.7, 4.8)."""
+"""The quota of a pod, and whether it may take anything
+(docs/reference/central.md 4.2, 4.7, 4.8)."""
 
 from __future__ import annotations
 

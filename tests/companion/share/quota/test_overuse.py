@@ -1,4 +1,4 @@
-"""Overuse is revoked (spec/central.md 4.9)."""
+"""Overuse is revoked (docs/reference/central.md 4.9)."""
 
 from __future__ import annotations
 

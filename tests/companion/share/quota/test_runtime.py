@@ -1,4 +1,4 @@
-"""Tables Q1 to Q18 of spec/central.md 4.6, and the split itself."""
+"""Tables Q1 to Q18 of docs/reference/central.md 4.6, and the split itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of quotas on the fake API server (spec/central.md 4.10)."""
+"""Figures of quotas on the fake API server (docs/reference/central.md 4.10)."""
 
 from __future__ import annotations
 
