@@ -21,11 +21,17 @@ from tests.test_floors import COMPANION_FLOOR, FLOOR
 from tools.docs import concepts
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+REFERENCE = ROOT / "docs" / "reference"
+"""Pages that speak of the commands, keys, metrics and files of the reference."""
+PAGES = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != REFERENCE),
+]
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
+CITED = re.compile(r"docs/reference/(\w+)\.md(?: section)? (\d+(?:\.\d+)*)")
 TREE = re.compile(r"(?:koordlet|tests|tools|docs|bench|proto|systemd|\.ci)/[\w./-]+")
 
 
@@ -194,3 +200,18 @@ def test_the_design_names_every_room_and_its_floor() -> None:
 def test_the_index_of_concepts_lists_every_page() -> None:
     index = ROOT / "docs/concepts/README.md"
     assert index.read_text() == concepts(index.parent), "run: make docs"
+
+
+def test_the_sections_of_the_facts_that_the_code_cites_are_there() -> None:
+    headings = {
+        page.stem: set(re.findall(r"^#+ (\d+(?:\.\d+)*)\.? ", page.read_text(), re.MULTILINE))
+        for page in REFERENCE.glob("*.md")
+    }
+    missing = [
+        f"{path.relative_to(ROOT)}: {page} {section}"
+        for room in ("koordlet", "koord_scheduler", "tests", "bench", "tools")
+        for path in (ROOT / room).rglob("*.py")
+        for page, section in CITED.findall(path.read_text())
+        if section not in headings[page]
+    ]
+    assert missing == []

@@ -262,7 +262,7 @@ class Parts:
 
 def node_name(config: Config) -> str:
     """A pod of a DaemonSet learns the name of its Node by ``NODE_NAME``
-    (docs/reference/metrics.md 0)."""
+    (docs/reference/metrics.md 1.1)."""
     return config.node.name or os.environ.get("NODE_NAME") or socket.gethostname()
 
 
