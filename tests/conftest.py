@@ -34,11 +34,15 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Where `-m kernel` alone is asked for, files without such a test are not even imported: a
-    guest takes a minute to import them all (``tests/vm/stages.toml``)."""
-    if config.option.markexpr != "kernel" or not collection_path.match("test_*.py"):
+    """Where `-m kernel` or `-m cluster` alone is asked for, files without such a test are not even
+    imported: a guest takes a minute to import them all (``tests/vm/stages.toml``). Fixtures of the
+    folder's conftest may carry the mark."""
+    mark = config.option.markexpr
+    if mark not in {"kernel", "cluster"} or not collection_path.match("test_*.py"):
         return None
-    return True if b"mark.kernel" not in collection_path.read_bytes() else None
+    files = (collection_path, collection_path.with_name("conftest.py"))
+    marked = any(f"mark.{mark}".encode() in f.read_bytes() for f in files if f.exists())
+    return None if marked else True
 
 
 @pytest.hookimpl(tryfirst=True)
