@@ -12,9 +12,9 @@ from tests.cluster.joined import Joined, config, definitions, kubeconfig, runnin
 from tests.daemon.conftest import make_world
 from tests.daemon.world import World
 from tests.fakekube import FakeKube, serving
-from tests.kube.conftest import plane, real
+from tests.kube.conftest import defined, plane, real
 
-__all__ = ["make_world", "plane", "real"]
+__all__ = ["defined", "make_world", "plane", "real"]
 
 Join = Callable[..., AbstractAsyncContextManager[Joined]]
 

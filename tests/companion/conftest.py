@@ -1,5 +1,22 @@
 """The real control plane of tests/kube, for tests that are marked `cluster`."""
 
-from tests.kube.conftest import plane, real
+from __future__ import annotations
 
-__all__ = ["plane", "real"]
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kube.conftest import defined, plane, real
+from tests.realkube.swept import swept
+
+__all__ = ["defined", "plane", "real"]
+
+
+@pytest.fixture(autouse=True)
+def _swept_after_each(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Leave nothing of one test to the next one on the same control plane."""
+    if request.node.get_closest_marker("cluster") is None or "plane" not in request.fixturenames:
+        yield
+        return
+    with swept(request.getfixturevalue("plane")):
+        yield

@@ -331,4 +331,4 @@ def test_on_a_real_server(
     asyncio.run(tell())
     made = requests(plane)
     assert not {each for each in made if each.code == 403}
-    asyncio.run(take_away(plane, made, account, account.needs, NOT_ON_OURS))
+    asyncio.run(take_away(plane, made, account, account.needs, NOT_ON_OURS | PLAYED_ELSEWHERE))

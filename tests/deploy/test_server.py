@@ -10,19 +10,20 @@ import pytest
 import yaml
 
 from tests.deploy.objects import DEPLOY, kustomized
-from tests.kube.conftest import plane, real
+from tests.kube.conftest import defined, plane, real
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
 from tools.rbac import ACCOUNTS, NAMESPACE, Account
 
-__all__ = ("plane", "real")  # fixtures
+__all__ = ("defined", "plane", "real")  # fixtures
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
 def deployed(plane: ControlPlane) -> ControlPlane:
-    kubectl(plane, "apply", "--server-side", "--validate=strict", "-k", str(DEPLOY))
+    for each in (DEPLOY, DEPLOY / "descheduler"):  # which is not in the whole
+        kubectl(plane, "apply", "--server-side", "--validate=strict", "-k", str(each))
     return plane
 
 

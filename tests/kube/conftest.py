@@ -12,8 +12,10 @@ from tests.kube.worlds import OpenWorld, World, fake_world, world_on
 from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, control_plane
 from tests.realkube.kubectl import kubectl
+from tests.realkube.swept import swept
 
-CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CRDS = DEPLOY / "crds"
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +27,19 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="session")
-def plane(real: ControlPlane) -> ControlPlane:
-    """With our custom resources."""
+def defined(real: ControlPlane) -> ControlPlane:
+    """With our custom resources and the namespace of our leases."""
     kubectl(real, "apply", "--server-side", "-f", str(CRDS))
+    kubectl(real, "apply", "-f", str(DEPLOY / "namespace.yaml"))
     kubectl(real, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     return real
+
+
+@pytest.fixture(scope="module")
+def plane(defined: ControlPlane) -> Iterator[ControlPlane]:
+    """As the module before found it."""
+    with swept(defined):
+        yield defined
 
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.cluster)])

@@ -33,13 +33,13 @@ from tests.actuator.evict.test_api import begun, way
 from tests.cluster.reporting.rig import GIB, Rig, be_pod, make_node, make_pod, quick
 from tests.cluster.reporting.test_device import INVENTORY
 from tests.cluster.reporting.test_pod_notes import BAD, outcome
-from tests.kube.conftest import plane, real
+from tests.kube.conftest import defined, plane, real
 from tests.kube.kinds import NAMESPACES
 from tests.kube.worlds import WITHIN_S, until
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
 
-__all__ = ["plane", "quick", "real"]
+__all__ = ["defined", "plane", "quick", "real"]
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("quick")]
 ACCOUNTS = Kind("", "v1", "ServiceAccount", "serviceaccounts", True, Object)
 BUDGETS = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, Object)

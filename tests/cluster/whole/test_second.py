@@ -8,11 +8,11 @@ import pytest
 
 from tests.cluster.whole.second import play, process_of
 from tests.cluster.whole.story import teller
-from tests.kube.conftest import plane, real
+from tests.kube.conftest import defined, plane, real
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.controllers import controllers
 
-__all__ = ["plane", "real"]
+__all__ = ["defined", "plane", "real"]
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 

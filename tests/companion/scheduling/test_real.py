@@ -9,18 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.companion.daemon.cluster import here_on
-from tests.companion.scheduling.rig import NODES, Rig
-from tests.companion.scheduling.test_reservations import RESERVATIONS, reserve, until_phase
+from tests.companion.scheduling.rig import Rig
+from tests.companion.scheduling.test_reservations import reserve, until_phase
 from tests.realkube.control_plane import ControlPlane
-from tests.realkube.kubectl import kubectl
 
 pytestmark = pytest.mark.cluster
 
 
 def test_a_pod_a_reservation_and_a_gang_are_placed(plane: ControlPlane, tmp_path: Path) -> None:
-    space = "koordinator-system"
-    if space not in kubectl(plane, "get", "namespaces", "-o", "name"):
-        kubectl(plane, "create", "namespace", space)
     log = tmp_path / "log"
 
     async def story() -> None:
@@ -58,12 +54,6 @@ def test_a_pod_a_reservation_and_a_gang_are_placed(plane: ControlPlane, tmp_path
             finally:
                 process.terminate()
                 ended = await process.wait()
-                for pod in await rig.nodes_of():
-                    if pod.startswith("real-"):
-                        kubectl(plane, "delete", "pod", pod, "--force", "--grace-period=0")
-                await rig.client.delete(RESERVATIONS, "real-room")
-                for name in ("real-a", "real-b"):
-                    await rig.client.delete(NODES, name)
             assert ended == 0
 
     try:
