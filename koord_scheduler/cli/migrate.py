@@ -154,7 +154,7 @@ def _world(objects: Objects, *, saved: bool) -> World:
     # Saved objects are looked at as of their last report.
     newest_s = max((each.updated_s for each in usage.values()), default=0.0)
     return World(
-        now_s=newest_s if saved and newest_s else time.time(),
+        now_s=min(newest_s, time.time()) if saved and newest_s else time.time(),
         nodes={key.name: each.node for key, each in objects[NODES.name].items()},
         residents={name: tuple(found) for name, found in residents.items()},
         usage=usage,

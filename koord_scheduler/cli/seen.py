@@ -45,9 +45,10 @@ async def _from_cluster(args: argparse.Namespace, node: str) -> Seen:
 
 
 def now_s(args: argparse.Namespace, inputs: list[Inputs]) -> float:
-    """Saved objects are looked at as of their last report, others as of now."""
+    """Saved objects are looked at as of their last report, others as of now. A report of the
+    future is one of a clock that is ahead."""
     saved = newest_report_s(inputs) if args.files else None
-    return time.time() if saved is None else saved
+    return time.time() if saved is None else min(saved, time.time())
 
 
 def configuration(data: Mapping[str, str] | None, where: str) -> Configuration:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.daemon.per_node import Reconciles, Remarks, node_differs
-from koord_scheduler.kube.inputs import PodsByNode, inputs_of
+from koord_scheduler.kube.inputs import PodsByNode, as_arrived, inputs_of
 from koord_scheduler.kube.shapes import (
     DEVICES,
     NODE_METRICS,
@@ -21,6 +21,7 @@ from koord_scheduler.kube.shapes import (
     NodeResourceTopology,
     tree,
 )
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.facts import Inputs
 from koord_scheduler.overcommit.noderesource import Plan, node_patch, plan, zones_due, zones_tree
 from koord_scheduler.services.metrics import Family
@@ -53,6 +54,7 @@ class NodeResources:
         self._devices = watches.of(DEVICES)
         self._topologies = watches.of(TOPOLOGIES)
         self._by_node = PodsByNode()
+        self._arrivals = Arrivals()
         self._synced_s: dict[str, float] = {}
         self._zones_synced_s: dict[str, float] = {}
         self._reconciles = Reconciles(
@@ -147,6 +149,7 @@ class NodeResources:
 
     def _forget(self, name: str) -> None:
         self._remarks.forget(name)
+        self._arrivals.forget(name)
         self._synced_s.pop(name, None)
         self._zones_synced_s.pop(name, None)
 
@@ -156,6 +159,7 @@ class NodeResources:
         if configuration is None or node is None:
             return None
         topology = self._topologies.get(name)
+        wall_s = self._context.wall()
         inputs = inputs_of(
             node,
             self._metrics.get(name),
@@ -163,7 +167,7 @@ class NodeResources:
             self._devices.get(name),
             topology,
         )
-        wall_s = self._context.wall()
+        inputs = as_arrived(inputs, self._arrivals, wall_s)
         wanted = plan(inputs, configuration, wall_s, sync_gpu_shared=self._sync_gpu_shared)
         if wanted is None:
             return None

@@ -9,6 +9,7 @@ import msgspec
 
 from koord_scheduler.kube.shapes import Device, Node, NodeMetric, NodeResourceTopology, Pod
 from koord_scheduler.model import wire
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.facts import (
     DeviceFacts,
     Inputs,
@@ -39,6 +40,19 @@ def inputs_of(
         pods=tuple(pods),
         device=_device(device),
         topology=_topology(topology),
+    )
+
+
+def as_arrived(inputs: Inputs, arrivals: Arrivals, now_s: float) -> Inputs:
+    """Return them with a report that is at most as new as its arrival."""
+    metric = inputs.metric
+    if metric is None:
+        return inputs
+    at_s = arrivals.at(inputs.node.name, metric.update_time_s, now_s)
+    if at_s == metric.update_time_s:
+        return inputs
+    return msgspec.structs.replace(
+        inputs, metric=msgspec.structs.replace(metric, update_time_s=at_s)
     )
 
 

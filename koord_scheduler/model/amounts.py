@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.quantity import parse_quantity
-from koordlet.protocol.resources import CPU
+from koordlet.protocol.resources import CPU, MEMORY
 
 Text = str | int | float
 """A quantity on the wire: text in core objects, a bare number too in custom resources."""
@@ -81,3 +83,19 @@ def amount_of(text: Text | None, resource: str) -> int | None:
         return milli_of(text) if resource == CPU else units_of(text)
     except ProtocolError:
         return None
+
+
+def measured(resources: Mapping[str, Text], *needed: str) -> dict[str, int] | None:
+    """Return usage by resource, without what cannot be read. None for what is no measurement:
+    nothing at all, or CPU or memory that is negative or no number, or lacks where it is needed."""
+    found = {
+        name: max(amount, 0)
+        for name, text in resources.items()
+        if (amount := amount_of(text, name)) is not None
+    }
+    for name in (CPU, MEMORY):
+        if name in needed or name in resources:
+            amount = amount_of(resources.get(name), name)
+            if amount is None or amount < 0:
+                return None
+    return found or None

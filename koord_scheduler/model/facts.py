@@ -64,7 +64,8 @@ class ApplicationUsage(msgspec.Struct, frozen=True, gc=False):
 
 class MetricFacts(msgspec.Struct, frozen=True):
     """Of a NodeMetric's status. ``pods`` by ``namespace/name``; a pod whose usage cannot be read is
-    left out. ``node_usage`` is None where CPU or memory is missing."""
+    left out. ``node_usage`` is None where CPU or memory is missing. ``fault``: why the report says
+    nothing of the node; empty where it does."""
 
     update_time_s: float | None = None
     node_usage: Amounts | None = None
@@ -72,6 +73,7 @@ class MetricFacts(msgspec.Struct, frozen=True):
     pods: Mapping[str, PodUsage] = {}
     applications: tuple[ApplicationUsage, ...] = ()
     prod_reclaimable: Amounts | None = None
+    fault: str = ""
 
 
 class DeviceOfNode(msgspec.Struct, frozen=True):

@@ -112,6 +112,7 @@ class Classes:
         }
         unsupported, volume_terms = _volumes(meta.namespace, spec, volume_of)
         owner = _controller(meta.owner_references)
+        daemon = any(each.kind == "DaemonSet" for each in meta.owner_references)
         own_key = pod_key(meta.namespace, meta.name)
         named = own_key if own_key in self.named else ""
         placement = wire.PodPlacement(
@@ -133,6 +134,7 @@ class Classes:
                 annotations,
                 pod.status.qos_class,
                 owner,
+                daemon,
                 named,
                 unsupported,
                 volume_terms,
@@ -149,7 +151,7 @@ class Classes:
             unsupported = (*unsupported, *beyond(placement), *((many,) if many else ()))
             found = msgspec.structs.replace(
                 found,
-                daemon=owner.kind == "DaemonSet",
+                daemon=daemon,
                 owner=owner,
                 named=named,
                 unsupported=unsupported,

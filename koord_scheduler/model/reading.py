@@ -100,6 +100,7 @@ def of_containers(spec: wire.PodSpec, asked: Callable[[wire.Container], Amounts]
 
 def metric_facts(status: wire.NodeMetricStatus) -> facts.MetricFacts:
     usage = status.node_metric or wire.NodeUsage()
+    node_usage = _usage(usage.node_usage)
     pods = {}
     for each in status.pods_metric or ():
         used = _usage(each.pod_usage)
@@ -109,7 +110,7 @@ def metric_facts(status: wire.NodeMetricStatus) -> facts.MetricFacts:
             )
     return facts.MetricFacts(
         update_time_s=instant_s(status.update_time),
-        node_usage=_usage(usage.node_usage),
+        node_usage=node_usage,
         system_usage=_partial_usage(usage.system_usage),
         pods=pods,
         applications=tuple(
@@ -119,6 +120,7 @@ def metric_facts(status: wire.NodeMetricStatus) -> facts.MetricFacts:
         prod_reclaimable=None
         if status.prod_reclaimable_metric is None
         else _partial_usage(status.prod_reclaimable_metric.resource),
+        fault=_fault(status, node_usage),
     )
 
 
@@ -209,6 +211,27 @@ def _usage(usage: wire.Usage | None) -> Amounts | None:
     if cpu is None or memory is None or cpu < 0 or memory < 0:
         return None
     return Amounts(cpu, memory)
+
+
+def _fault(status: wire.NodeMetricStatus, node_usage: Amounts | None) -> str:
+    """Usage that is negative or no number is no sign of an idle node."""
+    if node_usage is None:
+        return "the usage of the node is missing, negative or no number"
+    system = status.node_metric.system_usage if status.node_metric is not None else None
+    if _wrong(system):
+        return "the usage of the system is negative or no number"
+    if any(_wrong(each.usage) for each in status.host_application_metric or ()):
+        return "the usage of a host application is negative or no number"
+    return ""
+
+
+def _wrong(usage: wire.Usage | None) -> bool:
+    found = usage.resources if usage is not None else wire.CPUAndMemory()
+    for name, text in ((CPU, found.cpu), (MEMORY, found.memory)):
+        amount = amount_of(text, name)
+        if text is not None and (amount is None or amount < 0):
+            return True
+    return False
 
 
 def _partial_usage(usage: wire.Usage | None) -> Amounts:

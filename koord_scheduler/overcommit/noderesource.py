@@ -193,6 +193,8 @@ def _stale(metric: MetricFacts | None, strategy: ColocationStrategy, now_s: floa
         return "no NodeMetric yet"
     if metric.update_time_s is None:
         return "the NodeMetric was never reported"
+    if metric.fault:
+        return f"the NodeMetric cannot be used: {metric.fault}"
     minutes = strategy.degrade_time_minutes or 0
     if now_s > metric.update_time_s + minutes * 60:
         age_s = int(now_s - metric.update_time_s)

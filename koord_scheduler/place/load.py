@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from koord_scheduler.model.amounts import amount_of
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT, Bools, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node
@@ -19,11 +20,12 @@ from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.fit import least_used
 from koord_scheduler.place.load_arguments import (
     NAME,
-    Aggregated,
+    Counted,
     LoadArgs,
+    counted,
     load_args,
     own_thresholds,
-    window_s,
+    scoring,
 )
 from koord_scheduler.place.load_estimate import Estimates
 from koord_scheduler.place.load_reading import LOAD, NodeLoad
@@ -52,14 +54,17 @@ class LoadAware:
 
     def __init__(self, args: LoadArgs) -> None:
         self.args = args
-        names = (CPU, MEMORY, *args.resource_weights, *args.usage_thresholds)
-        names = (*names, *args.prod_usage_thresholds, *args.supported_resources)
-        self.names = tuple(dict.fromkeys(names))
+        names = {CPU, MEMORY, *args.resource_weights, *args.usage_thresholds}
+        names |= {*args.prod_usage_thresholds, *args.supported_resources}
+        names |= {*args.estimated_scaling_factors, *counted(args.aggregated).usage_thresholds}
+        self.names = tuple(sorted(names))
         self.weights = np.array([args.resource_weights.get(n, 0) for n in self.names], np.int64)
         self.estimates = Estimates(
             self.names, args.estimated_scaling_factors, custom=args.allow_customize_estimation
         )
         self._known = _Known(0, len(self.names))
+        self._arrivals = Arrivals()
+        self._scoring = scoring(args)
         self._version = -1
         self._of: Cluster | None = None
 
@@ -141,6 +146,7 @@ class LoadAware:
         if self._of is not cluster:
             self._of, self._version = cluster, -1
             self._known = _Known(0, len(self.names))
+            self._arrivals = Arrivals()
             self.estimates.forget()
         if self._version == cluster.version:
             return
@@ -161,53 +167,44 @@ class LoadAware:
         load = cluster.get(LOAD, row)
         known.present[row] = load is not None
         known.reported[row] = load is not None and load.usage is not None
-        known.updated_s[row] = (load.update_time_s or 0.0) if load is not None else 0.0
-        if load is None or load.usage is None:
+        told_s = load.update_time_s if load is not None else None
+        at_s = self._arrivals.at(row, told_s, cluster.now_s)
+        known.updated_s[row] = at_s or 0.0
+        usage = load.usage if load is not None else None
+        if load is None or usage is None:
             return
+        load = msgspec.structs.replace(load, update_time_s=at_s) if at_s != told_s else load
         claims = tuple(cluster.claims_on(row).values())
         if known.by_prod[row] or args.score_according_prod_usage:
             known.prod.used[row] = self._prod(load, claims)
-        plain = self._vector(load.usage) + self._delta(load, claims)
-        known.usage.used[row] = known.scored[row] = plain
-        aggregated = known.aggregation[row]
-        if aggregated is not None and aggregated.usage_aggregation_type:
-            known.aggregated.used[row] = self._aggregate(
-                load,
-                claims,
-                aggregated.usage_aggregation_type,
-                window_s(aggregated.usage_aggregated_duration),
-            )
-        if args.aggregated is not None and args.aggregated.score_aggregation_type:
-            known.scored[row] = self._aggregate(
-                load,
-                claims,
-                args.aggregated.score_aggregation_type,
-                window_s(args.aggregated.score_aggregated_duration),
-            )
+        delta = self._delta(load, claims)
+        known.usage.used[row] = known.scored[row] = self._vector(usage) + delta
+        if known.by_aggregate[row]:
+            asked = known.aggregation[row]
+            known.aggregated.used[row] = self._aggregate(load, claims, asked, delta)
+        if self._scoring.kind:
+            known.scored[row] = self._aggregate(load, claims, self._scoring, delta)
 
     def _read_node(self, known: _Known, row: int, node: Node) -> None:
         known.nodes[row] = node
         known.allocatable[row] = self._allocatable(node)
         own, args = own_thresholds(node), self.args
-        aggregated = args.aggregated
-        if own.aggregated_usage is not None:
-            aggregated = own.aggregated_usage
-        for view, given, default in (
-            (known.usage, own.usage_thresholds, args.usage_thresholds),
-            (known.prod, own.prod_usage_thresholds, args.prod_usage_thresholds),
-            (known.aggregated, None, aggregated.usage_thresholds if aggregated else {}),
+        aggregated = counted(own.aggregated_usage)
+        if not aggregated.usage_thresholds:
+            aggregated = counted(args.aggregated)
+        for view, percents in (
+            (known.usage, own.usage_thresholds or args.usage_thresholds),
+            (known.prod, own.prod_usage_thresholds or args.prod_usage_thresholds),
+            (known.aggregated, aggregated.usage_thresholds),
         ):
-            percents = default if given is None else given
-            if view is known.prod:
-                known.by_prod[row] = bool(percents)
             limits = [min(max(percents.get(name, 0), 0), _MOST_PERCENT) for name in self.names]
             view.limits[row] = limits
             view.limited[row] = any(limits)
             known.limited = known.limited or any(limits)
         known.aggregation[row] = aggregated
-        known.by_aggregate[row] = bool(
-            aggregated and aggregated.usage_aggregation_type and known.aggregated.limited[row]
-        )
+        known.by_prod[row] = known.prod.limited[row]
+        # Percentiles that are all 0 free the node: they take the place of its other thresholds.
+        known.by_aggregate[row] = bool(aggregated.usage_thresholds)
 
     def _allocatable(self, node: Node) -> list[int]:
         """What the node had before amplification."""
@@ -222,21 +219,22 @@ class LoadAware:
         return np.array([min(amounts.get(n, 0), MOST_AMOUNT) for n in self.names], np.int64)
 
     def _aggregate(
-        self, load: NodeLoad, claims: tuple[Claim, ...], kind: str, window_s: float
+        self, load: NodeLoad, claims: tuple[Claim, ...], asked: Counted, delta: Ints
     ) -> Ints:
-        """Where the report lacks what is asked for, all pods count with their full estimate."""
-        if window_s:
-            found = load.aggregated.get((kind, window_s))
-        else:
-            windows = [window for name, window in load.aggregated if name == kind]
-            found = load.aggregated[(kind, max(windows))] if windows else None
+        """Return the percentile that is asked for. Where the report lacks it, what the node uses
+        counts; where it lacks one window alone, at least the full estimate of all pods."""
+        window_s = asked.window_s
+        if not window_s:
+            windows = [window for name, window in load.aggregated if name == asked.kind]
+            window_s = max(windows, default=0.0)
+        found = load.aggregated.get((asked.kind, window_s))
         if found is not None:
-            return self._vector(found) + self._delta(load, claims)
-        total = np.zeros(len(self.names), np.int64)
-        for claim in claims:
-            if not claim.pod.holds:
-                total += self.estimates.of(claim.pod.cls)
-        return total
+            return self._vector(found) + delta
+        used: Ints = self._vector(load.usage or {}) + delta
+        if not asked.window_s:
+            return used
+        estimates = [self.estimates.of(claim.pod.cls) for claim in claims if not claim.pod.holds]
+        return np.maximum(used, np.sum(estimates, axis=0, dtype=np.int64))
 
     def _delta(self, load: NodeLoad, claims: tuple[Claim, ...]) -> Ints:
         """What pods will use beside what they were seen to use (2.3)."""
@@ -297,7 +295,7 @@ class _Known:
 
         self.size, self.names = size, names
         self.nodes: list[Node | None] = [None] * size
-        self.aggregation: list[Aggregated | None] = [None] * size
+        self.aggregation: list[Counted] = [Counted()] * size
         self.limited = False
         self.allocatable, self.scored = ints(), ints()
         self.usage, self.prod, self.aggregated = (

@@ -21,15 +21,27 @@ Percents = dict[str, int]
 _AGGREGATIONS = ("avg", "p50", "p90", "p95", "p99")
 
 
-class Aggregated(msgspec.Struct, frozen=True, rename="camel"):
-    """Durations are texts such as ``5m``, or seconds; 0 for the longest window that there is
+class NodeAggregated(msgspec.Struct, frozen=True, rename="camel"):
+    """Durations are texts such as ``5m``; 0 for the longest window that there is
     (docs/reference/protocol.md, ``usage-thresholds``)."""
 
+    usage_thresholds: Percents | None = None
+    usage_aggregation_type: str | None = None
+    usage_aggregated_duration: str | None = None
+
+
+class Aggregated(NodeAggregated, frozen=True):
+    score_aggregation_type: str | None = None
+    score_aggregated_duration: str | None = None
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """A percentile that counts: its thresholds where it has some, its name, and its window, 0 for
+    the longest one."""
+
     usage_thresholds: Percents = {}
-    usage_aggregation_type: str = ""
-    usage_aggregated_duration: str | float = 0.0
-    score_aggregation_type: str = ""
-    score_aggregated_duration: str | float = 0.0
+    kind: str = ""
+    window_s: float = 0.0
 
 
 class LoadArgs(Args, frozen=True, kw_only=True):
@@ -56,12 +68,33 @@ class Thresholds(msgspec.Struct, frozen=True, rename="camel"):
 
     usage_thresholds: Percents | None = None
     prod_usage_thresholds: Percents | None = None
-    aggregated_usage: Aggregated | None = None
+    aggregated_usage: NodeAggregated | None = None
 
 
-def window_s(duration: str | float) -> float:
+def window_s(duration: str | None) -> float:
     """Raises ProtocolError."""
-    return parse_duration(duration) if isinstance(duration, str) else duration
+    return parse_duration(duration) if duration else 0.0
+
+
+def counted(aggregated: NodeAggregated | None) -> Counted:
+    """Return what counts of it; nothing without thresholds or without a percentile. Raises
+    ProtocolError."""
+    if aggregated is None or not aggregated.usage_thresholds:
+        return Counted()
+    kind = aggregated.usage_aggregation_type
+    if not kind:
+        return Counted()
+    return Counted(
+        aggregated.usage_thresholds, kind, window_s(aggregated.usage_aggregated_duration)
+    )
+
+
+def scoring(args: LoadArgs) -> Counted:
+    """Return the percentile by which nodes score; without ``kind`` where they do by usage."""
+    found = args.aggregated or Aggregated()
+    return Counted(
+        kind=found.score_aggregation_type or "", window_s=window_s(found.score_aggregated_duration)
+    )
 
 
 _thresholds = msgspec.json.Decoder(Thresholds)
@@ -83,8 +116,12 @@ def _check_aggregated(aggregated: Aggregated) -> None:
             kinds = ", ".join(_AGGREGATIONS)
             raise ArgumentError(f"{NAME}: aggregated: type {kind!r}; there are {kinds}")
     try:
-        window_s(aggregated.usage_aggregated_duration)
-        window_s(aggregated.score_aggregated_duration)
+        for duration in (
+            aggregated.usage_aggregated_duration,
+            aggregated.score_aggregated_duration,
+        ):
+            if window_s(duration) < 0:
+                raise ArgumentError(f"{NAME}: aggregated: {duration} must be at least 0")
     except ProtocolError as error:
         raise ArgumentError(f"{NAME}: aggregated: {error}") from None
 
@@ -94,6 +131,8 @@ def load_args(args: Mapping[str, Any]) -> LoadArgs:
     found = read_args(NAME, LoadArgs, args)
     if found.estimator != "defaultEstimator":
         raise ArgumentError(f"{NAME}: estimator {found.estimator!r}; there is defaultEstimator")
+    percentiles = found.aggregated or Aggregated()
+    _check_aggregated(percentiles)
     factors = {CPU: 85, MEMORY: 70, **found.estimated_scaling_factors}
     weights = found.resource_weights
     if not weights and not found.dominant_resource_weight:
@@ -104,17 +143,18 @@ def load_args(args: Mapping[str, Any]) -> LoadArgs:
         ("estimatedScalingFactors", factors, 1),
         ("usageThresholds", limits, 0),
         ("prodUsageThresholds", found.prod_usage_thresholds, 0),
-        ("aggregated", found.aggregated.usage_thresholds if found.aggregated else {}, 0),
+        ("aggregated.usageThresholds", percentiles.usage_thresholds or {}, 0),
     ):
         for name, percent in percents.items():
             if not least <= percent <= 100:
                 text = f"{NAME}: {words}.{name} is {percent}; it must be {least} to 100"
                 raise ArgumentError(text)
+    if not 0 <= found.dominant_resource_weight <= 100:
+        weight = found.dominant_resource_weight
+        raise ArgumentError(f"{NAME}: dominantResourceWeight is {weight}; it must be 0 to 100")
     for name in weights:
         if name not in factors:
             raise ArgumentError(f"{NAME}: resourceWeights.{name} needs an estimatedScalingFactors")
-    if found.aggregated is not None:
-        _check_aggregated(found.aggregated)
     if found.node_metric_expiration_seconds <= 0:
         raise ArgumentError(f"{NAME}: nodeMetricExpirationSeconds must be positive")
     return msgspec.structs.replace(

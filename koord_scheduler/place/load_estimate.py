@@ -25,7 +25,13 @@ SECONDS_SCHEDULED = "scheduling.koordinator.sh/load-estimated-seconds-after-pod-
 SECONDS_INITIALIZED = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 LEAST_CPU_MILLI = 250
 LEAST_MEMORY_BYTES = 200 << 20
-_LEAST = {CPU: LEAST_CPU_MILLI, MEMORY: LEAST_MEMORY_BYTES}
+_LEAST = {
+    CPU: LEAST_CPU_MILLI,
+    BATCH_CPU: LEAST_CPU_MILLI,
+    MEMORY: LEAST_MEMORY_BYTES,
+    BATCH_MEMORY: LEAST_MEMORY_BYTES,
+}
+"""What a pod that asks for nothing will use; a mid pod without mid resources uses none."""
 _TRANSLATED: Mapping[PriorityClass, Mapping[str, str]] = {
     PriorityClass.BATCH: {CPU: BATCH_CPU, MEMORY: BATCH_MEMORY},
     PriorityClass.MID: {CPU: MID_CPU, MEMORY: MID_MEMORY},
@@ -81,15 +87,14 @@ def estimate(pod: PodClass, name: str, factors: Mapping[str, int]) -> int:
         return 0
     asked = name
     names = _TRANSLATED.get(pod.priority_class) if pod.priority_class is not None else None
-    if names is not None and name in (CPU, MEMORY):
-        translated = names.get(name)
-        if translated is None:
+    if names is not None:
+        if name not in names:
             return 0
-        asked = translated
+        asked = names[name]
     limit = pod.limits.get(asked, 0)
     most = max(limit, pod.requests.get(asked, 0))
     if not most:
-        return _LEAST.get(name, 0)
+        return _LEAST.get(asked, 0)
     found = (2 * most * factor + 100) // 200
     return min(found, limit) if limit else found
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.amounts import Text, measured
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.reading import instant_s, pod_key
@@ -38,8 +38,9 @@ class Loads(Protocol):
 
 class NodeLoad(msgspec.Struct, frozen=True, kw_only=True):
     """``update_time_s``: None where the report has none. ``usage`` is None where the report has no
-    node in it. ``aggregated``: by percentile (``p95``) and window in seconds. ``pods`` by
-    ``namespace/name``."""
+    node in it, or one whose CPU or memory is missing, negative or no number, as where the system's
+    is negative or no number. ``aggregated``: by percentile (``p95``) and window in seconds.
+    ``pods`` by ``namespace/name``."""
 
     update_time_s: float | None = None
     report_interval_s: float = DEFAULT_REPORT_INTERVAL_S
@@ -100,39 +101,52 @@ def read_load(spec: bytes, status: bytes) -> NodeLoad:
     except UNREADABLE:
         return NodeLoad()
     node = found.node_metric or _Node()
-    pods = {pod_key(each.namespace, each.name): _pod(each) for each in found.pods_metric or ()}
+    pods = {
+        pod_key(each.namespace, each.name): pod
+        for each in found.pods_metric or ()
+        if (pod := _pod(each)) is not None
+    }
+    system = node.system_usage.resources
+    trusted = not system or measured(system) is not None
     interval = policy.report_interval_seconds if policy is not None else None
     return NodeLoad(
         update_time_s=instant_s(found.update_time),
         report_interval_s=interval or DEFAULT_REPORT_INTERVAL_S,
-        usage=_amounts(node.node_usage) if node.node_usage is not None else None,
+        usage=_measured(node.node_usage, CPU, MEMORY) if trusted else None,
         system=_amounts(node.system_usage),
         aggregated=Percentiles(
             {
-                (sys.intern(kind), window): _amounts(usage)
+                (sys.intern(kind), window): amounts
                 for each in node.aggregated_node_usages or ()
                 if (window := _seconds(each.duration)) is not None
                 for kind, usage in each.usage.items()
-                if usage.resources
+                if (amounts := _measured(usage)) is not None
             }
         ),
         pods=PodLoads(pods) if pods else {},
     )
 
 
-def _pod(pod: _Pod) -> PodLoad:
-    amounts = _amounts(pod.pod_usage)
+def _pod(pod: _Pod) -> PodLoad | None:
+    amounts = _measured(pod.pod_usage)
+    if amounts is None:
+        return None
     more = {name: n for name, n in amounts.items() if name not in (CPU, MEMORY)} or None
     prod = pod.priority == PriorityClass.PROD
     return PodLoad(prod, amounts.get(CPU, 0), amounts.get(MEMORY, 0), more)
 
 
+def _measured(usage: _Map | None, *needed: str) -> dict[str, int] | None:
+    found = measured(usage.resources, *needed) if usage is not None else None
+    return _clipped(found) if found is not None else None
+
+
 def _amounts(usage: _Map) -> dict[str, int]:
-    return {
-        sys.intern(name): min(max(amount, 0), MOST_AMOUNT)
-        for name, text in usage.resources.items()
-        if (amount := amount_of(text, name)) is not None
-    }
+    return _clipped(measured(usage.resources) or {})
+
+
+def _clipped(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {sys.intern(name): min(amount, MOST_AMOUNT) for name, amount in amounts.items()}
 
 
 def _seconds(text: str) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
@@ -72,6 +73,7 @@ class NodeStrain:
 
     def __init__(self, args: StrainArgs) -> None:
         self.args = args
+        self._arrivals = Arrivals()
         self._counted: dict[int, float] = {}
         """Row -> until when its strain counts, of those that were judged to be under strain."""
 
@@ -94,7 +96,8 @@ class NodeStrain:
             strain = cluster.get(STRAIN, row)
             if strain is None:
                 continue
-            until_s = strain.since_s + self.args.expiration_seconds
+            since_s = self._arrivals.at(row, strain.since_s, cluster.now_s)
+            until_s = (since_s or 0.0) + self.args.expiration_seconds
             if until_s <= cluster.now_s:
                 continue
             self._counted[row] = until_s

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
@@ -21,9 +20,11 @@ from koord_scheduler.kube.migration_shapes import (
 from koord_scheduler.kube.residents import PODS, ResidentPod
 from koord_scheduler.kube.scheduling.shapes import NODES
 from koord_scheduler.kube.shapes import NODE_METRICS, NodeMetric
-from koord_scheduler.model.amounts import Text, amount_of
+from koord_scheduler.model.amounts import Text, measured
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.reading import instant_s
 from koordlet.kube.mirror import Change
+from koordlet.protocol.resources import CPU, MEMORY
 
 
 class _Resources(msgspec.Struct, frozen=True):
@@ -37,6 +38,7 @@ class _PodUsage(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _NodeUsage(msgspec.Struct, frozen=True, rename="camel"):
+    node_usage: _Resources = _Resources()
     system_usage: _Resources = _Resources()
 
 
@@ -73,6 +75,7 @@ class Feed:
         self._of_controllers: dict[str, tuple[Resident, ...]] = {}
         self._usage: dict[str, tuple[NodeMetric, NodeUsage | None]] = {}
         self._known: dict[str, Migrating] = {}
+        self._arrivals = Arrivals()
         self.passed: set[str] = set()
         """By uid: jobs that this process lets pass. The watch may not have told of it yet."""
         self._pods.listen(self._on_pods)
@@ -144,11 +147,16 @@ class Feed:
         for change in changes:
             if change.new is None:
                 self._usage.pop(change.key.name, None)
+                self._arrivals.forget(change.key.name)
 
     def _report(self, name: str, each: NodeMetric) -> NodeUsage | None:
         kept = self._usage.get(name)
         if kept is None or kept[0] is not each:
-            kept = self._usage[name] = (each, usage_of(each))
+            usage = usage_of(each)
+            if usage is not None:
+                at_s = self._arrivals.at(name, usage.updated_s, self._context.wall())
+                usage = msgspec.structs.replace(usage, updated_s=at_s or 0.0)
+            kept = self._usage[name] = (each, usage)
         return kept[1]
 
 
@@ -180,12 +188,14 @@ def usage_of(each: NodeMetric) -> NodeUsage | None:
         return None
     if report is None or report.node_metric is None:
         return None
-    return NodeUsage(
-        instant_s(report.update_time) or 0.0,
-        _amounts(report.node_metric.system_usage),
-        {f"{p.namespace}/{p.name}": _amounts(p.pod_usage) for p in report.pods_metric or ()},
-    )
-
-
-def _amounts(found: _Resources) -> dict[str, Any]:
-    return {name: amount_of(text, name) or 0 for name, text in found.resources.items()}
+    whole = measured(report.node_metric.node_usage.resources, CPU, MEMORY)
+    system = report.node_metric.system_usage.resources
+    outside = measured(system) if system else {}
+    if whole is None or outside is None:
+        return None
+    pods = {
+        f"{each.namespace}/{each.name}": usage
+        for each in report.pods_metric or ()
+        if (usage := measured(each.pod_usage.resources)) is not None
+    }
+    return NodeUsage(instant_s(report.update_time) or 0.0, outside, pods)

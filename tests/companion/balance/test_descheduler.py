@@ -115,7 +115,7 @@ async def report(world: World, fake: FakeKube, name: str, pods: dict[str, str]) 
         await make(world, METRICS, {"metadata": {"name": name}})
     status = {
         "updateTime": instant(time.time()),
-        "nodeMetric": {"nodeUsage": {"resources": {}}},
+        "nodeMetric": {"nodeUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}},
         "podsMetric": [
             {"namespace": "default", "name": each, "podUsage": {"resources": {"cpu": cpu}}}
             for each, cpu in pods.items()

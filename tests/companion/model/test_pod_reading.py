@@ -306,6 +306,13 @@ def test_classes_of_the_protocol_scheduler_and_conditions() -> None:
     assert pod.owner == pods.Owner("DaemonSet", "d", "1", "")
 
 
+def test_an_owner_that_is_no_controller_makes_a_pod_of_a_daemon_set_too() -> None:
+    classes, owner = Classes(), {"kind": "DaemonSet", "name": "d", "uid": "1"}
+    found = read({"containers": []}, classes, ownerReferences=[owner])
+    assert (found.cls.daemon, found.owner) == (True, pods.Owner())
+    assert not read({"containers": []}, classes).cls.daemon
+
+
 @pytest.mark.parametrize(
     ("labels", "annotations", "group", "gang"),
     [

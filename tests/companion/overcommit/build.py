@@ -75,7 +75,7 @@ def metric(
     used: dict[str, tuple[Any, Any, str]] | None = None,
     *,
     system: tuple[Any, Any] | None = None,
-    node_usage: tuple[Any, Any] | None = None,
+    node_usage: tuple[Any, Any] | None = (0, 0),
     reclaimable: tuple[Any, Any] | None = None,
     applications: dict[str, tuple[Any, Any, str]] | None = None,
     updated: str | None = NOW,

@@ -6,9 +6,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from koord_scheduler.model.amounts import NOTHING
+from koord_scheduler.overcommit.mid import mid
 from koordlet.protocol.quantity import parse_quantity
 from koordlet.protocol.resources import MID_CPU, MID_MEMORY
-from tests.companion.overcommit.build import colocation, metric, node, planned, pod
+from tests.companion.overcommit.build import colocation, loaded, metric, node, planned, pod
 
 LIMITS = {"midCPUThresholdPercent": 10, "midMemoryThresholdPercent": 20}
 
@@ -39,9 +41,8 @@ CASES = (
         {**LIMITS, "midUnallocatedPercent": 10},
     ),
     Case("M3", 0, "0", None, (20, "45G")),
-    Case("M4", 10000, "21G", strategy={**LIMITS, **_static(10)}),
-    Case("M5", 10000, "42G", strategy={**LIMITS, **_static(100)}),
-    Case("M6", 0, "0", (20, "20G"), None),
+    Case("M4", 10000, "21G", None, (20, "45G"), strategy={**LIMITS, **_static(10)}),
+    Case("M5", 10000, "42G", None, (20, "45G"), strategy={**LIMITS, **_static(100)}),
     Case("M7", 10000, "10G", (20, "20G"), (90, "200G")),
     Case("all unallocated", 80000, "160G", None, (20, "45G"), {"midUnallocatedPercent": 100}),
     Case(
@@ -98,9 +99,11 @@ def test_requests_of_lower_classes_are_unallocated(cls: str) -> None:
     assert found.mid.unallocated.cpu_milli == 100000
 
 
-def test_half_a_usage_is_none() -> None:
-    report = metric(reclaimable=(10, "10G"), node_usage=(20, "what"))
-    assert planned(colocation(), node(), report).resources[MID_CPU] == 0
+def test_m6_nothing_is_unused_where_usage_is_not_known() -> None:
+    layers = loaded(colocation()).colocation
+    assert layers is not None
+    report = metric(reclaimable=(20, "20G"), node_usage=None)
+    assert mid(node(), report, (), layers.cluster).result == NOTHING
 
 
 def test_a_fixed_part_needs_a_fresh_report_too() -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from koord_scheduler.kube.inputs import as_arrived
+from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.facts import Inputs, NodeFacts
 from koord_scheduler.overcommit import third_party
 from koord_scheduler.overcommit.configuration import load
@@ -23,6 +26,7 @@ from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_ME
 from tests.companion.overcommit.build import (
     NOW_S,
     colocation,
+    loaded,
     metric,
     node,
     planned,
@@ -74,6 +78,35 @@ def test_need_sync(present: int | None, wanted: int | None, due: bool) -> None:
 def test_nothing_is_done_before_the_configuration_is_known() -> None:
     configuration = load({"colocation-config": "{"}, None)
     assert plan(Inputs(node()), configuration, NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {"node_usage": None},
+        {"node_usage": (-1, "1G")},
+        {"node_usage": ("NaN", "1G")},
+        {"node_usage": (1, "-1")},
+        {"system": (-50, "1G")},
+        {"system": (1, "NaN")},
+        {"applications": {"app": (-50, "1G", "prod")}},
+    ],
+)
+def test_usage_that_is_none_takes_the_tiers_back(report: dict[str, Any]) -> None:
+    wanted = planned(DATA, node(), metric({"p": (5, "1G", "prod")}, **report))
+    assert {wanted.resources[each] for each in TIERS} == {None}
+    assert "negative or no number" in wanted.reset
+
+
+@pytest.mark.parametrize("ahead_s", [0.0, 600.0, 5e9])
+def test_a_clock_that_is_ahead_keeps_no_resources_on_a_dead_node(ahead_s: float) -> None:
+    configuration, arrivals = loaded(colocation(degradeTimeMinutes=15)), Arrivals()
+    report = msgspec.structs.replace(metric(), update_time_s=NOW_S + ahead_s)
+    for after_s, reset in ((0, False), (900, False), (901, True), (5000, True)):
+        inputs = as_arrived(Inputs(node(), report), arrivals, NOW_S + after_s)
+        found = plan(inputs, configuration, NOW_S + after_s)
+        assert found is not None
+        assert bool(found.reset) is reset, after_s
 
 
 def test_a_new_node_gets_everything_in_one_write() -> None:

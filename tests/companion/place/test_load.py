@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
+from koord_scheduler.daemon.descheduler.feed import usage_of
+from koord_scheduler.kube.shapes import NodeMetric
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
@@ -14,6 +17,7 @@ from koord_scheduler.place.load import make
 from koord_scheduler.place.load_estimate import estimate
 from koord_scheduler.place.load_reading import LOAD, NodeLoad, read_load
 from koord_scheduler.place.load_tables import PodLoad
+from koordlet.kube.objects import Metadata
 from koordlet.protocol.qos import PriorityClass
 from tests.companion.place.build import GI, cls, cluster, node, put, reasons, scores
 
@@ -52,6 +56,81 @@ PROD_POD = {"ns/prod": PodLoad(True, 0, 0)}
 
 def prod(cpu: int, memory: int = 0) -> dict[str, Any]:
     return {"pods": {"ns/prod": PodLoad(True, cpu, memory)}}
+
+
+def own(report: NodeLoad, **thresholds: Any) -> Cluster:
+    key = "scheduling.koordinator.sh/usage-thresholds"
+    return one(report, annotations={key: json.dumps(thresholds)})
+
+
+def p95(cpu: int) -> dict[str, Any]:
+    return {"usageThresholds": {"cpu": cpu}, "usageAggregationType": "p95"}
+
+
+FULL = load(70_000, **prod(70_000), aggregated={("p95", 300.0): {"cpu": 70_000, "memory": 0}})
+CPU_OVER, P95_OVER = (
+    f"node(s) cpu {words} exceed threshold" for words in ("usage", "aggregated usage")
+)
+BY_P95 = {"aggregated": p95(60)}
+ANNOTATIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "percentile without type": (
+        BY_P95,
+        {"aggregatedUsage": {"usageThresholds": {"cpu": 99}}},
+        P95_OVER,
+    ),
+    "percentile without thresholds": (
+        BY_P95,
+        {"aggregatedUsage": {"usageAggregationType": "p95"}},
+        P95_OVER,
+    ),
+    "percentile of its own": (BY_P95, {"aggregatedUsage": p95(99)}, ""),
+    "percentiles of 0 free it": (BY_P95, {"aggregatedUsage": p95(0)}, ""),
+    "no thresholds": ({}, {"usageThresholds": {}}, CPU_OVER),
+    "null": ({}, {"usageThresholds": None, "aggregatedUsage": None}, CPU_OVER),
+    "thresholds of 0 free it": ({}, {"usageThresholds": {"cpu": 0}}, ""),
+    "prod without thresholds": (
+        {"prodUsageThresholds": {"cpu": 50}},
+        {"prodUsageThresholds": {}},
+        CPU_OVER,
+    ),
+    "prod of 0 is held to the others": ({}, {"prodUsageThresholds": {"cpu": 0}}, CPU_OVER),
+    "prod of 0 is held to percentiles": (BY_P95, {"prodUsageThresholds": {"cpu": 0}}, P95_OVER),
+    "a duration in seconds is none": (
+        {},
+        {
+            "aggregatedUsage": {**p95(99), "usageAggregatedDuration": 300},
+            "usageThresholds": {"cpu": 99},
+        },
+        CPU_OVER,
+    ),
+    "the report lacks the percentile": (
+        {},
+        {"aggregatedUsage": {**p95(60), "usageAggregationType": "p99"}},
+        P95_OVER,
+    ),
+    "the report lacks the window": (
+        {},
+        {"aggregatedUsage": {**p95(60), "usageAggregatedDuration": "10m"}},
+        P95_OVER,
+    ),
+    "words of scores count for nothing": (
+        {},
+        {"aggregatedUsage": {**p95(99), "scoreAggregatedDuration": "soon"}},
+        "",
+    ),
+    "a third resource": ({"aggregated": {**p95(99), "usageThresholds": {"x": 50}}}, {}, "x"),
+}
+
+
+@pytest.mark.parametrize("case", ANNOTATIONS)
+def test_thresholds_of_a_node_and_of_the_arguments(case: str) -> None:
+    args, thresholds, text = ANNOTATIONS[case]
+    where = own(FULL, **thresholds)
+    if text == "x":
+        where = one(load(aggregated={("p95", 300.0): {"x": 6}}), extra={"x": 10})
+        text = "node(s) x aggregated usage exceed threshold"
+    put(where, "n1", EMPTY, "prod")
+    assert reasons(make(args), where, EMPTY) == [text]
 
 
 FILTERS = {
@@ -147,21 +226,41 @@ def test_l9_and_l10_mid_pods() -> None:
     assert reasons(make({}), where, mid(20_000)) == ["node(s) cpu usage exceed threshold"]
 
 
-def just_assigned(report: NodeLoad) -> Cluster:
+def assigned(report: NodeLoad, since_s: float) -> Cluster:
     where = one(report)
-    put(where, "n1", BIG, since_s=NOW)
+    put(where, "n1", BIG, "seen", since_s=since_s)
     return where
 
 
+def just_assigned(report: NodeLoad) -> Cluster:
+    return assigned(report, NOW)
+
+
 P95 = {"aggregated": {"scoreAggregationType": "p95"}}
+P95_OF_5M = {"aggregated": {"scoreAggregationType": "p95", "scoreAggregatedDuration": "5m"}}
+LONG_AGO: dict[str, Any] = {"pods": {"ns/seen": PodLoad(False, 1000, GI)}}
 DOMINANT = {"resourceWeights": {"cpu": 1, "memory": 1}, "dominantResourceWeight": 10}
-SCORES = {
+SCORES: dict[str, tuple[dict[str, Any], Any, Any, int]] = {
     "L11": ({}, one(load()), BIG, 90),
     "L12": ({}, one(load(32_000, 10 * GI)), BIG, 72),
     "L13": ({}, just_assigned(load(32_000, 10 * GI)), BIG, 63),
     "L14": ({}, one(), BIG, 0),
     "L14 expired": ({}, one(load(update_time_s=NOW - 200)), BIG, 0),
-    "L15": (P95, just_assigned(load(32_000, 10 * GI)), BIG, 81),
+    "L15": (P95_OF_5M, assigned(load(**LONG_AGO), NOW - 600), BIG, 81),
+    "percentile lacks, any window": (P95, just_assigned(load(32_000, 10 * GI)), BIG, 63),
+    "percentile lacks, node is full": (P95_OF_5M, one(load(90_000, 500 * GI)), EMPTY, 3),
+    "percentile of another window": (
+        P95_OF_5M,
+        one(load(90_000, 500 * GI, aggregated={("p95", 600.0): {"cpu": 0}})),
+        EMPTY,
+        3,
+    ),
+    "a third resource counts in the dominant one": (
+        {"estimatedScalingFactors": {"x": 50}, "dominantResourceWeight": 1},
+        one(load(), extra={"x": 10}),
+        cls(priority_class=PROD, requests={"x": 16}),
+        20,
+    ),
     "L16": ({}, one(load()), BATCH_BIG, 90),
     "L17": (DOMINANT, one(load()), BIG, 85),
     "L18": ({}, one(load()), EMPTY, 99),
@@ -194,6 +293,8 @@ def test_l19_score_by_usage_of_prod() -> None:
         ((4000, 8 * GI), (0, 0), PROD, (80, 80), 3200, 6_871_947_674),
         ((0, 0), (0, 0), PROD, (85, 70), 250, 209_715_200),
         ((0, 0), (0, 0), PriorityClass.FREE, (85, 70), 0, 0),
+        ((0, 0), (0, 0), BATCH, (85, 70), 250, 209_715_200),
+        ((0, 0), (0, 0), MID, (85, 70), 0, 0),
     ],
 )
 def test_estimates(
@@ -295,6 +396,12 @@ def test_reading_a_report() -> None:
     [
         {"resourceWeights": {"cpu": 101}},
         {"usageThresholds": {"cpu": -1}},
+        {"dominantResourceWeight": -1},
+        {"dominantResourceWeight": 101},
+        {"aggregated": {"usageAggregatedDuration": 300}},
+        {"aggregated": {"scoreAggregatedDuration": "-1s"}},
+        {"aggregated": {"usageThresholds": {"cpu": 101}, "usageAggregationType": "p95"}},
+        {"aggregated": {"usageThresholds": {"cpu": 101}}},
         {"resourceWeights": {"x": 1}},
         {"estimator": "own"},
         {"nodeMetricExpirationSeconds": 0},
@@ -309,24 +416,93 @@ def test_wrong_arguments_are_named(args: dict[str, Any]) -> None:
         make(args)
 
 
+@pytest.mark.parametrize(
+    "usage",
+    [
+        {},
+        {"cpu": "1"},
+        {"memory": "1Gi"},
+        {"cpu": "-1", "memory": "1Gi"},
+        {"cpu": "1", "memory": "-1"},
+        {"cpu": "NaN", "memory": "1Gi"},
+        {"cpu": -1, "memory": 1},
+    ],
+)
+def test_usage_that_is_none_speaks_for_no_node(usage: dict[str, Any]) -> None:
+    status = {
+        "nodeMetric": {
+            "nodeUsage": {"resources": usage},
+            "aggregatedNodeUsages": [
+                {"duration": "5m", "usage": {"p95": {"resources": {"cpu": "-1"}}, "p50": {}}}
+            ],
+        },
+        "podsMetric": [
+            {"namespace": "ns", "name": "seen", "podUsage": {"resources": {"cpu": "-1"}}}
+        ],
+    }
+    found = read_load(b"", json.dumps(status).encode())
+    assert (found.usage, dict(found.aggregated), found.pods.get("ns/seen")) == (None, {}, None)
+    metric = NodeMetric(metadata=Metadata(name="n1"), packed=msgspec.Raw(json.dumps(status).encode()))
+    assert usage_of(metric) is None
+    assert scores(make({}), one(found), EMPTY) == [0]
+
+
+def test_a_pod_without_usage_in_the_report_counts_with_its_estimate() -> None:
+    resources = {"cpu": "32", "memory": "10Gi"}
+    status = {
+        "updateTime": "2026-01-01T00:00:00Z",
+        "nodeMetric": {"nodeUsage": {"resources": resources}},
+        "podsMetric": [{"namespace": "ns", "name": "seen", "podUsage": {}}],
+    }
+    found = read_load(b"", json.dumps(status).encode())
+    where = one(found)
+    where.now_s = found.update_time_s or 0.0
+    put(where, "n1", BIG, "seen", since_s=where.now_s - 3600)
+    assert scores(make({}), where, BIG) == [63]
+
+
+@pytest.mark.parametrize("ahead_s", [600.0, 5e9])
+def test_a_clock_that_is_ahead_keeps_no_dead_node_fresh(ahead_s: float) -> None:
+    where, plugin = one(load(10_000, update_time_s=NOW + ahead_s)), make({})
+    for after_s, told_s, text in (
+        (0, 0, ""),
+        (179, 0, ""),
+        (180, 0, "node(s) nodeMetric expired"),
+        (181, 1, ""),
+        (360, 1, ""),
+        (361, 1, "node(s) nodeMetric expired"),
+    ):
+        where.now_s = NOW + after_s
+        # A node that is written again with the same report has not reported.
+        where.put(LOAD, "n1", load(10_000, update_time_s=NOW + ahead_s + told_s))
+        plugin.tick(where)
+        assert reasons(plugin, where, BIG) == [text], after_s
+
+
+def test_a_pod_that_came_after_the_arrival_of_a_report_is_awaited() -> None:
+    where = one(load(32_000, 10 * GI, update_time_s=NOW + 600, **LONG_AGO))
+    put(where, "n1", BIG, "seen", since_s=NOW)
+    assert scores(make({}), where, BIG) == [64]
+
+
 HUGE = 10**30
 
 
 def test_amounts_of_others_that_are_too_large_are_clipped() -> None:
     status = {
         "updateTime": "2026-01-01T00:00:00Z",
-        "nodeMetric": {"nodeUsage": {"resources": {"cpu": HUGE, "memory": -HUGE}}},
+        "nodeMetric": {"nodeUsage": {"resources": {"cpu": HUGE, "memory": HUGE}}},
         "podsMetric": [
             {"namespace": "ns", "name": "seen", "podUsage": {"resources": {"cpu": HUGE}}}
         ],
     }
     found = read_load(b"", json.dumps(status).encode())
-    assert found.usage == {"cpu": MOST_AMOUNT, "memory": 0}
+    assert found.usage == {"cpu": MOST_AMOUNT, "memory": MOST_AMOUNT}
     where = one(found)
     where.now_s = (found.update_time_s or 0.0) + 1
     put(where, "n1", BIG, "seen")
     assert reasons(make({}), where, EMPTY) == ["node(s) cpu usage exceed threshold"]
-    assert scores(make({}), where, EMPTY) == [49]
+    assert scores(make({}), where, EMPTY) == [0]
 
 
 @pytest.mark.parametrize(("percent", "text"), [(HUGE, ""), (-HUGE, "")])
@@ -376,11 +552,11 @@ def test_a_window_of_a_node_that_is_no_duration_counts_for_nothing() -> None:
     assert reasons(make({}), one(load(10_000), annotations=annotations), EMPTY) == [""]
 
 
-def test_thresholds_of_prod_that_are_0_let_prod_pods_pass() -> None:
+def test_thresholds_of_prod_that_are_0_leave_the_others_in_force() -> None:
     where = one(load(90_000))
     args = {"usageThresholds": {"cpu": 65}, "prodUsageThresholds": {"cpu": 0}}
-    assert reasons(make(args), where, EMPTY) == [""]
-    assert reasons(make(args), where, cls(priority_class=MID)) != [""]
+    assert reasons(make(args), where, EMPTY) == [CPU_OVER]
+    assert reasons(make(args), where, cls(priority_class=MID)) == [CPU_OVER]
 
 
 def test_one_plugin_may_look_at_a_smaller_cluster_later() -> None:
