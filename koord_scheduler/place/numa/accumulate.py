@@ -121,19 +121,10 @@ class _Taking:
         whole = topology.full_cores(self.free)
         of_socket = {s: whole & mask for s, mask in topology.sockets.items()}
         if self.need <= topology.cpus_per_node:
-            nodes = sorted(
-                topology.nodes,
-                key=lambda n: (
-                    self.sign * (whole & topology.nodes[n]).bit_count(),
-                    self.sign * self._free_of_socket(topology.socket_of_node[n]),
-                    n,
-                ),
-            )
             for exclude in (True, False):
-                for node in nodes:
-                    if exclude and node in self.shut_nodes:
-                        continue
-                    if (whole & topology.nodes[node]).bit_count() >= self.need:
+                free = self._open(cores=False) if exclude else self.free
+                for node in self._nodes(free, topology.full_cores(free)):
+                    if (free & whole & topology.nodes[node]).bit_count() >= self.need:
                         self._take(self._flat(whole, topology.cores_of_node[node]))
                         return
         if self.need <= topology.cpus_per_socket:
@@ -170,37 +161,24 @@ class _Taking:
     def _spread(self) -> None:
         topology = self.topology
         if self.need <= topology.cpus_per_node:
-            nodes = sorted(
-                topology.nodes,
-                key=lambda n: (
-                    self.sign * (self.free & topology.nodes[n]).bit_count(),
-                    self.sign * self._free_of_socket(topology.socket_of_node[n]),
-                    n,
-                ),
-            )
             for exclude in (True, False):
-                for node in nodes:
-                    if exclude and node in self.shut_nodes:
-                        continue
-                    cpus = self._listed(topology.nodes[node], exclude)
+                free = self._open() if exclude else self.free
+                for node in self._nodes(free, free):
+                    cpus = self._listed(free & topology.nodes[node], exclude)
                     if len(cpus) >= self.need:
                         self._take(self._round_robin(cpus))
                         return
         if self.need <= topology.cpus_per_socket:
             for exclude in (True, False):
-                lists = [self._listed(mask, exclude) for mask in topology.sockets.values()]
+                free = self._open(nodes=False) if exclude else self.free
+                lists = [self._listed(free & mask, exclude) for mask in topology.sockets.values()]
                 for cpus in sorted(lists, key=lambda each: self.sign * len(each)):
                     if len(cpus) >= self.need:
                         self._take(self._round_robin(cpus))
                         return
 
-    def _listed(self, of: int, exclude: bool) -> list[int]:
-        free = self.free & of
-        if exclude:
-            for core in self.shut_cores:
-                free &= ~self.topology.cores[core]
-            free = self.topology.one_per_core(free)
-        cpus = bits(free)
+    def _listed(self, free: int, exclude: bool) -> list[int]:
+        cpus = bits(self.topology.one_per_core(free) if exclude else free)
         if self.refs:
             cpus.sort(key=lambda cpu: (self.refs.get(cpu, 0), cpu))
         return cpus
@@ -211,15 +189,16 @@ class _Taking:
         topology = self.topology
         for exclude in (True, False):
             result = {s: (self.result & m).bit_count() for s, m in topology.sockets.items()}
-            sockets = {s: self._free_of_socket(s) for s in topology.sockets}
-            nodes = {n: (self.free & m).bit_count() for n, m in topology.nodes.items()}
-            cores = [core for core, mask in topology.cores.items() if mask & self.free]
+            free = self._open() if exclude else self.free
+            sockets = {s: (free & m).bit_count() for s, m in topology.sockets.items()}
+            nodes = {n: (free & m).bit_count() for n, m in topology.nodes.items()}
+            cores = [core for core, mask in topology.cores.items() if mask & free]
             keys = {
                 core: (
                     -result[topology.socket_of_core[core]],
                     self.sign * sockets[topology.socket_of_core[core]],
                     self.sign * nodes[topology.node_of_core[core]],
-                    (topology.cores[core] & self.free).bit_count(),
+                    (topology.cores[core] & free).bit_count(),
                     topology.socket_of_core[core],
                     self._refs(topology.cores[core]),
                     core,
@@ -227,19 +206,10 @@ class _Taking:
                 for core in cores
             }
             cores.sort(key=keys.__getitem__)
-            flat = [cpu for core in cores for cpu in bits(topology.cores[core] & self.free)]
-            for cpu in self._round_robin(flat):
-                if not self.need:
-                    return
-                core = self._core(cpu)
-                if exclude and self._is_shut(core):
-                    continue
-                self._take([cpu])
-                if self.wish.exclusive == PCPU_LEVEL:
-                    self.shut_cores.add(core)
-
-    def _is_shut(self, core: int) -> bool:
-        return core in self.shut_cores or self.topology.node_of_core[core] in self.shut_nodes
+            flat = [cpu for core in cores for cpu in bits(topology.cores[core] & free)]
+            self._take(self._round_robin(flat))
+            if not self.need:
+                return
 
     # Helpers.
 
@@ -256,8 +226,26 @@ class _Taking:
         longest = max(len(each) for each in by_core.values())
         return [each[i] for i in range(longest) for each in by_core.values() if i < len(each)]
 
-    def _free_of_socket(self, socket: int) -> int:
-        return (self.free & self.topology.sockets[socket]).bit_count()
+    def _open(self, *, cores: bool = True, nodes: bool = True) -> int:
+        """Return what is free where no pod shuts this one out."""
+        free = self.free
+        for core in self.shut_cores if cores else ():
+            free &= ~self.topology.cores[core]
+        for node in self.shut_nodes if nodes else ():
+            free &= ~self.topology.nodes[node]
+        return free
+
+    def _nodes(self, free: int, counted: int) -> list[int]:
+        """Return NUMA nodes in the order in which they are tried."""
+        nodes, sockets = self.topology.nodes, self.topology.sockets
+        return sorted(
+            nodes,
+            key=lambda n: (
+                self.sign * (counted & nodes[n]).bit_count(),
+                self.sign * (free & sockets[self.topology.socket_of_node[n]]).bit_count(),
+                n,
+            ),
+        )
 
     def _refs(self, cpus: int) -> int:
         return sum(self.refs.get(cpu, 0) for cpu in bits(cpus)) if self.refs else 0

@@ -12,6 +12,7 @@ from koord_scheduler.place.numa.free import (
     NOTHING,
     Site,
     State,
+    amplified,
     left_for,
     state_of,
     unit_milli,
@@ -191,7 +192,7 @@ def _score_of_zones(
         left = sum(state.left[n].get(name, 0) for n in nodes if n in state.left)
         need = ask.amounts.get(name, 0)
         if name == CPU and wish is not None:
-            need = int(need * state.site.ratio)
+            need = amplified(need, state.site.ratio)
         used = total - left + need
         if total <= 0:
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -39,19 +40,25 @@ class Site(NamedTuple):
     """All that decides about CPUs and NUMA nodes of a node; nodes that are alike have equal ones.
 
     ``reserved``: CPUs that annotations of the node keep. ``bind``: the bind policy that it
-    requires, empty for none; ``policy``: of NUMA. ``ratio``: by how much CPU is amplified."""
+    requires, empty for none; ``policy``: of NUMA. ``ratios``: by how much resources are amplified;
+    only those that are."""
 
     shape: Shape
     reserved: int = 0
     bind: str = ""
     policy: str = ""
     strategy: str = ""
-    ratio: float = 1.0
+    ratios: tuple[tuple[str, float], ...] = ()
     used: Used = NOTHING
+
+    @property
+    def ratio(self) -> float:
+        """Return that of CPU."""
+        return dict(self.ratios).get(CPU, 1.0)
 
 
 class State(NamedTuple):
-    """``free``: CPUs; ``total`` and ``left``: amounts of NUMA nodes, CPU amplified."""
+    """``free``: CPUs; ``total`` and ``left``: amounts of NUMA nodes, amplified."""
 
     site: Site
     free: int
@@ -86,6 +93,11 @@ def used_by(claims: Iterable[Claim], topology: Topology) -> Used:
     )
 
 
+def amplified(amount: int, ratio: float) -> int:
+    """Return it rounded up, as the reference does."""
+    return math.ceil(amount * ratio)
+
+
 def state_of(site: Site) -> State:
     shape, used, ratio = site.shape, site.used, site.ratio
     topology = shape.topology
@@ -97,11 +109,14 @@ def state_of(site: Site) -> State:
         near = topology.nodes.get(zone.node, 0)
         if CPU in there:
             kept = 1000 * (near & reserved).bit_count()
-            there[CPU] = int(max(there[CPU] - kept, 0) * ratio)
+            there[CPU] = max(there[CPU] - kept, 0)
+        for name, by in site.ratios:
+            if name in there:
+                there[name] = amplified(there[name], by)
         total[zone.node] = there
         left[zone.node] = there = dict(there)
         if CPU in there:
-            there[CPU] -= int(1000 * (near & used.cpus).bit_count() * ratio)
+            there[CPU] -= amplified(1000 * (near & used.cpus).bit_count(), ratio)
     for node, name, amount in used.amounts:
         if name in left.get(node, ()):
             left[node][name] -= amount

@@ -121,16 +121,16 @@ def reserved_on(annotations: Mapping[str, str]) -> int:
     return found
 
 
-def cpu_ratio(annotations: Mapping[str, str]) -> float:
-    """By how much the node's CPU is amplified; 1 where it is not."""
+def ratios_of(annotations: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
+    """Return by how much the node's resources are amplified; only those that are."""
     text = annotations.get(AMPLIFICATION_RATIO)
     if not text or len(text) > 4096:
-        return 1.0
+        return ()
     try:
-        ratio = _ratios.decode(text).get("cpu", 1.0)
+        found = _ratios.decode(text)
     except msgspec.DecodeError:
-        return 1.0
-    return min(ratio, _MOST_RATIO) if ratio > 1 else 1.0
+        return ()
+    return tuple(sorted((n, min(ratio, _MOST_RATIO)) for n, ratio in found.items() if ratio > 1))
 
 
 def said(key: Key[T], annotations: Mapping[str, str]) -> T | None:

@@ -11,7 +11,7 @@ from koord_scheduler.place.grants import without
 from koord_scheduler.place.node_states import States
 from koord_scheduler.place.numa.accumulate import FULL_PCPUS, LEAST, MOST, SPREAD_BY_PCPUS
 from koord_scheduler.place.numa.free import Site, State, state_of, used_by
-from koord_scheduler.place.numa.reading import cpu_ratio, reserved_on
+from koord_scheduler.place.numa.reading import ratios_of, reserved_on
 from koord_scheduler.place.numa.topology import Topology
 from koord_scheduler.place.numa.types import (
     BEST_EFFORT,
@@ -46,7 +46,7 @@ def site_of(cluster: Cluster, row: int, reservation: str = "") -> Site:
         bind=_bind_policy(labels.get(CPU_BIND_POLICY.name, ""), shape),
         policy=policy if policy in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE) else shape.policy,
         strategy=strategy if strategy in (LEAST, MOST) else "",
-        ratio=cpu_ratio(annotations) if annotations else 1.0,
+        ratios=ratios_of(annotations) if annotations else (),
         used=used_by(without(claims, reservation), shape.topology),
     )
 

@@ -11,6 +11,7 @@ from koord_scheduler.place.numa.topology import bits
 from koord_scheduler.place.numa.types import NAME, Grant
 from koord_scheduler.place.numa.wire import texts
 from koordlet.protocol.cpuset import format_cpulist
+from koordlet.protocol.resources import CPU
 
 
 class InvalidTopologyError(ValueError):
@@ -62,7 +63,7 @@ def _options(state: State) -> dict[str, Any]:
         "maxRefCount": 1,
         "cpuBindPolicy": site.bind,
         "numaTopologyPolicy": site.policy,
-        "amplificationRatios": {"cpu": site.ratio},
+        "amplificationRatios": {CPU: 1.0, **dict(site.ratios)},
         "numaNodeResources": _zones(state.total),
     }
 

@@ -23,10 +23,10 @@ def used_cpu(cluster: Cluster, sites: Sites, ask: Ask, rows: Rows, numbers: Ints
         used += ask.cpu_milli
         return used
     ratio, bound = sites.ratio[numbers], sites.bound_milli[numbers]
-    used += (bound * ratio).astype(np.int64) - bound
+    used += np.ceil(bound * ratio).astype(np.int64) - bound
     binds = sites.forces[numbers] | ask.binds
     need = ask.cpu_milli
-    used += np.where(binds, (need * ratio).astype(np.int64), need)
+    used += np.where(binds, np.ceil(need * ratio).astype(np.int64), need)
     return used
 
 

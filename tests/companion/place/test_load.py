@@ -442,7 +442,9 @@ def test_usage_that_is_none_speaks_for_no_node(usage: dict[str, Any]) -> None:
     }
     found = read_load(b"", json.dumps(status).encode())
     assert (found.usage, dict(found.aggregated), found.pods.get("ns/seen")) == (None, {}, None)
-    metric = NodeMetric(metadata=Metadata(name="n1"), packed=msgspec.Raw(json.dumps(status).encode()))
+    metric = NodeMetric(
+        metadata=Metadata(name="n1"), packed=msgspec.Raw(json.dumps(status).encode())
+    )
     assert usage_of(metric) is None
     assert scores(make({}), one(found), EMPTY) == [0]
 

@@ -77,6 +77,40 @@ def test_the_table_of_cpus(
     assert format_cpulist(bits(found)) == expected
 
 
+SHUT = [
+    ("fullest node", (2, 1, 4, 2), "8-11", "0,2,4", 1, S, MOST, P, "6"),
+    ("emptiest node", (2, 1, 4, 2), "8-11", "0,2,4", 1, S, LEAST, P, "12"),
+    ("fullest node of its level", (2, 2, 2, 2), "8-10", "0", 2, F, MOST, N, "4-5"),
+    ("CPUs of more than a socket", (2, 1, 4, 2), "", "0", 14, S, MOST, P, "2-15"),
+]
+
+
+@pytest.mark.parametrize(
+    ("shape", "taken", "shut", "need", "policy", "strategy", "exclusive", "expected"),
+    [row[1:] for row in SHUT],
+    ids=[row[0] for row in SHUT],
+)
+def test_what_is_shut_does_not_count_as_free(
+    shape: tuple[int, int, int, int],
+    taken: str,
+    shut: str,
+    need: int,
+    policy: str,
+    strategy: str,
+    exclusive: str,
+    expected: str,
+) -> None:
+    machine, held = topology(*shape), cpus(shut)
+    free = machine.all & ~held & ~cpus(taken)
+    found = take(
+        machine,
+        free,
+        Wish(need, policy, exclusive=exclusive, strategy=strategy),
+        Held(held if exclusive == P else 0, held if exclusive == N else 0),
+    )
+    assert format_cpulist(bits(found or 0)) == expected
+
+
 def test_cpus_that_are_shared_are_taken_last() -> None:
     machine = topology(1, 1, 4, 2)
     refs: dict[int, int] = {}

@@ -360,6 +360,25 @@ def test_numa_nodes_are_amplified() -> None:
     assert lab.reasons(pods(9000, qos="LSR")) != [""]
 
 
+def test_memory_of_numa_nodes_is_amplified_too() -> None:
+    lab = Lab()
+    policy = {NUMA_TOPOLOGY_POLICY: "SingleNUMANode"}
+    ratio = {AMPLIFICATION_RATIO: '{"memory": 1.5, "cpu": 1}'}
+    lab.node(memory=8 * GI, annotations=ratio, labels=policy)
+    assert lab.reasons(pods(1000, 12 * GI)) == [""]
+    assert lab.reasons(pods(1000, 12 * GI + 1)) != [""]
+    lab.place(pods(1000, 5 * GI))
+    assert lab.scores(pods(1000, GI)) == [89]  # of the other NUMA node: 1 of 8 CPUs, 1 of 12 GiB
+
+
+def test_amplified_amounts_are_rounded_up() -> None:
+    lab = Lab()
+    policy = {NUMA_TOPOLOGY_POLICY: "SingleNUMANode"}
+    lab.node(cpu=9000, annotations={AMPLIFICATION_RATIO: '{"cpu": 1.0001}'}, labels=policy)
+    assert lab.reasons(pods(8001)) == [""]
+    assert lab.reasons(pods(8002)) != [""]
+
+
 @pytest.mark.parametrize("text", ["", "x", '{"cpu": 0.5}', '{"cpu": "a"}', '{"memory": 2}'])
 def test_what_is_no_ratio_amplifies_nothing(text: str) -> None:
     lab = Lab()
