@@ -141,6 +141,9 @@ def plan(
     how many pods of the same selector it has, and how good it is. Raises TopologyError."""
     multiples = [0] * len(tree.layers)
     lowest_must = 0
+    known = {each.name for each in tree.layers}
+    # What a gang prefers of a layer that is not there keeps it from nothing.
+    gather = [each for each in gather if each.must or each.layer in known]
     for each in gather:
         depth = tree.depth_of(each.layer)
         multiples[depth] = each.multiple
@@ -244,7 +247,7 @@ class _Kinds(NamedTuple):
             "no candidate topology nodes can accommodate job, "
             f"desiredOfferSlot: {want}, topology topologyNode {told.rstrip(';')}"
         )
-        multiples = ",".join(f"{g.layer}={g.multiple}" for g in gather if g.multiple)
+        multiples = ", ".join(sorted(f"{g.layer}={g.multiple}" for g in gather if g.multiple > 1))
         return text, f"; podCountMultiple constraints: {multiples}" if multiples else ""
 
     def _fitting(self, depth: int, indexes: NDArray[np.intp], want: int) -> NDArray[np.intp]:

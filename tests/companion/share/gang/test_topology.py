@@ -78,11 +78,12 @@ def test_the_table(
 
 
 def test_refusals_in_words() -> None:
-    refused = plan(made(), (Gather("block", True, 8),), OFFERS, 20)
+    asked = (Gather("spine", False, 4), Gather("block", True, 8), Gather("rack", False, 2))
+    refused = plan(made(), asked, OFFERS, 20)
     assert refused == NoPlan(
         "no candidate topology nodes can accommodate job, desiredOfferSlot: 20, "
         "topology topologyNode block/b1: 8;block/b2: 8",
-        "; podCountMultiple constraints: block=8",
+        "; podCountMultiple constraints: block=8, spine=4",
     )
 
 
@@ -103,6 +104,12 @@ WIDE = {
         ((), (5, 7, 6, 4), 8, None, None, "spine/s2"),
         ((), (5, 7, 6, 4), 13, None, None, "ClusterTopologyLayer/"),
         ((Gather("spine", True),), (5, 7, 6, 4), 12, None, None, "spine/s1"),
+        # A layer that the topology lacks is no more than a preference.
+        ((Gather("rack", False, 7),), (5, 7, 6, 4), 13, None, None, "ClusterTopologyLayer/"),
+        (
+            (Gather("rack"), Gather("spine", True)),
+            *((5, 7, 6, 4), 12, None, None, "spine/s1"),
+        ),
         ((Gather("spine", True),), (5, 7, 6, 4), 13, None, None, None),
         ((Gather("block", True),), (5, 7, 6, 4), 8, None, None, None),
         # Pods of the same selector draw others, at the node and above it.
