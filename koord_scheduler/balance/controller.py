@@ -14,10 +14,16 @@ from koord_scheduler.balance.migration_args import (
     NAME,
     MigrationArgs,
     PriorityThreshold,
+    check_threshold,
     read_migration_args,
 )
 from koord_scheduler.balance.rates import ObjectLimiters
-from koord_scheduler.balance.selecting import Namespaces, read_selector
+from koord_scheduler.balance.selecting import (
+    Namespaces,
+    check_namespaces,
+    check_selector,
+    read_selector,
+)
 from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koordlet.protocol.selector import LabelSelector, matches
@@ -129,4 +135,9 @@ class DefaultEvictor:
 
 
 def make_default(args: Mapping[str, Any]) -> DefaultEvictor:
-    return DefaultEvictor(read_args(DEFAULT_EVICTOR, DefaultEvictorArgs, args))
+    """Raises ArgumentError."""
+    found = read_args(DEFAULT_EVICTOR, DefaultEvictorArgs, args)
+    check_namespaces(DEFAULT_EVICTOR, "namespaces", found.namespaces)
+    check_selector(DEFAULT_EVICTOR, "labelSelector", found.label_selector)
+    check_threshold(DEFAULT_EVICTOR, found.priority_threshold)
+    return DefaultEvictor(found)

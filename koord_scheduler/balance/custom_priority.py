@@ -13,15 +13,16 @@ from koord_scheduler.balance.selecting import (
     Namespaces,
     PodSelector,
     check_namespaces,
+    check_pod_selectors,
     check_selector,
     namespace_allowed,
     nodes_selected,
     pod_selected,
 )
 from koord_scheduler.balance.world import Resident
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koord_scheduler.model.cluster.nodes import Node
-from koordlet.protocol.selector import LabelSelector
+from koordlet.protocol.selector import LabelSelector, is_subdomain
 
 NAME = "CustomPriority"
 _MISSES = 5
@@ -29,12 +30,13 @@ _MISSES = 5
 
 
 class Level(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
-    """The thresholds (percent) are checked and used for nothing, as in the reference."""
+    """The thresholds (percent by resource) are checked and used for nothing, as in the
+    reference."""
 
     name: str
     node_selector: LabelSelector | None = None
-    keep_threshold: float = 0.0
-    reject_threshold: float = 0.0
+    keep_threshold: Mapping[str, float] | None = None
+    reject_threshold: Mapping[str, float] | None = None
 
 
 class CustomPriorityArgs(Args, frozen=True):
@@ -61,11 +63,27 @@ def make(args: Mapping[str, Any]) -> CustomPriority:
     names = [each.name for each in found.eviction_order]
     if len(set(names)) < len(names) or not all(names):
         raise ArgumentError(f"{NAME}: evictionOrder: each level needs a name of its own")
-    for each in found.eviction_order:
-        check_selector(NAME, f"evictionOrder[{each.name}].nodeSelector", each.node_selector)
-        if not (0 <= each.keep_threshold <= 100 and 0 <= each.reject_threshold <= 100):
-            raise ArgumentError(f"{NAME}: evictionOrder[{each.name}]: thresholds must be 0 to 100")
+    check_pod_selectors(NAME, found.pod_selectors)
+    for i, selector in enumerate(found.pod_selectors):
+        _check_name(f"podSelectors[{i}].name", selector.name)
+    for i, each in enumerate(found.eviction_order):
+        where = f"evictionOrder[{i}]"
+        _check_name(f"{where}.name", each.name)
+        if each.node_selector is None:
+            raise ArgumentError(f"{NAME}: {where}.nodeSelector is missing (level {each.name})")
+        check_selector(NAME, f"{where}.nodeSelector", each.node_selector)
+        for words, percents in (
+            ("keepThreshold", each.keep_threshold),
+            ("rejectThreshold", each.reject_threshold),
+        ):
+            for resource, percent in (percents or {}).items():
+                check_range(NAME, f"{where}.{words}.{resource}", percent, 0, 100)
     return CustomPriority(found)
+
+
+def _check_name(where: str, name: str) -> None:
+    if not is_subdomain(name):
+        raise ArgumentError(f"{NAME}: {where}: {name[:64]!r} is no DNS name")
 
 
 class CustomPriority:

@@ -13,12 +13,14 @@ from koord_scheduler.balance.selecting import (
     Namespaces,
     PodSelector,
     check_namespaces,
+    check_pod_selectors,
+    check_selector,
     namespace_allowed,
     nodes_selected,
     pod_selected,
 )
 from koord_scheduler.balance.world import Amounts, Resident
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_unique, read_args
 from koord_scheduler.model.cluster.nodes import Node
 from koordlet.protocol.selector import LabelSelector
 
@@ -41,6 +43,9 @@ def make(args: Mapping[str, Any]) -> Fragmentation:
     """Raises ArgumentError."""
     found = read_args(NAME, FragmentationArgs, args)
     check_namespaces(NAME, "evictableNamespaces", found.evictable_namespaces)
+    check_selector(NAME, "nodeSelector", found.node_selector)
+    check_pod_selectors(NAME, found.pod_selectors)
+    check_unique(NAME, "resources", found.resources)
     if len(found.resources) < 2:
         raise ArgumentError(f"{NAME}: resources: needs two at least")
     if found.imbalance_threshold < 0 or found.min_improvement_threshold < 0:

@@ -12,6 +12,7 @@ from koord_scheduler.balance.selecting import (
     Namespaces,
     PodSelector,
     check_namespaces,
+    check_pod_selectors,
     check_selector,
     duration_s,
 )
@@ -121,6 +122,7 @@ def exceeded(used: Amounts, bounds: Amounts) -> tuple[str, ...]:
 def pools_of(args: LowNodeLoadArgs) -> tuple[PoolSettings, ...]:
     """The implicit first pool, then those that are listed. Raises ArgumentError."""
     check_namespaces(NAME, "evictableNamespaces", args.evictable_namespaces)
+    check_pod_selectors(NAME, args.pod_selectors)
     if args.number_of_nodes < 0:
         raise ArgumentError(f"{NAME}: numberOfNodes must be at least 0")
     if args.node_metric_expiration_seconds <= 0:

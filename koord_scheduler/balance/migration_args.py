@@ -11,10 +11,11 @@ import msgspec
 from koord_scheduler.balance.selecting import (
     Namespaces,
     check_namespaces,
+    check_selector,
     duration_s,
     read_selector,
 )
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koordlet.protocol.selector import LabelSelector
 
 NAME = "MigrationController"
@@ -129,9 +130,14 @@ def read_migration_args(args: Mapping[str, Any]) -> MigrationArgs:
         rate = 0.0
     if not rate > 0 or found.evict_burst <= 0:
         raise ArgumentError(f"{NAME}: evictQPS and evictBurst must be more than 0")
-    for name in ("max_migrating_globally", "max_migrating_per_node", "max_migrating_per_namespace"):
-        if (getattr(found, name) or 0) < 0:
-            raise ArgumentError(f"{NAME}: {name}: must be at least 0 (0: no limit)")
+    check_selector(NAME, "labelSelector", found.label_selector)
+    check_range(NAME, "maxConcurrentReconciles", found.max_concurrent_reconciles, 1, None)
+    for where, limit in (
+        ("maxMigratingGlobally", found.max_migrating_globally),
+        ("maxMigratingPerNode", found.max_migrating_per_node),
+        ("maxMigratingPerNamespace", found.max_migrating_per_namespace),
+    ):
+        check_range(NAME, where, limit or 0, 0, None)
     for name in ("max_migrating_per_workload", "max_unavailable_per_workload"):
         limit_of(10, getattr(found, name), name)
     for key, each in found.object_limiters.items():
@@ -141,13 +147,17 @@ def read_migration_args(args: Mapping[str, Any]) -> MigrationArgs:
             )
         duration_s(NAME, f"objectLimiters.{key}.duration", each.duration)
         limit_of(10, each.max_migrating, f"objectLimiters.{key}.maxMigrating")
-    threshold = found.priority_threshold
-    if threshold is not None and threshold.value is not None and threshold.name:
-        raise ArgumentError(f"{NAME}: priorityThreshold: give value or name, not both")
+    check_threshold(NAME, found.priority_threshold)
     if found.arbitration_s <= 0:
         raise ArgumentError(f"{NAME}: arbitrationArgs.interval: must be more than 0")
     _ = found.job_ttl_s, found.nodes
     return found
+
+
+def check_threshold(plugin: str, threshold: PriorityThreshold | None) -> None:
+    """Raises ArgumentError."""
+    if threshold is not None and threshold.value is not None and threshold.name:
+        raise ArgumentError(f"{plugin}: priorityThreshold: give value or name, not both")
 
 
 def limit_of(replicas: int, value: IntOrPercent | None, where: str = "") -> int:

@@ -79,6 +79,12 @@ def check_selector(plugin: str, where: str, selector: LabelSelector | None) -> N
         raise ArgumentError(f"{plugin}: {problem}")
 
 
+def check_pod_selectors(plugin: str, selectors: Sequence[PodSelector]) -> None:
+    """Raises ArgumentError."""
+    for i, each in enumerate(selectors):
+        check_selector(plugin, f"podSelectors[{i}].selector", each.selector)
+
+
 def duration_s(plugin: str, where: str, text: str) -> float:
     """Raises ArgumentError."""
     try:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.model.cluster.arguments import Args, check_range, check_unique, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import PodClass
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class BalancedArgs(Args, frozen=True, kw_only=True):
-    """Weights count for nothing, as in Kubernetes."""
+    """Weights must be 1, as in Kubernetes."""
 
     resources: tuple[ResourceWeight, ...] = (ResourceWeight(CPU), ResourceWeight(MEMORY))
 
@@ -54,4 +54,9 @@ def _part(cluster: Cluster, rows: Rows, column: int, own: int) -> Floats:
 
 
 def make(args: Mapping[str, Any]) -> Balanced:
-    return Balanced(read_args(NAME, BalancedArgs, args))
+    """Raises ArgumentError."""
+    found = read_args(NAME, BalancedArgs, args)
+    for i, each in enumerate(found.resources):
+        check_range(NAME, f"resources[{i}].weight ({each.name})", each.weight, 1, 1)
+    check_unique(NAME, "resources", [each.name for each in found.resources])
+    return Balanced(found)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import PodClass
@@ -133,6 +133,12 @@ class Fit:
         return total // np.maximum(weights, 1)
 
 
+def check_weights(plugin: str, where: str, resources: Iterable[ResourceWeight]) -> None:
+    """Raises ArgumentError."""
+    for i, each in enumerate(resources):
+        check_range(plugin, f"{where}[{i}].weight ({each.name})", each.weight, 1, 100)
+
+
 def least_used(used: Ints, offered: Ints) -> Ints:
     """0 to 100: how much of what nodes offer is left (docs/reference/central.md 0.1)."""
     found: Ints = np.maximum(offered - used, 0) * 100 // np.maximum(offered, 1)
@@ -160,12 +166,7 @@ def _scored(strategy: Strategy, used: Ints, offered: Ints) -> Ints:
 def make(args: Mapping[str, Any]) -> Fit:
     found = read_args(NAME, FitArgs, args)
     strategy = found.scoring_strategy
-    for each in strategy.resources:
-        if not 1 <= each.weight <= 100:
-            raise ArgumentError(
-                f"{NAME}: scoringStrategy.resources: {each.name} has weight {each.weight}; "
-                "it must be 1 to 100"
-            )
+    check_weights(NAME, "scoringStrategy.resources", strategy.resources)
     if strategy.type == "RequestedToCapacityRatio":
         points = [p.utilization for p in strategy.requested_to_capacity_ratio.shape]
         if not points or points != sorted(set(points)):
@@ -173,4 +174,8 @@ def make(args: Mapping[str, Any]) -> Fit:
                 f"{NAME}: scoringStrategy.requestedToCapacityRatio.shape must have points with "
                 "growing utilization"
             )
+        for i, point in enumerate(strategy.requested_to_capacity_ratio.shape):
+            where = f"scoringStrategy.requestedToCapacityRatio.shape[{i}]"
+            check_range(NAME, f"{where}.utilization", point.utilization, 0, 100)
+            check_range(NAME, f"{where}.score", point.score, 0, 10)
     return Fit(found)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, check_range, read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import PodClass
@@ -73,6 +73,5 @@ def _named(cluster: Cluster, names: tuple[str, ...], rows: Rows) -> Any:
 
 def make(args: Mapping[str, Any]) -> SchedulingHint:
     found = read_args(NAME, HintArgs, args)
-    if found.max_hint_nodes < 0:
-        raise ArgumentError(f"{NAME}: maxHintNodes must not be negative")
+    check_range(NAME, "maxHintNodes", found.max_hint_nodes, 1, None)
     return SchedulingHint(found)

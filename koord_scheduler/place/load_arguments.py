@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.texts import decoded
 from koordlet.protocol.duration import parse_duration
@@ -116,12 +116,8 @@ def _check_aggregated(aggregated: Aggregated) -> None:
             kinds = ", ".join(_AGGREGATIONS)
             raise ArgumentError(f"{NAME}: aggregated: type {kind!r}; there are {kinds}")
     try:
-        for duration in (
-            aggregated.usage_aggregated_duration,
-            aggregated.score_aggregated_duration,
-        ):
-            if window_s(duration) < 0:
-                raise ArgumentError(f"{NAME}: aggregated: {duration} must be at least 0")
+        window_s(aggregated.usage_aggregated_duration)
+        window_s(aggregated.score_aggregated_duration)
     except ProtocolError as error:
         raise ArgumentError(f"{NAME}: aggregated: {error}") from None
 
@@ -146,12 +142,8 @@ def load_args(args: Mapping[str, Any]) -> LoadArgs:
         ("aggregated.usageThresholds", percentiles.usage_thresholds or {}, 0),
     ):
         for name, percent in percents.items():
-            if not least <= percent <= 100:
-                text = f"{NAME}: {words}.{name} is {percent}; it must be {least} to 100"
-                raise ArgumentError(text)
-    if not 0 <= found.dominant_resource_weight <= 100:
-        weight = found.dominant_resource_weight
-        raise ArgumentError(f"{NAME}: dominantResourceWeight is {weight}; it must be 0 to 100")
+            check_range(NAME, f"{words}.{name}", percent, least, 100)
+    check_range(NAME, "dominantResourceWeight", found.dominant_resource_weight, 0, 100)
     for name in weights:
         if name not in factors:
             raise ArgumentError(f"{NAME}: resourceWeights.{name} needs an estimatedScalingFactors")

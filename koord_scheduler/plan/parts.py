@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from koord_scheduler.model.cluster.arguments import read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.verdict import Gate, Plugin
 from koord_scheduler.plan.engine import Engine
-from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor
+from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor, preemption_args
 from koord_scheduler.plan.profile import Profile, make
 from koord_scheduler.share.gang.book import Gangs
 from koord_scheduler.share.gang.declared import coscheduling_args
@@ -41,7 +40,7 @@ class Parts:
             if PREEMPTION in profile.own:
                 args = PreemptionArgs()
                 if given := profile.args.get(PREEMPTION):
-                    args = read_args(PREEMPTION, PreemptionArgs, given)
+                    args = preemption_args(given)
                 self.preemptors[name] = Preemptor(engine, None, args)
 
     @property

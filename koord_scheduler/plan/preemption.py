@@ -9,12 +9,13 @@ from __future__ import annotations
 import heapq
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from koord_scheduler.model.cluster.arguments import Args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
@@ -47,6 +48,18 @@ class PreemptionArgs(Args, frozen=True):
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100
+
+
+def preemption_args(given: Mapping[str, Any]) -> PreemptionArgs:
+    """Raises ArgumentError."""
+    found = read_args("DefaultPreemption", PreemptionArgs, given)
+    part, number = found.min_candidate_nodes_percentage, found.min_candidate_nodes_absolute
+    check_range("DefaultPreemption", "minCandidateNodesPercentage", part, 0, 100)
+    check_range("DefaultPreemption", "minCandidateNodesAbsolute", number, 0, None)
+    if not (part or number):
+        text = "minCandidateNodesPercentage and minCandidateNodesAbsolute are 0; one must be more"
+        raise ArgumentError(f"DefaultPreemption: {text}")
+    return found
 
 
 class Preemption(msgspec.Struct, frozen=True):

@@ -66,6 +66,15 @@ def selector_problems(selector: LabelSelector, path: str) -> Iterator[Problem]:
             yield Problem(join(where, "values"), f"{requirement.operator} takes {need}")
 
 
+def is_subdomain(text: str) -> bool:
+    """Return whether it is a DNS name as objects of Kubernetes may have."""
+    return _PREFIX.fullmatch(text) is not None
+
+
+def is_label_name(text: str) -> bool:
+    return not any(_key_problems(text, ""))
+
+
 def _key_problems(key: str, path: str) -> Iterator[Problem]:
     prefix, slash, name = key.rpartition("/")
     if not _NAME.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -26,6 +26,20 @@ def read_args(plugin: str, shape: type[T], args: Mapping[str, Any]) -> T:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise ArgumentError(f"{plugin}: {error}") from None
+
+
+def check_range(plugin: str, where: str, value: float, least: float, most: float | None) -> None:
+    """``most`` None: there is no upper bound. Raises ArgumentError."""
+    if not least <= value or (most is not None and value > most):
+        bounds = f"at least {least:g}" if most is None else f"{least:g} to {most:g}"
+        raise ArgumentError(f"{plugin}: {where} is {value:g}; it must be {bounds}")
+
+
+def check_unique(plugin: str, where: str, names: Sequence[str]) -> None:
+    """Raises ArgumentError."""
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            raise ArgumentError(f"{plugin}: {where}[{i}]: {name[:64]} is there twice")
 
 
 class Declared(NamedTuple):

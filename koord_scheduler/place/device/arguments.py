@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Args
+from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.place.device.free import NAME
 from koord_scheduler.place.device.request import FPGA_SHARE, NPU_CORE
-from koord_scheduler.place.fit import ResourceWeight
+from koord_scheduler.place.fit import ResourceWeight, check_weights
 from koordlet.protocol.resources import GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 
 _NAMES = (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA_SHARE, FPGA_SHARE)
@@ -47,3 +49,10 @@ class DeviceShareArgs(Args, frozen=True, kw_only=True):
         default=(), name="gpuShareUnsupportedModels"
     )
     device_plugin_adaption: bool = False
+
+
+def device_args(args: Mapping[str, Any]) -> DeviceShareArgs:
+    """Raises ArgumentError."""
+    found = read_args(NAME, DeviceShareArgs, args)
+    check_weights(NAME, "scoringStrategy.resources", found.scoring_strategy.resources)
+    return found

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from koord_scheduler.model.cluster.arguments import read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import Pod, PodClass
@@ -30,7 +29,7 @@ from koord_scheduler.place.device.allocate import (
     node_score,
     offered,
 )
-from koord_scheduler.place.device.arguments import DeviceShareArgs, Model
+from koord_scheduler.place.device.arguments import DeviceShareArgs, Model, device_args
 from koord_scheduler.place.device.free import ALL, NAME, Scope, held_by
 from koord_scheduler.place.device.hints import Hints, device_hints
 from koord_scheduler.place.device.reading import Templates, read_templates
@@ -230,7 +229,7 @@ class DeviceShare:
 
 def make(args: Mapping[str, Any]) -> DeviceShare:
     """Raises ArgumentError."""
-    return DeviceShare(read_args(NAME, DeviceShareArgs, args))
+    return DeviceShare(device_args(args))
 
 
 def _numa(grants: Mapping[str, Any]) -> frozenset[int] | None:

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Args, ArgumentError, read_args
-from koord_scheduler.place.fit import ResourceWeight
+from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.place.fit import ResourceWeight, check_weights
 from koord_scheduler.place.numa.types import NAME
 from koordlet.protocol.resources import CPU, MEMORY
 
@@ -31,10 +31,9 @@ class NumaArgs(Args, frozen=True, kw_only=True):
 def numa_args(args: Mapping[str, Any]) -> NumaArgs:
     """Raises ArgumentError."""
     found = read_args(NAME, NumaArgs, args)
-    for each in (*found.scoring_strategy.resources, *found.numa_scoring_strategy.resources):
-        if not 1 <= each.weight <= 100:
-            raise ArgumentError(
-                f"{NAME}: {each.name} has weight {each.weight} in a scoring strategy; "
-                "it must be 1 to 100"
-            )
+    for where, strategy in (
+        ("scoringStrategy", found.scoring_strategy),
+        ("numaScoringStrategy", found.numa_scoring_strategy),
+    ):
+        check_weights(NAME, f"{where}.resources", strategy.resources)
     return found

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
+from koordlet.protocol.selector import is_label_name, is_subdomain
 
 NAME = "Reservation"
 
@@ -34,3 +36,29 @@ class ReservationArgs(Args, frozen=True, kw_only=True):
     ignored_resources: tuple[str, ...] = ()
     ignored_resource_groups: tuple[str, ...] = ()
     reservation_selector_index: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+def reservation_args(args: Mapping[str, Any]) -> ReservationArgs:
+    """Raises ArgumentError."""
+    found = read_args(NAME, ReservationArgs, args)
+    for where, value, most in (
+        ("minCandidateNodesPercentage", found.min_candidate_nodes_percentage, 100),
+        ("minCandidateNodesAbsolute", found.min_candidate_nodes_absolute, None),
+        ("gcDurationSeconds", found.gc_duration_seconds, None),
+        ("gcIntervalSeconds", found.gc_interval_seconds, None),
+        ("resyncIntervalSeconds", found.resync_interval_seconds, None),
+    ):
+        check_range(NAME, where, value, 0, most)
+    for i, name in enumerate(found.ignored_resources):
+        if not (is_label_name(name) and _is_extended(name.partition("/")[0])) or "/" not in name:
+            text = f"{NAME}: ignoredResources[{i}]: {name[:64]!r} is no extended resource"
+            raise ArgumentError(f"{text} such as example.com/gpu; others cannot be ignored")
+    for i, group in enumerate(found.ignored_resource_groups):
+        if not _is_extended(group):
+            text = f"{NAME}: ignoredResourceGroups[{i}]: {group[:64]!r} is no group"
+            raise ArgumentError(f"{text} of extended resources such as example.com")
+    return found
+
+
+def _is_extended(group: str) -> bool:
+    return is_subdomain(group) and not group.endswith("kubernetes.io")

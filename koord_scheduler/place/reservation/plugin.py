@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from koord_scheduler.model.cluster.arguments import read_args
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verdict, reason
 from koord_scheduler.model.texts import decoded
 from koord_scheduler.place.reservation import fitting, reserve_pods
-from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
+from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs, reservation_args
 from koord_scheduler.place.reservation.matched import Matched, report
 from koord_scheduler.place.reservation.matching import Wishes
 from koord_scheduler.place.reservation.reservation import (
@@ -149,4 +148,5 @@ class ReservationPlugin:
 
 
 def make(args: Mapping[str, Any]) -> ReservationPlugin:
-    return ReservationPlugin(read_args(NAME, ReservationArgs, args))
+    """Raises ArgumentError."""
+    return ReservationPlugin(reservation_args(args))

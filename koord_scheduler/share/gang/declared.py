@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Args, read_args
+from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
 from koord_scheduler.model.texts import UNREADABLE, whole_number
 from koordlet.protocol import keys
 from koordlet.protocol.duration import parse_duration
@@ -57,7 +57,7 @@ class Source(StrEnum):
 class CoschedulingArgs(Args, frozen=True, kw_only=True):
     """``controllerWorkers`` and ``skipCheckScheduleCycle`` are accepted and have no effect."""
 
-    default_timeout: str | int | float = "600s"
+    default_timeout: str = "600s"
     controller_workers: int = 1
     enable_preemption: bool = False
     aware_network_topology: bool = False
@@ -66,13 +66,19 @@ class CoschedulingArgs(Args, frozen=True, kw_only=True):
 
     @property
     def default_timeout_s(self) -> float:
-        """600 where the argument is no positive duration."""
-        return _wait_s(str(self.default_timeout), 600.0)
+        """600 where the argument is 0."""
+        return _wait_s(self.default_timeout, 600.0)
 
 
 def coscheduling_args(args: Mapping[str, Any]) -> CoschedulingArgs:
     """Raises ArgumentError."""
-    return read_args(NAME, CoschedulingArgs, args)
+    found = read_args(NAME, CoschedulingArgs, args)
+    check_range(NAME, "controllerWorkers", found.controller_workers, 1, None)
+    try:
+        parse_duration(found.default_timeout)
+    except ProtocolError as error:
+        raise ArgumentError(f"{NAME}: defaultTimeout: {error}") from None
+    return found
 
 
 class Gang(msgspec.Struct, frozen=True, kw_only=True):

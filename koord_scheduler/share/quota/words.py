@@ -30,7 +30,7 @@ from koordlet.protocol.objects.quota import (
     TOTAL_RESOURCE,
     TREE_ID,
 )
-from koordlet.protocol.quantity import NANO, Format, Quantity
+from koordlet.protocol.quantity import NANO, Format, Quantity, parse_quantity
 from koordlet.protocol.resources import CPU, MEMORY
 
 NAME = "ElasticQuota"
@@ -68,6 +68,10 @@ class ElasticQuotaArgs(Args, frozen=True):
                 parse_duration(getattr(self, name))
             except ProtocolError as error:
                 raise ValueError(f"{name}: {error}") from None
+        for name in ("default_quota_group_max", "system_quota_group_max"):
+            for resource, text in getattr(self, name).items():
+                if parse_quantity(text).milli < 0:
+                    raise ValueError(f"{name}.{resource}: {text} must be at least 0")
         if self.hook_plugins:
             raise ValueError("hookPlugins: there are none here; leave it out")
 

@@ -83,7 +83,7 @@ def test_a_dry_run_marks_nothing() -> None:
     [
         {"evictionOrder": [GOLD]},
         {"evictionOrder": [GOLD, GOLD]},
-        {"evictionOrder": [GOLD, {**TIN, "keepThreshold": 101}]},
+        {"evictionOrder": [GOLD, {**TIN, "keepThreshold": {"cpu": 101}}]},
         {"mode": "All", **ORDER},
     ],
 )
@@ -134,6 +134,36 @@ def test_bin_pack_ranks_pods() -> None:
     assert not outcome.requests
     directly = bin_pack.make({**WEB, "strategy": "EvictDirectly", "maxPodsToEvict": 2})
     assert names(run(seen, directly)) == ["a1", "a2"]
+
+
+def test_pods_that_may_not_go_keep_a_node_from_becoming_empty() -> None:
+    """n1 would score best if its pinned pod left with the others."""
+    target = {"labels": {"app": "web"}}
+    residents = [
+        pod("a1", "n1", requests=asks(500), **target),
+        pod("pinned", "n1", requests=asks(2000), **target),
+        pod("b1", "n2", requests=asks(1000), **target),
+        pod("other", "n2", requests=asks(500)),
+    ]
+    seen = world([node("n1"), node("n2")], residents)
+    directly = bin_pack.make({**WEB, "strategy": "EvictDirectly", "maxPodsToEvict": 2})
+    outcome = run(seen, directly, evictor=Simple("pinned"))
+    assert names(outcome) == ["b1", "a1"]
+
+
+def test_a_weight_counts_whichever_resources_are_named() -> None:
+    target = {"labels": {"app": "web"}}
+    residents = [
+        pod("a1", "n1", requests={"cpu": 1000, "x": 1}, **target),
+        pod("a2", "n1", requests={"cpu": 500}),
+        pod("b1", "n2", requests={"cpu": 1000}, **target),
+        pod("b2", "n2", requests={"cpu": 400}),
+    ]
+    nodes = [node(name, allocatable={"cpu": 4000, "x": 1}) for name in ("n1", "n2")]
+    args = {**WEB, "strategy": "EvictDirectly", "maxPodsToEvict": 1}
+    seen = world(nodes, residents)
+    assert names(run(seen, bin_pack.make({**args, "resourceWeights": {"x": 5}}))) == ["a1"]
+    assert names(run(seen, bin_pack.make(args))) == ["b1"]
 
 
 def upstream(name: str, args: Mapping[str, Any]) -> Any:

@@ -507,7 +507,7 @@ def test_a_summary_of_a_node() -> None:
 def test_arguments_are_checked() -> None:
     with pytest.raises(ArgumentError, match="defaultCPUBindPolicy"):
         make({"defaultCPUBindPolicy": "Nope"})
-    with pytest.raises(ArgumentError, match="weight 0"):
+    with pytest.raises(ArgumentError, match=r"scoringStrategy.resources\[0\].weight \(cpu\) is 0"):
         make({"scoringStrategy": {"resources": [{"name": "cpu", "weight": 0}]}})
 
 

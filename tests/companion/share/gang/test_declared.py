@@ -115,7 +115,7 @@ def test_arguments() -> None:
         }
     )
     assert args.default_timeout_s == 300.0
-    assert coscheduling_args({"defaultTimeout": "-1s"}).default_timeout_s == 600.0
+    assert coscheduling_args({"defaultTimeout": "0s"}).default_timeout_s == 600.0
     found = from_pod("a/g", {}, {f"{PREFIX}min-available": "1"}, 0.0, args)
     assert found is not None
     assert (found.policy, found.wait_s) == (Policy.ONLY_WAITING, 300.0)
