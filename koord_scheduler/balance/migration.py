@@ -30,6 +30,8 @@ from koordlet.protocol.objects.reservation import (
 )
 
 AGAIN_S = 3.0
+WAITING = "Waiting"
+"""The reason of a job that others hold back; this project's word."""
 Tree = dict[str, Any]
 
 
@@ -142,11 +144,18 @@ def advance(job: Job, facts: Facts, args: MigrationArgs, now_s: float) -> Step:
             job = replace(job, spec=_with_uid(job, facts.pod.uid))
         status = with_phase(status, RUNNING)
     if facts.limited is not None and job.annotations.get(EVICT_ANYWAY) is None:
-        return Step(status, early, AGAIN_S)
+        return Step(held_back(status, facts.limited), early, AGAIN_S)
+    if status.reason == WAITING:
+        status = replace(status, reason="", message="")
     mode = spec.mode or args.default_job_mode
     following = _directly if mode == EVICT_DIRECTLY else _with_reservation
     step = following(replace(job, status=status), facts, now_s)
     return step._replace(actions=(*early, *step.actions))
+
+
+def held_back(status: PodMigrationJobStatus, why: str) -> PodMigrationJobStatus:
+    """Return a status that says what it waits for."""
+    return replace(status, reason=WAITING, message=why[:1024])
 
 
 def failed(step: Step, action: Action, text: str, now_s: float) -> PodMigrationJobStatus | None:

@@ -34,6 +34,10 @@ class TokenBucket:
         self._tokens -= 1
         return True
 
+    def give_back(self) -> None:
+        """What was taken was not used."""
+        self._tokens = min(self._tokens + 1, float(self.burst))
+
 
 class _Rate(NamedTuple):
     kind: str

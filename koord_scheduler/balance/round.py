@@ -8,7 +8,7 @@ carries out afterwards. What was requested counts at once.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -108,6 +108,12 @@ class Counts:
         self.per_namespace[resident.namespace] += 1
         self.total += 1
 
+    def give_back(self, resident: Resident) -> None:
+        """It did not go."""
+        self.per_node[resident.pod.node] -= 1
+        self.per_namespace[resident.namespace] -= 1
+        self.total -= 1
+
 
 class Book(Protocol):
     """The eviction ledger of `ledger.py`, or none. ``take`` writes the eviction down where it says
@@ -133,10 +139,15 @@ class _NoBook:
 NO_BOOK: Book = _NoBook()
 
 
+def _none_held(_resident: Resident) -> str | None:
+    return None
+
+
 @dataclass
 class Round:
     """What a plugin gets. ``nodes``: those of the profile that are ready or only cordoned.
-    ``ledger`` is asked last, about evictions that everybody else allows."""
+    ``ledger`` is asked last, about evictions that everybody else allows; ``held`` says why a pod is
+    left alone for a while."""
 
     world: World
     nodes: tuple[Node, ...]
@@ -151,6 +162,8 @@ class Round:
     marks: list[Mark] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
     """Keys of pods that go already."""
+    held: Callable[[Resident], str | None] = _none_held
+    spare: list[Spare] = field(default_factory=list)
 
     def may_evict(self, resident: Resident) -> bool:
         return self.refusal(resident) is None
@@ -158,6 +171,9 @@ class Round:
     def refusal(self, resident: Resident) -> str | None:
         if resident.pod.key in self.gone:
             return "the pod is being evicted already"
+        why = self.held(resident)
+        if why is not None:
+            return why
         for each in self.filters:
             why = each.refusal(self.world, resident)
             if why is not None:
@@ -175,15 +191,23 @@ class Round:
     def evict(self, resident: Resident, plugin: str, reason: str, *, dry_run: bool = False) -> bool:
         """Whether it goes. ``dry_run``: of the plugin alone."""
         dry = dry_run or self.dry_run or self.evictor.dry_run
-        why = self.counts.refusal(resident) or self._asked(resident, dry)
+        request = Request(resident, plugin, reason, self.evictor.name, self.profile)
+        why = self.counts.refusal(resident)
+        if why is not None and not dry:
+            self.spare.append(Spare(self, request))
+        why = why or self._asked(resident, dry)
         if why is not None:
             self.refused.append(Refused(resident, plugin, why))
             return False
         self.counts.count(resident)
         self.gone.add(resident.pod.key)
         if not dry:
-            self.requests.append(Request(resident, plugin, reason, self.evictor.name, self.profile))
+            self.requests.append(request)
         return True
+
+    def instead(self, request: Request) -> bool:
+        """Whether it goes after all, because another one did not."""
+        return self.evict(request.resident, request.plugin, request.reason)
 
     def _asked(self, resident: Resident, dry: bool) -> str | None:
         # Other pods were asked for since, and the ledger may take long.
@@ -203,6 +227,13 @@ class Round:
         if why is not None and not dry:
             self.ledger.give_back(resident)
         return why
+
+
+class Spare(NamedTuple):
+    """What a limit alone kept from being requested."""
+
+    round: Round
+    request: Request
 
 
 class Runs(Protocol):
@@ -233,6 +264,7 @@ class Outcome(NamedTuple):
     refused: tuple[Refused, ...]
     marks: tuple[Mark, ...]
     error: str = ""
+    spare: tuple[Spare, ...] = ()
 
 
 def run_round(
@@ -243,6 +275,7 @@ def run_round(
     selector: LabelSelector | None = None,
     ledger: Book = NO_BOOK,
     dry_run: bool = False,
+    held: Callable[[Resident], str | None] = _none_held,
 ) -> Outcome:
     """All profiles' deschedule plugins, then all their balance plugins. The first profile with an
     error ends the round; what was requested before stands."""
@@ -262,6 +295,7 @@ def run_round(
             ledger,
             dry_run,
             gone=gone,
+            held=held,
         )
         for each in profiles
     ]
@@ -280,6 +314,7 @@ def run_round(
         tuple(each for round_ in rounds for each in round_.refused),
         tuple(each for round_ in rounds for each in round_.marks),
         error,
+        tuple(each for round_ in rounds for each in round_.spare),
     )
 
 

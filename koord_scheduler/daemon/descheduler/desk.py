@@ -15,6 +15,7 @@ from koord_scheduler.balance.controller import MigrationController
 from koord_scheduler.balance.job import EVICT_TRIGGER, Job
 from koord_scheduler.balance.ledger import Ledger, Taken
 from koord_scheduler.balance.migration_args import EVICT_DIRECTLY
+from koord_scheduler.balance.refusals import Refusals
 from koord_scheduler.balance.simulation import simulation
 from koord_scheduler.balance.world import Resident, World
 from koord_scheduler.daemon.controller import DESCHEDULER, Context
@@ -23,6 +24,7 @@ from koord_scheduler.daemon.files import FileError, read_document
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.pods import Pod
+from koordlet.kube.events import Subject
 
 _MOST_SERIES = 2048
 _log = structlog.get_logger()
@@ -62,6 +64,7 @@ class Desk:
         self.ledger.configure(self.configuration.eviction_ledger)
         self.taken: dict[str, Taken] = {}
         """Of the ledger, by name of the job, until its pod goes."""
+        self.refusals = Refusals()
         self.evicted: Counter[tuple[str, str, str, str]] = Counter()
         self.controllers = [
             each.evictor
@@ -136,6 +139,16 @@ class Desk:
         taken = self.taken.pop(name, None)
         if taken is not None:
             self.ledger.give_back(taken)
+
+    def tell_evicted(
+        self, key: str, uid: str, node: str, trigger: str, reason: str, job: str = ""
+    ) -> None:
+        """Write one event at the pod itself."""
+        namespace, _, name = key.partition("/")
+        where = f"node {node}, job {job}" if job else f"node {node}"
+        text = f"{trigger}: {reason} ({where})" if reason else f"{trigger} ({where})"
+        subject = Subject("v1", "Pod", namespace, name, uid)
+        self.context.events.tell(subject, "Normal", "Descheduled", text)
 
     def count(self, result: str, strategy: str, namespace: str, node: str) -> None:
         key = (result, strategy, namespace, node)

@@ -10,8 +10,9 @@ import msgspec
 from koord_scheduler.balance.job import EVICT_REASON, EVICT_TRIGGER, Job
 from koord_scheduler.balance.migration_args import POLICIES, MigrationArgs
 from koord_scheduler.kube.residents import PODS
-from koord_scheduler.kube.writes import Writes
-from koordlet.kube.errors import RefusedError
+from koord_scheduler.kube.writes import Writes, perhaps_done
+from koordlet.kube.client import Client
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.protocol.keys import EVICT_POLICY
 from koordlet.protocol.objects.times import instant
 
@@ -25,6 +26,21 @@ def policy_of(pod_labels: Mapping[str, str], job: Job | None, args: MigrationArg
         if labels.get(EVICT_POLICY.name) in POLICIES:
             return labels[EVICT_POLICY.name]
     return args.eviction_policy
+
+
+async def stays(client: Client, error: Exception, pod_key: str, uid: str) -> bool:
+    """Return whether the pod is as it was before an eviction that ended so. A server that answers
+    500, as where two budgets cover the pod, may have carried it out: the pod itself says."""
+    if not perhaps_done(error):
+        return True
+    if not isinstance(error, RefusedError):
+        return False
+    namespace, _, name = pod_key.partition("/")
+    try:
+        meta = msgspec.json.decode(await client.raw(PODS.path(namespace, name)))["metadata"]
+    except (KubeError, CredentialsError, msgspec.MsgspecError, LookupError, TypeError):
+        return False
+    return bool(meta.get("uid") == uid and not meta.get("deletionTimestamp"))
 
 
 async def evict(writes: Writes, pod: Tree, policy: str, job: Job, now_s: float) -> None:

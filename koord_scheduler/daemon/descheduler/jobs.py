@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any
+import random
+from dataclasses import dataclass
 
 import msgspec
 import structlog
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from koord_scheduler.balance.arbitration import Outcome, arbitrate
 from koord_scheduler.balance.job import (
+    EVICT_REASON,
     FAILED,
     LEDGER,
     PASSED,
@@ -30,22 +32,22 @@ from koord_scheduler.balance.migration import (
     Facts,
     OrderReservation,
     PatchSpec,
-    PodFacts,
-    ReservationFacts,
     Step,
     advance,
     failed,
+    held_back,
 )
 from koord_scheduler.balance.rates import TokenBucket
 from koord_scheduler.balance.reservation import ORDER
 from koord_scheduler.daemon.descheduler.cordons import Drains
 from koord_scheduler.daemon.descheduler.desk import Desk
-from koord_scheduler.daemon.descheduler.evictions import evict, policy_of
-from koord_scheduler.kube.migration_shapes import JOBS, PodMigrationJob, reservation_facts
+from koord_scheduler.daemon.descheduler.evictions import evict, policy_of, stays
+from koord_scheduler.daemon.descheduler.facts import facts_of
+from koord_scheduler.kube.migration_shapes import JOBS, PodMigrationJob
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS
-from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, perhaps_done
+from koordlet.kube.backoff import Backoff
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.mirror import Change
 from koordlet.protocol.objects.migration import PodMigrationJobStatus
@@ -56,6 +58,12 @@ _NO_TTL_S = 1800.0
 _log = structlog.get_logger()
 
 
+@dataclass
+class _Refused:
+    backoff: Backoff
+    until_s: float = 0.0
+
+
 class Jobs:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -64,6 +72,9 @@ class Jobs:
         self._rate = TokenBucket(args.evictions_per_s, args.evict_burst)
         self._sent: set[str] = set()
         """Jobs whose eviction this process has sent."""
+        self._refused: dict[str, _Refused] = {}
+        """By name: jobs whose eviction the server refused. What is written about them comes back by
+        the watch at once, and must not send the next attempt."""
         self._unsure: dict[str, str | None] = {}
         """By uid: jobs that may or may not have the word that they pass, and what they take away.
         """
@@ -85,6 +96,7 @@ class Jobs:
             jobs = self._desk.feed.all_jobs()
             names = {each.name for each in jobs}
             self._sent &= names
+            self._refused = {name: each for name, each in self._refused.items() if name in names}
             self._told = {name: kind for name, kind in self._told.items() if name in names}
             for each in jobs:
                 self._add(each)
@@ -100,20 +112,29 @@ class Jobs:
             name = change.key.name
             if change.new is not None:
                 self._add(change.new.job)
-                if change.new.job.ended and not change.new.job.evicts:
-                    self._desk.give_back(name)
+                self._note_end(change.old.job if change.old is not None else None, change.new.job)
                 continue
             if name not in self._sent:
                 self._desk.give_back(name)
             self._queue.drop(name)
             self._sent.discard(name)
             self._told.pop(name, None)
+            self._refused.pop(name, None)
             old = change.old.job if change.old is not None else None
             if old is not None and old.ours(self._desk.instance):
                 self._drains.look_at(old, gone=True)
             if old is not None and old.reservation and old.ours(self._desk.instance):
                 # Its reservation goes with it.
                 self._queue.add(f"reservation/{old.reservation}")
+
+    def _note_end(self, old: Job | None, job: Job) -> None:
+        if not job.ended or job.evicts:
+            return
+        self._desk.give_back(job.name)
+        tried = job.condition("Eviction")
+        if tried is not None and tried.reason == "FailedEvict" and not (old and old.ended):
+            # Others come before the next job for this pod.
+            self._desk.refusals.note(job.pod_uid, self._desk.context.wall())
 
     def _add(self, job: Job) -> None:
         if self._ours(job) and (job.passed or job.phase != PENDING):
@@ -214,14 +235,21 @@ class Jobs:
         job = found.job
         if not self._ours(job):
             return None
-        facts = await self._facts(job)
+        facts = await facts_of(self._desk, job)
         if job.phase == PENDING and facts.pod is not None and facts.pod.node != job.left.node:
             await self._ask_again(job)
             return None
         step = self._again(job, facts, advance(job, facts, self._args, self._desk.context.wall()))
         if any(isinstance(each, Evict) for each in step.actions):
+            refused = self._refused.get(name)
+            left_s = refused.until_s - self._desk.context.clock() if refused is not None else 0.0
+            if left_s > 0:
+                return left_s
             wait_s = self._may_evict()
             if wait_s is not None:
+                if wait_s >= AGAIN_S:
+                    text = "waits for its turn: evictQPS and evictBurst hold it back"
+                    await self._write_status(job, held_back(job.status, text))
                 return wait_s
             # The intent first: who comes after us knows that the pod did not go by itself.
             await self._write_status(job, step.status)
@@ -261,45 +289,6 @@ class Jobs:
             return None
         return 1.0 / self._args.evictions_per_s
 
-    async def _facts(self, job: Job) -> Facts:
-        tree = await self._pod(job.pod_key)
-        pod = None
-        if tree is not None and job.pod_uid in ("", tree["metadata"]["uid"]):
-            pod = _pod_facts(tree)
-        reservation: ReservationFacts | None = None
-        bound: PodFacts | None = None
-        if job.reservation:
-            try:
-                found = await self._desk.context.client.get(RESERVATIONS, job.reservation)
-                reservation = reservation_facts(found)
-            except RefusedError as error:
-                if not error.missing:
-                    raise
-            owners = reservation.status.current_owners if reservation is not None else ()
-            if owners:
-                other = await self._pod(f"{owners[0].namespace}/{owners[0].name}")
-                bound = _pod_facts(other) if other is not None else None
-        limited = None
-        if pod is not None and job.condition("Eviction") is None:
-            world = self._desk.feed.world()
-            resident = world.by_key.get(job.pod_key)
-            if resident is not None:
-                limited = self._desk.controller.limiters.refusal(world, resident)
-        return Facts(pod, reservation, bound, limited)
-
-    async def _pod(self, key: str) -> dict[str, Any] | None:
-        namespace, _, name = key.partition("/")
-        if not name:
-            return None
-        try:
-            text = await self._desk.context.client.raw(PODS.path(namespace, name))
-        except RefusedError as error:
-            if error.missing:
-                return None
-            raise
-        found: dict[str, Any] = msgspec.json.decode(text)
-        return found
-
     async def _act(self, job: Job, facts: Facts, action: Action) -> None:
         desk = self._desk
         match action:
@@ -328,10 +317,15 @@ class Jobs:
         now_s = desk.context.wall()
         try:
             await evict(desk.writes, tree, policy, job, now_s)
-        except (KubeError, CredentialsError):
+        except (KubeError, CredentialsError) as error:
             desk.count("error", trigger, namespace, facts.pod.node)
+            if await stays(desk.context.client, error, job.pod_key, facts.pod.uid):
+                self._rate.give_back()
+            refused = self._refused.setdefault(job.name, _Refused(Backoff(random.random, 1.0)))
+            refused.until_s = desk.context.clock() + refused.backoff.next_s()
             raise
         self._sent.add(job.name)
+        self._refused.pop(job.name, None)
         desk.taken.pop(job.name, None)
         world = desk.feed.world()
         resident = world.by_key.get(job.pod_key)
@@ -339,6 +333,8 @@ class Jobs:
             for controller in desk.controllers:
                 controller.limiters.took(world, resident)
             desk.ledger.restore(shape_of(resident.pod), facts.pod.node, now_s, trigger)
+        reason, pod = job.annotations.get(EVICT_REASON, ""), facts.pod
+        desk.tell_evicted(job.pod_key, pod.uid, pod.node, trigger, reason, job.name)
         _log.info("pod evicted", pod=job.pod_key, node=facts.pod.node, job=job.name, by=policy)
 
     async def _delete_reservation(self, name: str) -> None:
@@ -386,13 +382,3 @@ def _wait_s(error: Exception) -> float | None:
     if isinstance(error, TooManyWritesError):
         return error.wait_s
     return AGAIN_S if isinstance(error, NotLeadingError) else None
-
-
-def _pod_facts(tree: dict[str, Any]) -> PodFacts:
-    spec, status = tree.get("spec") or {}, tree.get("status") or {}
-    ready = any(
-        each.get("type") == "Ready" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
-    )
-    node = spec.get("nodeName", "")
-    return PodFacts(tree["metadata"]["uid"], node, ready, bool(node), tree)

@@ -6,22 +6,24 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import uuid
-from collections import Counter
+from collections import Counter, deque
 
 import structlog
 
 from koord_scheduler.balance.controller import DEFAULT_EVICTOR, MigrationController
 from koord_scheduler.balance.job import body
-from koord_scheduler.balance.round import Mark, Outcome, Request, run_round
+from koord_scheduler.balance.round import SUCCESS, Mark, Outcome, Request, Spare, run_round
 from koord_scheduler.daemon.descheduler.cordons import cordon, uncordon
 from koord_scheduler.daemon.descheduler.desk import Desk, LedgerBook
+from koord_scheduler.daemon.descheduler.evictions import stays
 from koord_scheduler.kube.migration_shapes import JOBS
 from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError, perhaps_done
-from koordlet.kube.errors import CredentialsError, KubeError
-from koordlet.kube.events import Subject
+from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 
 ROLE = "descheduler"
+REFUSED = "refused"
+"""The server said no, and the pod is there as before."""
 _MOST_REASONS = 10
 _log = structlog.get_logger()
 _PASSING = (KubeError, CredentialsError, NotLeadingError, TooManyWritesError)
@@ -61,6 +63,7 @@ class Rounds:
             selector=desk.configuration.node_selector,
             ledger=book,
             dry_run=desk.configuration.dry_run,
+            held=lambda resident: desk.refusals.why(resident.pod.uid, world.now_s),
         )
         self._say(outcome)
         for refused in outcome.refused:
@@ -69,21 +72,35 @@ class Rounds:
         for mark in outcome.marks:
             await self._mark(mark)
         cordoned = {each.node for each in outcome.marks if each.cordon}
+        spare = deque(outcome.spare)
         for request in outcome.requests:
-            done, node = await self._carry_out(request, book), request.resident.pod.node
-            if not done and node in cordoned:
+            result, node = await self._carry_out(request, book), request.resident.pod.node
+            if result != SUCCESS and node in cordoned:
                 cordoned.discard(node)
                 await self._uncordon(node)
+            if result == REFUSED and spare:
+                spare[0].round.counts.give_back(request.resident)
+                await self._instead(spare, book)
         await desk.feed.look_up()
         return outcome
 
-    async def _carry_out(self, request: Request, book: LedgerBook) -> bool:
+    async def _instead(self, spare: deque[Spare], book: LedgerBook) -> None:
+        """Limits are about evictions: another pod goes in the place of one that was refused."""
+        while spare:
+            round_, request = spare.popleft()
+            if not await asyncio.to_thread(round_.instead, request):
+                continue
+            if await self._carry_out(request, book) != REFUSED:
+                return
+            round_.counts.give_back(request.resident)
+
+    async def _carry_out(self, request: Request, book: LedgerBook) -> str:
         desk, resident = self._desk, request.resident
-        result, name = "success", str(uuid.uuid4())
+        result, name = SUCCESS, str(uuid.uuid4())
         try:
             if request.evictor == DEFAULT_EVICTOR:
-                pod = resident.pod
-                await desk.writes.evict(resident.namespace, resident.name, uid=pod.uid)
+                uid = resident.pod.uid
+                await desk.writes.evict(resident.namespace, resident.name, uid=uid)
             else:
                 made = body(
                     name,
@@ -98,15 +115,27 @@ class Rounds:
         except _PASSING as error:
             result = "error"
             desk.taken.pop(name, None)
-            if not perhaps_done(error):
+            stayed = await self._stays(request, error)
+            if stayed:
                 book.give_back(resident)
+            if stayed and isinstance(error, RefusedError):
+                result = REFUSED
+                if request.evictor == DEFAULT_EVICTOR:
+                    desk.refusals.note(resident.pod.uid, desk.context.wall())
             _log.warning("eviction not begun", pod=resident.pod.key, problem=str(error))
-        desk.count(result, request.plugin, resident.namespace, resident.pod.node)
-        if result == "success":
-            subject = Subject("v1", "Pod", resident.namespace, resident.name, resident.pod.uid)
-            text = f"{request.plugin}: {request.reason} (node {resident.pod.node})"
-            desk.context.events.tell(subject, "Normal", "Descheduled", text)
-        return result == "success"
+        counted = result if result == SUCCESS else "error"
+        desk.count(counted, request.plugin, resident.namespace, resident.pod.node)
+        if result == SUCCESS and request.evictor == DEFAULT_EVICTOR:
+            # A job tells of it when its pod goes.
+            pod = resident.pod
+            desk.tell_evicted(pod.key, pod.uid, pod.node, request.plugin, request.reason)
+        return result
+
+    async def _stays(self, request: Request, error: Exception) -> bool:
+        if request.evictor != DEFAULT_EVICTOR:
+            return not perhaps_done(error)
+        pod = request.resident.pod
+        return await stays(self._desk.context.client, error, pod.key, pod.uid)
 
     async def _uncordon(self, node: str) -> None:
         context = self._desk.context
