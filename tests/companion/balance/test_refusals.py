@@ -55,7 +55,7 @@ def test_a_token_that_was_not_used_goes_back() -> None:
     assert bucket.take(1.0) and not bucket.take(1.0)
 
 
-def old_pods(tmp_path: Path, **changes: Any) -> str:
+def old_pods(tmp_path: Path, *, life_s: int = 60, **changes: Any) -> str:
     """All old pods may go, one in a round, by evictions without a job."""
     one = {"enabled": [{"name": "DefaultEvictor"}], "disabled": [{"name": "MigrationController"}]}
     document = {
@@ -70,7 +70,7 @@ def old_pods(tmp_path: Path, **changes: Any) -> str:
                     "filter": one,
                 },
                 "pluginConfig": [
-                    {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": 60}},
+                    {"name": "PodLifeTime", "args": {"maxPodLifeTimeSeconds": life_s}},
                 ],
             }
         ],
