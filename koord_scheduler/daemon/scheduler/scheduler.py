@@ -120,6 +120,8 @@ class Scheduler:
     def _begin(self) -> None:
         self.queue = Queue()
         self.leading = True
+        # Reports that are there already arrive now.
+        self.cluster.now_s = self.context.wall()
         self.bindings.begin()
         self.context.placing.next_node = self.next_node
         if self.parts.gangs is not None:

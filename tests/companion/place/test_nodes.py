@@ -295,6 +295,16 @@ def test_strain_counts_for_a_while() -> None:
     assert reasons(plugin, where, best_effort) == ["", ""]
 
 
+def test_strain_of_a_clock_that_is_ahead_counts_from_its_arrival() -> None:
+    where, plugin = cluster(node("a")), strain.make({})
+    where.put(strain.STRAIN, "a", strained("cpuPressure", at="2199-01-01T00:00:00Z"))
+    where.now_s = 1767225600.0
+    assert scores(plugin, where, cls()) == [50]
+    where.now_s += 120
+    plugin.tick(where)
+    assert scores(plugin, where, cls()) == [100]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"kinds": 3}', '{"kinds": ["x"], "time": "?"}'])
 def test_strain_that_cannot_be_read_is_none(text: str) -> None:
     assert strain.read_strain({strain.ANNOTATION: text}) is None
