@@ -178,6 +178,26 @@ async def test_a_hot_node_is_cooled_by_jobs(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_report_is_at_most_as_new_as_its_arrival() -> None:
+    async with hot() as (world, _fake), companion(world, PART) as made:
+        feed = desk_of(made).feed
+        ahead = {"status": {"updateTime": "2199-01-01T00:00:00Z"}}
+        await world.client.patch(METRICS, "n1", ahead, subresource="status")
+
+        def told() -> bytes:
+            metric = feed._metrics.get("n1")
+            return bytes(metric.status) if metric is not None else b""
+
+        await until(lambda: b"2199" in told())
+        first_s = feed.world().usage["n1"].updated_s
+        assert abs(first_s - time.time()) < 60
+        # Who writes the same report again has not reported.
+        await world.client.patch(METRICS, "n1", {"metadata": {"labels": {"a": "b"}}})
+        await asyncio.sleep(1.1)
+        assert feed.world().usage["n1"].updated_s == first_s
+
+
+@on_loop
 async def test_dry_run_evicts_nobody(tmp_path: Path) -> None:
     path = configuration(tmp_path, dryRun=True)
     async with hot() as (world, fake), companion(world, PART, descheduler_config=path) as made:
