@@ -1,9 +1,20 @@
-"""Writes ``deploy/crds/``: the definitions of the protocol's custom resources, from the types by
-which koordlet decodes and encodes them. With ``--check``, fails where a file differs."""
+"""Writes ``deploy/crds/``: the definitions of the protocol's custom resources.
+
+Fields come from the types by which koordlet decodes and encodes them, with the text that stands
+under a field in the source. What the API server checks and fills in comes from
+``docs/reference/definitions.yaml``, so that each object of the reference stays valid and gets the
+same defaults; the types check more, and say what they refuse. With ``--check``, fails where a file
+differs.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import sys
+import textwrap
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +26,12 @@ from koordlet.protocol.decode import bare_type, format_of, plain, type_info
 from koordlet.protocol.formats import FORMATS
 from koordlet.protocol.objects.custom import CUSTOM_RESOURCES, CustomResource
 
-OUT = Path(__file__).parent.parent / "deploy" / "crds"
+ROOT = Path(__file__).parent.parent
+OUT = ROOT / "deploy" / "crds"
+FACTS = ROOT / "docs" / "reference" / "definitions.yaml"
+
+Tree = dict[str, Any]
+
 _INT_OR_STRING = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
     "x-kubernetes-int-or-string": True,
@@ -26,29 +42,85 @@ _LISTS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
 _LIMITS = (("ge", "minimum"), ("le", "maximum"))
 
 
-def definition(each: CustomResource) -> dict[str, Any]:
-    """The CustomResourceDefinition (apiextensions.k8s.io/v1)."""
-    properties: dict[str, Any] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"type": "object"},
+_QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
+    r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+_KINDS: dict[str, Tree] = {
+    "int32": {"type": "integer", "format": "int32"},
+    "int64": {"type": "integer", "format": "int64"},
+    "date-time": {"type": "string", "format": "date-time"},
+    "int-or-string": _INT_OR_STRING,
+    "quantity": {**_INT_OR_STRING, "pattern": _QUANTITY},
+    "open object": _ANYTHING,
+    "any": {"x-kubernetes-preserve-unknown-fields": True},
+}
+_CHECKS = (
+    *("default", "enum", "minimum", "maximum", "minLength", "maxLength"),
+    *("minItems", "minProperties", "pattern", "nullable"),
+)
+_SPEC = "State that is asked for."
+_STATUS = "State that was found, by whoever acts on this object."
+# The API server describes them, and refuses a text for metadata.
+_META: Tree = {
+    "apiVersion": {"type": "string"},
+    "kind": {"type": "string"},
+    "metadata": {"type": "object"},
+}
+
+
+def definition(each: CustomResource) -> Tree:
+    """Return the CustomResourceDefinition (apiextensions.k8s.io/v1)."""
+    names: Tree = {
+        "kind": each.kind,
+        "listKind": f"{each.kind}List",
+        "plural": each.plural,
+        "singular": each.kind.lower(),
     }
-    for name, part in (("spec", each.spec), ("status", each.status)):
-        if part is not None:
-            properties[name] = _struct(part)
-    required = []
+    if each.short_names:
+        names["shortNames"] = list(each.short_names)
+    meta: Tree = {"name": f"{each.plural}.{each.group}"}
+    if each.group.endswith(".k8s.io"):
+        # Groups of Kubernetes' own domain need a sign that somebody approved them.
+        meta["annotations"] = {"api-approved.kubernetes.io": _APPROVED}
+    facts = next((f for f in kinds() if (f["group"], f["kind"]) == (each.group, each.kind)), {})
+    theirs = {version["name"]: version for version in facts.get("versions", ())}
+    served = (each.version, *each.newer_versions)
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": meta,
+        "spec": {
+            "group": each.group,
+            "names": names,
+            "scope": "Namespaced" if each.namespaced else "Cluster",
+            "versions": [
+                _version(each, name, name == served[-1], theirs.get(name, {})) for name in served
+            ],
+        },
+    }
+
+
+def kinds() -> list[Tree]:
+    """Return the reference's custom resources."""
+    found: list[Tree] = yaml.safe_load(FACTS.read_text())
+    return found
+
+
+def _version(each: CustomResource, name: str, stored: bool, facts: Tree) -> Tree:
+    schema: Tree = {"type": "object", "properties": {}}
     if each.body is not None:
-        body = _struct(each.body)
-        properties |= body["properties"]
-        required = body.get("required", [])
-    schema = {"type": "object", "description": each.about, "properties": properties}
-    if required:
-        schema["required"] = required
-    version: dict[str, Any] = {
-        "name": each.version,
+        schema = _struct(each.body)
+    for part, cls, about in (("spec", each.spec, _SPEC), ("status", each.status, _STATUS)):
+        if cls is not None:
+            schema["properties"][part] = _struct(cls) | {"description": about}
+    schema = _as_in_facts(schema, facts or {"type": "object"})
+    schema["properties"] = _META | schema["properties"]
+    version: Tree = {
+        "name": name,
         "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
+        "storage": stored,
+        "schema": {"openAPIV3Schema": {"description": each.about, **schema}},
         "additionalPrinterColumns": [
             {
                 "name": column.name,
@@ -61,46 +133,68 @@ def definition(each: CustomResource) -> dict[str, Any]:
     }
     if each.status is not None and each.status_apart:
         version["subresources"] = {"status": {}}
-    names: dict[str, Any] = {
-        "kind": each.kind,
-        "listKind": f"{each.kind}List",
-        "plural": each.plural,
-        "singular": each.kind.lower(),
-    }
-    if each.short_names:
-        names["shortNames"] = list(each.short_names)
-    meta: dict[str, Any] = {"name": f"{each.plural}.{each.group}"}
-    if each.group.endswith(".k8s.io"):
-        # Groups of Kubernetes' own domain need a sign that somebody approved them.
-        meta["annotations"] = {"api-approved.kubernetes.io": _APPROVED}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": meta,
-        "spec": {
-            "group": each.group,
-            "names": names,
-            "scope": "Namespaced" if each.namespaced else "Cluster",
-            "versions": [version],
-        },
-    }
+    return version
 
 
-def _struct(cls: type[msgspec.Struct]) -> dict[str, Any]:
+def _as_in_facts(schema: Tree, facts: Tree | str) -> Tree:
+    """Return ``schema`` with what the API server checks and fills in taken from ``facts``."""
+    given = {"type": facts} if isinstance(facts, str) else facts
+    found: Tree = {}
+    if "fields" in given:
+        fields = {
+            name: _as_in_facts(part, given["fields"][name]) if name in given["fields"] else part
+            for name, part in schema["properties"].items()
+        }
+        found = {"type": "object", "properties": fields}
+        if given.get("required"):
+            found["required"] = given["required"]
+    elif "values" in given:
+        values = _as_in_facts(schema["additionalProperties"], given["values"])
+        found = {"type": "object", "additionalProperties": values}
+    elif "items" in given:
+        items = _as_in_facts(schema["items"], given["items"])
+        found = {"type": "array", "items": items}
+    elif given["type"] == "object":
+        found = schema
+    else:
+        found = dict(_KINDS.get(given["type"], {"type": given["type"]}))
+    if given.get("atomic"):
+        found[f"x-kubernetes-{'list' if 'items' in given else 'map'}-type"] = "atomic"
+    found |= {key: value for key, value in given.items() if key in _CHECKS}
+    return found | {key: schema[key] for key in ("description",) if key in schema}
+
+
+def _struct(cls: type[msgspec.Struct]) -> Tree:
     info = bare_type(type_info(cls))
     assert isinstance(info, mi.StructType)
-    found: dict[str, Any] = {
-        "type": "object",
-        "properties": {field.encode_name: _type(field.type) for field in info.fields},
-    }
+    texts = _texts(cls)
+    fields: Tree = {}
+    for field in info.fields:
+        about = texts.get(field.name) or _description(field.type)
+        if not about:
+            raise ValueError(f"{cls.__qualname__}.{field.name}: write under it what it means")
+        fields[field.encode_name] = _bare(field.type) | {"description": about}
     required = [field.encode_name for field in info.fields if field.required]
+    found: Tree = {"type": "object", "properties": fields}
     return found | ({"required": required} if required else {})
 
 
-def _type(info: mi.Type) -> dict[str, Any]:
-    about = _description(info)
-    found = _bare(info)
-    return {**found, "description": about} if about else found
+@cache
+def _texts(cls: type[msgspec.Struct]) -> dict[str, str]:
+    """Return the text under each field of the class. Python drops it when it compiles, so that no
+    process holds it."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    assert isinstance(tree, ast.ClassDef)
+    found: dict[str, str] = {}
+    for field, after in itertools.pairwise(tree.body):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(after, ast.Expr)
+            and isinstance(after.value, ast.Constant)
+        ):
+            found[field.target.id] = " ".join(str(after.value.value).split()).replace("``", "")
+    return found
 
 
 def _bare(info: mi.Type) -> dict[str, Any]:
@@ -131,9 +225,9 @@ def _bare(info: mi.Type) -> dict[str, Any]:
     if isinstance(info, mi.DictType):
         if isinstance(bare_type(info.value_type), mi.AnyType):
             return dict(_ANYTHING)
-        return {"type": "object", "additionalProperties": _type(info.value_type)}
+        return {"type": "object", "additionalProperties": _bare(info.value_type)}
     if isinstance(info, _LISTS):
-        return {"type": "array", "items": _type(info.item_type)}
+        return {"type": "array", "items": _bare(info.item_type)}
     if isinstance(info, mi.StructType):
         return _struct(info.cls)
     raise TypeError(f"no OpenAPI for {info}")

@@ -17,6 +17,7 @@ MemoryPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageW
 
 class MetricAggregatePolicy(Section, frozen=True):
     durations: tuple[Seconds, ...] | None = None
+    """Windows over which averages and percentiles are reported."""
 
 
 class ColocationStrategy(Section, frozen=True):

@@ -12,15 +12,20 @@ from koordlet.protocol.slo import Section
 
 class Requirement(Section, frozen=True):
     key: str
+    """Name of the label."""
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """Relation of the label to the values: In, NotIn, Exists or DoesNotExist."""
     values: tuple[str, ...] = ()
+    """Values of the label; none with Exists and DoesNotExist."""
 
 
 class LabelSelector(Section, frozen=True):
     """All requirements must hold; an empty selector matches everything."""
 
     match_labels: dict[str, str] | None = None
+    """Labels that must have exactly these values."""
     match_expressions: tuple[Requirement, ...] = ()
+    """Requirements that must all hold, beside matchLabels."""
 
 
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", re.ASCII)

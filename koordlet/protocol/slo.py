@@ -117,9 +117,7 @@ class CPUQOS(Section, frozen=True):
         Annotated[int, Meta(ge=-1, le=2)] | None,
         Meta(description="Scheduling group identity (cpu.bvt_warp_ns), policy groupIdentity."),
     ] = None
-    sched_idle: Annotated[
-        Switch | None, Meta(description="cpu.idle of the class, policy coreSched.")
-    ] = None
+    sched_idle: Annotated[Switch | None, Meta(description="cpu.idle, policy coreSched.")] = None
     core_expeller: Annotated[
         bool | None, Meta(description="Expel others from the core's siblings, policy coreSched.")
     ] = None
@@ -135,9 +133,7 @@ class ResctrlQOS(Section, frozen=True):
     cat_range_end_percent: Annotated[
         Percent | None, Meta(description="Last of the L3 cache ways of the class, in percent.")
     ] = None
-    mba_percent: Annotated[
-        Percent | None, Meta(description="Memory bandwidth of the class, in percent.")
-    ] = None
+    mba_percent: Annotated[Percent | None, Meta(description="Memory bandwidth, in percent.")] = None
 
 
 class MemoryQOS(Section, frozen=True):
@@ -194,27 +190,43 @@ class IOCfg(Section, frozen=True):
     """5.4.4. Zero throttles mean no limit."""
 
     read_iops: NotNegative | None = msgspec.field(default=None, name="readIOPS")
+    """Most reads a second."""
     write_iops: NotNegative | None = msgspec.field(default=None, name="writeIOPS")
+    """Most writes a second."""
     read_bps: NotNegative | None = msgspec.field(default=None, name="readBPS")
+    """Most bytes read a second."""
     write_bps: NotNegative | None = msgspec.field(default=None, name="writeBPS")
+    """Most bytes written a second."""
     io_weight_percent: Annotated[int, Meta(ge=1, le=100)] | None = None
-    read_latency: Annotated[NotNegative | None, Meta(description="us")] = None
-    write_latency: Annotated[NotNegative | None, Meta(description="us")] = None
+    """Weight among those who share the device."""
+    read_latency: Annotated[NotNegative | None, Meta(description="Goal of reads, in us.")] = None
+    write_latency: Annotated[NotNegative | None, Meta(description="Goal of writes, in us.")] = None
     read_latency_percent: Percent | None = None
+    """Percentage of reads that must meet readLatency."""
     write_latency_percent: Percent | None = None
+    """Percentage of writes that must meet writeLatency."""
     enable_user_model: bool | None = None
+    """Use the figures below as the cost model of the device."""
     model_read_bps: Positive | None = msgspec.field(default=None, name="modelReadBPS")
+    """Bytes a second the device can read."""
     model_write_bps: Positive | None = msgspec.field(default=None, name="modelWriteBPS")
+    """Bytes a second the device can write."""
     model_read_seq_iops: Positive | None = msgspec.field(default=None, name="modelReadSeqIOPS")
+    """Sequential reads a second the device can do."""
     model_write_seq_iops: Positive | None = msgspec.field(default=None, name="modelWriteSeqIOPS")
+    """Sequential writes a second the device can do."""
     model_read_rand_iops: Positive | None = msgspec.field(default=None, name="modelReadRandIOPS")
+    """Random reads a second the device can do."""
     model_write_rand_iops: Positive | None = msgspec.field(default=None, name="modelWriteRandIOPS")
+    """Random writes a second the device can do."""
 
 
 class BlockCfg(Section, frozen=True):
     name: Annotated[str | None, Meta(description="Device, volume group or pod volume.")] = None
     type: Literal["device", "volumegroup", "podvolume"] | None = None
+    """Kind of thing that name means."""
     io_cfg: IOCfg | None = None
+    """Limits, weight and latency goals."""
 
 
 class BlkIOQOS(Section, frozen=True):
@@ -250,10 +262,15 @@ class ResourceQOS(Section, frozen=True):
     """One class of ``resourceQOSStrategy``."""
 
     cpu_qos: CPUQOS | None = msgspec.field(default=None, name="cpuQOS")
+    """Scheduling priority on CPUs."""
     memory_qos: MemoryQOS | None = msgspec.field(default=None, name="memoryQOS")
+    """Protection, throttling and reclaim of memory."""
     blkio_qos: BlkIOQOS | None = msgspec.field(default=None, name="blkioQOS")
+    """Limits and weights of block devices."""
     resctrl_qos: ResctrlQOS | None = msgspec.field(default=None, name="resctrlQOS")
+    """Share of L3 cache and memory bandwidth."""
     network_qos: NetworkQOS | None = msgspec.field(default=None, name="networkQOS")
+    """Share of network bandwidth."""
 
 
 class ResourceQOSPolicies(Section, frozen=True):
@@ -270,11 +287,17 @@ class ResourceQOSStrategy(Section, frozen=True):
     """``resourceQOSStrategy`` (5.4)."""
 
     policies: ResourceQOSPolicies | None = None
+    """Mechanisms that enforce the classes."""
     lsr_class: ResourceQOS | None = None
+    """Settings of LSR pods, and of LSE pods."""
     ls_class: ResourceQOS | None = None
+    """Settings of LS pods."""
     be_class: ResourceQOS | None = None
+    """Settings of BE pods."""
     system_class: ResourceQOS | None = None
+    """Settings of SYSTEM pods."""
     cgroup_root: ResourceQOS | None = None
+    """Settings of the root cgroup."""
 
 
 class CPUBurstStrategy(Section, frozen=True):
@@ -333,18 +356,26 @@ class SystemStrategy(Section, frozen=True):
 
 class CgroupPath(Section, frozen=True):
     base: Literal["CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"] | None = None
+    """Cgroup that the path begins at."""
     parent_dir: str | None = None
+    """Directory under the base."""
     relative_path: str | None = None
+    """Path of the application under parentDir."""
 
 
 class HostApplicationSpec(Section, frozen=True):
     """One of ``hostApplications`` (5.7)."""
 
     name: str
+    """Name of the application, as reports call it."""
     priority: Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"] | None = None
+    """Priority class of the application."""
     qos: Literal["LSE", "LSR", "LS", "BE", "SYSTEM"] | None = None
+    """QoS class of the application."""
     cgroup_path: CgroupPath | None = None
+    """Cgroup of its processes."""
     strategy: dict[str, Any] | None = None
+    """Settings of this application alone; nothing reads them yet."""
 
 
 class NodeSLOSpec(Section, frozen=True):
@@ -353,10 +384,16 @@ class NodeSLOSpec(Section, frozen=True):
     resource_used_threshold_with_be: ResourceThresholdStrategy | None = msgspec.field(
         default=None, name="resourceUsedThresholdWithBE"
     )
+    """Limits above which best-effort work is suppressed or evicted."""
     resource_qos_strategy: ResourceQOSStrategy | None = msgspec.field(
         default=None, name="resourceQOSStrategy"
     )
+    """Kernel settings of each QoS class."""
     cpu_burst_strategy: CPUBurstStrategy | None = None
+    """Bursts of pods above their CPU limit."""
     system_strategy: SystemStrategy | None = None
+    """Kernel settings of the whole node."""
     host_applications: tuple[HostApplicationSpec, ...] | None = None
+    """Applications outside Kubernetes that are measured and managed."""
     extensions: dict[str, Any] | None = None
+    """Settings of other components, by name."""

@@ -36,7 +36,8 @@ class Schema:
 
 
 def resource_of(definition: Tree) -> tuple[Resource, Schema]:
-    """Of a CustomResourceDefinition with one served version. Raises KeyError, StopIteration."""
+    """Return what the first served version of a CustomResourceDefinition is. Raises KeyError,
+    StopIteration."""
     spec = definition["spec"]
     version = next(each for each in spec["versions"] if each["served"])
     names, parts = spec["names"], version.get("subresources", {})
@@ -50,8 +51,13 @@ def resource_of(definition: Tree) -> tuple[Resource, Schema]:
         scale="scale" in parts,
         unconditional=False,
     )
+    return resource, schema_of(version)
+
+
+def schema_of(version: Tree) -> Schema:
+    """Return the schema of one version of a CustomResourceDefinition."""
     tree = version["schema"]["openAPIV3Schema"]
-    return resource, Schema(tree, jsonschema.Draft7Validator(_plain(tree)))
+    return Schema(tree, jsonschema.Draft7Validator(_plain(tree)))
 
 
 def _pruned(value: Any, schema: Tree) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -19,10 +21,17 @@ from koordlet.protocol.objects.node_metric import NodeMetricStatus, NodeUsage, R
 from koordlet.protocol.slo_defaults import DEFAULTS
 from tests.fakekube.crd import resource_of
 from tests.kube.conftest import CRDS
+from tests.protocol.facts import KINDS, Tree, whole
 from tests.realkube.control_plane import ControlPlane
 from tests.realkube.kubectl import kubectl
 
 pytestmark = pytest.mark.cluster
+
+THEIRS = [
+    pytest.param(kind, version, id=f"{kind['kind']}-{version['name']}")
+    for kind in KINDS
+    for version in kind["versions"]
+]
 
 
 def _kind(name: str) -> Kind[Object]:
@@ -65,7 +74,7 @@ def test_columns(plane: ControlPlane) -> None:
     [
         ("NodeSLO", {"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 101}}),
         ("NodeSLO", {"resourceUsedThresholdWithBE": {"enable": "yes"}}),
-        ("Device", {"devices": [{"type": "gpu"}]}),
+        ("Device", {"devices": [{"type": "gpu", "minor": "0"}]}),
     ],
 )
 def test_what_the_fake_refuses_the_real_one_refuses(
@@ -88,3 +97,49 @@ def test_what_the_fake_keeps_the_real_one_keeps(plane: ControlPlane) -> None:
     _, schema = resource_of(yaml.safe_load(path.read_text()))
     fake, problems = schema.admit({"metadata": {"name": "kept"}, "spec": spec})
     assert problems == [] and fake["spec"] == real
+
+
+@pytest.mark.parametrize(("kind", "version"), THEIRS)
+def test_objects_of_the_reference_are_kept_whole(
+    plane: ControlPlane, tmp_path: Path, kind: Tree, version: Tree
+) -> None:
+    """kubectl refuses a field that the definition lacks."""
+    body = whole(kind, version)
+    (path := tmp_path / "object.json").write_text(json.dumps(body))
+    name = f"{kind['plural']}.{version['name']}.{kind['group']}"
+    kubectl(plane, "create", "-f", str(path))
+    try:
+        if "status" in version["subresources"]:
+            kubectl(plane, "replace", "--subresource=status", "-f", str(path))
+        kept = json.loads(kubectl(plane, "get", name, "whole", "-o", "json"))
+        assert {**kept, "metadata": body["metadata"]} == body
+    finally:
+        kubectl(plane, "delete", name, "whole")
+
+
+def _untold(schema: Tree, path: str) -> Iterator[str]:
+    for key, each in schema.get("properties", {}).items():
+        where = f"{path}.{key}"
+        if not each.get("description") and "$ref" not in each:
+            yield where
+        yield from _untold(each.get("items", each), where)
+
+
+@pytest.mark.parametrize(("kind", "version"), THEIRS)
+def test_kubectl_explains_each_field(plane: ControlPlane, kind: Tree, version: Tree) -> None:
+    """kubectl explain prints what the API server publishes."""
+    page = kubectl(plane, "get", "--raw", f"/openapi/v3/apis/{kind['group']}/{version['name']}")
+    schemas = json.loads(page)["components"]["schemas"]
+    (schema,) = (
+        each
+        for each in schemas.values()
+        if kind["kind"]
+        in {kinds["kind"] for kinds in each.get("x-kubernetes-group-version-kind", ())}
+    )
+    assert schema["description"] and "metadata" in schema["properties"]
+    assert list(_untold(schema, kind["kind"])) == []
+
+
+def test_kubectl_explains(plane: ControlPlane) -> None:
+    said = kubectl(plane, "explain", "reservation.spec.ttl")
+    assert "Time from creation until the reservation expires" in said

@@ -14,6 +14,7 @@ from koord_scheduler.kube.writes import Writes, perhaps_done
 from koordlet.kube.client import Client
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.protocol.keys import EVICT_POLICY
+from koordlet.protocol.objects.migration import DeleteOptions
 from koordlet.protocol.objects.times import instant
 
 SOFT_EVICTION = "scheduling.koordinator.sh/soft-eviction"
@@ -47,9 +48,9 @@ async def evict(writes: Writes, pod: Tree, policy: str, job: Job, now_s: float) 
     """Raises KubeError, NotLeadingError. A pod that is gone is no error."""
     meta = pod["metadata"]
     namespace, name, uid = meta["namespace"], meta["name"], meta["uid"]
-    options = job.spec.delete_options or {}
-    grace = options.get("gracePeriodSeconds")
-    grace_s = grace if isinstance(grace, int) and grace >= 0 else None
+    options = job.spec.delete_options or DeleteOptions()
+    grace = options.grace_period_seconds
+    grace_s = grace if grace is not None and grace >= 0 else None
     try:
         if policy == "SoftEviction":
             value = {

@@ -9,11 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from koordlet.protocol.objects.colocation_profile import (
-    ClusterColocationProfileSpec,
-    ClusterColocationProfileStatus,
-)
-from koordlet.protocol.objects.device import DeviceSpec
+from koordlet.protocol.objects.colocation_profile import ClusterColocationProfileSpec
+from koordlet.protocol.objects.device import DeviceSpec, DeviceStatus
 from koordlet.protocol.objects.explanation import (
     ScheduleExplanationSpec,
     ScheduleExplanationStatus,
@@ -33,7 +30,7 @@ from koordlet.protocol.objects.quota import (
 )
 from koordlet.protocol.objects.recommendation import RecommendationSpec, RecommendationStatus
 from koordlet.protocol.objects.reservation import ReservationSpec, ReservationStatus
-from koordlet.protocol.slo import NodeSLOSpec
+from koordlet.protocol.slo import NodeSLOSpec, Section
 
 
 class Column(NamedTuple):
@@ -46,9 +43,14 @@ class Column(NamedTuple):
     wide: bool = False
 
 
+class NoStatus(Section, frozen=True):
+    """Has no fields: nobody writes it."""
+
+
 class CustomResource(NamedTuple):
     """``body``: where fields stand beside ``metadata`` instead of in ``spec`` and ``status``.
-    ``status_apart``: whether the status is a subresource, which is written by itself."""
+    ``status_apart``: whether the status is a subresource, which is written by itself.
+    ``newer_versions``: served too, with the same fields; the last one is stored."""
 
     group: str
     version: str
@@ -62,6 +64,7 @@ class CustomResource(NamedTuple):
     short_names: tuple[str, ...] = ()
     status_apart: bool = True
     columns: tuple[Column, ...] = ()
+    newer_versions: tuple[str, ...] = ()
 
 
 AGE = Column("Age", ".metadata.creationTimestamp", "date")
@@ -74,7 +77,7 @@ CUSTOM_RESOURCES = (
         "clustercolocationprofiles",
         "What admission changes of the pods that it selects.",
         spec=ClusterColocationProfileSpec,
-        status=ClusterColocationProfileStatus,
+        status=NoStatus,
         columns=(
             Column("QoS", ".spec.qosClass"),
             Column("Priority", ".spec.priorityClassName"),
@@ -89,6 +92,7 @@ CUSTOM_RESOURCES = (
         "nodeslos",
         "What koordlet does on the node of this name.",
         spec=NodeSLOSpec,
+        status=NoStatus,
         columns=(
             Column("Enabled", ".spec.resourceUsedThresholdWithBE.enable", "boolean"),
             Column(
@@ -128,6 +132,8 @@ CUSTOM_RESOURCES = (
         "devices",
         "The accelerators and network cards of the node of this name.",
         spec=DeviceSpec,
+        status=DeviceStatus,
+        status_apart=False,
         columns=(AGE,),
     ),
     CustomResource(
@@ -142,7 +148,7 @@ CUSTOM_RESOURCES = (
             Column("Phase", ".status.phase"),
             Column("Node", ".status.nodeName"),
             Column("TTL", ".spec.ttl"),
-            Column("Expires", ".spec.expires", wide=True),
+            Column("Expires", ".spec.expires"),
             AGE,
         ),
     ),
@@ -160,10 +166,10 @@ CUSTOM_RESOURCES = (
             Column("Status", ".status.status"),
             AGE,
             Column("Node", ".status.nodeName"),
-            Column("Reservation", ".spec.reservationOptions.reservationRef.name", wide=True),
-            Column("Pod-Namespace", ".spec.podRef.namespace"),
+            Column("Reservation", ".spec.reservationOptions.reservationRef.name"),
+            Column("PodNamespace", ".spec.podRef.namespace"),
             Column("Pod", ".spec.podRef.name"),
-            Column("New-Pod", ".status.podRef.name"),
+            Column("NewPod", ".status.podRef.name"),
             Column("TTL", ".spec.ttl"),
             Column("Reason", ".status.reason", wide=True),
         ),
@@ -228,6 +234,7 @@ CUSTOM_RESOURCES = (
         spec=ScheduleExplanationSpec,
         status=ScheduleExplanationStatus,
         namespaced=True,
+        short_names=("sched-exp",),
         columns=(
             Column("Question", ".spec.questionObjectKey"),
             Column("Schedulable", ".status.schedulable", "boolean"),
@@ -243,6 +250,8 @@ CUSTOM_RESOURCES = (
         "elasticquotaprofiles",
         "A quota made of the nodes that it selects.",
         spec=ElasticQuotaProfileSpec,
+        status=NoStatus,
+        status_apart=False,
         namespaced=True,
         short_names=("eqp",),
         columns=(
@@ -267,7 +276,7 @@ CUSTOM_RESOURCES = (
             Column("Name", ".spec.target.workload.name"),
             Column("CPU", ".status.podStatus.containerStatuses[*].resources.cpu"),
             Column("Memory", ".status.podStatus.containerStatuses[*].resources.memory"),
-            Column("Updated", ".status.updateTime", "date"),
+            Column("LastUpdateTime", ".status.updateTime", "date"),
             AGE,
         ),
     ),
@@ -279,6 +288,7 @@ CUSTOM_RESOURCES = (
         "The NUMA nodes of the node of this name, and what each has.",
         body=NumaTopology,
         short_names=("node-res-topo",),
+        newer_versions=("v1alpha2",),
         columns=(Column("Policies", ".topologyPolicies"), AGE),
     ),
 )

@@ -61,46 +61,99 @@ class DeviceTopology(msgspec.Struct, frozen=True, omit_defaults=True):
     """``socket_id`` is -1 where nobody knows."""
 
     socket_id: int = msgspec.field(name="socketID")
+    """CPU socket; -1 where nobody knows."""
     node_id: int = msgspec.field(name="nodeID")
+    """NUMA node."""
     pcie_id: str = msgspec.field(name="pcieID")
+    """PCIe switch or root complex."""
     bus_id: str = msgspec.field(default="", name="busID")
+    """Address on the PCI bus."""
 
 
 class VirtualFunction(msgspec.Struct, frozen=True, omit_defaults=True):
     minor: int
+    """Number of the function."""
     bus_id: str = msgspec.field(default="", name="busID")
+    """Address on the PCI bus."""
 
 
 class VirtualFunctionGroup(Section, frozen=True):
     vfs: tuple[VirtualFunction, ...] = ()
+    """Virtual functions of the group."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels by which a pod selects the group."""
 
 
 class Condition(Section, frozen=True):
     """``status``: True, False or Unknown; ``last_transition_time``: RFC 3339."""
 
     type: str
+    """Aspect that the condition is about."""
     status: str
+    """True, False or Unknown."""
     reason: str
+    """Cause of the last change, in one word."""
     message: str
+    """Cause of the last change, for people."""
     last_transition_time: str
+    """Time of the last change of status."""
+    observed_generation: int = 0
+    """Generation of the object that was looked at."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     type: str
+    """Kind of device: gpu, rdma, fpga, xpu."""
     health: bool
+    """True while the device works."""
     id: str = ""
+    """UUID or bus address of the device."""
     minor: int | None = None
+    """Number of the device among those of its type."""
     resources: dict[str, str] = msgspec.field(default_factory=dict)
+    """Resources that the device has, and how much."""
     topology: DeviceTopology | None = None
+    """Place of the device in the machine."""
     vf_groups: tuple[VirtualFunctionGroup, ...] = ()
+    """Groups of virtual functions."""
     conditions: tuple[Condition, ...] = ()
+    """Findings about the state of the device."""
     labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels of the device."""
     module_id: int | None = msgspec.field(default=None, name="moduleID")
+    """Number of the device on its board."""
 
 
 class DeviceSpec(Section, frozen=True):
     devices: tuple[DeviceInfo, ...] = ()
+    """Devices of the node."""
+
+
+class DeviceEntry(Section, frozen=True):
+    """Pod that has devices."""
+
+    namespace: str = ""
+    """Namespace of the pod."""
+    name: str = ""
+    """Name of the pod."""
+    uuid: str = ""
+    """UID of the pod."""
+    minors: tuple[int, ...] = ()
+    """Numbers of its devices."""
+
+
+class DeviceAllocation(Section, frozen=True):
+    type: str = ""
+    """Kind of device."""
+    entries: tuple[DeviceEntry, ...] = ()
+    """Pods that have devices of this kind."""
+
+
+class DeviceStatus(Section, frozen=True):
+    """Kept for others: nobody writes it, in the reference neither."""
+
+    allocations: tuple[DeviceAllocation, ...] = ()
+    """Devices that pods have, by kind."""
 
 
 class Device(Section, frozen=True):

@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from msgspec import Meta
-
 from koordlet.protocol.objects.node_metric import InstantText, QuantityText
 from koordlet.protocol.slo import Section
 
 
 class PodGroupSpec(Section, frozen=True):
-    min_member: Annotated[int, Meta(description="So many pods start together, or none does.")] = 0
-    min_resources: Annotated[
-        dict[str, QuantityText] | None,
-        Meta(description="What the pods need together; kept for others, not looked at."),
-    ] = None
-    schedule_timeout_seconds: Annotated[
-        int | None, Meta(description="How long members wait for each other; 600 without.")
-    ] = None
+    min_member: int = 0
+    """Number of pods that start together, or not at all."""
+    min_resources: dict[str, QuantityText] | None = None
+    """Resources that the pods need together; kept for others, not looked at."""
+    schedule_timeout_seconds: int | None = None
+    """Seconds that members wait for each other; 600 without."""
 
 
 class PodGroupStatus(Section, frozen=True):
     """``occupied_by``: owners of a member, ``namespace/name``, joined by commas."""
 
     phase: str = ""
+    """Pending, PreScheduling, Scheduling, Scheduled, Running, Unknown, Finished or Failed."""
     occupied_by: str = ""
+    """Owners of a member, as namespace/name joined by commas."""
     scheduled: int = 0
+    """Members that have a node."""
     running: int = 0
+    """Members that run."""
     succeeded: int = 0
+    """Members that ended well."""
     failed: int = 0
+    """Members that failed."""
     schedule_start_time: InstantText | None = None
+    """Time at which scheduling began."""

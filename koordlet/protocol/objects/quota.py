@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
 from koordlet.protocol.objects.node_metric import QuantityText
 from koordlet.protocol.selector import LabelSelector
@@ -46,25 +43,25 @@ class ElasticQuotaSpec(Section, frozen=True):
     """``min`` is guaranteed, ``max`` the ceiling."""
 
     min: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    """Amounts that are guaranteed to the group."""
     max: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    """Amounts that the group never exceeds."""
 
 
 class ElasticQuotaStatus(Section, frozen=True):
     used: dict[str, QuantityText] = msgspec.field(default_factory=dict)
+    """Amounts that pods of the group use."""
 
 
 class ElasticQuotaProfileSpec(Section, frozen=True):
     """``quota_name``: the quota that is made, in the profile's namespace. ``resource_ratio``: the
     share of the nodes' allocatable that the quota gets, as text."""
 
-    quota_name: Annotated[str, Meta(description="The quota that is made, in this namespace.")]
-    node_selector: Annotated[
-        LabelSelector, Meta(description="The nodes that it is made of, by their labels.")
-    ]
-    quota_labels: Annotated[
-        dict[str, str] | None, Meta(description="Labels that the quota gets.")
-    ] = None
-    resource_ratio: Annotated[
-        str | None,
-        Meta(description="The share of their allocatable that it gets: above 0, at most 1."),
-    ] = None
+    quota_name: str
+    """Quota that is made, in this namespace."""
+    node_selector: LabelSelector
+    """Nodes that it is made of, by their labels."""
+    quota_labels: dict[str, str] | None = None
+    """Labels that the quota gets."""
+    resource_ratio: str | None = None
+    """Share of their allocatable that it gets: above 0, at most 1."""

@@ -26,7 +26,7 @@ from koord_scheduler.kube.reservation_shapes import RESERVATIONS
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
-from koordlet.protocol.objects.migration import PodMigrationJobSpec
+from koordlet.protocol.objects.migration import DeleteOptions, PodMigrationJobSpec
 from koordlet.protocol.objects.times import instant
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.scheduling.rig import scheduler_of
@@ -523,7 +523,7 @@ async def test_a_grace_period_holds_for_deletions_too() -> None:
             deleted.append(options)
 
     writes: Any = Writes()
-    spec = PodMigrationJobSpec(delete_options={"gracePeriodSeconds": 7})
+    spec = PodMigrationJobSpec(delete_options=DeleteOptions(grace_period_seconds=7))
     pod = {"metadata": {"namespace": "default", "name": "p", "uid": "u"}}
     await evict(writes, pod, "Delete", Job(name="j", uid="j", spec=spec), 0.0)
     assert deleted == [{"uid": "u", "grace_s": 7}]
