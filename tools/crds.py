@@ -40,8 +40,6 @@ _ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _APPROVED = "unapproved, of a community"
 _LISTS = (mi.ListType, mi.SetType, mi.FrozenSetType, mi.VarTupleType)
 _LIMITS = (("ge", "minimum"), ("le", "maximum"))
-
-
 _QUANTITY = (
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
     r"(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
@@ -101,6 +99,7 @@ def definition(each: CustomResource) -> Tree:
     }
 
 
+@cache
 def kinds() -> list[Tree]:
     """Return the reference's custom resources."""
     found: list[Tree] = yaml.safe_load(FACTS.read_text())
