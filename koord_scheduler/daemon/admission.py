@@ -107,6 +107,7 @@ class WebhookServer:
         self._unready = context.unready
         if self._address is not None:
             self._unready[_NAME] = "does not listen yet"
+        self._client_authorities = str(options.extra.get("webhook_client_ca") or "")
         self._pair = Pair(context)
         self._world = ClusterWorld(context, self._gates)
         self._outcomes = Outcomes()
@@ -138,11 +139,21 @@ class WebhookServer:
             )
         )
 
+        context.metrics.add(
+            Family(
+                "koord_scheduler_admission_connections_dropped_total",
+                "counter",
+                "Connections to the webhooks that were ended early, by reason.",
+                ("reason",),
+                lambda: [((reason,), float(n)) for reason, n in outcomes.dropped.items()],
+            )
+        )
+
     async def run(self) -> None:
         if self._address is None:
             return
         await self._world.until_known()
-        tls = tls_context()
+        tls = tls_context(self._client_authorities)
         shown: tuple[bytes, bytes] | None = await self._first(tls)
         server = Server(self._world, self._settings, self._outcomes)
         host, port = self._address

@@ -18,7 +18,6 @@ import yaml
 from koord_scheduler.daemon import admission as parts
 from koord_scheduler.daemon.admission import SECRET_NAME, WebhookServer
 from koord_scheduler.daemon.process import Companion
-from koord_scheduler.webhook import server
 from koord_scheduler.webhook.certificates import expires, renewed
 from koord_scheduler.webhook.kinds import (
     MUTATING,
@@ -231,28 +230,6 @@ def test_requests_of_whoever_finds_the_port() -> None:
                         assert answer.status == 404  # its gate is off
                     async with session.get(url + "/healthz", ssl=trust) as answer:
                         assert await answer.text() == "ok"
-
-    asyncio.run(story())
-
-
-def test_more_than_it_can_hold_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
-            await prepared(client)
-            port = free_port()
-            async with companion(Cluster(fake.url, "the test"), options(port)) as made:
-                await until(lambda: server_of(made).port == port)
-                trust = trusting(await authorities(client))
-                body = json.dumps(review(pod("p", cpu="1"))).encode()
-                monkeypatch.setattr(server, "_MOST_HELD_BYTES", len(body))
-                for _ in range(2):  # what was answered is no longer held
-                    assert (await asked(port, trust, "/mutate-pod", body))["allowed"]
-                url = f"https://127.0.0.1:{port}/mutate-pod"
-                async with (
-                    aiohttp.ClientSession() as session,
-                    session.post(url, data=body + b" ", ssl=trust) as answer,
-                ):
-                    assert answer.status == 503
 
     asyncio.run(story())
 
