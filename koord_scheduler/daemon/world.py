@@ -33,9 +33,13 @@ from koordlet.kube.kinds import PODS
 from koordlet.kube.mirror import Key
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
+from koordlet.serving.listener import Pace
 
 RULES_NAME = "pod-enhanced-validator-config"
-_MOST_NAMESPACES = 16
+_MOST_NAMESPACES = 64
+ASKED_PER_S, ASKED_BURST = 10.0, 20
+"""Requests to the API server that reviews cause: whoever reaches the port must not use up those of
+the controllers."""
 _log = structlog.get_logger()
 
 
@@ -81,6 +85,7 @@ class ClusterWorld:
             )
             watched.append(self._rules)
         self._watched = watched
+        self._asked = Pace(ASKED_PER_S, ASKED_BURST)
         self._forest: Quotas | None = None
         self._read: dict[Key, tuple[ElasticQuota, Quota]] = {}
         self._rules_of: tuple[object, tuple[LabelRule, ...]] = (None, ())
@@ -149,10 +154,12 @@ class ClusterWorld:
         found = self._namespaces.get(name)
         if found is None and name:
             # It was made a moment ago, and the watch is not there yet.
+            await self._asked.turn()
             found = await self._context.client.get(NAMESPACES, name)
         return found.metadata.labels if found is not None else {}
 
     async def pod(self, namespace: str, name: str) -> Tree | None:
+        await self._asked.turn()
         try:
             text = await self._context.client.raw(PODS.path(namespace, name))
         except RefusedError as error:
@@ -164,11 +171,13 @@ class ClusterWorld:
 
     async def has_pods(self, quota: str, namespaces: tuple[str, ...]) -> bool:
         client, key = self._context.client, keys.QUOTA_NAME.name
+        await self._asked.turn()
         page = await client.page(PODS, query={"labelSelector": f"{key}={quota}", "limit": "1"})
         if page.items:
             return True
         for namespace in namespaces[:_MOST_NAMESPACES]:
             query = {"labelSelector": f"!{key}", "limit": "1"}
+            await self._asked.turn()
             page = await client.page(PODS, namespace=namespace, query=query)
             if page.items:
                 return True

@@ -189,7 +189,8 @@ def _asked_of_pods(request: Request) -> tuple[str, tuple[str, ...]] | None:
     if request.operation == "DELETE":
         return before.name, ()
     if quota_from(request.tree).is_parent and not before.is_parent:
-        return before.name, before.namespaces
+        # Pods without a label belong to the quota that has the name of their namespace.
+        return before.name, (before.name, *before.namespaces)
     return None
 
 

@@ -30,6 +30,7 @@ from koord_scheduler.webhook.kinds import (
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME, WEBHOOKS
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
+from koordlet.kube.kinds import PODS
 from tests.companion.webhook.stories import (
     KEEPER,
     NAMESPACE,
@@ -253,6 +254,34 @@ def test_an_api_server_that_is_away_refuses_and_does_not_end_us() -> None:
                 fault.times = 0
                 found = await asked(port, trust, "/mutate-pod", other)
                 assert "404" in found["status"]["message"]
+
+    asyncio.run(story())
+
+
+def test_a_quota_whose_namespace_has_pods_cannot_become_a_parent() -> None:
+    def quota(least: int, **labels: str) -> dict[str, Any]:
+        given = {f"quota.scheduling.koordinator.sh/{k}": v for k, v in labels.items()}
+        spec = {"min": {"cpu": least}, "max": {"cpu": 9}}
+        return {"metadata": {"name": "q", "namespace": "q", "labels": given}, "spec": spec}
+
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": "q"}})
+            await client.create(PODS, pod("charged"), "q")
+            port = free_port()
+            async with companion(Cluster(fake.url, "the test"), options(port, "")) as made:
+                await until(lambda: server_of(made).port == port)
+                trust = trusting(await authorities(client))
+                path = "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota"
+                more = {"operation": "UPDATE", "namespace": "q", "oldObject": quota(1)}
+                body = review(quota(1, **{"is-parent": "true"}), **more)
+                found = await asked(port, trust, path, body)
+                assert not found["allowed"] and "has pods" in found["status"]["message"]
+                # Pods matter for no other change.
+                assert (await asked(port, trust, path, review(quota(2), **more)))["allowed"]
+                await client.delete(PODS, "charged", "q")
+                await until(lambda: not fake.store._objects.get(fake.resource("pods")))
+                assert (await asked(port, trust, path, body))["allowed"]
 
     asyncio.run(story())
 
