@@ -19,6 +19,7 @@ import structlog
 from koord_scheduler.admission.words import Gates, gates_from
 from koord_scheduler.daemon.controller import Context, Options
 from koord_scheduler.daemon.world import ClusterWorld
+from koord_scheduler.kube.watches import Watched
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.services.http import parse_address
 from koord_scheduler.services.metrics import Family
@@ -36,7 +37,7 @@ LOOK_EVERY_S = 600.0
 _FILES_EVERY_S = 10.0
 _HEARD_S = 10.0
 """Until every API server has read whom to trust. They watch it."""
-_NAME = "webhook"
+_NAME, _REGISTRATION = "webhook", "webhook-registration"
 _BEGINS = b"BEGIN CERTIFICATE"
 _AUTHORITIES, _AUTHORITY_KEY, _CERTIFICATE, _KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 _log = structlog.get_logger()
@@ -199,10 +200,23 @@ class WebhookKeeper:
         self._gates, self._place = gates_of(options), place_of(options)
         self._directory = str(options.extra.get("webhook_cert_dir") or "")
         self._changed = asyncio.Event()
+        self._watched: list[tuple[Watched[Configuration], Mapping[str, Any]]] = []
         for kind in (MUTATING, VALIDATING):
-            name = configuration(self._gates, self._place, b"", mutating=kind is MUTATING)
-            watched = context.watches.of(kind, fields=f"metadata.name={name['metadata']['name']}")
-            watched.listen(lambda _: self._changed.set())
+            wanted = configuration(self._gates, self._place, b"", mutating=kind is MUTATING)
+            name = wanted["metadata"]["name"]
+            watched = context.watches.of(kind, fields=f"metadata.name={name}")
+            watched.listen(self._on_change)
+            if wanted["webhooks"]:
+                self._watched.append((watched, wanted))
+        # Not of those that lead alone: whoever waits for the rollout may create pods then, and they
+        # shall be what admission makes of them.
+        if self._watched:
+            context.unready[_REGISTRATION] = "the API server is not told of the webhooks yet"
+
+    def _on_change(self, _changes: object) -> None:
+        self._changed.set()
+        if all(_stands(watched, wanted) for watched, wanted in self._watched):
+            self._context.unready.pop(_REGISTRATION, None)
 
     async def run(self) -> None:
         backoff = Backoff(random.random)
@@ -305,6 +319,11 @@ class WebhookKeeper:
         version = found.metadata.resource_version
         body = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
         await context.writes.patch(kind, name, body)
+
+
+def _stands(watched: Watched[Configuration], wanted: Mapping[str, Any]) -> bool:
+    found = watched.get(wanted["metadata"]["name"])
+    return found is not None and same(found.webhooks, wanted["webhooks"], trust=False)
 
 
 def _with_trust(webhook: dict[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:

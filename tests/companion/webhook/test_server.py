@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 import yaml
 
+from koord_scheduler.admission.words import AdmissionError
 from koord_scheduler.daemon import admission as parts
 from koord_scheduler.daemon.admission import SECRET_NAME, WebhookServer
 from koord_scheduler.daemon.process import Companion
@@ -28,6 +29,7 @@ from koord_scheduler.webhook.kinds import (
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME, WEBHOOKS
+from koord_scheduler.webhook.review import MOST_VALUES, check_values, request_of, uid_in
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.kinds import PODS
@@ -181,6 +183,34 @@ def test_not_ready_while_webhooks_have_no_certificate(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+def test_every_replica_is_ready_when_the_api_server_knows_the_webhooks() -> None:
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await prepared(client)
+            chosen = dataclasses.replace(options(free_port()), health_address="127.0.0.1:0")
+            waiting = dataclasses.replace(
+                chosen, elect=True, extra={**chosen.extra, "webhook_addr": f":{free_port()}"}
+            )
+            cluster = Cluster(fake.url, "the test")
+            refused = fake.faults.add(
+                Fault(
+                    lambda what: what.startswith("POST") and "webhookconfigurations" in what,
+                    10**9,
+                    status=503,
+                )
+            )
+            async with companion(cluster, chosen) as made, companion(cluster, waiting) as other:
+                await until(lambda: bool(made.health_port and server_of(made).port))
+                status, text = await _page(made.health_port, "/readyz")
+                assert status == 503 and "webhook-registration: the API server is not told" in text
+                refused.times = 0
+                for each in (made, other):
+                    await until(lambda each=each: not each.context.unready)
+                    assert (await _page(each.health_port, "/readyz"))[0] == 200
+
+    asyncio.run(story())
+
+
 async def _page(port: int, path: str) -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
@@ -193,6 +223,43 @@ def _registered(fake: FakeKube) -> bool:
     found = fake.store._objects
     kinds = {fake.resource(each.plural) for each in (MUTATING, VALIDATING)}
     return all(found.get(each) for each in kinds)
+
+
+DEEP = b'{"a":' * 1500
+UIDS: list[tuple[bytes, str]] = [
+    (b'{"kind":"AdmissionReview","request":{"uid":"a\\u0031","object":' + DEEP, "a1"),
+    (b'{"request":{"object":{"uid":"no"},"uid":"yes","object":' + DEEP, "yes"),
+    (b'{"a":{"request":{"uid":"no"}},"request":{"x":{"uid":1},"y":[3,{"uid":"no"}],"uid":"u"', "u"),
+    (b'{"uid":"no","request":[{"uid":"no"}]}', ""),
+    (b'{"request":{"uid":3,"uid":null}}', ""),
+    (b'{"request":{"uid":"' + b"x" * 1000 + b'"', ""),
+    (b'{"request":{"a":"' + b"x" * 20_000 + b'","uid":"far"', ""),
+    (b'"' + b'\\"' * 1_000_000, ""),
+    (b"[" * 1_000_000, ""),
+    (b"", ""),
+]
+
+
+@pytest.mark.parametrize(("body", "uid"), UIDS, ids=range(len(UIDS)))
+def test_the_uid_of_what_cannot_be_read(body: bytes, uid: str) -> None:
+    assert uid_in(body) == uid
+
+
+def test_a_review_has_so_many_values_and_containers() -> None:
+    whole = b'{"a":"' + b"[,{" * 200_000 + b'\\"","b":[' + b"1," * (MOST_VALUES - 10) + b"1]}"
+    check_values(whole)
+    for text in (
+        whole[:-1] + b"," + b"[]," * 20,
+        b'"x",' * (MOST_VALUES + 1),
+        b'"' + b"," * 200_000,
+    ):
+        with pytest.raises(AdmissionError, match="more than 100000 values"):
+            check_values(text)
+    spec = {"containers": [{"name": "a"}] * 600, "initContainers": [{"name": "b"}] * 400}
+    assert request_of(json.dumps(review({"spec": spec})).encode()).tree
+    spec["ephemeralContainers"] = [{"name": "c"}]
+    with pytest.raises(AdmissionError, match="more than 1000 containers"):
+        assert request_of(json.dumps(review({"spec": spec})).encode()).tree
 
 
 BROKEN: list[tuple[bytes, str]] = [
@@ -220,6 +287,7 @@ def test_requests_of_whoever_finds_the_port() -> None:
                 for path in sorted(on - {"/mutate-reservation"}):
                     for body, why in BROKEN:
                         found = await asked(port, trust, path, body)
+                        assert found["uid"] == ("u" if b'"uid"' in body else "")
                         if found["allowed"]:
                             # Some look at the operation, the subresource or the name first.
                             assert path not in ("/mutate-pod", "/validate-pod"), path
