@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import json
 import ssl
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 
 from koord_scheduler.admission.words import AdmissionError
 from koord_scheduler.daemon import admission as parts
+from koord_scheduler.daemon import world
 from koord_scheduler.daemon.admission import SECRET_NAME, WebhookServer
 from koord_scheduler.daemon.process import Companion
 from koord_scheduler.webhook.certificates import expires, renewed
@@ -322,6 +324,38 @@ def test_an_api_server_that_is_away_refuses_and_does_not_end_us() -> None:
                 fault.times = 0
                 found = await asked(port, trust, "/mutate-pod", other)
                 assert "404" in found["status"]["message"]
+
+    asyncio.run(story())
+
+
+def test_reviews_do_not_use_up_the_requests_of_the_controllers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each review names a namespace that nobody knows."""
+    monkeypatch.setattr(world, "ASKED_PER_S", 1.0)
+    monkeypatch.setattr(world, "_MOST_WAITING", 5)
+
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await prepared(client)
+            port = free_port()
+            async with companion(Cluster(fake.url, "the test"), options(port)) as made:
+                await until(lambda: server_of(made).port == port)
+                trust = trusting(await authorities(client))
+
+                async def ask(name: str) -> dict[str, Any]:
+                    return await asked(port, trust, "/mutate-pod", review(pod("p"), namespace=name))
+
+                found = await asyncio.gather(*(ask(f"n{number}") for number in range(90)))
+                messages = Counter(each["status"]["message"][:8] for each in found)
+                assert messages["too many"] >= 20, messages
+                sought = [n for what, n in fake.requests.items() if "/namespaces/n" in what]
+                assert sum(sought) <= 70
+                # One that is made just now is not asked for.
+                late = asyncio.ensure_future(ask("new"))
+                await client.create(NAMESPACES, {"metadata": {"name": "new"}})
+                assert (await late)["allowed"]
+                assert not fake.requests["GET /api/v1/namespaces/new"]
 
     asyncio.run(story())
 
