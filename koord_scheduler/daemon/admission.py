@@ -200,14 +200,14 @@ class WebhookKeeper:
         self._gates, self._place = gates_of(options), place_of(options)
         self._directory = str(options.extra.get("webhook_cert_dir") or "")
         self._changed = asyncio.Event()
-        self._watched: list[tuple[Watched[Configuration], Mapping[str, Any]]] = []
+        self._watched: list[tuple[Watched[Configuration], str]] = []
         for kind in (MUTATING, VALIDATING):
             wanted = configuration(self._gates, self._place, b"", mutating=kind is MUTATING)
             name = wanted["metadata"]["name"]
             watched = context.watches.of(kind, fields=f"metadata.name={name}")
             watched.listen(self._on_change)
             if wanted["webhooks"]:
-                self._watched.append((watched, wanted))
+                self._watched.append((watched, name))
         # Not of those that lead alone: whoever waits for the rollout may create pods then, and they
         # shall be what admission makes of them.
         if self._watched:
@@ -215,7 +215,7 @@ class WebhookKeeper:
 
     def _on_change(self, _changes: object) -> None:
         self._changed.set()
-        if all(_stands(watched, wanted) for watched, wanted in self._watched):
+        if all(_stands(watched, name) for watched, name in self._watched):
             self._context.unready.pop(_REGISTRATION, None)
 
     async def run(self) -> None:
@@ -321,9 +321,11 @@ class WebhookKeeper:
         await context.writes.patch(kind, name, body)
 
 
-def _stands(watched: Watched[Configuration], wanted: Mapping[str, Any]) -> bool:
-    found = watched.get(wanted["metadata"]["name"])
-    return found is not None and same(found.webhooks, wanted["webhooks"], trust=False)
+def _stands(watched: Watched[Configuration], name: str) -> bool:
+    """Return whether there is a registration. In an upgrade it is that of the release before until
+    somebody of this one leads, who may have to wait until others are ready."""
+    found = watched.get(name)
+    return found is not None and bool(found.webhooks)
 
 
 def _with_trust(webhook: dict[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:
