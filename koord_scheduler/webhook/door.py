@@ -22,12 +22,12 @@ from koord_scheduler.webhook.line import HANDSHAKE_S, HELLO_S, Http, Line
 from koord_scheduler.webhook.turns import Peer, Turns
 from koordlet.serving.listener import NO_DESCRIPTORS_S, Slot, Slots
 
-WAITING, OPEN, FIRST = 256, 128, 256
+WAITING, OPEN, FIRST = 256, 144, 256
 """Most connections that do not speak TLS yet, that do, and that have shown the certificate of an
 API server: nobody else takes their places."""
-WAITING_OF_ONE, OPEN_OF_ONE = 192, 96
+WAITING_OF_ONE, OPEN_OF_ONE = 192, 112
 """Most of one address."""
-MOST_HELD_BYTES, MOST_HELD_FIRST_BYTES = 12 << 20, 32 << 20
+MOST_HELD_BYTES, MOST_HELD_FIRST_BYTES = 10 << 20, 32 << 20
 """Most bytes of requests and answers in memory, of all who do not go first and of all who do."""
 _TLS_BUFFER_BYTES = 32 << 10
 _BACKLOG, _ACCEPTED_AT_ONCE, _HANDSHAKES_AT_ONCE = 1024, 16, 4

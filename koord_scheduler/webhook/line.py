@@ -120,14 +120,17 @@ class Line(asyncio.Protocol):
     def works(self) -> Iterator[None]:
         """Keep it while its request is worked on: that would not end with it."""
         self._enter(Phase.WORKS, None)
-        self._slot.progress(math.inf)
+        self._slot.spared_until = math.inf
         try:
             yield
         finally:
+            self._slot.spared_until = -math.inf
             self._enter(Phase.WAITS, None)
 
     def rests(self) -> None:
-        """Note that its request is answered."""
+        """Note that its request is answered, which alone is progress: who only begins things has
+        to go before a newcomer."""
+        self._slot.progress()
         self._release(self.held_bytes - self._unsent_bytes)
         self._enter(Phase.IDLE, IDLE_S)
 
@@ -153,7 +156,6 @@ class Line(asyncio.Protocol):
 
     def _enter(self, phase: Phase, deadline_s: float | None) -> None:
         self._phase = phase
-        self._slot.progress()
         self._deadline(deadline_s)
 
     def _deadline(self, after_s: float | None) -> None:
