@@ -1,5 +1,5 @@
 """A room imports rooms on lower floors only; qos and hooks import protocol and decision alone; the
-companion imports protocol, kube and drawing of koordlet alone."""
+companion imports protocol, kube, serving and drawing of koordlet alone."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ COMPANION_FLOOR = {
     "cli": 7,
 }
 COMPANION_PURE = {room for room, floor in COMPANION_FLOOR.items() if floor <= 3}
-TAKEN_FROM_KOORDLET = {"protocol", "kube", "drawing"}
+TAKEN_FROM_KOORDLET = {"protocol", "kube", "serving", "drawing"}
 PURE = {"protocol", "decision", "prediction", "qos", "hooks"}
 IMPURE_MODULES = {"os", "io", "time", "socket", "subprocess", "asyncio", "threading", "pathlib"}
 

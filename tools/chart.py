@@ -52,6 +52,13 @@ SLOTS = (
     Slot("manager/deployment.yaml", 10, "resources", "manager.resources"),
     Slot("manager/deployment.yaml", 6, "tolerations", "manager.tolerations"),
     Slot("manager/deployment.yaml", 6, "nodeSelector", "manager.nodeSelector"),
+    Slot(
+        "network-policy/manager.yaml",
+        6,
+        "from",
+        "networkPolicy.controlPlane",
+        "The addresses of the API servers: put yours here.",
+    ),
     *(
         slot
         for role in ("scheduler", "descheduler")
@@ -70,6 +77,11 @@ SWITCHES = {
     "manager": ("manager.enabled", True, "The central companion."),
     "scheduler": ("scheduler.enabled", True, "For pods whose schedulerName is koord-scheduler."),
     "descheduler": ("descheduler.enabled", False, "Moves pods to other nodes."),
+    "network-policy": (
+        "networkPolicy.enabled",
+        False,
+        "Lets nobody but networkPolicy.controlPlane to the webhooks.",
+    ),
     "observability": (
         "observability.enabled",
         False,
@@ -100,7 +112,7 @@ _LEFT_OUT = frozenset(("namespace.yaml", "crds"))
 def sources() -> list[str]:
     """What the chart is made of, relative to ``deploy/``."""
     found = []
-    for directory in ("", "descheduler", "observability"):
+    for directory in ("", "descheduler", "network-policy", "observability"):
         path = DEPLOY / directory / "kustomization.yaml"
         named = yaml.safe_load(path.read_text())["resources"]
         found += [f"{directory}/{each}" if directory else each for each in named]

@@ -12,7 +12,7 @@ from bench.figures import Figure
 from koord_scheduler.admission.pod_validation import LabelRule
 from koord_scheduler.admission.profiles import PriorityClassValue, Profile
 from koord_scheduler.admission.quotas import QuotaProfile, Quotas
-from koord_scheduler.webhook.handlers import Settings, answered
+from koord_scheduler.webhook.handlers import HANDLERS, Settings
 from koord_scheduler.webhook.review import request_of, response
 from koordlet.protocol.objects.colocation_profile import ClusterColocationProfileSpec
 from koordlet.protocol.selector import LabelSelector
@@ -41,7 +41,7 @@ async def _run(count: int, say: Callable[[str], None]) -> list[Figure]:
 
 async def _ask(path: str, body: bytes) -> None:
     request = request_of(body)
-    answer = await answered(path, request, _World(), Settings())
+    answer = (await HANDLERS[path](request, _World(), Settings())).decide()
     assert not answer.refusal, answer.refusal
     response(request.uid, answer)
 

@@ -139,12 +139,11 @@ def _admission(pod: Tree, old: Tree | None, namespace: str, quotas: Quotas, gate
             f"quota {name}: there must be one of this name, there are {len(found)}"
         )
     (quota,) = found
-    limit = amounts_in(quota.annotations, ADMISSION)
-    if limit is None:
-        limit = dict(quota.at_most)
-    asked = requests_of(pod)
+    limit = amounts_in(quota.annotations, ADMISSION) or quota.at_most
+    asked = requests_of(pod, overhead=not gates.elastic_quota_ignore_pod_overhead)
     if gates.elastic_quota_evaluation_transform_pod:
         asked = replaced(pod, asked)
+    asked = {name: each for name, each in asked.items() if name in quota.at_most and each.nano}
     before_amounts = amounts_in(quota.annotations, CHILD_REQUEST) or {}
     total = {name: each for name, each in summed((before_amounts, asked)).items() if name in asked}
     if why := exceeding(total, limit):

@@ -174,7 +174,7 @@ def _native(container: Tree, kind: str) -> dict[str, int]:
     }
 
 
-def requests_of(tree: Tree) -> dict[str, Quantity]:
+def requests_of(tree: Tree, *, overhead: bool = True) -> dict[str, Quantity]:
     """What the scheduler counts for the pod: the containers together or the largest moment of its
     start, whichever is more, and the overhead. Init containers that go on running count beside the
     others."""
@@ -192,7 +192,8 @@ def requests_of(tree: Tree) -> dict[str, Quantity]:
             peak[name] = max(peak[name], asked.get(name, 0) + kept[name])
     running.update(kept)
     total = {name: max(running[name], peak[name]) for name in {*running, *peak}}
-    for name, value in (tree["spec"].get("overhead") or {}).items():
+    given = (tree["spec"].get("overhead") or {}) if overhead else {}
+    for name, value in given.items():
         total[name] = total.get(name, 0) + quantity(value, f"overhead of {name}").nano
     return {name: Quantity(nano) for name, nano in sorted(total.items())}
 

@@ -14,7 +14,6 @@ from koord_scheduler.admission.quotas import (
     Quota,
     Quotas,
     amounts_in,
-    exceeding,
     names_in,
     quota_from,
     summed,
@@ -39,8 +38,10 @@ _ZERO = Quantity(0)
 def mutate_quota(tree: Tree, quotas: Quotas) -> tuple[Tree, tuple[Step, ...]]:
     """A new quota with its parent, its tree and its weight. Raises AdmissionError."""
     quota = quota_from(tree)
-    tree = copy.deepcopy(tree)
     steps: list[Step] = []
+    if quota.name == ROOT:
+        return tree, ()
+    tree = copy.deepcopy(tree)
     if not quota.labels.get(PARENT):
         set_label(tree, PARENT, ROOT)
         steps.append(Step("quota defaults", f"label {PARENT}", quota.labels.get(PARENT), ROOT))
@@ -79,7 +80,7 @@ def validate_new_quota(tree: Tree, quotas: Quotas, gates: Gates) -> None:
         raise AdmissionError(f"there is a quota {quota.name} already, in namespace {where}")
     _amounts_in_order(quota)
     _namespaces_free(quota, others)
-    _fits_its_tree(quota, None, others, gates)
+    _fits_its_tree(quota, others, gates)
 
 
 def validate_changed_quota(
@@ -103,7 +104,7 @@ def validate_changed_quota(
         raise AdmissionError(f"quota {quota.name} has pods: it cannot become a parent")
     if quota.tree_id != old.tree_id:
         raise AdmissionError(f"label {TREE_ID} cannot change")
-    _fits_its_tree(quota, old, others, gates)
+    _fits_its_tree(quota, others, gates)
 
 
 def validate_deleted_quota(tree: Tree, quotas: Quotas, has_pods: HasPods) -> None:
@@ -120,10 +121,10 @@ def validate_deleted_quota(tree: Tree, quotas: Quotas, has_pods: HasPods) -> Non
 def _deciding(quota: Quota) -> tuple[object, ...]:
     """What an update must change to be looked at."""
     return (
-        quota.labels.get(PARENT),
+        quota.labels.get(PARENT, ""),
         quota.is_parent,
         quota.tree_id,
-        quota.annotations.get(NAMESPACES),
+        quota.annotations.get(NAMESPACES, ""),
         quota.at_least,
         quota.at_most,
     )
@@ -157,9 +158,10 @@ def _amounts_in_order(quota: Quota) -> None:
                 f"spec.min of {name} ({amount}) is more than spec.max ({quota.at_most[name]})"
             )
     for name in names_in(quota.annotations, STRICT_KEYS):
-        used, most = quota.used.get(name, _ZERO), quota.at_most.get(name)
-        if most is not None and most < used:
-            raise AdmissionError(f"spec.max of {name} ({most}) is less than what is used ({used})")
+        used, most = quota.used.get(name), quota.at_most.get(name)
+        if used is not None and (most is None or most < used):
+            has = "missing" if most is None else f"{most}, which is less than what is used"
+            raise AdmissionError(f"spec.max of {name} is {has} ({used})")
 
 
 def _namespaces_free(quota: Quota, others: Quotas) -> None:
@@ -169,7 +171,7 @@ def _namespaces_free(quota: Quota, others: Quotas) -> None:
             raise AdmissionError(f"namespace {namespace} belongs to quota {other.name} already")
 
 
-def _fits_its_tree(quota: Quota, old: Quota | None, others: Quotas, gates: Gates) -> None:
+def _fits_its_tree(quota: Quota, others: Quotas, gates: Gates) -> None:
     parent = None if quota.parent == ROOT else others.by_name.get(quota.parent)
     children = others.children(quota.name)
     if quota.parent == quota.name:
@@ -197,11 +199,11 @@ def _fits_its_tree(quota: Quota, old: Quota | None, others: Quotas, gates: Gates
     for child in children:
         _keys_fit(child, quota, gates)
     if not (quota.may_force or quota.is_root):
-        if parent is not None and not (parent.may_force or parent.is_root):
+        if parent is not None:
             _minimums_fit(parent, [*others.children(parent.name), quota])
         _minimums_fit(quota, children)
     if gates.elastic_quota_guarantee_usage:
-        _guaranteed(quota, old, others)
+        _guaranteed(quota, others)
 
 
 def _is_below(quota: Quota, name: str, quotas: Quotas) -> bool:
@@ -232,46 +234,51 @@ def _keys_fit(child: Quota, parent: Quota, gates: Gates) -> None:
 
 
 def _minimums_fit(parent: Quota, children: list[Quota]) -> None:
-    total = summed(each.at_least for each in children)
-    if why := exceeding(total, parent.at_least):
+    if missing := _minus(summed(each.at_least for each in children), parent.at_least):
+        name, amount = min(missing.items())
         raise AdmissionError(
-            f"the quotas below {parent.name} have more spec.min together than it has: {why}"
+            f"the quotas below {parent.name} have more spec.min together than it has:"
+            f" {amount} of {name}"
         )
 
 
-def _guaranteed(quota: Quota, old: Quota | None, quotas: Quotas) -> None:
-    """What min rises above what is guaranteed must be there with the ancestors below the root of
-    the tree: guaranteed to them beyond what they promised to those below them."""
-    raised = old is None or any(
-        amount > old.at_least.get(name, _ZERO) for name, amount in quota.at_least.items()
-    )
-    has = amounts_in(quota.annotations, GUARANTEED) or {}
-    missing = _minus(quota.at_least, has)
-    ancestors = _ancestors(quota, quotas)
-    if not raised or quota.is_root or not ancestors:
+def _guaranteed(quota: Quota, quotas: Quotas) -> None:
+    """Raise AdmissionError where ``spec.min`` is more than what can be guaranteed: some quota above
+    must have guaranteed to it what its own ``spec.min`` and those below it need together."""
+    if quota.may_force or quota.is_root or not quota.tree_id:
         return
-    promised: Amounts = has
-    for ancestor in ancestors:
-        below = [
-            amounts_in(each.annotations, GUARANTEED) or {}
-            for each in quotas.children(ancestor.name)
-        ]
-        guaranteed = amounts_in(ancestor.annotations, GUARANTEED) or {}
-        missing = _minus(missing, _minus(guaranteed, summed([*below, promised])))
-        promised = {}
-    if missing:
-        name, amount = min(missing.items())
-        raise AdmissionError(f"spec.min of {name}: {amount} more than what can be guaranteed")
+    has = _guaranteed_to(quota)
+    if not _minus(quota.at_least, has):
+        return
+    needed, below = _largest(quota.at_least, has), quota
+    missing: Amounts = _minus(quota.at_least, has)
+    seen = {quota.name}
+    while below.parent != ROOT and below.parent not in seen:
+        above = quotas.by_name.get(below.parent)
+        if above is None:
+            break
+        seen.add(above.name)
+        brothers = (each for each in quotas.children(above.name) if each.name != below.name)
+        together = summed([needed, *map(_guaranteed_to, brothers)])
+        needed = _largest(above.at_least, together)
+        missing = _minus(needed, _guaranteed_to(above))
+        if not missing:
+            return
+        below = above
+    name, amount = min(missing.items())
+    raise AdmissionError(f"spec.min of {name}: {amount} more than what can be guaranteed")
 
 
-def _ancestors(quota: Quota, quotas: Quotas) -> list[Quota]:
-    """From the parent up to below the root of the tree."""
-    found: list[Quota] = []
-    at = quotas.by_name.get(quota.parent)
-    while at is not None and not at.is_root and at.name != ROOT and at not in found:
-        found.append(at)
-        at = quotas.by_name.get(at.parent)
-    return found
+def _guaranteed_to(quota: Quota) -> Amounts:
+    """Return what the scheduler has noted; nothing where it cannot be read."""
+    try:
+        return amounts_in(quota.annotations, GUARANTEED) or {}
+    except AdmissionError:
+        return {}
+
+
+def _largest(one: Amounts, other: Amounts) -> dict[str, Quantity]:
+    return {name: max(one.get(name, _ZERO), other.get(name, _ZERO)) for name in {*one, *other}}
 
 
 def _minus(amounts: Amounts, less: Amounts) -> dict[str, Quantity]:

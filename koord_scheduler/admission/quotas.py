@@ -71,7 +71,8 @@ class Quota:
 
     @property
     def parent(self) -> str:
-        return self.labels.get(PARENT) or ROOT
+        """Its parent; the root alone has none."""
+        return self.labels.get(PARENT) or ("" if self.name == ROOT else ROOT)
 
     @property
     def is_parent(self) -> bool:
@@ -186,7 +187,7 @@ def amounts(given: Mapping[str, str | int | float], where: str) -> dict[str, Qua
 
 
 def amounts_in(annotations: Mapping[str, str], key: str) -> dict[str, Quantity] | None:
-    """None where the annotation is missing. Raises AdmissionError."""
+    """Return None where the annotation is missing or empty. Raises AdmissionError."""
     given = _decoded(annotations, key, _List)
     return None if given is None else amounts(given, f"annotation {key}")
 
@@ -198,7 +199,7 @@ def names_in(annotations: Mapping[str, str], key: str) -> list[str]:
 
 def _decoded(annotations: Mapping[str, str], key: str, shape: Any) -> Any:
     text = annotations.get(key)
-    if text is None:
+    if not text:
         return None
     if len(text) > _MOST_CHARACTERS:
         raise AdmissionError(f"annotation {key}: more than {_MOST_CHARACTERS} characters")

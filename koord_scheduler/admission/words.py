@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -31,7 +32,8 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Gates:
-    """Feature gates of admission with their defaults (docs/reference/protocol.md 6.1)."""
+    """Feature gates of a process with their defaults (docs/reference/protocol.md 6.1, central.md
+    4.1). Some count in the scheduler alone, or there too."""
 
     pod_mutating_webhook: bool = True
     pod_validating_webhook: bool = True
@@ -55,6 +57,9 @@ class Gates:
     elastic_quota_guarantee_usage: bool = False
     elastic_quota_enable_update_resource_key: bool = False
     elastic_quota_evaluation_transform_pod: bool = False
+    elastic_quota_ignore_pod_overhead: bool = False
+    elastic_quota_ignore_terminating_pod: bool = False
+    elastic_quota_immediate_ignore_terminating_pod: bool = False
     disable_default_quota: bool = False
     support_parent_quota_submit_pod: bool = False
 
@@ -67,15 +72,21 @@ def gate_name(field: str) -> str:
 GATE_FIELDS: dict[str, str] = {gate_name(each.name): each.name for each in fields(Gates)}
 
 
-def gates_from(text: str) -> Gates:
-    """Of ``NodeMutatingWebhook=true,MultiQuotaTree=false``. Raises ValueError, which names what it
-    does not know."""
+def switched(text: str, known: Iterable[str]) -> dict[str, bool]:
+    """Read ``NodeMutatingWebhook=true,MultiQuotaTree=false``. Raises ValueError for what is not
+    ``known``."""
+    names = sorted(known)
     given: dict[str, bool] = {}
     for pair in filter(None, (each.strip() for each in text.split(","))):
         name, _, value = pair.partition("=")
-        if name not in GATE_FIELDS:
-            raise ValueError(f"{name}: no gate of admission; there are {', '.join(GATE_FIELDS)}")
+        if name not in names:
+            raise ValueError(f"{name}: no such gate; there are {', '.join(names)}")
         if value not in ("true", "false"):
             raise ValueError(f"{name}: must be true or false, is {value!r}")
-        given[GATE_FIELDS[name]] = value == "true"
-    return Gates(**given)
+        given[name] = value == "true"
+    return given
+
+
+def gates_from(text: str) -> Gates:
+    """Raises ValueError."""
+    return Gates(**{GATE_FIELDS[name]: on for name, on in switched(text, GATE_FIELDS).items()})

@@ -42,6 +42,14 @@ ADMISSION = (
         " are made here and kept in the Secret koordinator-webhook-certs",
     ),
     argument(
+        "--webhook-client-ca",
+        metavar="FILE",
+        default="",
+        is_path=True,
+        help="authorities of the certificates that API servers show (PEM); who shows one goes"
+        " before everybody else",
+    ),
+    argument(
         "--webhook-failure-policy",
         choices=("Fail", "Ignore"),
         default="Fail",
@@ -108,6 +116,13 @@ def check_admission(args: argparse.Namespace) -> Gates:
         parse_address(args.webhook_addr)
     except ValueError as error:
         raise ValueError(f"--webhook-addr: {error}") from None
+    if args.webhook_client_ca:
+        import ssl
+
+        try:
+            ssl.create_default_context(cafile=args.webhook_client_ca)
+        except OSError as error:
+            raise ValueError(f"--webhook-client-ca {args.webhook_client_ca}: {error}") from None
     if args.webhook_url and not args.webhook_url.startswith("https://"):
         raise ValueError(f"--webhook-url {args.webhook_url}: the API server asks over https alone")
     return gates

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from koord_scheduler.admission.words import GATE_FIELDS, switched
 from koord_scheduler.cli.admission import check_admission
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import WrongUseError
@@ -91,7 +92,7 @@ def _setup(args: argparse.Namespace) -> SchedulerSetup | None:
     from koord_scheduler.daemon.scheduler.setup import SetupError, load
 
     try:
-        return load(args.config)
+        return load(args.config, switched(args.feature_gates, GATE_FIELDS))
     except SetupError as error:
         raise WrongUseError(f"--config {error}") from None
 

@@ -19,6 +19,7 @@ import structlog
 from koord_scheduler.admission.words import Gates, gates_from
 from koord_scheduler.daemon.controller import Context, Options
 from koord_scheduler.daemon.world import ClusterWorld
+from koord_scheduler.kube.watches import Watched
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.services.http import parse_address
 from koord_scheduler.services.metrics import Family
@@ -36,7 +37,7 @@ LOOK_EVERY_S = 600.0
 _FILES_EVERY_S = 10.0
 _HEARD_S = 10.0
 """Until every API server has read whom to trust. They watch it."""
-_NAME = "webhook"
+_NAME, _REGISTRATION = "webhook", "webhook-registration"
 _BEGINS = b"BEGIN CERTIFICATE"
 _AUTHORITIES, _AUTHORITY_KEY, _CERTIFICATE, _KEY = "ca.crt", "ca.key", "tls.crt", "tls.key"
 _log = structlog.get_logger()
@@ -107,6 +108,7 @@ class WebhookServer:
         self._unready = context.unready
         if self._address is not None:
             self._unready[_NAME] = "does not listen yet"
+        self._client_authorities = str(options.extra.get("webhook_client_ca") or "")
         self._pair = Pair(context)
         self._world = ClusterWorld(context, self._gates)
         self._outcomes = Outcomes()
@@ -138,11 +140,21 @@ class WebhookServer:
             )
         )
 
+        context.metrics.add(
+            Family(
+                "koord_scheduler_admission_connections_dropped_total",
+                "counter",
+                "Connections to the webhooks that were ended early, by reason.",
+                ("reason",),
+                lambda: [((reason,), float(n)) for reason, n in outcomes.dropped.items()],
+            )
+        )
+
     async def run(self) -> None:
         if self._address is None:
             return
         await self._world.until_known()
-        tls = tls_context()
+        tls = tls_context(self._client_authorities)
         shown: tuple[bytes, bytes] | None = await self._first(tls)
         server = Server(self._world, self._settings, self._outcomes)
         host, port = self._address
@@ -188,10 +200,23 @@ class WebhookKeeper:
         self._gates, self._place = gates_of(options), place_of(options)
         self._directory = str(options.extra.get("webhook_cert_dir") or "")
         self._changed = asyncio.Event()
+        self._watched: list[tuple[Watched[Configuration], str]] = []
         for kind in (MUTATING, VALIDATING):
-            name = configuration(self._gates, self._place, b"", mutating=kind is MUTATING)
-            watched = context.watches.of(kind, fields=f"metadata.name={name['metadata']['name']}")
-            watched.listen(lambda _: self._changed.set())
+            wanted = configuration(self._gates, self._place, b"", mutating=kind is MUTATING)
+            name = wanted["metadata"]["name"]
+            watched = context.watches.of(kind, fields=f"metadata.name={name}")
+            watched.listen(self._on_change)
+            if wanted["webhooks"]:
+                self._watched.append((watched, name))
+        # Not of those that lead alone: whoever waits for the rollout may create pods then, and they
+        # shall be what admission makes of them.
+        if self._watched:
+            context.unready[_REGISTRATION] = "the API server is not told of the webhooks yet"
+
+    def _on_change(self, _changes: object) -> None:
+        self._changed.set()
+        if all(_stands(watched, name) for watched, name in self._watched):
+            self._context.unready.pop(_REGISTRATION, None)
 
     async def run(self) -> None:
         backoff = Backoff(random.random)
@@ -294,6 +319,13 @@ class WebhookKeeper:
         version = found.metadata.resource_version
         body = {"metadata": {"resourceVersion": version}, "webhooks": webhooks}
         await context.writes.patch(kind, name, body)
+
+
+def _stands(watched: Watched[Configuration], name: str) -> bool:
+    """Return whether there is a registration. In an upgrade it is that of the release before until
+    somebody of this one leads, who may have to wait until others are ready."""
+    found = watched.get(name)
+    return found is not None and bool(found.webhooks)
 
 
 def _with_trust(webhook: dict[str, Any], client: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,9 +34,16 @@ from koordlet.kube.kinds import PODS
 from koordlet.kube.mirror import Key
 from koordlet.protocol import keys
 from koordlet.protocol.errors import ProtocolError
+from koordlet.serving.listener import Pace
 
 RULES_NAME = "pod-enhanced-validator-config"
-_MOST_NAMESPACES = 16
+_MOST_NAMESPACES = 64
+ASKED_PER_S, ASKED_BURST = 10.0, 20
+"""Requests to the API server that reviews cause: whoever reaches the port must not use up those of
+the controllers."""
+_MOST_WAITING = 50
+_LOOKS, _LOOK_S = 5, 0.1
+"""Looks for a namespace in the watch, and the time between them."""
 _log = structlog.get_logger()
 
 
@@ -81,6 +89,7 @@ class ClusterWorld:
             )
             watched.append(self._rules)
         self._watched = watched
+        self._asked = Pace(ASKED_PER_S, ASKED_BURST)
         self._forest: Quotas | None = None
         self._read: dict[Key, tuple[ElasticQuota, Quota]] = {}
         self._rules_of: tuple[object, tuple[LabelRule, ...]] = (None, ())
@@ -148,11 +157,18 @@ class ClusterWorld:
     async def namespace_labels(self, name: str) -> Mapping[str, str]:
         found = self._namespaces.get(name)
         if found is None and name:
-            # It was made a moment ago, and the watch is not there yet.
+            # It was made a moment ago: the watch mostly is faster than whoever else asks.
+            for _ in range(_LOOKS):
+                await asyncio.sleep(_LOOK_S)
+                found = self._namespaces.get(name)
+                if found is not None:
+                    return found.metadata.labels
+            await self._turn()
             found = await self._context.client.get(NAMESPACES, name)
         return found.metadata.labels if found is not None else {}
 
     async def pod(self, namespace: str, name: str) -> Tree | None:
+        await self._turn()
         try:
             text = await self._context.client.raw(PODS.path(namespace, name))
         except RefusedError as error:
@@ -164,15 +180,25 @@ class ClusterWorld:
 
     async def has_pods(self, quota: str, namespaces: tuple[str, ...]) -> bool:
         client, key = self._context.client, keys.QUOTA_NAME.name
+        await self._turn()
         page = await client.page(PODS, query={"labelSelector": f"{key}={quota}", "limit": "1"})
         if page.items:
             return True
         for namespace in namespaces[:_MOST_NAMESPACES]:
             query = {"labelSelector": f"!{key}", "limit": "1"}
+            await self._turn()
             page = await client.page(PODS, namespace=namespace, query=query)
             if page.items:
                 return True
         return False
+
+    async def _turn(self) -> None:
+        """Wait for leave to ask the API server. Raises AdmissionError where too many wait."""
+        if self._asked.left < -_MOST_WAITING:
+            raise AdmissionError(
+                "too many reviews ask the API server for something: try again", 500
+            )
+        await self._asked.turn()
 
     def binding_rules(self) -> BindingRules:
         extra = self._context.options.extra

@@ -11,7 +11,9 @@ from koord_scheduler.share.gang.book import Gangs
 from koord_scheduler.share.gang.declared import coscheduling_args
 from koord_scheduler.share.quota import quotas as quota_plugin
 from koord_scheduler.share.quota.quotas import Quotas
+from koord_scheduler.share.quota.words import QuotaGates
 
+_NO_GATES = QuotaGates()
 COSCHEDULING, QUOTA, PREEMPTION = "Coscheduling", "ElasticQuota", "DefaultPreemption"
 
 
@@ -20,7 +22,12 @@ class Parts:
     profiles, with the arguments of the first one that has them. Raises ProfileError or
     ArgumentError."""
 
-    def __init__(self, cluster: Cluster, profiles: tuple[Profile, ...]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        profiles: tuple[Profile, ...],
+        quota_gates: QuotaGates = _NO_GATES,
+    ) -> None:
         self.profiles = {profile.scheduler_name: profile for profile in profiles}
         self.gangs: Gangs | None = None
         self.quotas: Quotas | None = None
@@ -28,7 +35,7 @@ class Parts:
         if gangs is not None:
             self.gangs = Gangs(cluster.claims, coscheduling_args(gangs.args.get(COSCHEDULING, {})))
         if quotas is not None:
-            self.quotas = quota_plugin.make(quotas.args.get(QUOTA, {}))
+            self.quotas = quota_plugin.make(quotas.args.get(QUOTA, {}), quota_gates)
             self.quotas.follow(cluster)
         self.engines: dict[str, Engine] = {}
         self.preemptors: dict[str, Preemptor] = {}

@@ -76,10 +76,10 @@ class Slot:
 class Slots:
     """At most ``limit`` connections. When all are taken, a newcomer has the place of the idlest one
     of the owner who holds the most, the newcomer counted: so an owner with many connections shuts
-    out nobody but itself."""
+    out nobody but itself. An owner who holds ``of_one`` has all that it gets."""
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
+    def __init__(self, limit: int, of_one: int | None = None) -> None:
+        self._limit, self._of_one = limit, limit if of_one is None else of_one
         self._taken: set[Slot] = set()
         self.dropped = 0
 
@@ -90,8 +90,9 @@ class Slots:
         """``drop`` ends the connection that gets the slot, when another needs it. None: every
         connection is spared."""
         slot = Slot(owner, drop)
-        if len(self._taken) >= self._limit:
-            idlest = self._idlest(owner)
+        held = Counter(slot.owner for slot in self._taken)
+        if len(self._taken) >= self._limit or held[owner] >= self._of_one:
+            idlest = self._idlest(owner, held)
             if idlest is None:
                 return None
             self.leave(idlest)
@@ -103,11 +104,12 @@ class Slots:
     def leave(self, slot: Slot) -> None:
         self._taken.discard(slot)
 
-    def _idlest(self, newcomer: Hashable) -> Slot | None:
-        held = Counter(slot.owner for slot in self._taken)
-        held[newcomer] += 1
+    def _idlest(self, newcomer: Hashable, held: Counter[Hashable]) -> Slot | None:
         now = time.monotonic()
         idle = [slot for slot in self._taken if slot.spared_until <= now]
+        if held[newcomer] >= self._of_one:
+            idle = [slot for slot in idle if slot.owner == newcomer]
+        held[newcomer] += 1
         return min(idle, key=lambda slot: (-held[slot.owner], slot.idle_since), default=None)
 
 

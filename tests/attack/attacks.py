@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attack import daemons, disks, journals, pods, writer
+from tests.attack import daemons, disks, journals, pods, webhook, writer
 
-ATTACKS = {module.ATTACK.name: module.ATTACK for module in (daemons, writer, disks, journals, pods)}
+MODULES = (daemons, writer, disks, journals, pods, webhook)
+ATTACKS = {module.ATTACK.name: module.ATTACK for module in MODULES}

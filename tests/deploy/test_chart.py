@@ -51,11 +51,13 @@ def test_nothing_to_complain_about(tmp_path: Path) -> None:
 
 
 def test_the_same_objects(tmp_path: Path) -> None:
-    made = _by_name(_rendered(tmp_path, "--set", "observability.enabled=true"))
+    on = ("observability.enabled=true", "networkPolicy.enabled=true")
+    made = _by_name(_rendered(tmp_path, *(word for each in on for word in ("--set", each))))
     dashboard = made.pop(("ConfigMap", "koordlet-dashboard"))
     text = (DEPLOY / "observability" / "dashboard.json").read_text()
     assert dashboard["data"]["koordlet.json"].strip() == text.strip()
-    wanted = _by_name(kustomized() + kustomized(DEPLOY / "observability"))
+    beside = (DEPLOY / "observability", DEPLOY / "network-policy")
+    wanted = _by_name(kustomized() + [each for path in beside for each in kustomized(path)])
     del wanted["Namespace", "koordinator-system"]  # helm's --create-namespace
     assert made == wanted
 

@@ -49,14 +49,15 @@ def test_what_is_made_is_up_to_date(tool: str) -> None:
 def test_every_file_is_applied() -> None:
     """A definition, or an object, that no kustomization names is nowhere."""
     named = set()
-    for directory in (DEPLOY, DEPLOY / "descheduler", DEPLOY / "observability"):
+    beside = ("descheduler", "network-policy", "observability")
+    for directory in (DEPLOY, *(DEPLOY / name for name in beside)):
         tree = yaml.safe_load((directory / "kustomization.yaml").read_text())
         named |= {(directory / each).resolve() for each in tree["resources"]}
-    applied = ("crds", "koordlet", "manager", "scheduler", "descheduler", "observability")
+    applied = ("crds", "koordlet", "manager", "scheduler", *beside)
     there = {each for name in applied for each in (DEPLOY / name).glob("*.yaml")}
     there |= {DEPLOY / "namespace.yaml", DEPLOY / "priorityclasses.yaml"}
-    aside = {DEPLOY / "observability" / name for name in ("alerts.yaml", "kustomization.yaml")}
-    aside.add(DEPLOY / "descheduler" / "kustomization.yaml")
+    aside = {DEPLOY / name / "kustomization.yaml" for name in beside}
+    aside.add(DEPLOY / "observability" / "alerts.yaml")
     assert named == there - aside
 
 
@@ -66,6 +67,16 @@ def test_names_are_used_once() -> None:
         for each in kustomized() + kustomized(DEPLOY / "observability")
     ]
     assert len(found) == len(set(found))
+
+
+def test_the_policy_knows_every_port_of_the_manager() -> None:
+    """A port that it does not name is shut."""
+    (policy,) = kustomized(DEPLOY / "network-policy")
+    spec = policy["spec"]
+    assert spec["podSelector"] == manager()["spec"]["selector"]
+    named = [port["port"] for rule in spec["ingress"] for port in rule["ports"]]
+    assert sorted(named) == sorted(port["name"] for port in container(manager())["ports"])
+    assert [rule["ports"] for rule in spec["ingress"] if "from" in rule] == [[{"port": "webhook"}]]
 
 
 def test_accounts_exist() -> None:

@@ -58,7 +58,7 @@ class Scheduler:
     def __init__(self, context: Context, setup: Setup, watching: Watching) -> None:
         self.context = context
         self.cluster = Cluster()
-        self.parts = Parts(self.cluster, setup.profiles)
+        self.parts = Parts(self.cluster, setup.profiles, setup.quota_gates)
         self.queue = Queue()
         self.waiting: dict[str, Pod] = {}
         """Pods of ours without a node, by key."""

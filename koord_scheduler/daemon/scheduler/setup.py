@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from koord_scheduler.daemon.files import FileError, read_document
@@ -11,6 +12,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.plan.parts import Parts as Parts
 from koord_scheduler.plan.profile import Profile, ProfileError, built_in
 from koord_scheduler.plan.third_party import load_profiles
+from koord_scheduler.share.quota.words import QuotaGates, quota_gates
 
 
 class SetupError(Exception):
@@ -24,13 +26,16 @@ class Setup(NamedTuple):
     profiles: tuple[Profile, ...]
     bindings_per_s: float | None = None
     bindings_burst: int | None = None
+    quota_gates: QuotaGates = QuotaGates()
 
 
-def load(path: str) -> Setup:
+def load(path: str, switched: Mapping[str, bool] = MappingProxyType({})) -> Setup:
     """Of a KubeSchedulerConfiguration; the built-in profile without a file. All plugins are made
-    once, so that a wrong argument is told before anything runs. Raises SetupError."""
+    once, so that a wrong argument is told before anything runs. ``switched``: feature gates, by
+    name. Raises SetupError."""
+    gates = quota_gates(switched)
     if not path:
-        return Setup((built_in(),))
+        return Setup((built_in(),), quota_gates=gates)
     try:
         tree = read_document(path)
     except FileError as error:
@@ -45,7 +50,7 @@ def load(path: str) -> Setup:
         raise SetupError(f"{path}: {error}") from None
     connection = tree.get("clientConnection")
     found: Mapping[str, Any] = connection if isinstance(connection, Mapping) else {}
-    return Setup(profiles, _positive(path, found, "qps"), _whole(path, found, "burst"))
+    return Setup(profiles, _positive(path, found, "qps"), _whole(path, found, "burst"), gates)
 
 
 def _positive(path: str, found: Mapping[str, Any], name: str) -> float | None:

@@ -196,12 +196,13 @@ class Tree:
             changed = {name for name in limited if limited[name] != at.limited.get(name, 0)}
             raised = {name for name in guaranteed if guaranteed[name] != at.guaranteed.get(name, 0)}
             parent = at.parent
-            if parent is not None and at.name not in APART and (changed or raised):
-                parent.stale |= changed | raised
+            if parent is not None and (changed or raised):
+                if at.name not in APART:
+                    parent.stale |= changed | raised
                 _into(parent.child_request, added(limited, at.limited, -1), parent.names)
                 _into(parent.allocated, added(guaranteed, at.guaranteed, -1), parent.names)
             at.request, at.limited, at.guaranteed = request, limited, guaranteed
-            if not (changed or raised) or at.name in APART:
+            if not (changed or raised):
                 return
             at = parent
 

@@ -123,6 +123,8 @@ def status_metrics(quotas: Quotas) -> Iterator[tuple[tuple[str, ...], float]]:
         }
         if tree.guarantees:
             figures |= {"allocated": share.allocated, "guaranteed": share.guaranteed}
+        if share.quota.is_root:
+            figures["unschedulable-resource"] = share.quota.unschedulable
         yield from _rows(labels, figures)
 
 

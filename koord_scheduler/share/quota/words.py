@@ -29,6 +29,7 @@ from koordlet.protocol.objects.quota import (
     SHARED_WEIGHT,
     TOTAL_RESOURCE,
     TREE_ID,
+    UNSCHEDULABLE_RESOURCE,
 )
 from koordlet.protocol.quantity import NANO, Format, Quantity, parse_quantity
 from koordlet.protocol.resources import CPU, MEMORY
@@ -120,7 +121,8 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     writes to it are not part of it, so that they change nothing here.
 
     ``weight`` has a value for each resource of ``max``. ``total``: of the nodes of a tree, on its
-    root. ``scalable``: its ``min`` shrinks where the parent has too little (4.5).
+    root; ``unschedulable``: the part of it that is on nodes which take no pods. ``scalable``: its
+    ``min`` shrinks where the parent has too little (4.5).
     """
 
     name: str
@@ -135,6 +137,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     max: Amounts = {}
     weight: Amounts = {}
     total: Amounts = {}
+    unschedulable: Amounts = {}
     namespaces: tuple[str, ...] = ()
     scalable: bool = True
 
@@ -166,6 +169,7 @@ def read_quota(
         max=top,
         weight={key: weight.get(key, value) for key, value in top.items()},
         total=_list(annotations, TOTAL_RESOURCE),
+        unschedulable=_list(annotations, UNSCHEDULABLE_RESOURCE),
         namespaces=_namespaces(annotations.get(NAMESPACES)),
     )
 

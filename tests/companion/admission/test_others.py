@@ -202,7 +202,7 @@ def test_gates_by_name() -> None:
     assert made.node_mutating_webhook and not made.pod_mutating_webhook
     for name in GATE_FIELDS:
         assert getattr(gates_from(f"{name}=true"), GATE_FIELDS[name]) is True
-    with pytest.raises(ValueError, match="Nope: no gate"):
+    with pytest.raises(ValueError, match="Nope: no such gate"):
         gates_from("Nope=true")
     with pytest.raises(ValueError, match="must be true or false"):
         gates_from("MultiQuotaTree=1")

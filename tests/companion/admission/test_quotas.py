@@ -58,6 +58,15 @@ TREE = (
     quota("top", {"cpu": 100}, {"cpu": 100}, is_parent="true", tree_id="t", is_root="true"),
     quota("mid", {"cpu": 60}, {"cpu": 80}, is_parent="true", tree_id="t", parent="top"),
     quota("leaf", {"cpu": 40}, {"cpu": 80}, tree_id="t", parent="mid"),
+    quota(
+        "forced",
+        {"cpu": 10},
+        {"cpu": 80},
+        is_parent="true",
+        tree_id="t",
+        parent="top",
+        allow_force_update="true",
+    ),
     quota("alone", annotations={"namespaces": ["taken"]}),
 )
 
@@ -97,6 +106,33 @@ NEW: list[tuple[dict[str, Any], str]] = [
         ),
         "less than what is used",
     ),
+    *(
+        (
+            quota(
+                "new",
+                {},
+                {"cpu": 5},
+                used=used,
+                annotations={"max-strict-check-resource-keys": ["cpu", "memory"]},
+            ),
+            why,
+        )
+        for used, why in (
+            ({}, ""),  # nothing was counted yet
+            ({"cpu": 5}, ""),
+            ({"gpu": 9}, ""),
+            ({"memory": 0}, "spec.max of memory is missing"),
+        )
+    ),
+    *(
+        (quota("new", annotations={key: ""}), "")
+        for key in ("shared-weight", "namespaces", "max-strict-check-resource-keys", "guaranteed")
+    ),
+    # The sum counts below a root and below what may be forced, too.
+    (below(cpu=31, parent="top"), "more spec.min together"),
+    (below(cpu=30, parent="top"), ""),
+    (below(cpu=11, parent="forced"), "more spec.min together"),
+    (below(cpu=79, parent="forced", is_root="true"), ""),
     (quota("koordinator-default-quota"), ""),
 ]
 
@@ -217,49 +253,85 @@ def test_what_a_new_quota_gets() -> None:
         annotations={"shared-weight": {"cpu": "9"}},
     )
     assert mutate_quota(kept, forest(*TREE)) == (kept, ())
+    empty = quota("new", {}, {"cpu": 4}, annotations={"shared-weight": ""})
+    made, _ = mutate_quota(empty, forest(*TREE))
+    assert json.loads(made["metadata"]["annotations"][f"{P}shared-weight"]) == {"cpu": "4"}
+    # The root has no parent, whatever its label says.
+    for labels in ({}, {"parent": ""}):
+        root = quota("koordinator-root-quota", {}, {}, is_parent="true", **labels)
+        assert mutate_quota(root, forest()) == (root, ())
+        assert not quota_from(root).parent and not forest(root).children("koordinator-root-quota")
     with pytest.raises(AdmissionError, match="there is no parent quota gone"):
         mutate_quota(quota("new", parent="gone"), forest(*TREE))
 
 
-GUARANTEE: list[tuple[int, int, str]] = [
-    (30, 0, ""),
-    (45, 10, ""),
-    (45, 5, ""),
-    (46, 5, "1 more than"),
+def guaranteed(
+    name: str, least: int, has: int | str, parent: str, tree: str = "t", **labels: str
+) -> dict[str, Any]:
+    """A quota to which ``has`` is guaranteed now."""
+    annotations = {"guaranteed": has if isinstance(has, str) else {"cpu": str(has)}}
+    given = {"parent": parent, "tree_id": tree, "is_parent": "true", **labels}
+    return quota(name, {"cpu": least}, {"cpu": 999}, annotations=annotations, **given)
+
+
+ROOT_OF_TREE = guaranteed("top", 100, 100, "koordinator-root-quota", is_root="true")
+GUARANTEE: list[tuple[str, dict[str, Any], tuple[dict[str, Any], ...], str]] = [
+    ("no more than it has", guaranteed("q", 30, 30, "p"), (guaranteed("p", 30, 0, "top"),), ""),
+    ("the parent has it", guaranteed("q", 45, 30, "p"), (guaranteed("p", 50, 50, "top"),), ""),
+    ("the tree's root has it", guaranteed("q", 60, 30, "p"), (guaranteed("p", 60, 50, "top"),), ""),
+    (
+        "brothers of the parent need some of it",
+        guaranteed("q", 60, 30, "p"),
+        (guaranteed("p", 60, 50, "top"), guaranteed("o", 41, 41, "top")),
+        "1 more than",
+    ),
+    (
+        "brothers need some of it",
+        guaranteed("q", 60, 30, "p"),
+        (guaranteed("p", 101, 50, "top"), guaranteed("o", 41, 41, "p")),
+        "1 more than",
+    ),
+    (
+        "the parent's own min is more",
+        guaranteed("q", 40, 30, "p"),
+        (guaranteed("p", 101, 45, "top"),),
+        "1 more than",
+    ),
+    (
+        "a brother's figure that cannot be read",
+        guaranteed("q", 50, 30, "p"),
+        (guaranteed("p", 50, 50, "top"), guaranteed("o", 0, "{", "p")),
+        "",
+    ),
+    ("not of a tree", guaranteed("q", 60, 0, "p", ""), (guaranteed("p", 60, 0, "x", ""),), ""),
+    (
+        "forced",
+        guaranteed("q", 400, 0, "p", allow_force_update="true"),
+        (guaranteed("p", 60, 0, "top"),),
+        "",
+    ),
+    (
+        "a root",
+        guaranteed("q", 400, 0, "koordinator-root-quota", is_root="true"),
+        (),
+        "",
+    ),
+    (
+        "of a tree, and nobody above",
+        guaranteed("q", 4, 0, "koordinator-root-quota"),
+        (),
+        "4 more than",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("least", "sibling", "why"), GUARANTEE)
-def test_what_is_guaranteed(least: int, sibling: int, why: str) -> None:
-    """The parent has 20 guaranteed, the child 30 of its own already; a sibling has some."""
-    top = quota("top", {"cpu": 99}, {"cpu": 99}, is_parent="true", is_root="true")
-    parent = quota(
-        "parent",
-        {"cpu": 90},
-        {"cpu": 99},
-        is_parent="true",
-        parent="top",
-        annotations={"guaranteed": {"cpu": str(45 + sibling)}},
-    )
-    other = quota(
-        "other",
-        {"cpu": 1},
-        {"cpu": 99},
-        parent="parent",
-        annotations={"guaranteed": {"cpu": str(sibling)}},
-    )
-    old = quota(
-        "child",
-        {"cpu": 30},
-        {"cpu": 99},
-        parent="parent",
-        annotations={"guaranteed": {"cpu": "30"}},
-    )
-    new = {**old, "spec": {"min": {"cpu": least}, "max": {"cpu": 99}}}
-    found = forest(top, parent, other, old)
+@pytest.mark.parametrize(("quota", "others", "why"), [row[1:] for row in GUARANTEE])
+def test_what_is_guaranteed(quota: Any, others: Any, why: str) -> None:
+    old = {**quota, "spec": {"min": {"cpu": 0}, "max": {"cpu": 999}}}
+    found = forest(ROOT_OF_TREE, *others, old)
     gates = Gates(elastic_quota_guarantee_usage=True)
-    assert_refused(lambda: validate_changed_quota(new, old, found, gates, lambda _: False), why)
-    validate_changed_quota(new, old, found, GATES, lambda _: False)
+    assert_refused(lambda: validate_changed_quota(quota, old, found, gates, lambda _: False), why)
+    validate_changed_quota(quota, old, found, GATES, lambda _: False)
 
 
 CHARGED: list[tuple[dict[str, str], str, str]] = [
@@ -292,6 +364,8 @@ ADMITTED: list[tuple[dict[str, Any], str, str]] = [
     ({"child-request": {"cpu": "15"}, "admission": {"cpu": "30"}}, "15", ""),
     ({"admission": {"memory": "1"}}, "100", ""),  # what is not named is not limited
     ({"admission": "x"}, "1", "admission"),
+    *(({"admission": text, "child-request": ""}, "21", "admits no more") for text in ("", "{}")),
+    *(({"admission": text, "child-request": "{}"}, "20", "") for text in ("", "{}")),
 ]
 
 
@@ -330,6 +404,17 @@ def test_resources_that_a_pod_renames() -> None:
     assert_refused(lambda: validate_pod(made, None, "ns", found, gates), "cpu: 2 is more")
     transform = Gates(enable_quota_admission=True, elastic_quota_evaluation_transform_pod=True)
     validate_pod(made, None, "ns", found, transform)
+
+
+def test_overhead_and_resources_that_max_does_not_name() -> None:
+    found = forest(quota("q", {}, {"cpu": 2}, annotations={"admission": {"cpu": "2", "x": "1"}}))
+    made = pod(container(requests={"cpu": "2", "x": "5"}), labels={f"{P}name": "q"})
+    gates = Gates(enable_quota_admission=True)
+    validate_pod(made, None, "ns", found, gates)
+    made["spec"]["overhead"] = {"cpu": "1m"}
+    assert_refused(lambda: validate_pod(made, None, "ns", found, gates), "admits no more: cpu")
+    ignoring = Gates(enable_quota_admission=True, elastic_quota_ignore_pod_overhead=True)
+    validate_pod(made, None, "ns", found, ignoring)
 
 
 TERMS: list[tuple[Any, int]] = [

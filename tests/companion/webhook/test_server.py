@@ -8,6 +8,7 @@ import dataclasses
 import datetime
 import json
 import ssl
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import aiohttp
 import pytest
 import yaml
 
+from koord_scheduler.admission.words import AdmissionError
 from koord_scheduler.daemon import admission as parts
+from koord_scheduler.daemon import world
 from koord_scheduler.daemon.admission import SECRET_NAME, WebhookServer
 from koord_scheduler.daemon.process import Companion
-from koord_scheduler.webhook import server
 from koord_scheduler.webhook.certificates import expires, renewed
 from koord_scheduler.webhook.kinds import (
     MUTATING,
@@ -29,8 +31,10 @@ from koord_scheduler.webhook.kinds import (
     VALIDATING,
 )
 from koord_scheduler.webhook.registration import MUTATING_NAME, VALIDATING_NAME, WEBHOOKS
+from koord_scheduler.webhook.review import MOST_VALUES, check_values, request_of, uid_in
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
+from koordlet.kube.kinds import PODS
 from tests.companion.webhook.stories import (
     KEEPER,
     NAMESPACE,
@@ -181,6 +185,44 @@ def test_not_ready_while_webhooks_have_no_certificate(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize("upgrade", [False, True])
+def test_every_replica_is_ready_when_the_api_server_knows_webhooks(upgrade: bool) -> None:
+    """In an upgrade those of the release before do."""
+
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await prepared(client)
+            chosen = dataclasses.replace(options(free_port()), health_address="127.0.0.1:0")
+            waiting = dataclasses.replace(
+                chosen, elect=True, extra={**chosen.extra, "webhook_addr": f":{free_port()}"}
+            )
+            cluster = Cluster(fake.url, "the test")
+            if upgrade:
+                for kind, name in ((MUTATING, MUTATING_NAME), (VALIDATING, VALIDATING_NAME)):
+                    older = {"metadata": {"name": name}, "webhooks": [{"name": "older"}]}
+                    await client.create(kind, older)
+            refused = fake.faults.add(
+                Fault(
+                    lambda what: (
+                        what.startswith(("POST", "PATCH")) and "webhookconfigurations" in what
+                    ),
+                    10**9,
+                    status=503,
+                )
+            )
+            async with companion(cluster, chosen) as made, companion(cluster, waiting) as other:
+                await until(lambda: bool(made.health_port and server_of(made).port))
+                if not upgrade:
+                    status, text = await _page(made.health_port, "/readyz")
+                    assert status == 503 and "webhook-registration: the API server is not" in text
+                    refused.times = 0
+                for each in (made, other):
+                    await until(lambda each=each: not each.context.unready)
+                    assert (await _page(each.health_port, "/readyz"))[0] == 200
+
+    asyncio.run(story())
+
+
 async def _page(port: int, path: str) -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as session,
@@ -193,6 +235,43 @@ def _registered(fake: FakeKube) -> bool:
     found = fake.store._objects
     kinds = {fake.resource(each.plural) for each in (MUTATING, VALIDATING)}
     return all(found.get(each) for each in kinds)
+
+
+DEEP = b'{"a":' * 1500
+UIDS: list[tuple[bytes, str]] = [
+    (b'{"kind":"AdmissionReview","request":{"uid":"a\\u0031","object":' + DEEP, "a1"),
+    (b'{"request":{"object":{"uid":"no"},"uid":"yes","object":' + DEEP, "yes"),
+    (b'{"a":{"request":{"uid":"no"}},"request":{"x":{"uid":1},"y":[3,{"uid":"no"}],"uid":"u"', "u"),
+    (b'{"uid":"no","request":[{"uid":"no"}]}', ""),
+    (b'{"request":{"uid":3,"uid":null}}', ""),
+    (b'{"request":{"uid":"' + b"x" * 1000 + b'"', ""),
+    (b'{"request":{"a":"' + b"x" * 20_000 + b'","uid":"far"', ""),
+    (b'"' + b'\\"' * 1_000_000, ""),
+    (b"[" * 1_000_000, ""),
+    (b"", ""),
+]
+
+
+@pytest.mark.parametrize(("body", "uid"), UIDS, ids=range(len(UIDS)))
+def test_the_uid_of_what_cannot_be_read(body: bytes, uid: str) -> None:
+    assert uid_in(body) == uid
+
+
+def test_a_review_has_so_many_values_and_containers() -> None:
+    whole = b'{"a":"' + b"[,{" * 200_000 + b'\\"","b":[' + b"1," * (MOST_VALUES - 10) + b"1]}"
+    check_values(whole)
+    for text in (
+        whole[:-1] + b"," + b"[]," * 20,
+        b'"x",' * (MOST_VALUES + 1),
+        b'"' + b"," * 200_000,
+    ):
+        with pytest.raises(AdmissionError, match="more than 100000 values"):
+            check_values(text)
+    spec = {"containers": [{"name": "a"}] * 600, "initContainers": [{"name": "b"}] * 400}
+    assert request_of(json.dumps(review({"spec": spec})).encode()).tree
+    spec["ephemeralContainers"] = [{"name": "c"}]
+    with pytest.raises(AdmissionError, match="more than 1000 containers"):
+        assert request_of(json.dumps(review({"spec": spec})).encode()).tree
 
 
 BROKEN: list[tuple[bytes, str]] = [
@@ -220,6 +299,7 @@ def test_requests_of_whoever_finds_the_port() -> None:
                 for path in sorted(on - {"/mutate-reservation"}):
                     for body, why in BROKEN:
                         found = await asked(port, trust, path, body)
+                        assert found["uid"] == ("u" if b'"uid"' in body else "")
                         if found["allowed"]:
                             # Some look at the operation, the subresource or the name first.
                             assert path not in ("/mutate-pod", "/validate-pod"), path
@@ -231,28 +311,6 @@ def test_requests_of_whoever_finds_the_port() -> None:
                         assert answer.status == 404  # its gate is off
                     async with session.get(url + "/healthz", ssl=trust) as answer:
                         assert await answer.text() == "ok"
-
-    asyncio.run(story())
-
-
-def test_more_than_it_can_hold_is_turned_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
-            await prepared(client)
-            port = free_port()
-            async with companion(Cluster(fake.url, "the test"), options(port)) as made:
-                await until(lambda: server_of(made).port == port)
-                trust = trusting(await authorities(client))
-                body = json.dumps(review(pod("p", cpu="1"))).encode()
-                monkeypatch.setattr(server, "_MOST_HELD_BYTES", len(body))
-                for _ in range(2):  # what was answered is no longer held
-                    assert (await asked(port, trust, "/mutate-pod", body))["allowed"]
-                url = f"https://127.0.0.1:{port}/mutate-pod"
-                async with (
-                    aiohttp.ClientSession() as session,
-                    session.post(url, data=body + b" ", ssl=trust) as answer,
-                ):
-                    assert answer.status == 503
 
     asyncio.run(story())
 
@@ -276,6 +334,66 @@ def test_an_api_server_that_is_away_refuses_and_does_not_end_us() -> None:
                 fault.times = 0
                 found = await asked(port, trust, "/mutate-pod", other)
                 assert "404" in found["status"]["message"]
+
+    asyncio.run(story())
+
+
+def test_reviews_do_not_use_up_the_requests_of_the_controllers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each review names a namespace that nobody knows."""
+    monkeypatch.setattr(world, "ASKED_PER_S", 1.0)
+    monkeypatch.setattr(world, "_MOST_WAITING", 5)
+
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await prepared(client)
+            port = free_port()
+            async with companion(Cluster(fake.url, "the test"), options(port)) as made:
+                await until(lambda: server_of(made).port == port)
+                trust = trusting(await authorities(client))
+
+                async def ask(name: str) -> dict[str, Any]:
+                    return await asked(port, trust, "/mutate-pod", review(pod("p"), namespace=name))
+
+                found = await asyncio.gather(*(ask(f"n{number}") for number in range(90)))
+                messages = Counter(each["status"]["message"][:8] for each in found)
+                assert messages["too many"] >= 20, messages
+                sought = [n for what, n in fake.requests.items() if "/namespaces/n" in what]
+                assert sum(sought) <= 70
+                # One that is made just now is not asked for.
+                late = asyncio.ensure_future(ask("new"))
+                await client.create(NAMESPACES, {"metadata": {"name": "new"}})
+                assert (await late)["allowed"]
+                assert not fake.requests["GET /api/v1/namespaces/new"]
+
+    asyncio.run(story())
+
+
+def test_a_quota_whose_namespace_has_pods_cannot_become_a_parent() -> None:
+    def quota(least: int, **labels: str) -> dict[str, Any]:
+        given = {f"quota.scheduling.koordinator.sh/{k}": v for k, v in labels.items()}
+        spec = {"min": {"cpu": least}, "max": {"cpu": 9}}
+        return {"metadata": {"name": "q", "namespace": "q", "labels": given}, "spec": spec}
+
+    async def story() -> None:
+        async with serving(*CRDS) as fake, Client(Cluster(fake.url, "the test")) as client:
+            await client.create(NAMESPACES, {"metadata": {"name": "q"}})
+            await client.create(PODS, pod("charged"), "q")
+            port = free_port()
+            async with companion(Cluster(fake.url, "the test"), options(port, "")) as made:
+                await until(lambda: server_of(made).port == port)
+                trust = trusting(await authorities(client))
+                path = "/validate-scheduling-sigs-k8s-io-v1alpha1-elasticquota"
+                more = {"operation": "UPDATE", "namespace": "q", "oldObject": quota(1)}
+                body = review(quota(1, **{"is-parent": "true"}), **more)
+                found = await asked(port, trust, path, body)
+                assert not found["allowed"] and "has pods" in found["status"]["message"]
+                # Pods matter for no other change.
+                assert (await asked(port, trust, path, review(quota(2), **more)))["allowed"]
+                await client.delete(PODS, "charged", "q")
+                await until(lambda: not fake.store._objects.get(fake.resource("pods")))
+                assert (await asked(port, trust, path, body))["allowed"]
 
     asyncio.run(story())
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from koord_scheduler.daemon.scheduler.setup import load
 from koord_scheduler.model.cluster.arguments import ArgumentError
+from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.plan.parts import Parts
 from koord_scheduler.share.quota.quotas import Quotas, make
 from koord_scheduler.share.quota.words import Quota, QuotaGates, quota_gates, read_quota
 from koordlet.protocol.objects.quota import DEFAULT, PREFIX, SYSTEM
@@ -226,6 +229,26 @@ def test_overhead_is_left_out_where_the_gate_is_on() -> None:
         quotas = Quotas(gates=QuotaGates(ignore_pod_overhead=gate))
         quotas.set_quota(quota("a", {}, MOST))
         assert quotas.member(cls).request == {"cpu": cores}
+
+
+def test_the_root_sees_what_system_and_default_pods_request() -> None:
+    world = World(MOST, quota("a", {}, MOST))
+    for name, cores in (("a", 1), (DEFAULT, 2), (SYSTEM, 4)):
+        world.request(name, amounts(cores), name)
+    tree = world.quotas.trees()[""]
+    assert tree.root.request == amounts(7)
+    world.quotas.forget("default/" + SYSTEM)
+    assert tree.root.request == amounts(3)
+    assert world.cores("a") == [1.0]
+
+
+def test_a_scheduler_has_the_gates_of_its_command_line() -> None:
+    setup = load("", {"ElasticQuotaIgnorePodOverhead": True, "NodeMutatingWebhook": True})
+    parts = Parts(Cluster(), setup.profiles, setup.quota_gates)
+    assert parts.quotas is not None
+    parts.quotas.set_quota(quota("a", {}, MOST))
+    cls = pod_class(amounts(3), "a", overhead=amounts(1))
+    assert parts.quotas.member(cls).request == amounts(2)
 
 
 def test_reserve_pods_take_nothing() -> None:

@@ -19,7 +19,8 @@ from koord_scheduler.share.quota.views import (
     summaries,
     summary_of,
 )
-from koordlet.protocol.objects.quota import PREFIX
+from koord_scheduler.share.quota.words import read_quota
+from koordlet.protocol.objects.quota import IS_ROOT, PREFIX, UNSCHEDULABLE_RESOURCE
 from tests.companion.share.quota.build import World, amounts, pod, pod_class, quota
 
 GI = 1 << 30
@@ -100,6 +101,16 @@ def test_figures_for_prometheus() -> None:
     head = ("a", "cpu", "", "false", "koordinator-root-quota")
     assert status[(*head, "used")] == 4000 and status[(*head, "runtime")] == 4000
     assert spec[(*head, "min")] == 10_000 and spec[(*head, "max")] == 20_000
+    assert not any(labels[-1] == "unschedulable-resource" for labels in status)
+
+
+def test_what_a_tree_cannot_use_for_prometheus() -> None:
+    text = {UNSCHEDULABLE_RESOURCE: '{"cpu":"4","memory":"8"}'}
+    for flag, figures in (("true", {"cpu": 4000.0, "memory": 8.0}), ("false", {})):
+        top = read_quota("top", "q", {IS_ROOT: flag}, text, {}, {"cpu": "9"})
+        status = status_metrics(World(amounts(20), top).quotas)
+        found = {each[1]: n for each, n in status if each[-1] == "unschedulable-resource"}
+        assert found == figures
 
 
 def test_an_invoice_says_who_lent_whom_how_much() -> None:
