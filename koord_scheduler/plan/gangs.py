@@ -69,7 +69,7 @@ def unit(gangs: Gangs, group: str, now_s: float) -> Unit | None:
     """The group in the queue; None where no member waits for a node. A group that an earlier leader
     began to bind is tried before all others. It looks at all members: ask once for a batch of
     changes."""
-    pods = gangs.pending(group)
+    pods = gangs.pending(group) or gangs.unplaced(group)
     if not pods:
         return None
     priority = BEGUN_PRIORITY if gangs.comes_first(group, now_s) else pods[0].cls.priority
@@ -87,12 +87,13 @@ def place_group(
 ) -> GroupPlaced | GroupFailed:
     """Members of a strict gang all fail with the first one that finds no node, unless enough have
     one by then; of a gang that is not strict the others are tried still."""
-    pods = gangs.pending(group)
+    pods = gangs.unplaced(group)
     if not pods:
         return GroupPlaced(group, ())
     said = gangs.gate(group)
     if said:
         return GroupFailed(group=group, pods=tuple(pods), words=said)
+    pods = gangs.pending(group)
     if gangs.free(group):
         return _one_by_one(engine, group, pods)
     try:

@@ -32,12 +32,17 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         def take(changes: tuple[Change[Any], ...]) -> None:
             groups: dict[str, None] = {}
             for change in changes:
+                name = "/".join(change.key)
+                before = book.gang(name)
                 if change.new is None:
-                    groups[book.remove_gang("/".join(change.key), source)] = None
+                    group = book.remove_gang(name, source)
                 else:
-                    groups[book.set_gang(read(change.new, book.args))] = None
-            scheduler.changes.groups_changed(groups)
-            scheduler.changes.happened(Event.GANG)
+                    group = book.set_gang(read(change.new, book.args))
+                if book.gang(name) != before:  # else its status alone changed
+                    groups[group] = None
+            if groups:
+                scheduler.changes.groups_changed(groups)
+                scheduler.changes.happened(Event.GANG)
 
         return take
 
