@@ -149,7 +149,8 @@ class Pod(Object, frozen=True, gc=False):
         )
         alike = (made.node, spec.priority, spec.priority_class_name, spec.scheduler_name)
         force_setattr(self, "spec", once(kept, alike))
-        force_setattr(self, "status", once(self.status))
+        status = wire.PodStatus(phase=self.status.phase, qos_class=self.status.qos_class)
+        force_setattr(self, "status", once(status, (status.phase, status.qos_class)))
 
 
 class ConfigMap(Object, frozen=True):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from koord_scheduler.model import facts, wire
 from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
+from koord_scheduler.model.resize import sizes
 from koordlet.protocol import keys, qos
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
@@ -52,7 +53,9 @@ def pod_facts(
     status: wire.PodStatus,
 ) -> facts.PodFacts:
     """Classes with default; requests as Kubernetes counts them (`pod_request`)."""
-    request = pod_request(spec)
+    request = NOTHING
+    for each in sizes(spec, status):
+        request = request.largest(pod_request(each))
     kube = _kube_qos(spec, status)
     raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))
     cls = qos.qos_with_default(raw, kube)

@@ -55,7 +55,16 @@ class Position(NamedTuple):
 class _Entry:
     """``woken``: it may have been helped during the attempt."""
 
-    __slots__ = ("attempts", "failed_s", "refused_by", "serial", "state", "unit", "until_s", "woken")
+    __slots__ = (
+        "attempts",
+        "failed_s",
+        "refused_by",
+        "serial",
+        "state",
+        "unit",
+        "until_s",
+        "woken",
+    )
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
