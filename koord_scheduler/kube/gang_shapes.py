@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
+from koord_scheduler.model.reading import kept_annotations
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec
 from koordlet.protocol.objects.pod_group import PodGroupSpec, PodGroupStatus
-
-_KEPT = ("koordinator.sh/", "pod-group.scheduling.sigs.k8s.io/")
 
 
 class AgedMetadata(Metadata, frozen=True):
@@ -24,8 +23,7 @@ class PodGroup(Object, frozen=True):
 
     def __post_init__(self) -> None:
         meta = self.metadata
-        kept = {k: v for k, v in meta.annotations.items() if any(each in k for each in _KEPT)}
-        force_setattr(meta, "annotations", kept)
+        force_setattr(meta, "annotations", kept_annotations(meta.annotations))
 
 
 class GangPolicy(Shape, frozen=True):

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from koord_scheduler.model import annotations as room
 from koord_scheduler.model import pod_wire as wire
 from koord_scheduler.model.cluster import pods
 from koord_scheduler.model.pod_amounts import amounts_of, kube_qos, resized, sidecars
 from koord_scheduler.model.pod_bounds import MOST_TERMS, beyond
-from koord_scheduler.model.reading import instant_s, pod_key
+from koord_scheduler.model.reading import instant_s, kept_annotations, pod_key
 from koordlet.protocol import keys, qos
 from koordlet.protocol.selector import LabelSelector, Requirement
 
@@ -53,13 +54,14 @@ CLASS_ANNOTATIONS = (
 )
 """Annotations of a pod that decide about its place."""
 SCHEDULER_LABEL = f"{_SCHEDULING}scheduler-name"
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of the condition PodScheduled of a pod that fits nowhere."""
 NETWORK_INDEX = "gang.scheduling.koordinator.sh/network-topology-index"
 GANG_LABELS = (
     "pod-group.scheduling.sigs.k8s.io",
     "pod-group.scheduling.sigs.k8s.io/name",
 )
 GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
-_PROTOCOL = "koordinator.sh/"
 _MOST_TEXT = 16_384
 _NO_MAPPING: Mapping[str, str] = {}
 _time_s = functools.lru_cache(1024)(instant_s)
@@ -166,13 +168,15 @@ class Classes:
 
 def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_volumes) -> pods.Pod:
     meta, spec, status = pod.metadata, pod.spec, pod.status
+    told = status.conditions if status.nominated_node_name else ()
     since = {c.type: c.last_transition_time for c in status.conditions if c.status == "True"}
     return pods.Pod(
         key=pod_key(meta.namespace, meta.name),
         uid=meta.uid,
         cls=classes.of(pod, volume_of),
         labels=meta.labels or _NO_MAPPING,
-        annotations={k: v for k, v in meta.annotations.items() if _PROTOCOL in k} or _NO_MAPPING,
+        annotations=kept_annotations(meta.annotations) or _NO_MAPPING,
+        annotation_bytes=0 if spec.node_name else room.bytes_of(meta.annotations),
         created_s=_time_s(meta.creation_timestamp) or 0.0,
         owner=_controller(meta.owner_references),
         scheduler=sys.intern(meta.labels.get(SCHEDULER_LABEL) or spec.scheduler_name),
@@ -182,6 +186,7 @@ def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_v
         terminating=meta.deletion_timestamp is not None,
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         nominated=status.nominated_node_name,
+        refused=any(c.type == "PodScheduled" and c.reason == UNSCHEDULABLE for c in told),
         gang=gang_of(meta.namespace, meta.labels, meta.annotations, spec.scheduling_group),
         index=_index(meta.annotations.get(NETWORK_INDEX)),
         scheduled_s=_time_s(since.get("PodScheduled")) or 0.0,

@@ -19,6 +19,8 @@ from koordlet.protocol.verdicts import decoder
 NODE_PREFIX = "node.koordinator.sh/"
 CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
 ZONE_PREFIX = "node-"
+KEPT_ANNOTATIONS = ("koordinator.sh/", "pod-group.scheduling.sigs.k8s.io/")
+"""Parts of the keys of annotations that say something here; others are dropped."""
 _COUNTED_PHASES = frozenset({"Running", "Pending"})
 
 
@@ -37,6 +39,10 @@ def node_facts(
         extended_capacity=whole_units(status.capacity),
         extended_allocatable=whole_units(status.allocatable),
     )
+
+
+def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in annotations.items() if any(each in k for each in KEPT_ANNOTATIONS)}
 
 
 def pod_key(namespace: str, name: str) -> str:

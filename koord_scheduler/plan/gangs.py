@@ -14,6 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from koord_scheduler.model.annotations import NAME as ANNOTATIONS
+from koord_scheduler.model.annotations import unbearable
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
@@ -274,13 +276,18 @@ def topology_of(gangs: Gangs, group: str) -> str:
 
 def _placed(
     engine: Engine, group: str, done: Sequence[Placement], left: Sequence[Failure]
-) -> GroupPlaced:
-    for placement in done:
-        engine.cluster.add(placement.claim)
+) -> GroupPlaced | GroupFailed:
     said = bind_annotations(group, len(done))
     named = tuple(
         msgspec.structs.replace(each, annotations={**each.annotations, **said}) for each in done
     )
+    for each in named:
+        words = unbearable(each.pod.annotations, each.pod.annotation_bytes, each.annotations)
+        if words:
+            failure = Failure(pod=each.pod, refused_by=ANNOTATIONS, words=words)
+            return _failed(engine, group, [e.pod for e in (*done, *left)], failure, len(done))
+    for placement in done:
+        engine.cluster.add(placement.claim)
     return GroupPlaced(group, named, tuple(left))
 
 

@@ -92,9 +92,14 @@ class Changes:
 
     def _not_ours(self, pod: Pod) -> None:
         scheduler = self._scheduler
-        if pod.nominated:
-            for engine in scheduler.parts.engines.values():
+        before = ""
+        for engine in scheduler.parts.engines.values():
+            before = engine.nominated_to(pod.key)
+            engine.forget(pod.key)
+            if pod.nominated:
                 engine.nominate(pod, pod.nominated)
+        if before and before != pod.nominated:
+            self.happened(Event.POD_GONE, (before,))
         if scheduler.waiting.pop(pod.key, None) is not None:
             self._forget(pod)
             self._audit_end(pod.key, Outcome.DELETED)
@@ -225,4 +230,5 @@ def _differs(before: Pod, pod: Pod) -> bool:
         before.cls is not pod.cls
         or before.gates != pod.gates
         or before.annotations != pod.annotations
+        or before.annotation_bytes != pod.annotation_bytes
     )
