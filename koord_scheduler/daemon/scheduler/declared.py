@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.kube.gang_shapes import (
     CORE_POD_GROUPS,
@@ -18,6 +20,8 @@ from koord_scheduler.kube.watches import Watches
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.share.gang.declared import CoschedulingArgs, Gang, Source
 from koordlet.kube.mirror import Change
+
+_log = structlog.get_logger()
 
 
 def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
@@ -47,7 +51,14 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         return take
 
     watches.of(POD_GROUPS, optional=True).listen(following(gang_of_group, Source.POD_GROUP))
-    watches.of(CORE_POD_GROUPS, optional=True).listen(following(gang_of_core, Source.CORE))
+    core = watches.of(CORE_POD_GROUPS, optional=True)
+    core.listen(following(gang_of_core, Source.CORE))
+
+    def told(_: object) -> None:
+        forget()
+        _log.info("native gangs", of=core.mirror.kind.api_version)
+
+    forget = core.listen(told)
 
     def on_network(changes: tuple[Change[ClusterNetworkTopology], ...]) -> None:
         for change in changes:

@@ -191,6 +191,10 @@ class Gangs:
     def gate(self, group: str) -> str:
         """Why the group may not be tried yet, in the reference's words; empty where it may."""
         ids = self.gangs_of(group)
+        for each in ids:
+            gang = self.gang(each)
+            if gang is not None and gang.refused:
+                return gang.refused
         members = [] if self.free(group) else [(each, self.members(each)) for each in ids]
         said = basic_check(ids, members)
         unplaced = self.unplaced(group)
