@@ -285,7 +285,8 @@ def _placed(
         words = unbearable(each.pod.annotations, each.pod.annotation_bytes, each.annotations)
         if words:
             failure = Failure(pod=each.pod, refused_by=ANNOTATIONS, words=words)
-            return _failed(engine, group, [e.pod for e in (*done, *left)], failure, len(done))
+            pods = [*(e.pod for e in done), *(e.pod for e in left)]
+            return _failed(engine, group, pods, failure, len(done))
     for placement in done:
         engine.cluster.add(placement.claim)
     return GroupPlaced(group, named, tuple(left))

@@ -13,12 +13,11 @@ from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.place.load import LoadAware
 from koord_scheduler.plan.engine import Engine
 from koordlet.kube.kinds import Kind
-from tests.companion.daemon.cluster import PODS, Tree, Whole
+from tests.companion.daemon.cluster import PODS, Whole
 from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
 from tests.fakekube.faults import Fault
 from tests.kube.worlds import until
 
-GANG = "gang.scheduling.koordinator.sh/"
 QUESTIONS = Kind(
     "scheduling.koordinator.sh",
     "v1alpha1",
@@ -122,58 +121,6 @@ def test_allocations_copied_from_another_pod_are_cleared() -> None:
             await rig.pod("p", annotations={key: '{"cpuset":"0-3"}'})
             await rig.until_bound("p")
             assert key not in (await rig.get("p")).metadata.annotations
-
-    told(story)
-
-
-def test_a_pod_that_its_binding_would_make_unwritable_is_told_so() -> None:
-    async def story(rig: Rig) -> None:
-        await rig.node("a")
-        big = {"example.com/a": "x" * (262_000 // 2), "example.com/b": "x" * (262_100 // 2)}
-        async with scheduling(rig.here):
-            gang = {f"{GANG}name": "g", f"{GANG}min-available": "2"}
-            await rig.pod("big", annotations={**gang, **big})
-            await rig.pod("small", annotations=gang)
-            said = await rig.until_said("big", "of which 262144 are allowed")
-            assert said["reason"] == "Unschedulable"
-            assert not any((await rig.nodes_of()).values())
-            less = {"metadata": {"annotations": {"example.com/b": None}}}
-            await rig.client.patch(PODS, "big", less, SPACE)
-            await rig.until_bound("big", "small")
-
-    told(story)
-
-
-def test_a_pod_that_another_scheduler_is_about_to_bind_counts() -> None:
-    async def story(rig: Rig) -> None:
-        await rig.node("a", cpu="2")
-        async with scheduling(rig.here):
-            await rig.pod("theirs", cpu="2", scheduler="default-scheduler")
-            about = {"status": {"nominatedNodeName": "a"}}
-            await rig.client.patch(PODS, "theirs", about, SPACE, subresource="status")
-            await rig.pod("ours", priority=5)
-            await rig.until_said("ours", "Insufficient cpu")
-            given_up = {"status": {"nominatedNodeName": None}}
-            await rig.client.patch(PODS, "theirs", given_up, SPACE, subresource="status")
-            await rig.until_bound("ours")
-
-    told(story)
-
-
-def test_a_resize_counts_before_it_is_done_and_its_end_leaves_room() -> None:
-    def has(cpu: str) -> Tree:
-        return {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": cpu}}]}
-
-    async def story(rig: Rig) -> None:
-        await rig.node("a")
-        async with scheduling(rig.here):
-            await rig.pod("p", cpu="1")
-            await rig.until_bound("p")
-            await rig.client.patch(PODS, "p", {"status": has("3")}, SPACE, subresource="status")
-            await rig.pod("q", cpu="2")
-            await rig.until_said("q", "Insufficient cpu")
-            await rig.client.patch(PODS, "p", {"status": has("1")}, SPACE, subresource="status")
-            await rig.until_bound("q")
 
     told(story)
 
