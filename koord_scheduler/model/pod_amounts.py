@@ -41,13 +41,13 @@ def resized(
     spec: wire.PodPlacement, status: wire.PodStatus
 ) -> tuple[dict[str, int], dict[str, int]] | None:
     """Requests and limits of a pod that is resized; None where it counts with what it asks for."""
-    every = [amounts_of(each) for each in sizes(spec, status)]
+    every = sizes(spec, status)
     if len(every) == 1:
         return None
     requests: dict[str, int] = {}
     limits: dict[str, int] = {}
     for each in every:
-        for largest, amounts in zip((requests, limits), each, strict=True):
+        for largest, amounts in zip((requests, limits), amounts_of(each), strict=True):
             for name, amount in amounts.items():
                 largest[name] = max(largest.get(name, 0), amount)
     found = (requests, limits)

@@ -21,14 +21,20 @@ def sizes(spec: Spec, status: SizedStatus) -> tuple[Spec, ...]:
     asked for, as admitted and as it is; the largest amount of each resource counts. One alone where
     they are the same, as nearly always."""
     asked: Any = spec
-    known = {s.name: s for s in (*status.init_container_statuses, *status.container_statuses)}
-    infeasible = any(
-        each.type == PENDING and each.reason == INFEASIBLE for each in status.conditions
-    )
+    known: dict[str, ContainerStatus] = {}
+    for statuses in (status.init_container_statuses, status.container_statuses):
+        for each in statuses:
+            known[each.name] = each
+    infeasible = False
+    for condition in status.conditions:
+        if condition.type == PENDING and condition.reason == INFEASIBLE:
+            infeasible = True
     whole = status.resources or _NOTHING
     if not (infeasible or whole.requests or whole.limits or status.allocated_resources):
-        every = (*asked.containers, *asked.init_containers)
-        if not any(each.name in known and _resized(each, known[each.name]) for each in every):
+        for container in (*asked.containers, *asked.init_containers):
+            if container.name in known and _resized(container, known[container.name]):
+                break
+        else:
             return (spec,)
     admitted = _sized(asked, known, _admitted, status.allocated_resources or whole.requests, {})
     actual = _sized(asked, known, _actual, whole.requests, whole.limits)
@@ -36,14 +42,13 @@ def sizes(spec: Spec, status: SizedStatus) -> tuple[Spec, ...]:
 
 
 def _resized(container: Any, status: ContainerStatus) -> bool:
-    own, has = container.resources, status.resources or _NOTHING
-    return any(
-        said and said != asked
-        for said, asked in (
-            (status.allocated_resources, own.requests),
-            (has.requests, own.requests),
-            (has.limits, own.limits),
-        )
+    own, admitted, has = container.resources, status.allocated_resources, status.resources
+    if admitted and admitted != own.requests:
+        return True
+    if has is None:
+        return False
+    return bool(
+        (has.requests and has.requests != own.requests) or (has.limits and has.limits != own.limits)
     )
 
 
