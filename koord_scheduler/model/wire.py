@@ -44,7 +44,7 @@ class NodeStatus(Wire, frozen=True):
         return bool(self.conditions)
 
 
-class ContainerResources(Wire, frozen=True):
+class ContainerResources(Wire, frozen=True, gc=False):
     requests: Resources = {}
     limits: Resources = {}
 
@@ -74,13 +74,13 @@ class PodCondition(Wire, frozen=True, gc=False):
     reason: str = ""
 
 
-class ContainerStatus(Wire, frozen=True):
+class ContainerStatus(Wire, frozen=True, gc=False):
     name: str = ""
     allocated_resources: Resources = {}
     resources: ContainerResources | None = None
 
 
-class SizedStatus(Wire, frozen=True):
+class SizedStatus(Wire, frozen=True, gc=False):
     """What kubelet says of a pod's resources; the pod's own: of the pod as a whole."""
 
     conditions: tuple[PodCondition, ...] = ()
@@ -90,7 +90,7 @@ class SizedStatus(Wire, frozen=True):
     init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
-class PodStatus(SizedStatus, frozen=True):
+class PodStatus(SizedStatus, frozen=True, gc=False):
     phase: str = ""
     qos_class: str = ""
 
