@@ -71,7 +71,8 @@ def unit(gangs: Gangs, group: str, now_s: float) -> Unit | None:
     """The group in the queue; None where no member waits for a node. A group that an earlier leader
     began to bind is tried before all others. It looks at all members: ask once for a batch of
     changes."""
-    pods = gangs.pending(group) or gangs.unplaced(group)
+    unplaced = gangs.unplaced(group)
+    pods = [pod for pod in unplaced if not pod.gates] or unplaced
     if not pods:
         return None
     priority = BEGUN_PRIORITY if gangs.comes_first(group, now_s) else pods[0].cls.priority

@@ -167,15 +167,18 @@ class Gangs:
         """Members without a node by priority, age and name, those behind scheduling gates among
         them. A gang that names another group is not moved by those that name it: its own group
         places it."""
-        found = [
+        found = list(self._unplaced(group))
+        found.sort(key=lambda pod: (-pod.cls.priority, pod.created_s, pod.index, pod.key))
+        return found
+
+    def _unplaced(self, group: str) -> Iterator[Pod]:
+        return (
             pod
             for gang in self.gangs_of(group)
             if self.group_of(gang) == group
             for pod in self.pods_of(gang).values()
             if pod.key not in self._placed and not pod.node and not pod.terminating
-        ]
-        found.sort(key=lambda pod: (-pod.cls.priority, pod.created_s, pod.index, pod.key))
-        return found
+        )
 
     def members(self, gang: str, waiting: int = 0, begun: bool = False) -> Members:
         """``waiting``: how many got a node in this decision, which ``placed`` has too. ``begun``:
@@ -197,10 +200,12 @@ class Gangs:
                 return gang.refused
         members = [] if self.free(group) else [(each, self.members(each)) for each in ids]
         said = basic_check(ids, members)
-        unplaced = self.unplaced(group)
-        gated = Counter(pod.gang for pod in unplaced if pod.gates)
-        if said or not gated:
+        if said:
             return said
+        unplaced = list(self._unplaced(group))
+        gated = Counter(pod.gang for pod in unplaced if pod.gates)
+        if not gated:
+            return ""
         enough = all(
             found.gang is None or found.children - gated[each] >= found.gang.minimum
             for each, found in members
