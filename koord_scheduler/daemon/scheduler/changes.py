@@ -121,6 +121,9 @@ class Changes:
             self._audit_end(pod.key, Outcome.SCHEDULED)
             if waited.gang != pod.gang:
                 self._changed_gang(waited)
+        else:
+            for engine in scheduler.parts.engines.values():  # another scheduler's nomination
+                engine.forget(pod.key)
         if scheduler.parts.gangs is not None and pod.gang:
             self._group_changed(scheduler.parts.gangs.set_pod(pod))
 

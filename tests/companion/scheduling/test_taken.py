@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import PODS, Tree, Whole
-from tests.companion.scheduling.rig import SPACE, Rig, scheduling, told
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
+from tests.kube.worlds import until
 
 GANG = "gang.scheduling.koordinator.sh/"
 QUOTA = "scheduling.sigs.k8s.io"
@@ -32,7 +33,7 @@ def test_a_pod_that_its_binding_would_make_unwritable_is_told_so() -> None:
 def test_a_pod_that_another_scheduler_is_about_to_bind_counts() -> None:
     async def story(rig: Rig) -> None:
         await rig.node("a", cpu="2")
-        async with scheduling(rig.here):
+        async with scheduling(rig.here) as made:
             await rig.pod("theirs", cpu="2", scheduler="default-scheduler")
             about = {"status": {"nominatedNodeName": "a"}}
             await rig.client.patch(PODS, "theirs", about, SPACE, subresource="status")
@@ -41,6 +42,11 @@ def test_a_pod_that_another_scheduler_is_about_to_bind_counts() -> None:
             given_up = {"status": {"nominatedNodeName": None}}
             await rig.client.patch(PODS, "theirs", given_up, SPACE, subresource="status")
             await rig.until_bound("ours")
+            await rig.client.patch(PODS, "theirs", about, SPACE, subresource="status")
+            nominated = scheduler_of(made).parts.first.nominated
+            await until(lambda: "a" in nominated)
+            await rig.client.bind(SPACE, "theirs", "a", uid="")
+            await until(lambda: not nominated)
 
     told(story)
 
