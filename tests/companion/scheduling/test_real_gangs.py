@@ -24,8 +24,8 @@ GATED = "gang:default/g"
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha3"])
 def test_gangs_of_a_real_server(version: str, tmp_path: Path) -> None:
-    served = f"--runtime-config=scheduling.k8s.io/{version}=true"
-    with control_plane(tmp_path, "--feature-gates=GenericWorkload=true", served) as plane:
+    option = f"--runtime-config=scheduling.k8s.io/{version}=true"
+    with control_plane(tmp_path, "--feature-gates=GenericWorkload=true", option) as plane:
 
         async def story() -> None:
             async with here_on(plane.admin) as here:
@@ -33,9 +33,8 @@ def test_gangs_of_a_real_server(version: str, tmp_path: Path) -> None:
                 await here.client.create(NAMESPACES, {"metadata": {"name": NAMESPACE}})
                 await rig.node("a", cpu="9")
                 async with scheduling(here) as made:
-                    assert made.context.watches.versions() == {
-                        "podgroups.scheduling.k8s.io": f"scheduling.k8s.io/{version}"
-                    }
+                    served = {"podgroups.scheduling.k8s.io": f"scheduling.k8s.io/{version}"}
+                    await until(lambda: made.context.watches.versions() == served)
                     await _native(rig, version)
                     await _released(rig, scheduler_of(made))
                     await _resized(rig)
