@@ -218,7 +218,8 @@ class Companion:
         if waits := {**watches.unsynced(), **self.context.unready}:
             return 503, _lines(waits)
         role = "leads" if self.leads() else "waits to lead"
-        return 200, f"ok, {role}\n" + _lines(watches.unsynced(missing=True))
+        served = {kind: f"as {version}" for kind, version in watches.versions().items()}
+        return 200, f"ok, {role}\n" + _lines({**served, **watches.unsynced(missing=True)})
 
     def _fault(self, text: str) -> None:
         self.faults += 1

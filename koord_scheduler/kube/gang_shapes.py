@@ -5,12 +5,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import force_setattr
 
+from koord_scheduler.model.reading import kept_annotations
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec
 from koordlet.protocol.objects.pod_group import PodGroupSpec, PodGroupStatus
-
-_KEPT = ("koordinator.sh/", "pod-group.scheduling.sigs.k8s.io/")
 
 
 class AgedMetadata(Metadata, frozen=True):
@@ -24,8 +23,7 @@ class PodGroup(Object, frozen=True):
 
     def __post_init__(self) -> None:
         meta = self.metadata
-        kept = {k: v for k, v in meta.annotations.items() if any(each in k for each in _KEPT)}
-        force_setattr(meta, "annotations", kept)
+        force_setattr(meta, "annotations", kept_annotations(meta.annotations))
 
 
 class GangPolicy(Shape, frozen=True):
@@ -38,12 +36,20 @@ class SchedulingPolicy(Shape, frozen=True):
     gang: GangPolicy | None = None
 
 
+class TopologyConstraints(Shape, frozen=True):
+    topology: tuple[msgspec.Raw, ...] = ()
+
+
 class CorePodGroupSpec(Shape, frozen=True):
+    """The same in all of ``CORE_VERSIONS``."""
+
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    scheduling_constraints: TopologyConstraints | None = None
+    parent: str = msgspec.field(default="", name="parentCompositePodGroupName")
 
 
 class CorePodGroup(Object, frozen=True):
-    """Kubernetes' own (KEP-4671): alpha, and absent from most servers."""
+    """Kubernetes' own (KEP-4671), off by default: feature gate GenericWorkload."""
 
     metadata: AgedMetadata = AgedMetadata()
     spec: CorePodGroupSpec = CorePodGroupSpec()
@@ -61,7 +67,17 @@ class ClusterNetworkTopology(Object, frozen=True):
 
 
 POD_GROUPS = Kind("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "podgroups", True, PodGroup)
-CORE_POD_GROUPS = Kind("scheduling.k8s.io", "v1alpha2", "PodGroup", "podgroups", True, CorePodGroup)
+CORE_VERSIONS = ("v1beta1", "v1alpha3", "v1alpha2")
+"""Kubernetes 1.37 has the first two, 1.36 the last."""
+CORE_POD_GROUPS = Kind(
+    "scheduling.k8s.io",
+    CORE_VERSIONS[0],
+    "PodGroup",
+    "podgroups",
+    True,
+    CorePodGroup,
+    CORE_VERSIONS,
+)
 NETWORK_TOPOLOGIES = Kind(
     "scheduling.koordinator.sh",
     "v1alpha1",

@@ -24,4 +24,11 @@ def gang_of_core(item: CorePodGroup, args: CoschedulingArgs) -> Gang:
     gang = item.spec.scheduling_policy.gang
     minimum = gang.min_count if gang is not None else None
     created_s = instant_s(meta.creation_timestamp) or 0.0
-    return from_core(f"{meta.namespace}/{meta.name}", minimum, created_s, args)
+    name = f"{meta.namespace}/{meta.name}"
+    constraints = item.spec.scheduling_constraints
+    refused = ""
+    if constraints is not None and constraints.topology:
+        refused = f"topology constraints of PodGroup {name} are not supported by koord-scheduler"
+    if item.spec.parent:
+        refused = f"PodGroup {name} is part of a composite one: not supported by koord-scheduler"
+    return from_core(name, minimum, created_s, args, refused)

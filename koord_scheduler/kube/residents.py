@@ -14,7 +14,7 @@ from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.shapes import once
 from koord_scheduler.model import pod_wire
 from koord_scheduler.model.reading import instant_s
-from koord_scheduler.model.wire import Wire
+from koord_scheduler.model.wire import ContainerStatus, Wire
 from koordlet.kube.kinds import Kind
 
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
@@ -47,7 +47,7 @@ class _States(Wire, frozen=True, gc=False):
     terminated: _State | None = None
 
 
-class _ContainerStatus(Wire, frozen=True, gc=False):
+class _ContainerStatus(ContainerStatus, frozen=True, gc=False):
     restart_count: int = 0
     state: _States = _States()
 

@@ -16,7 +16,7 @@ from msgspec.structs import force_setattr
 
 from koord_scheduler.model import wire
 from koord_scheduler.model.facts import NodeFacts, PodFacts
-from koord_scheduler.model.reading import node_facts, pod_facts
+from koord_scheduler.model.reading import kept_annotations, node_facts, pod_facts
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
 from koordlet.protocol.qos import QoSClass
@@ -25,8 +25,6 @@ T = TypeVar("T")
 NO_NODE = NodeFacts("")
 NO_POD = PodFacts("", "", False, QoSClass.LS, None, 0, 0)
 
-KEPT_ANNOTATIONS = "koordinator.sh/"
-"""Part of the key of an annotation of the protocol; others are dropped."""
 _NOTHING: dict[str, str] = {}
 """Shared by all that have none. Nobody may write to labels and annotations of an object."""
 # What is alike is shared while these hold it. They are emptied when they are full: much of it is of
@@ -67,7 +65,7 @@ def _shared(raw: msgspec.Raw) -> msgspec.Raw:
 
 
 def _of_the_protocol(annotations: dict[str, str]) -> dict[str, str]:
-    return {k: v for k, v in annotations.items() if KEPT_ANNOTATIONS in k} or _NOTHING
+    return kept_annotations(annotations) or _NOTHING
 
 
 def _slim(item: Object, labels: dict[str, str]) -> None:
@@ -149,7 +147,8 @@ class Pod(Object, frozen=True, gc=False):
         )
         alike = (made.node, spec.priority, spec.priority_class_name, spec.scheduler_name)
         force_setattr(self, "spec", once(kept, alike))
-        force_setattr(self, "status", once(self.status))
+        status = wire.PodStatus(phase=self.status.phase, qos_class=self.status.qos_class)
+        force_setattr(self, "status", once(status, (status.phase, status.qos_class)))
 
 
 class ConfigMap(Object, frozen=True):

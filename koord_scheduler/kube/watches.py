@@ -146,5 +146,13 @@ class Watches:
             if not each.synced and each.mirror.missing is missing
         }
 
+    def versions(self) -> dict[str, str]:
+        """Kind -> the version that the server serves, of kinds of which several will do."""
+        return {
+            str(each.kind): each.mirror.kind.api_version
+            for each in self._made.values()
+            if each.synced and each.kind.versions
+        }
+
     def all(self) -> tuple[Watched[Any], ...]:
         return tuple(self._made.values())

@@ -25,6 +25,7 @@ class BatchPod(Object, frozen=True):
         counts = self.status.phase in _COUNTED and self.spec.node_name
         force_setattr(self, "batch", of_containers(self.spec, _asked) if counts else NOTHING)
         force_setattr(self, "spec", wire.PodSpec(node_name=self.spec.node_name))
+        force_setattr(self, "status", wire.PodStatus(phase=self.status.phase))
         force_setattr(self.metadata, "annotations", {})
 
 

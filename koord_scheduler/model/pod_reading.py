@@ -14,14 +14,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from koord_scheduler.model import annotations as room
 from koord_scheduler.model import pod_wire as wire
-from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster import pods
-from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.model.pod_amounts import amounts_of, kube_qos, resized, sidecars
 from koord_scheduler.model.pod_bounds import MOST_TERMS, beyond
-from koord_scheduler.model.reading import instant_s, pod_key
+from koord_scheduler.model.reading import instant_s, kept_annotations, pod_key
 from koordlet.protocol import keys, qos
-from koordlet.protocol.resources import CPU, MEMORY
 from koordlet.protocol.selector import LabelSelector, Requirement
 
 UNIQUE_LABELS = frozenset(
@@ -55,13 +54,14 @@ CLASS_ANNOTATIONS = (
 )
 """Annotations of a pod that decide about its place."""
 SCHEDULER_LABEL = f"{_SCHEDULING}scheduler-name"
+UNSCHEDULABLE = "Unschedulable"
+"""Reason of the condition PodScheduled of a pod that fits nowhere."""
 NETWORK_INDEX = "gang.scheduling.koordinator.sh/network-topology-index"
 GANG_LABELS = (
     "pod-group.scheduling.sigs.k8s.io",
     "pod-group.scheduling.sigs.k8s.io/name",
 )
 GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
-_PROTOCOL = "koordinator.sh/"
 _MOST_TEXT = 16_384
 _NO_MAPPING: Mapping[str, str] = {}
 _time_s = functools.lru_cache(1024)(instant_s)
@@ -127,6 +127,7 @@ class Classes:
             tolerations=spec.tolerations,
             topology_spread_constraints=spec.topology_spread_constraints,
         )
+        size = resized(placement, pod.status) if spec.node_name else None
         identity = self._encoder.encode(
             (
                 meta.namespace,
@@ -139,6 +140,7 @@ class Classes:
                 unsupported,
                 volume_terms,
                 placement,
+                size,
             )
         )
         found = self._known.get(identity)
@@ -147,6 +149,7 @@ class Classes:
             found = _class(
                 self._last, meta.namespace, labels, annotations, placement, pod.status.qos_class
             )
+            requests, limits = size or (found.requests, found.limits)
             terms, many = _with_volumes(found.node_terms, volume_terms)
             unsupported = (*unsupported, *beyond(placement), *((many,) if many else ()))
             found = msgspec.structs.replace(
@@ -154,6 +157,8 @@ class Classes:
                 daemon=daemon,
                 owner=owner,
                 named=named,
+                requests=requests,
+                limits=limits,
                 unsupported=unsupported,
                 node_terms=terms,
             )
@@ -163,13 +168,15 @@ class Classes:
 
 def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_volumes) -> pods.Pod:
     meta, spec, status = pod.metadata, pod.spec, pod.status
+    told = status.conditions if status.nominated_node_name else ()
     since = {c.type: c.last_transition_time for c in status.conditions if c.status == "True"}
     return pods.Pod(
         key=pod_key(meta.namespace, meta.name),
         uid=meta.uid,
         cls=classes.of(pod, volume_of),
         labels=meta.labels or _NO_MAPPING,
-        annotations={k: v for k, v in meta.annotations.items() if _PROTOCOL in k} or _NO_MAPPING,
+        annotations=kept_annotations(meta.annotations) or _NO_MAPPING,
+        annotation_bytes=0 if spec.node_name else room.bytes_of(meta.annotations),
         created_s=_time_s(meta.creation_timestamp) or 0.0,
         owner=_controller(meta.owner_references),
         scheduler=sys.intern(meta.labels.get(SCHEDULER_LABEL) or spec.scheduler_name),
@@ -179,6 +186,7 @@ def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_v
         terminating=meta.deletion_timestamp is not None,
         gates=tuple(gate.name for gate in spec.scheduling_gates),
         nominated=status.nominated_node_name,
+        refused=any(c.type == "PodScheduled" and c.reason == UNSCHEDULABLE for c in told),
         gang=gang_of(meta.namespace, meta.labels, meta.annotations, spec.scheduling_group),
         index=_index(meta.annotations.get(NETWORK_INDEX)),
         scheduled_s=_time_s(since.get("PodScheduled")) or 0.0,
@@ -259,8 +267,8 @@ def _class(
     spec: wire.PodPlacement,
     qos_class: str,
 ) -> pods.PodClass:
-    requests, limits = _amounts_of(spec)
-    kube = _kube_qos(spec, qos_class)
+    requests, limits = amounts_of(spec)
+    kube = kube_qos(spec, qos_class)
     cls = qos.qos_with_default(qos.raw_qos(labels.get(keys.QOS_CLASS.name)), kube)
     priority = qos.raw_priority_class(labels.get(keys.PRIORITY_CLASS.name), spec.priority)
     affinity = spec.affinity or wire.Affinity()
@@ -298,7 +306,7 @@ def _class(
         preferred_anti_affinity=_preferred(apart.preferred, namespace, labels),
         ports=tuple(
             pods.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0")
-            for container in (*spec.containers, *_sidecars(spec))
+            for container in (*spec.containers, *sidecars(spec))
             for port in container.ports
             if port.host_port
         ),
@@ -371,81 +379,3 @@ def _with_keys(
     if not own:
         return selector
     return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *own))
-
-
-# What the pod asks for.
-
-
-def _sidecars(spec: wire.PodPlacement) -> tuple[wire.Container, ...]:
-    return tuple(each for each in spec.init_containers if each.restart_policy == "Always")
-
-
-def _amounts_of(spec: wire.PodPlacement) -> tuple[dict[str, int], dict[str, int]]:
-    """Requests and limits of the pod as Kubernetes counts them: with the overhead, and the pod's
-    own in place of its containers' where it has some."""
-    overhead = _amounts(spec.overhead)
-    requests = _total(spec, lambda r: _amounts({**r.limits, **r.requests}))
-    limits = _total(spec, lambda r: _amounts(r.limits))
-    whole = spec.resources
-    if whole.requests or whole.limits:
-        requests.update(_amounts({**whole.limits, **whole.requests}))
-        limits.update(_amounts(whole.limits))
-    for name, amount in overhead.items():
-        requests[name] = requests.get(name, 0) + amount
-        if name in limits:
-            limits[name] += amount
-    return (
-        {name: amount for name, amount in requests.items() if amount},
-        {name: amount for name, amount in limits.items() if amount},
-    )
-
-
-def _total(
-    spec: wire.PodPlacement, asked: Callable[[wire.Resourced], dict[str, int]]
-) -> dict[str, int]:
-    """Containers and sidecars together, or the largest init container with the sidecars that began
-    before it."""
-    running: dict[str, int] = {}
-    for container in spec.containers:
-        _add(running, asked(container.resources))
-    beginning: dict[str, int] = {}
-    sidecars: dict[str, int] = {}
-    for container in spec.init_containers:
-        own = asked(container.resources)
-        if container.restart_policy == "Always":
-            _add(sidecars, own)
-            own = dict(sidecars)
-        else:
-            _add(own, sidecars)
-        for name, amount in own.items():
-            beginning[name] = max(beginning.get(name, 0), amount)
-    _add(running, sidecars)
-    for name, amount in beginning.items():
-        running[name] = max(running.get(name, 0), amount)
-    return running
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for name, amount in more.items():
-        total[name] = min(total.get(name, 0) + amount, MOST_AMOUNT)
-
-
-def _amounts(resources: Mapping[str, Text]) -> dict[str, int]:
-    return {
-        sys.intern(name): min(max(amount, 0), MOST_AMOUNT)
-        for name, text in resources.items()
-        if (amount := amount_of(text, name)) is not None
-    }
-
-
-def _kube_qos(spec: wire.PodPlacement, text: str) -> qos.KubeQoS:
-    if text in set(qos.KubeQoS):
-        return qos.KubeQoS(text)
-    return qos.kube_qos_of(
-        (_plain({**r.limits, **r.requests}), _plain(r.limits))
-        for r in (each.resources for each in (*spec.containers, *spec.init_containers))
-    )
-
-
-def _plain(resources: Mapping[str, Text]) -> dict[str, int]:
-    return {name: amount_of(resources.get(name), name) or 0 for name in (CPU, MEMORY)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.wire import Resources, Wire
+from koord_scheduler.model.wire import PodCondition, Resources, SizedStatus, Wire
 from koordlet.protocol.selector import LabelSelector
 
 
@@ -27,6 +27,7 @@ class Port(Wire, frozen=True, gc=False):
 class Container(Wire, frozen=True, gc=False):
     """``restart_policy`` Always makes a sidecar of an init container."""
 
+    name: str = ""
     resources: Resourced = Resourced()
     ports: tuple[Port, ...] = ()
     restart_policy: str = ""
@@ -150,13 +151,11 @@ class PodSpec(PodPlacement, frozen=True, gc=False):
     scheduling_group: SchedulingGroup | None = None
 
 
-class Condition(Wire, frozen=True, gc=False):
-    type: str = ""
-    status: str = ""
+class Condition(PodCondition, frozen=True, gc=False):
     last_transition_time: str | None = None
 
 
-class PodStatus(Wire, frozen=True, gc=False):
+class PodStatus(SizedStatus, frozen=True, gc=False):
     phase: str = "Pending"
     qos_class: str = ""
     nominated_node_name: str = ""

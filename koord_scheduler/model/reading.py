@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from koord_scheduler.model import facts, wire
 from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
+from koord_scheduler.model.resize import sizes
 from koordlet.protocol import keys, qos
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
@@ -18,6 +19,8 @@ from koordlet.protocol.verdicts import decoder
 NODE_PREFIX = "node.koordinator.sh/"
 CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
 ZONE_PREFIX = "node-"
+KEPT_ANNOTATIONS = ("koordinator.sh/", "pod-group.scheduling.sigs.k8s.io/")
+"""Parts of the keys of annotations that say something here; others are dropped."""
 _COUNTED_PHASES = frozenset({"Running", "Pending"})
 
 
@@ -38,6 +41,10 @@ def node_facts(
     )
 
 
+def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in annotations.items() if any(each in k for each in KEPT_ANNOTATIONS)}
+
+
 def pod_key(namespace: str, name: str) -> str:
     """``namespace/name``."""
     return f"{namespace}/{name}"
@@ -52,7 +59,9 @@ def pod_facts(
     status: wire.PodStatus,
 ) -> facts.PodFacts:
     """Classes with default; requests as Kubernetes counts them (`pod_request`)."""
-    request = pod_request(spec)
+    request = NOTHING
+    for each in sizes(spec, status):
+        request = request.largest(pod_request(each))
     kube = _kube_qos(spec, status)
     raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))
     cls = qos.qos_with_default(raw, kube)

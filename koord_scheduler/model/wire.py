@@ -44,7 +44,7 @@ class NodeStatus(Wire, frozen=True):
         return bool(self.conditions)
 
 
-class ContainerResources(Wire, frozen=True):
+class ContainerResources(Wire, frozen=True, gc=False):
     requests: Resources = {}
     limits: Resources = {}
 
@@ -52,6 +52,7 @@ class ContainerResources(Wire, frozen=True):
 class Container(Wire, frozen=True):
     """``restart_policy`` Always makes a sidecar of an init container."""
 
+    name: str = ""
     resources: ContainerResources = ContainerResources()
     restart_policy: str = ""
 
@@ -67,7 +68,29 @@ class PodSpec(Wire, frozen=True):
     resources: ContainerResources = ContainerResources()
 
 
-class PodStatus(Wire, frozen=True):
+class PodCondition(Wire, frozen=True, gc=False):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class ContainerStatus(Wire, frozen=True, gc=False):
+    name: str = ""
+    allocated_resources: Resources = {}
+    resources: ContainerResources | None = None
+
+
+class SizedStatus(Wire, frozen=True, gc=False):
+    """What kubelet says of a pod's resources; the pod's own: of the pod as a whole."""
+
+    conditions: tuple[PodCondition, ...] = ()
+    allocated_resources: Resources = {}
+    resources: ContainerResources | None = None
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class PodStatus(SizedStatus, frozen=True, gc=False):
     phase: str = ""
     qos_class: str = ""
 

@@ -75,7 +75,7 @@ def of_pod(
     victims: Mapping[str, tuple[Pod, ...]] = {}
     after = None
     if isinstance(found, Preemption):
-        victims, after = {found.node: found.victims}, _after(engine, pod, found)
+        victims, after = found.by_node(), _after(engine, pod, found)
     elif found is not None:
         after = Scheduling(failed_message=found.words[:_MOST_CHARACTERS])
     return DetailedExplanation(

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from koord_scheduler.model.annotations import NAME as ANNOTATIONS
+from koord_scheduler.model.annotations import unbearable
 from koord_scheduler.model.cluster.arguments import Declared
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
@@ -97,6 +99,9 @@ class Engine:
                 scores[best] = np.iinfo(np.int64).min
                 why[row] = chosen.why
                 continue
+            said = unbearable(pod.annotations, pod.annotation_bytes, chosen.annotations)
+            if said:
+                return self._refusal(pod, ANNOTATIONS, said)
             return self._take(pod, row, chosen, len(found))
         return self._failure(pod, why, rows)
 
@@ -231,7 +236,7 @@ class Engine:
         self.forget(pod.key)
         others = self.nominated.setdefault(node, {})
         for key, other in tuple(others.items()):
-            if other.cls.priority < pod.cls.priority:
+            if other.cls.priority < pod.cls.priority and other.scheduler == pod.scheduler:
                 self.forget(key)
         self.nominated.setdefault(node, {})[pod.key] = pod
         self._node_of[pod.key] = node
@@ -244,6 +249,10 @@ class Engine:
             del there[key]
             if not there:
                 del self.nominated[node]
+
+    def nominated_to(self, key: str) -> str:
+        """The node, empty without one; what the pod itself says does not count."""
+        return self._node_of.get(key, "")
 
     def nomination(self, pod: Pod) -> str:
         """The node, empty without one."""
@@ -337,10 +346,11 @@ def room(
 
 
 def _counts(nominated: Pod, pod: Pod) -> bool:
-    """Spec/central.md 8.4: of the same or a higher priority, of a higher one where another
-    scheduler nominated it; pods of the same job are left out."""
+    """Of the same or a higher priority, as in kube-scheduler; pods of the same job are left out.
+    One of another scheduler that was not told that it fits nowhere is about to be bound: no room
+    was made for it, it has it."""
     if nominated.key == pod.key or (pod.gang and pod.gang == nominated.gang):
         return False
-    if nominated.scheduler != pod.scheduler:
-        return nominated.cls.priority > pod.cls.priority
+    if nominated.scheduler != pod.scheduler and not nominated.refused:
+        return True
     return nominated.cls.priority >= pod.cls.priority

@@ -14,6 +14,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from koord_scheduler.model.annotations import NAME as ANNOTATIONS
+from koord_scheduler.model.annotations import unbearable
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
@@ -69,7 +71,8 @@ def unit(gangs: Gangs, group: str, now_s: float) -> Unit | None:
     """The group in the queue; None where no member waits for a node. A group that an earlier leader
     began to bind is tried before all others. It looks at all members: ask once for a batch of
     changes."""
-    pods = gangs.pending(group)
+    unplaced = gangs.unplaced(group)
+    pods = [pod for pod in unplaced if not pod.gates] or unplaced
     if not pods:
         return None
     priority = BEGUN_PRIORITY if gangs.comes_first(group, now_s) else pods[0].cls.priority
@@ -87,12 +90,13 @@ def place_group(
 ) -> GroupPlaced | GroupFailed:
     """Members of a strict gang all fail with the first one that finds no node, unless enough have
     one by then; of a gang that is not strict the others are tried still."""
-    pods = gangs.pending(group)
+    pods = gangs.unplaced(group)
     if not pods:
         return GroupPlaced(group, ())
     said = gangs.gate(group)
     if said:
         return GroupFailed(group=group, pods=tuple(pods), words=said)
+    pods = gangs.pending(group)
     if gangs.free(group):
         return _one_by_one(engine, group, pods)
     try:
@@ -273,13 +277,19 @@ def topology_of(gangs: Gangs, group: str) -> str:
 
 def _placed(
     engine: Engine, group: str, done: Sequence[Placement], left: Sequence[Failure]
-) -> GroupPlaced:
-    for placement in done:
-        engine.cluster.add(placement.claim)
+) -> GroupPlaced | GroupFailed:
     said = bind_annotations(group, len(done))
     named = tuple(
         msgspec.structs.replace(each, annotations={**each.annotations, **said}) for each in done
     )
+    for each in named:
+        words = unbearable(each.pod.annotations, each.pod.annotation_bytes, each.annotations)
+        if words:
+            failure = Failure(pod=each.pod, refused_by=ANNOTATIONS, words=words)
+            pods = [*(e.pod for e in done), *(e.pod for e in left)]
+            return _failed(engine, group, pods, failure, len(done))
+    for placement in done:
+        engine.cluster.add(placement.claim)
     return GroupPlaced(group, named, tuple(left))
 
 

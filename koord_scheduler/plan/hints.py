@@ -53,6 +53,7 @@ _HELPS: dict[str, frozenset[Event]] = {
     "Coscheduling": frozenset({Event.GANG, Event.NODE, Event.POD_GONE, Event.NODE_RESOURCES}),
     "SchedulingGates": frozenset({Event.POD_CHANGED}),
     "Unsupported": frozenset({Event.POD_CHANGED}),
+    "Annotations": frozenset({Event.POD_CHANGED}),
 }
 _ALWAYS = frozenset(Event)
 

@@ -18,6 +18,7 @@ from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Ledger
+from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
 from koord_scheduler.plan.victims import importance, preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
@@ -83,16 +84,19 @@ def _preempt(
     rows = _rows(engine, trigger)
     _price(rows)
     rows.sort(key=lambda each: (each.cost, each.name))
+    freed: list[Claim] = []
     with cluster.trial():
         if asked:
             failure = _place_near(engine, rows, pending, ledger, asked, network)
         else:
-            failure = _place(engine, rows, pending, ledger)
+            failure = _place(engine, rows, pending, ledger, freed)
         if failure is not None:
             return NoJobPreemption(failure.text())
         used = [each for each in rows if each.members]
         nominations = {pod.key: each.name for each in used for pod in each.members}
         victims = {each.name: _going(engine, each) for each in used}
+    for claim in freed:
+        victims[claim.node] = (*victims.get(claim.node, ()), claim.pod)
     return JobPreemption({name: pods for name, pods in victims.items() if pods}, nominations)
 
 
@@ -159,16 +163,24 @@ def _price(rows: Sequence[_Row]) -> None:
 
 
 def _place(
-    engine: Engine, rows: Sequence[_Row], pending: Sequence[Pod], ledger: Ledger | None
+    engine: Engine,
+    rows: Sequence[_Row],
+    pending: Sequence[Pod],
+    ledger: Ledger | None,
+    freed: list[Claim],
 ) -> Failure | None:
     """Each member goes to the cheapest node that takes it; a node that refused one is not asked
-    again."""
+    again. ``freed`` gets who goes, from wherever, where a gate refuses a member."""
+    gates = {gate.name for gate in engine.gates}
     at = 0
     for pod in pending:
         while at < len(rows):
             each = rows[at]
             _clear(engine, each, ledger)
             outcome = engine.place(pod, np.array([each.row], np.intp))
+            if isinstance(outcome, Failure) and outcome.refused_by in gates:
+                freed += _freed(engine, pod, ledger)
+                outcome = engine.place(pod, np.array([each.row], np.intp))
             if isinstance(outcome, Placement):
                 each.members.append(pod)
                 break
@@ -186,6 +198,27 @@ def _place(
                 words="the gang does not fit even without pods of lower priority",
             )
     return None
+
+
+def _freed(engine: Engine, pod: Pod, ledger: Ledger | None) -> list[Claim]:
+    """Who goes so that no gate refuses the pod; those that terminate anyway go first."""
+    cluster = engine.cluster
+    classes = [
+        number
+        for number, cls in cluster.class_of.items()
+        if cls.priority < pod.cls.priority and preemptible(cls)
+    ]
+    may_go = who_may_go(engine, pod, classes)
+    for claim in may_go:
+        if claim.pod.terminating:
+            cluster.remove(claim.pod.key)
+    going = [
+        claim
+        for claim in may_go
+        if not claim.pod.terminating and (ledger is None or ledger(claim.pod, claim.node) is None)
+    ]
+    found = evict_until_admitted(engine, pod, going, ())
+    return found[0] if found is not None else []
 
 
 def _place_near(
@@ -225,7 +258,10 @@ def _clear(engine: Engine, row: _Row, ledger: Ledger | None) -> None:
         return
     row.cleared = True
     row.victims = [
-        claim for claim in row.victims if ledger is None or ledger(claim.pod, row.name) is None
+        claim
+        for claim in row.victims
+        if claim.pod.key in engine.cluster.claims
+        and (ledger is None or ledger(claim.pod, row.name) is None)
     ]
     for claim in row.victims:
         engine.cluster.remove(claim.pod.key)

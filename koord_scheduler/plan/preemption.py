@@ -22,6 +22,8 @@ from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
 from koord_scheduler.plan.budgets import Budget, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
+from koord_scheduler.plan.outcomes import Placement
+from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
 from koord_scheduler.plan.victims import (
     Ask,
     Candidate,
@@ -64,12 +66,21 @@ def preemption_args(given: Mapping[str, Any]) -> PreemptionArgs:
 
 class Preemption(msgspec.Struct, frozen=True):
     """``victims``: who has to go from ``node``, the least important first; empty where those that
-    terminate anyway make room. ``violations``: how many of them exceed a disruption budget."""
+    terminate anyway make room. ``violations``: how many of them exceed a disruption budget.
+    ``elsewhere``: the node of each victim that is on another, by key: it frees a quota."""
 
     pod: Pod
     node: str
     victims: tuple[Pod, ...]
     violations: int = 0
+    elsewhere: Mapping[str, str] = {}
+
+    def by_node(self) -> dict[str, tuple[Pod, ...]]:
+        found: dict[str, tuple[Pod, ...]] = {}
+        for victim in self.victims:
+            node = self.elsewhere.get(victim.key, self.node)
+            found[node] = (*found.get(node, ()), victim)
+        return found
 
 
 class NoPreemption(msgspec.Struct, frozen=True):
@@ -110,13 +121,60 @@ class Preemptor:
         not_eligible = self._not_eligible(pod)
         if not_eligible:
             return NoPreemption(not_eligible)
+        if self.engine.refused(pod) is None:
+            return self._on_a_node(pod, tuple(budgets))
+        return self._in_a_quota(pod, tuple(budgets))
+
+    def _in_a_quota(self, pod: Pod, budgets: Sequence[Budget]) -> Preemption | NoPreemption:
+        """One node whose victims are enough, else as many as it takes; nobody goes while those that
+        terminate anyway are enough."""
+        engine, cluster = self.engine, self.engine.cluster
+        claims = who_may_go(engine, pod, self._may_go(pod))
+        ending = [claim for claim in claims if claim.pod.terminating]
+        with cluster.trial():
+            for claim in ending:
+                cluster.remove(claim.pod.key)
+            if engine.refused(pod) is None:
+                return self._wherever(pod, budgets)
+        found = self._on_a_node(pod, budgets)
+        if isinstance(found, Preemption):
+            return found
+        with cluster.trial():
+            for claim in ending:
+                cluster.remove(claim.pod.key)
+            going = [
+                claim
+                for claim in claims
+                if not claim.pod.terminating
+                and (self.ledger is None or self.ledger(claim.pod, claim.node) is None)
+            ]
+            freed = evict_until_admitted(engine, pod, going, budgets)
+            room = self._wherever(pod, budgets) if freed is not None else found
+        if freed is None or not isinstance(room, Preemption):
+            return found
+        return Preemption(
+            pod,
+            room.node,
+            (*(claim.pod for claim in freed[0]), *room.victims),
+            freed[1] + room.violations,
+            {claim.pod.key: claim.node for claim in freed[0] if claim.node != room.node},
+        )
+
+    def _wherever(self, pod: Pod, budgets: Sequence[Budget]) -> Preemption | NoPreemption:
+        """For a pod that no gate refuses."""
+        with self.engine.cluster.trial():
+            outcome = self.engine.place(pod)
+        if isinstance(outcome, Placement):
+            return Preemption(pod, outcome.node, ())
+        return self._on_a_node(pod, budgets)
+
+    def _on_a_node(self, pod: Pod, budgets: Sequence[Budget]) -> Preemption | NoPreemption:
         cluster = self.engine.cluster
         why = self.engine.evaluator.judge(pod.cls, None, self.engine.veto(pod)).why
         rows = np.flatnonzero(_resolvable(why))
         nodes = int(cluster.alive.sum())
         victims = self._may_go(pod)
         promising = self._promising(pod, rows, victims) if victims else rows[:0]
-        budgets = tuple(budgets)
         refusals: dict[str, int] = {}
         for candidate in self._candidates(pod, promising, victims, budgets, nodes):
             refusal = self._refusal(pod, candidate)

@@ -53,7 +53,18 @@ class Position(NamedTuple):
 
 
 class _Entry:
-    __slots__ = ("attempts", "failed_s", "refused_by", "serial", "state", "unit", "until_s")
+    """``woken``: it may have been helped during the attempt."""
+
+    __slots__ = (
+        "attempts",
+        "failed_s",
+        "refused_by",
+        "serial",
+        "state",
+        "unit",
+        "until_s",
+        "woken",
+    )
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
@@ -63,6 +74,7 @@ class _Entry:
         self.until_s = 0.0
         self.refused_by: frozenset[str] = frozenset()
         self.serial = 0
+        self.woken = False
 
 
 class Queue:
@@ -118,6 +130,7 @@ class Queue:
             entry = self._entries.get(name)
             if entry is None or entry.serial != serial:
                 continue
+            entry.woken = False
             self._set(entry, State.TRIED)
             return entry.unit
         return None
@@ -132,7 +145,7 @@ class Queue:
         entry.refused_by = refused_by
         if entry.unit.gate:
             self._set(entry, State.GATED)
-        elif self._helped_since(entry):
+        elif entry.woken or self._helped_since(entry):
             self._ready(entry, now_s)
         else:
             entry.until_s = now_s + FLUSH_S
@@ -173,6 +186,8 @@ class Queue:
         entry = self._entries.get(name)
         if entry is not None and entry.state is State.WAITING:
             self._ready(entry, now_s)
+        elif entry is not None:
+            entry.woken = entry.state is State.TRIED
 
     def flush(self, now_s: float) -> None:
         """Those whose back-off or longest wait has ended become active."""

@@ -165,8 +165,9 @@ class State:
         self.cluster.remove(pod.key)
         ours = adopt or pod.scheduler in self.parts.engines
         (self.waiting if ours else self.others)[pod.key] = pod
-        if pod.nominated:
-            self.engine(pod).nominate(pod, pod.nominated)
+        for engine in (self.engine(pod),) if ours else self.parts.engines.values():
+            if pod.nominated:
+                engine.nominate(pod, pod.nominated)
         if not ours:
             return
         if self.parts.quotas is not None:

@@ -27,6 +27,7 @@ _FIELDS = (
     ("batch_memory_bytes", BATCH_MEMORY),
 )
 _ENDED = frozenset({"Succeeded", "Failed"})
+_RESIZE_PENDING = "PodResizePending"
 
 
 def has_ended(pod: Pod) -> bool:
@@ -45,10 +46,11 @@ def facts_of(pod: Pod) -> PodFacts:
     """Without cgroups: only this node knows them."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     lasting = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
-    asked = [_resources(each.resources) for each in lasting]
+    actual = _actual(pod)
+    asked = [_resources(each.resources, actual.get(each.name)) for each in lasting]
     passing = islice(_passing(pod), MOST_CONTAINERS)
     by_name = dict(zip((each.name for each in lasting), asked, strict=True))
-    by_name |= {each.name: _resources(each.resources) for each in passing}
+    by_name |= {each.name: _resources(each.resources, actual.get(each.name)) for each in passing}
     return PodFacts(
         uid=uid_of(pod),
         kube_qos=_kube_qos(status.qos_class),
@@ -97,9 +99,22 @@ def _kube_qos(text: str) -> KubeQoS | None:
     return KubeQoS(text) if text in set(KubeQoS) else None
 
 
-def _resources(amounts: Amounts) -> Resources:
+def _actual(pod: Pod) -> dict[str, Amounts]:
+    """What kubelet set for containers, by name, while it has not admitted what the pod asks for: a
+    resize that must wait, or that does not fit the node. Else their own figures count, because
+    kubelet reads cgroups, in which we may have written."""
+    status = pod.status
+    if not any(each.type == _RESIZE_PENDING for each in status.conditions):
+        return {}
+    every = (*status.init_container_statuses, *status.container_statuses)[:MOST_CONTAINERS]
+    return {each.name: each.resources for each in every if each.resources is not None}
+
+
+def _resources(amounts: Amounts, actual: Amounts | None) -> Resources:
     """Of a container. A request that is not there is that of the limit, as the API server has
     it."""
+    if actual is not None:
+        amounts = actual
     found: dict[str, int | None] = {}
     for field, name in _FIELDS:
         limit = amounts.limits.get(name)

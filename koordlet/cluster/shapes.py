@@ -91,8 +91,11 @@ class PodSpec(Shape, frozen=True):
 
 
 class ContainerStatus(Shape, frozen=True):
+    """``resources``: what it runs with while a resize is on the way or refused."""
+
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
+    resources: Amounts | None = None
 
 
 class PodIp(Shape, frozen=True):

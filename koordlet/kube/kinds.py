@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
@@ -13,7 +13,8 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """``group`` is empty for the core group. ``shape`` is what an object is decoded to."""
+    """``group`` is empty for the core group. ``shape`` is what an object is decoded to.
+    ``versions``: those that will do, the best first, where ``version`` is only one of several."""
 
     group: str
     version: str
@@ -21,6 +22,12 @@ class Kind(Generic[T]):
     plural: str
     namespaced: bool
     shape: type[T]
+    versions: tuple[str, ...] = ()
+
+    def another(self) -> Kind[T]:
+        """Return the version to try where the server lacks this one; after the last, the first."""
+        at = (self.versions.index(self.version) + 1) % len(self.versions)
+        return replace(self, version=self.versions[at])
 
     @property
     def api_version(self) -> str:

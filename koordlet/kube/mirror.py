@@ -138,7 +138,13 @@ class Mirror(Generic[T]):
     def _failed(self, error: Exception) -> None:
         self.error = str(error)
         self._retry_after_s = error.retry_after_s if isinstance(error, RefusedError) else None
-        self.missing = isinstance(error, RefusedError) and error.missing
+        missing = isinstance(error, RefusedError) and error.missing
+        if missing and self.kind.versions:
+            self.kind = self.kind.another()
+            if self.kind.version != self.kind.versions[0]:
+                self.error = ""  # it is tried at once
+                return
+        self.missing = missing
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
             if self._away:  # it is back: the list need not wait as long as the connection did

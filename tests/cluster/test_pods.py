@@ -76,6 +76,21 @@ def test_resources(spec: dict[str, Any], expected: Resources) -> None:
     assert facts_of(pod(**spec)).resources == expected
 
 
+@pytest.mark.parametrize(
+    ("pending", "cpu_milli"), [("PodResizePending", 1000), ("PodResizeInProgress", 4000)]
+)
+def test_a_resize_counts_when_kubelet_has_admitted_it(pending: str, cpu_milli: int) -> None:
+    tree = tree_of("web", "u-1", containers=(container("main", {"cpu": "4"}, {"cpu": "4"}),))
+    has = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    tree["status"] |= {
+        "conditions": [{"type": pending, "status": "True"}],
+        "containerStatuses": [{"name": "main", "containerID": "c1", "resources": has}],
+    }
+    found = facts_of(msgspec.convert(tree, Pod))
+    same = Resources(request_cpu_milli=cpu_milli, limit_cpu_milli=cpu_milli)
+    assert found.resources == same and found.containers[0].resources == same
+
+
 def test_a_container_is_known_by_its_id_and_before_by_its_name() -> None:
     found = facts_of(pod(containers=[container("main", {"cpu": "1"}), container("late")]))
     by_id = [each for each in found.containers if each.id]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -189,6 +190,33 @@ def test_an_object_that_cannot_be_read_keeps_its_last_state() -> None:
             assert w.mirror.objects[Key(world.namespace, "a")].data == {"v": "1"}
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("versions", "served"), [(("v9", "v8", "v1"), "v1"), (("v1", "v9"), "v1"), (("v9", "v8"), "")]
+)
+def test_of_several_versions_the_best_that_the_server_has(
+    versions: tuple[str, ...], served: str
+) -> None:
+    async def story() -> None:
+        async with fake_world() as (world, _):
+            turns: list[tuple[bool, str]] = []
+
+            async def pause(_: float) -> None:
+                turns.append((found.missing, found.kind.version))
+                await asyncio.sleep(0)
+
+            kind = replace(CONFIG_MAPS, version=versions[0], versions=versions)
+            found = Mirror(world.client, kind, lambda _: None, pause=pause)
+            task = asyncio.create_task(found.run())
+            await until(lambda: found.synced or len(turns) > 3)
+            task.cancel()
+            assert found.kind.version == served if served else not found.synced
+            assert found.missing is not found.synced
+            # All versions are asked before each pause, and it never seems to be there meanwhile.
+            assert turns == [(True, versions[0])] * len(turns)
+
+    asyncio.run(story())
 
 
 def test_a_busy_server_is_asked_when_it_says() -> None:

@@ -49,9 +49,15 @@ class ControlPlane:
     """``admin`` may do everything. ``start_server`` and ``end_server`` are for tests that take the
     API server away: it keeps its port, its certificate and, in etcd, its objects."""
 
-    def __init__(self, work: Path, users: Mapping[str, tuple[str, ...]] | None = None) -> None:
-        """``users``: name -> groups, of those that get a token of their own."""
-        self.work = work
+    def __init__(
+        self,
+        work: Path,
+        users: Mapping[str, tuple[str, ...]] | None = None,
+        options: tuple[str, ...] = (),
+    ) -> None:
+        """``users``: name -> groups, of those that get a token of their own. ``options``: further
+        ones of kube-apiserver."""
+        self.work, self._options = work, options
         self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self._users = {"admin": ("system:masters",), **(users or {})}
@@ -210,12 +216,13 @@ class ControlPlane:
             f"--audit-policy-file={self.work / 'audit.json'}",
             f"--audit-log-path={self._audit}",
             "--v=1",
+            *self._options,
         ]
 
 
 @contextlib.contextmanager
-def control_plane(work: Path) -> Iterator[ControlPlane]:
-    made = ControlPlane(work)
+def control_plane(work: Path, *options: str) -> Iterator[ControlPlane]:
+    made = ControlPlane(work, options=options)
     try:
         made.start()
         yield made

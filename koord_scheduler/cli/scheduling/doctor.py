@@ -19,7 +19,7 @@ from koord_scheduler.cli.output import columns, emit, span
 from koord_scheduler.cli.scheduling.source import DEADLINE_S, profiles_of
 from koord_scheduler.daemon.controller import LEASES as LEASE_NAMES
 from koord_scheduler.daemon.parts import UnknownPartError, chosen
-from koord_scheduler.kube.scheduling.loading import LOADED, listed
+from koord_scheduler.kube.scheduling.loading import LOADED, listed, served
 from koord_scheduler.kube.shapes import NODE_METRICS
 from koord_scheduler.model.reading import instant_s
 from koord_scheduler.model.wire import NodeCondition
@@ -157,9 +157,12 @@ async def _definitions(look: _Look) -> list[Finding]:
         kind = Kind(each.group, each.version, each.kind, each.plural, False, Object)
         wanted.setdefault(name, (kind, True))
     missing: list[str] = []
+    versions: list[str] = []
     for name, (kind, optional) in wanted.items():
         try:
-            await look.client.page(kind, query={"limit": "1"})
+            kind = await served(look.client, kind)
+            if kind.versions:
+                versions.append(f"{name} as {kind.version}")
         except RefusedError as error:
             if not error.missing:
                 raise
@@ -175,6 +178,8 @@ async def _definitions(look: _Look) -> list[Finding]:
     if others:
         words = f"off in this Kubernetes, and so here: {', '.join(others)}"
         found.append(Finding("note", "gates", words))
+    if versions:
+        found.append(Finding("ok", "versions", f"the API server has {', '.join(versions)}"))
     return found
 
 

@@ -8,6 +8,7 @@ import contextlib
 import re
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -96,7 +97,7 @@ async def _until_full(client: Client, writer: Writer, end_s: float) -> None:
 
 
 def _mirror(client: Client, writer: Writer, kind: Kind[Any]) -> Mirror[_Whole]:
-    whole = Kind(kind.group, kind.version, kind.name, kind.plural, kind.namespaced, _Whole)
+    whole: Kind[_Whole] = replace(kind, shape=_Whole)
     first = True
 
     def take(changes: tuple[Change[_Whole], ...]) -> None:

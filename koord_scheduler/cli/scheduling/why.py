@@ -15,6 +15,7 @@ from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.explain import main as explain_offers
 from koord_scheduler.cli.output import amount as shown
 from koord_scheduler.cli.output import clean, columns, emit
+from koord_scheduler.cli.scheduling.outlook import Outlook, member_lines, of_member, outlook
 from koord_scheduler.cli.scheduling.source import Looked, look, profiles_of
 from koord_scheduler.kube.scheduling.journal import Entry
 from koord_scheduler.kube.scheduling.loading import World
@@ -98,12 +99,14 @@ def _pod(looked: Looked, name: str) -> tuple[Tree, list[str]]:
         if not found.fits:
             room = _room(world, pod)
     gate = _gate(world, pod)
+    gang = of_member(world, pod) if not node else {}
     tree: Tree = {
         "pod": name,
         "node": node,
         "scheduler": pod.scheduler,
         "decided_here": pod.scheduler in world.parts.engines,
         "gate": gate,
+        **({"gang": gang} if gang else {}),
         **_tree(found),
         "preemption": room,
     }
@@ -117,7 +120,8 @@ def _room(world: World, pod: Pod) -> Tree:
         return {}
     found = preemptor.preempt(pod, tuple(world.budgets.values()))
     if isinstance(found, Preemption):
-        return {"node": found.node, "victims": [each.key for each in found.victims]}
+        room = {"node": found.node, "victims": [each.key for each in found.victims]}
+        return {**room, "elsewhere": dict(found.elsewhere)} if found.elsewhere else room
     return {"words": found.words}
 
 
@@ -146,10 +150,13 @@ def _pod_lines(tree: Tree, found: Explanation, pod: Pod) -> Iterator[str]:
         yield f"refused whatever the nodes are: {clean(found.refused)}"
     if tree["gate"]:
         yield f"not tried yet: {clean(tree['gate'])}"
+    yield from member_lines(tree.get("gang", {}))
     yield from _reason_lines(found)
     room = tree["preemption"]
     if room.get("victims"):
-        yield f"preemption: {len(room['victims'])} pods would go from {clean(room['node'])}: " + (
+        others = sorted({*room.get("elsewhere", {}).values()})[:_MOST_PODS]
+        nodes = ", ".join(map(clean, (room["node"], *others)))
+        yield f"preemption: {len(room['victims'])} pods would go from {nodes}: " + (
             ", ".join(map(clean, room["victims"][:_MOST_PODS]))
         )
     elif room.get("words"):
@@ -188,8 +195,9 @@ def _gang(looked: Looked, name: str) -> tuple[Tree, list[str]]:
         raise BadInputError(f"there is no gang and no pod {name!r} (write NAMESPACE/NAME)")
     group = book.group_of(name)
     pending = book.pending(group)
+    seen = outlook(world, group)
     tree: Tree = {**said, "gate": book.gate(group), "placed": {}, "why": "", "member": {}}
-    member: Explanation | None = None
+    tree["outlook"] = seen.tree()
     if pending:
         engine = world.engine(pending[0])
         with world.cluster.trial():
@@ -198,13 +206,12 @@ def _gang(looked: Looked, name: str) -> tuple[Tree, list[str]]:
             tree["placed"] = {each.pod.key: each.node for each in outcome.placements}
         else:
             tree["why"] = outcome.words
-            if outcome.root is not None:
-                member = explain(engine, outcome.root.pod)
-                tree["member"] = {"pod": outcome.root.pod.key, **_tree(member)}
-    return tree, list(_gang_lines(tree, member))
+            if seen.lacks is not None:
+                tree["member"] = {"pod": seen.lacks.pod, **_tree(seen.lacks)}
+    return tree, list(_gang_lines(tree, seen))
 
 
-def _gang_lines(tree: Tree, member: Explanation | None) -> Iterator[str]:
+def _gang_lines(tree: Tree, seen: Outlook) -> Iterator[str]:
     bound, children = tree["boundChildren"], tree["children"]
     yield (
         f"gang {clean(tree['name'])}: {tree['mode'] or 'not declared'}, "
@@ -220,10 +227,16 @@ def _gang_lines(tree: Tree, member: Explanation | None) -> Iterator[str]:
         yield from columns(("POD", "NODE"), tree["placed"].items())
     elif tree["why"]:
         yield clean(tree["why"])
-    if member is not None:
+    if tree["placed"]:
+        return
+    yield from seen.lines()
+    if seen.lacks is not None:
+        where = f"{seen.lacks.fits} of {seen.lacks.nodes} nodes"
         yield ""
-        yield f"member {clean(member.pod)} fits on {member.fits} of {member.nodes} nodes"
-        yield from _reason_lines(member)
+        yield f"the next member, {clean(seen.lacks.pod)}, fits on {where} beside them"
+        if seen.lacks.refused:
+            yield f"refused whatever the nodes are: {clean(seen.lacks.refused)}"
+        yield from _reason_lines(seen.lacks)
 
 
 # Quotas.

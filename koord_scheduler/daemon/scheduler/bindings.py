@@ -13,6 +13,7 @@ from koord_scheduler.daemon.scheduler.auditing import Step
 from koord_scheduler.daemon.scheduler.auditor import Outcome as Audited
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.binder import Binder, Bound, Outcome
+from koord_scheduler.model.annotations import unbearable
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.hints import Event
@@ -99,6 +100,12 @@ class Bindings:
         reservations = self._scheduler.reservations
         if placement.pod.holds and reservations is not None:
             return await reservations.bind(placement)
+        item = self._scheduler.feed.pod(placement.pod.key)
+        if item is not None and item.pod.uid == placement.pod.uid:  # as it is by now
+            now = item.pod
+            said = unbearable(now.annotations, now.annotation_bytes, placement.annotations)
+            if said:
+                return Outcome(Bound.NO, said)
         return await self._binder.bind(placement.pod, placement.node, placement.annotations)
 
     def _settle(self, placement: Placement, outcome: Outcome) -> bool:

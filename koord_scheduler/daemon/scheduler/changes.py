@@ -29,8 +29,9 @@ class Changes:
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._groups: dict[str, None] = {}
-        """Gang groups to look at before the next decision."""
+        self._groups: dict[str, bool] = {}
+        """Gang groups to look at before the next decision, and whether what changed may help
+        them."""
         self._gated: dict[str, float] = {}
         """Gang groups that lack members, and since when, or when it was told last."""
 
@@ -83,16 +84,22 @@ class Changes:
         if scheduler.parts.gangs is not None and pod.gang:
             scheduler.parts.gangs.set_pod(pod)
         if scheduler.leading:
-            self._enqueue(pod)
-            if before is not None and _differs(before, pod):
+            helped = before is not None and _differs(before, pod)
+            self._enqueue(pod, helped=helped)
+            if helped:
                 scheduler.queue.wake(pod.key, scheduler.now_s())
             scheduler.wake()
 
     def _not_ours(self, pod: Pod) -> None:
         scheduler = self._scheduler
-        if pod.nominated:
-            for engine in scheduler.parts.engines.values():
+        before = ""
+        for engine in scheduler.parts.engines.values():
+            before = engine.nominated_to(pod.key)
+            engine.forget(pod.key)
+            if pod.nominated:
                 engine.nominate(pod, pod.nominated)
+        if before and before != pod.nominated:
+            self.happened(Event.POD_GONE, (before,))
         if scheduler.waiting.pop(pod.key, None) is not None:
             self._forget(pod)
             self._audit_end(pod.key, Outcome.DELETED)
@@ -114,6 +121,9 @@ class Changes:
             self._audit_end(pod.key, Outcome.SCHEDULED)
             if waited.gang != pod.gang:
                 self._changed_gang(waited)
+        else:
+            for engine in scheduler.parts.engines.values():  # another scheduler's nomination
+                engine.forget(pod.key)
         if scheduler.parts.gangs is not None and pod.gang:
             self._group_changed(scheduler.parts.gangs.set_pod(pod))
 
@@ -140,7 +150,7 @@ class Changes:
     def groups_changed(self, groups: Iterable[str]) -> None:
         """What declares gangs came, changed or went."""
         for group in groups:
-            self._group_changed(group)
+            self._group_changed(group, helped=True)
 
     def _forget(self, pod: Pod) -> None:
         scheduler = self._scheduler
@@ -157,14 +167,14 @@ class Changes:
 
     # Into the queue.
 
-    def _enqueue(self, pod: Pod) -> None:
+    def _enqueue(self, pod: Pod, *, helped: bool = False) -> None:
         scheduler = self._scheduler
         if pod.terminating:
             scheduler.queue.remove(pod.key)
             return
         book = scheduler.parts.gangs
         if book is not None and pod.gang:
-            self._group_changed(book.group_of(pod.gang))
+            self._group_changed(book.group_of(pod.gang), helped=helped)
             return
         gate = f"waits for scheduling gates: {', '.join(pod.gates)}" if pod.gates else ""
         unit = Unit(pod.key, pod.cls.priority, pod.created_s, (pod.key,), gate)
@@ -172,10 +182,10 @@ class Changes:
         if scheduler.auditor is not None:
             scheduler.auditor.waits(unit, pod)
 
-    def _group_changed(self, group: str) -> None:
+    def _group_changed(self, group: str, *, helped: bool = False) -> None:
         """A flock of members comes as one batch of changes: the group is looked at once."""
         if group and self._scheduler.leading:
-            self._groups[group] = None
+            self._groups[group] = helped or self._groups.get(group, False)
             self._scheduler.wake()
 
     def put_groups(self) -> None:
@@ -183,7 +193,7 @@ class Changes:
         scheduler = self._scheduler
         book = scheduler.parts.gangs
         groups, self._groups = self._groups, {}
-        for group in groups if book is not None else ():
+        for group, helped in groups.items() if book is not None else ():
             assert book is not None
             name = gangs.UNIT + group
             unit = gangs.unit(book, group, scheduler.context.wall())
@@ -197,7 +207,7 @@ class Changes:
             scheduler.queue.put(unit, scheduler.now_s())
             if scheduler.auditor is not None:
                 scheduler.auditor.waits(unit, scheduler.waiting.get(unit.pods[0]))
-            if before is not None and before.pods != unit.pods:
+            if helped or (before is not None and before.pods != unit.pods):
                 scheduler.queue.wake(name, scheduler.now_s())
             if not unit.gate:
                 self._gated.pop(group, None)
@@ -223,4 +233,5 @@ def _differs(before: Pod, pod: Pod) -> bool:
         before.cls is not pod.cls
         or before.gates != pod.gates
         or before.annotations != pod.annotations
+        or before.annotation_bytes != pod.annotation_bytes
     )

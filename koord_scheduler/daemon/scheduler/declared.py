@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.kube.gang_shapes import (
     CORE_POD_GROUPS,
@@ -19,6 +21,8 @@ from koord_scheduler.plan.hints import Event
 from koord_scheduler.share.gang.declared import CoschedulingArgs, Gang, Source
 from koordlet.kube.mirror import Change
 
+_log = structlog.get_logger()
+
 
 def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
     """Before the watches begin. A kind that the API server does not have declares nothing."""
@@ -32,17 +36,29 @@ def follow_gangs(watches: Watches, scheduler: Scheduler) -> None:
         def take(changes: tuple[Change[Any], ...]) -> None:
             groups: dict[str, None] = {}
             for change in changes:
+                name = "/".join(change.key)
+                before = book.gang(name)
                 if change.new is None:
-                    groups[book.remove_gang("/".join(change.key), source)] = None
+                    group = book.remove_gang(name, source)
                 else:
-                    groups[book.set_gang(read(change.new, book.args))] = None
-            scheduler.changes.groups_changed(groups)
-            scheduler.changes.happened(Event.GANG)
+                    group = book.set_gang(read(change.new, book.args))
+                if book.gang(name) != before:  # else its status alone changed
+                    groups[group] = None
+            if groups:
+                scheduler.changes.groups_changed(groups)
+                scheduler.changes.happened(Event.GANG)
 
         return take
 
     watches.of(POD_GROUPS, optional=True).listen(following(gang_of_group, Source.POD_GROUP))
-    watches.of(CORE_POD_GROUPS, optional=True).listen(following(gang_of_core, Source.CORE))
+    core = watches.of(CORE_POD_GROUPS, optional=True)
+    core.listen(following(gang_of_core, Source.CORE))
+
+    def told(_: object) -> None:
+        forget()
+        _log.info("native gangs", of=core.mirror.kind.api_version)
+
+    forget = core.listen(told)
 
     def on_network(changes: tuple[Change[ClusterNetworkTopology], ...]) -> None:
         for change in changes:

@@ -34,9 +34,10 @@ class Evictions:
 
     async def preempt(self, found: Preemption) -> None:
         for victim in found.victims:
-            message = f"Preempted by pod {found.pod.key} on node {found.node}"
+            node = found.elsewhere.get(victim.key, found.node)
+            message = f"Preempted by pod {found.pod.key} on node {node}"
             reason = "PreemptionByScheduler"
-            await self.evict(victim, found.node, reason, message, lambda: self._waits(found.pod))
+            await self.evict(victim, node, reason, message, lambda: self._waits(found.pod))
 
     async def evict(
         self,

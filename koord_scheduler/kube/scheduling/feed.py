@@ -152,6 +152,8 @@ class Feed:
                     came.append(pod.node)
                 elif before.pod.labels != pod.labels:
                     changed = True
+                if before is not None and _shrank(before.pod, pod):
+                    left.append(pod.node)
             elif old is None or old.pod != pod or old.whole != new.whole:
                 self.followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
         if left:
@@ -231,6 +233,12 @@ class Feed:
             if pod is not None and pod.cls is not item.pod.cls:
                 self.followers.waits(pod, item.whole.said)
                 self.followers.happened(Event.POD_CHANGED)
+
+
+def _shrank(before: Pod, pod: Pod) -> bool:
+    """Whether a resize left room."""
+    old, new = before.cls.requests, pod.cls.requests
+    return old is not new and any(new.get(name, 0) < amount for name, amount in old.items())
 
 
 def _follower(feed: Feed, source: Source) -> Callable[[tuple[Change[Any], ...]], None]:

@@ -30,6 +30,7 @@ _MOST_LINE_BYTES = 4 << 20
 _MOST_LINES = 50_000_000
 _FLUSH_BYTES = 256 << 10
 _CONTAINER = ("name", "resources", "ports", "restartPolicy")
+_SIZES = ("name", "resources", "allocatedResources")
 _DROPPED_ANNOTATION = "kubectl.kubernetes.io/last-applied-configuration"
 Until = Callable[["Entry", World], bool]
 """Whether the journal is left before this entry takes effect."""
@@ -138,9 +139,11 @@ def slim(tree: Any) -> Any:
         }
     if isinstance(status, Mapping):
         found["status"] = {
-            name: value
+            name: [{k: c[k] for k in _SIZES if k in c} for c in value if isinstance(c, Mapping)]
+            if name in ("containerStatuses", "initContainerStatuses")
+            else value
             for name, value in status.items()
-            if name not in ("containerStatuses", "initContainerStatuses", "images", "nodeInfo")
+            if name not in ("images", "nodeInfo")
         }
     return found
 

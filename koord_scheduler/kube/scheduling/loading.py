@@ -303,8 +303,25 @@ async def from_server(client: Client, world: World) -> list[str]:
     return notes
 
 
+async def served(client: Client, kind: Kind[Any]) -> Kind[Any]:
+    """Return the kind in the best version that the server has. Raises KubeError."""
+    for _ in kind.versions[1:]:
+        try:
+            await client.page(kind, query={"limit": "1"})
+        except RefusedError as error:
+            if not error.missing:
+                raise
+            kind = kind.another()
+        else:
+            return kind
+    await client.page(kind, query={"limit": "1"})
+    return kind
+
+
 async def listed(client: Client, kind: Kind[Any]) -> Any:
     """As the server wrote them, page by page. Raises KubeError."""
+    if kind.versions:
+        kind = await served(client, kind)
     query = {"limit": str(PAGE)}
     while True:
         page = await client.page(kind, query=query)

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from koord_scheduler.kube import shapes
-from koord_scheduler.model import node_reading, pod_reading, pod_wire, wire
+from koord_scheduler.model import node_reading, pod_reading, pod_wire
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeTerm, Pod, PodClass
 from koordlet.kube.kinds import Kind
@@ -36,7 +36,6 @@ class PodSpec(pod_wire.PodSpec, frozen=True, gc=False):
 
 
 class PodCondition(pod_wire.Condition, frozen=True, gc=False):
-    reason: str = ""
     message: str = ""
 
 
@@ -93,8 +92,6 @@ class ScheduledPod(shapes.Pod, frozen=True, gc=False):
             force_setattr(self, "refusal", status.reason)
         if not made.node and made.phase not in _DONE:
             force_setattr(self, "whole", _whole(meta, spec, status))
-        slim = wire.PodStatus(status.phase, status.qos_class)
-        force_setattr(self, "status", slim)
         force_setattr(
             self,
             "metadata",

@@ -125,8 +125,10 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``labels`` and ``annotations`` are complete but for annotations that are not the protocol's.
     ``gang`` is ``namespace/name``, empty without one; ``index``: its place within the gang.
+    ``annotation_bytes``: of all annotations, kept or not, while it has no node.
     ``gates``: names of scheduling gates that are still there. ``nominated``: a node on which room
-    was made for it. ``scheduled_s``, ``initialized_s``: Unix times of these conditions.
+    was made for it, or to which it is about to be bound; ``refused``: it was told before that it
+    fits nowhere. ``scheduled_s``, ``initialized_s``: Unix times of these conditions.
     """
 
     key: str
@@ -134,6 +136,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cls: PodClass
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
+    annotation_bytes: int = 0
     created_s: float = 0.0
     owner: Owner = Owner()
     scheduler: str = ""
@@ -143,6 +146,7 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     terminating: bool = False
     gates: tuple[str, ...] = ()
     nominated: str = ""
+    refused: bool = False
     gang: str = ""
     index: int = 0
     holds: str = ""

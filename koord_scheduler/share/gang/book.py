@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,6 +20,9 @@ from koord_scheduler.share.gang.declared import (
     from_pod,
 )
 from koord_scheduler.share.gang.permit import Members, basic_check
+
+_MOST_GATES = 8
+"""Names of gates in a message."""
 
 
 class _Entry:
@@ -156,17 +160,25 @@ class Gangs:
         )
 
     def pending(self, group: str) -> list[Pod]:
-        """Members without a node, in the order in which they are tried: priority, age, name. A gang
-        that names another group is not moved by those that name it: its own group places it."""
-        found = [
+        """Members without a node that may have one, in the order in which they are tried."""
+        return [pod for pod in self.unplaced(group) if not pod.gates]
+
+    def unplaced(self, group: str) -> list[Pod]:
+        """Members without a node by priority, age and name, those behind scheduling gates among
+        them. A gang that names another group is not moved by those that name it: its own group
+        places it."""
+        found = list(self._unplaced(group))
+        found.sort(key=lambda pod: (-pod.cls.priority, pod.created_s, pod.index, pod.key))
+        return found
+
+    def _unplaced(self, group: str) -> Iterator[Pod]:
+        return (
             pod
             for gang in self.gangs_of(group)
             if self.group_of(gang) == group
             for pod in self.pods_of(gang).values()
             if pod.key not in self._placed and not pod.node and not pod.terminating
-        ]
-        found.sort(key=lambda pod: (-pod.cls.priority, pod.created_s, pod.index, pod.key))
-        return found
+        )
 
     def members(self, gang: str, waiting: int = 0, begun: bool = False) -> Members:
         """``waiting``: how many got a node in this decision, which ``placed`` has too. ``begun``:
@@ -181,10 +193,27 @@ class Gangs:
 
     def gate(self, group: str) -> str:
         """Why the group may not be tried yet, in the reference's words; empty where it may."""
-        if self.free(group):
-            return ""
         ids = self.gangs_of(group)
-        return basic_check(ids, ((each, self.members(each)) for each in ids))
+        for each in ids:
+            gang = self.gang(each)
+            if gang is not None and gang.refused:
+                return gang.refused
+        members = [] if self.free(group) else [(each, self.members(each)) for each in ids]
+        said = basic_check(ids, members)
+        if said:
+            return said
+        unplaced = list(self._unplaced(group))
+        gated = Counter(pod.gang for pod in unplaced if pod.gates)
+        if not gated:
+            return ""
+        enough = all(
+            found.gang is None or found.children - gated[each] >= found.gang.minimum
+            for each, found in members
+        )
+        if enough and gated.total() < len(unplaced):
+            return ""
+        names = sorted({name for pod in unplaced for name in pod.gates})[:_MOST_GATES]
+        return f"{gated.total()} members wait for scheduling gates: {', '.join(names)}"
 
     def why_not_queued(self, pod: Pod) -> str:
         """What PreEnqueue says of a pod. One pod stands in the queue for its group."""

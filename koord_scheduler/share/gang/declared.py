@@ -84,7 +84,8 @@ def coscheduling_args(args: Mapping[str, Any]) -> CoschedulingArgs:
 class Gang(msgspec.Struct, frozen=True, kw_only=True):
     """``id`` is ``namespace/name``. ``minimum`` 0: the pods need not wait for each other.
     ``groups``: sorted ids of the gangs that are placed together, this one among them.
-    ``topology``: text of ``network-topology-spec``, empty without one."""
+    ``topology``: text of ``network-topology-spec``, empty without one. ``refused``: why this
+    scheduler cannot place it as it asks."""
 
     id: str
     minimum: int
@@ -96,6 +97,7 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True):
     topology: str = ""
     source: Source = Source.PODS
     created_s: float = 0.0
+    refused: str = ""
 
     @property
     def group(self) -> str:
@@ -144,7 +146,9 @@ def from_pod_group(
     )
 
 
-def from_core(gang: str, minimum: int | None, created_s: float, args: CoschedulingArgs) -> Gang:
+def from_core(
+    gang: str, minimum: int | None, created_s: float, args: CoschedulingArgs, refused: str = ""
+) -> Gang:
     """Of Kubernetes' own PodGroup (scheduling.k8s.io, KEP-4671): a strict gang in which running
     members count. ``minimum`` None: its policy is ``basic``, so that pods wait for nobody."""
     least = min(max(minimum or 0, 0), _MOST_COUNT)
@@ -157,6 +161,7 @@ def from_core(gang: str, minimum: int | None, created_s: float, args: Coscheduli
         groups=(gang,),
         source=Source.CORE,
         created_s=created_s,
+        refused=refused,
     )
 
 

@@ -328,6 +328,13 @@ def test_gangs(labels: dict[str, str], annotations: dict[str, str], group: str, 
     assert gang_of("ns", labels, annotations, found) == gang
 
 
+def test_of_annotations_those_that_say_something_are_kept_and_all_are_counted() -> None:
+    own = {"pod-group.scheduling.sigs.k8s.io/match-policy": "only-waiting"}
+    pod = read({}, annotations={**own, "example.com/a": "é"})
+    assert pod.annotations == own
+    assert pod.annotation_bytes == sum(len(k) + len(v) for k, v in own.items()) + 15
+
+
 def test_nodes() -> None:
     text = {
         "metadata": {

@@ -297,13 +297,20 @@ def test_fits_asks_allocators_and_leaves_gates_out() -> None:
     assert decide.fits(pod("p", make(labels={"ticket": ""})), 0) == Tickets.none
 
 
-def test_nominations_of_other_schedulers_count_from_a_higher_priority_on() -> None:
+@pytest.mark.parametrize(
+    ("refused", "priority", "fits"),
+    [(True, 4, False), (True, 5, False), (True, 6, True), (False, 4, False), (False, 6, False)],
+)
+def test_nominations_of_other_schedulers(refused: bool, priority: int, fits: bool) -> None:
+    """One that was never refused is about to be bound, whatever its priority."""
     found = cluster(node("n1"))
     decide, make = engine(found), classes()
-    decide.nominate(pod("theirs", make(cpu=3000, priority=5), scheduler="other"), "n1")
-    with found.trial():
-        assert isinstance(decide.place(pod("same", make(priority=5, cpu=2000))), Placement)
-    assert isinstance(decide.place(pod("lower", make(priority=4, cpu=2000))), Failure)
+    theirs = pod("theirs", make(cpu=3000, priority=5), scheduler="other", refused=refused)
+    decide.nominate(theirs, "n1")
+    outcome = decide.place(pod("ours", make(priority=priority, cpu=2000)))
+    assert isinstance(outcome, Placement) == fits
+    decide.nominate(pod("ours", make(priority=9), scheduler="ours"), "n1")
+    assert decide.nomination(theirs) == "n1"
 
 
 class Broken(Fit):

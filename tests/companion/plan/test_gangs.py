@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from koord_scheduler.model.annotations import NAME, bytes_of
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
@@ -59,6 +60,19 @@ def test_all_members_at_once_with_their_group_on_the_binding() -> None:
     assert set(outcome.placements[0].annotations.items()) >= set(bind_annotations("a/g", 4).items())
     assert found.requested[:2, 0].tolist() == [4000, 4000]
     assert gangs.pending("a/g") == []
+
+
+def test_a_binding_must_not_make_a_member_unwritable() -> None:
+    found, decide, gangs = world(node("n1"))
+    free = (256 << 10) - bytes_of(bind_annotations("a/g", 2))
+    most = {"p0": free, "p1": free + 1}
+    for name, size in most.items():
+        join(gangs, pod(name, cls=SMALL, said={"min-available": "2"}, annotation_bytes=size))
+    outcome = place_group(decide, gangs, "a/g")
+    assert isinstance(outcome, GroupFailed) and outcome.root is not None
+    assert outcome.root.pod.key == "a/p1" and not found.claims
+    assert "262145 bytes, of which 262144 are allowed" in outcome.text("a/p1")
+    assert outcome.refused_by == {NAME}
 
 
 def test_an_impossible_gang_is_refused_without_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:

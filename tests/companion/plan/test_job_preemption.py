@@ -13,6 +13,7 @@ from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption, 
 from koord_scheduler.plan.network import Network
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 from tests.companion.plan.build import Fit, Taints, classes, cluster, engine, node, pod, running
+from tests.companion.plan.test_preemption import SameTeam
 
 make = classes()
 HIGH = make(cpu=1000, priority=100)
@@ -133,6 +134,23 @@ def test_who_never_preempts_and_who_waits_for_the_last_one() -> None:
     made = preempt_for_job(engine(found), trigger, [trigger, nominated])
     assert isinstance(made, NoJobPreemption)
     assert "terminating" in made.words
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_quota_is_freed_wherever_its_pods_are(ends: bool) -> None:
+    found = cluster(*(node(name) for name in ("a0", "a1", "n0", "n1")))
+    low = make(cpu=1000, priority=1, labels={"team": "red"})
+    for at in range(2):
+        running(found, f"v{at}", low, f"n{at}", terminating=ends and at == 0)
+    decide = engine(found)
+    decide.gates.append(SameTeam(found, limit=2))
+    pods = gang(2, make(cpu=4000, priority=100, labels={"team": "red"}))
+    kept = preempt_for_job(decide, pods[0], pods, lambda victim, _: "no")
+    assert isinstance(kept, NoJobPreemption) and "Insufficient quotas" in kept.words
+    made = preempt_for_job(decide, pods[0], pods)
+    assert victims(made) == ({} if ends else {"n0": ["a/v0"]}) | {"n1": ["a/v1"]}
+    assert isinstance(made, JobPreemption)
+    assert made.nominations == {"a/m0": "a0", "a/m1": "a1"} and len(found.claims) == 2
 
 
 def test_a_gate_is_asked_for_the_victims() -> None:

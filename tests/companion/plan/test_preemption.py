@@ -46,7 +46,7 @@ class SameTeam:
 
     def may_preempt(self, asking: Pod, victim: Pod) -> bool:
         team = asking.cls.labels.get("team")
-        return team is None or victim.cls.labels.get("team") == team
+        return self.admit(asking) is None or victim.cls.labels.get("team") == team
 
 
 def victims(outcome: Preemption | NoPreemption) -> tuple[str, list[str]]:
@@ -190,6 +190,70 @@ def test_a_quota_makes_room_in_itself_alone() -> None:
     assert isinstance(outcome, Failure)
     assert outcome.plugins == {"ElasticQuota"}
     assert victims(Preemptor(decide).preempt(great)) == ("n1", ["mine"])
+
+
+def red(make: Make, **more: object) -> PodClass:
+    return make(labels={"team": "red"}, **more)
+
+
+def in_quota(limit: int, *pods: tuple[str, int, str, bool]) -> tuple[Cluster, Preemptor, Pod]:
+    """``pods``: name, priority, node, whether it terminates; of 2 cores each, on nodes of 4."""
+    make = classes()
+    found = cluster(*(node(name) for name in sorted({each[2] for each in pods})))
+    for at, (name, priority, where, ends) in enumerate(pods):
+        cls = red(make, cpu=2000, priority=priority)
+        running(found, name, cls, where, terminating=ends, created_s=float(at))
+    decide = Engine(found, enabled((Fit(),)), [SameTeam(found, limit)])
+    return found, Preemptor(decide), pod("p", red(make, cpu=2000, priority=10))
+
+
+@pytest.mark.parametrize(
+    ("limit", "pods", "expected"),
+    [
+        # Two of the quota too many, one on each node.
+        (2, [("a", 1, "n1", False), ("b", 2, "n2", False), ("c", 3, "n3", False)], {"a", "b"}),
+        (1, [("a", 1, "n1", False), ("b", 2, "n2", False), ("c", 3, "n3", False)], {"a", "b", "c"}),
+        # One node's victims are enough.
+        (2, [("a", 1, "n1", False), ("b", 2, "n2", False)], {"a"}),
+        # One of them goes anyway.
+        (2, [("a", 1, "n1", True), ("b", 2, "n2", False), ("c", 3, "n3", False)], {"b"}),
+        (2, [("a", 1, "n1", True), ("b", 2, "n2", True), ("c", 3, "n3", False)], set()),
+        # Nobody may go.
+        (1, [("a", 11, "n1", False), ("b", 1, "n2", False)], None),
+    ],
+)
+def test_a_quota_is_freed_on_as_many_nodes_as_it_takes(
+    limit: int, pods: list[tuple[str, int, str, bool]], expected: set[str] | None
+) -> None:
+    found, preemptor, asking = in_quota(limit, *pods)
+    before = found.requested.copy()
+    outcome = preemptor.preempt(asking)
+    assert (found.requested == before).all()
+    if expected is None:
+        assert isinstance(outcome, NoPreemption)
+        return
+    assert isinstance(outcome, Preemption)
+    assert {each.uid for each in outcome.victims} == expected
+    where = {name: at for name, _, at, _ in pods}
+    told = {each.uid: n for n, there in outcome.by_node().items() for each in there}
+    assert told == {name: where[name] for name in expected}
+
+
+def test_a_quota_is_freed_and_then_a_node() -> None:
+    make = classes()
+    found = cluster(*(node(f"n{i}") for i in range(3)))
+    for at in range(2):
+        running(found, f"red{at}", red(make, cpu=1000, priority=1), f"n{at}")
+    for at in range(3):
+        cpu = 4000 if at == 2 else 3000
+        running(found, f"blue{at}", make(cpu=cpu, priority=at + 1), f"n{at}")
+    decide = Engine(found, enabled((Fit(),)), [SameTeam(found, limit=1)])
+    asking = pod("p", red(make, cpu=3000, priority=10))
+    outcome = Preemptor(decide).preempt(asking)
+    assert isinstance(outcome, Preemption) and outcome.node == "n0"
+    assert {each.uid for each in outcome.victims} == {"red0", "red1", "blue0"}
+    kept = Preemptor(decide, lambda victim, _: "no" if victim.uid == "red1" else None)
+    assert isinstance(kept.preempt(asking), NoPreemption)
 
 
 def test_what_an_allocator_lacks_is_made_free() -> None:

@@ -16,6 +16,7 @@ from koordlet.kube.access import Need
 from tests.companion.daemon.cluster import fake_here
 from tests.companion.running import kubeconfig
 from tests.companion.scheduling.rig import SPACE, Rig
+from tests.companion.scheduling.test_gangs import definition
 from tests.fakekube import serving
 
 
@@ -29,6 +30,7 @@ def test_a_cluster_that_is_all_well_but_for_koordlet(
     async def story() -> None:
         async with fake_here() as (here, fake):
             rig = Rig(here, fake)
+            fake.define(definition("v1alpha3"))
             config = kubeconfig(tmp_path / "kc", fake.url)
             await rig.node("a")
             await rig.pod("p", scheduler="other")
@@ -36,6 +38,7 @@ def test_a_cluster_that_is_all_well_but_for_koordlet(
             found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
             by_about = {each["about"]: each for each in found}
             assert by_about["definitions"]["level"] == "ok"
+            assert "podgroups.scheduling.k8s.io as v1alpha3" in by_about["versions"]["words"]
             assert by_about["load"]["words"] == "0 of 1 nodes report their load"
             assert by_about["load"]["level"] == "warn" and by_about["load"]["advice"]
             assert any("other also places pods here: 0 run, 1 wait" in e["words"] for e in found)

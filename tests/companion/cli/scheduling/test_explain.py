@@ -71,6 +71,29 @@ def test_a_gang(capsys: pytest.CaptureFixture[str], path: str) -> None:
     assert "2 are needed" in text(capsys, "explain", "x/g", "-f", path)
 
 
+def test_how_many_members_fit_and_what_the_next_one_lacks(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    members = gang("g", 4, "3")
+    members[3]["spec"]["schedulingGates"] = [{"name": "later"}]
+    members[3]["metadata"]["labels"] = {**members[0]["metadata"]["labels"]}
+    for each in members:
+        each["metadata"]["labels"]["pod-group.scheduling.sigs.k8s.io/min-available"] = "3"
+    path = saved(tmp_path / "objects.yaml", [node("n1"), *members])
+    found = answer(capsys, "explain", "gang", "x/g", "-f", path)
+    assert found["outlook"] == {"waits": 4, "gated": 1, "fits": 2, "needs": 3, "lacks": "x/g-2"}
+    assert found["member"]["pod"] == "x/g-2"
+    assert [each["text"] for each in found["member"]["reasons"]] == ["Insufficient cpu"]
+    assert found["member"]["changes"][0]["words"] == "asking for 1000m less cpu"
+    shown = text(capsys, "explain", "gang", "x/g", "-f", path)
+    assert "2 of 3 members that wait find a node now (1 more are behind" in shown
+    assert "the next member, x/g-2, fits on 0 of 1 nodes beside them" in shown
+    own = answer(capsys, "explain", "pod", "x/g-0", "-f", path)
+    assert (own["fits"], own["gang"]["fits"], own["gang"]["lacks"]) == (1, 2, "x/g-2")
+    shown = text(capsys, "explain", "pod", "x/g-0", "-f", path)
+    assert "member of gang x/g: 2 of 3 members" in shown and "finds none: x/g-2" in shown
+
+
 def test_a_quota(capsys: pytest.CaptureFixture[str], path: str) -> None:
     found = answer(capsys, "explain", "quota", "team", "-f", path)
     assert found["max"] == {"cpu": "2"} and found["waiting"] == 2
