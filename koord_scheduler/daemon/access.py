@@ -175,8 +175,8 @@ SCHEDULER_NEEDS = (
     Need(
         "scheduling.koordinator.sh",
         "reservations",
-        ("list", "watch", "delete"),
-        "reservations keep room for pods, until their time is over",
+        ("list", "watch", "patch", "delete"),
+        "reservations keep room for pods, with the devices that they say, until their time is over",
     ),
     Need(
         "scheduling.koordinator.sh",

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 import msgspec
 
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.quantity import parse_quantity
-from koordlet.protocol.resources import CPU, MEMORY
+from koordlet.protocol.resources import CPU, GPU_CORE, GPU_MEMORY_RATIO, GPU_SHARE, MEMORY
 
+Amount = TypeVar("Amount")
 Text = str | int | float
 """A quantity on the wire: text in core objects, a bare number too in custom resources."""
 
@@ -99,3 +101,13 @@ def measured(resources: Mapping[str, Text], *needed: str) -> dict[str, int] | No
             if amount is None or amount < 0:
                 return None
     return found or None
+
+
+def in_normal_form(amounts: Mapping[str, Amount]) -> Mapping[str, Amount]:
+    """Return amounts with a share of GPUs as cores and memory, the form that the webhook gives to
+    pods (docs/reference/protocol.md 6.2)."""
+    if GPU_SHARE not in amounts:
+        return amounts
+    share = amounts[GPU_SHARE]
+    rest = {name: amount for name, amount in amounts.items() if name != GPU_SHARE}
+    return {GPU_CORE: share, GPU_MEMORY_RATIO: share, **rest}

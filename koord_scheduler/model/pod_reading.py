@@ -48,9 +48,6 @@ CLASS_ANNOTATIONS = (
     f"{_SCHEDULING}scheduling-hint",
     f"internal.{_SCHEDULING}scheduling-hint",
     f"{_SCHEDULING}network-topology-selector",
-    f"{_SCHEDULING}reserve-pod",
-    f"{_SCHEDULING}reservation-name",
-    f"{_SCHEDULING}reservation-node",
 )
 """Annotations of a pod that decide about its place."""
 SCHEDULER_LABEL = f"{_SCHEDULING}scheduler-name"
@@ -63,6 +60,7 @@ GANG_LABELS = (
 )
 GANG_ANNOTATION = "gang.scheduling.koordinator.sh/name"
 _MOST_TEXT = 16_384
+_MOST_OWNERS = 16
 _NO_MAPPING: Mapping[str, str] = {}
 _time_s = functools.lru_cache(1024)(instant_s)
 """Pods that were made in one second share the number."""
@@ -90,7 +88,7 @@ class Classes:
 
     def __init__(self) -> None:
         self.named: frozenset[str] = frozenset()
-        """Keys of pods that some reservation names."""
+        """Names and uids of the pods that some reservation means as objects."""
         self._known: weakref.WeakValueDictionary[bytes, pods.PodClass] = (
             weakref.WeakValueDictionary()
         )
@@ -100,7 +98,12 @@ class Classes:
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, pod: wire.SchedulingPod, volume_of: VolumeOf) -> pods.PodClass:
+    def of(
+        self,
+        pod: wire.SchedulingPod,
+        volume_of: VolumeOf,
+        reserves: Mapping[str, str] = _NO_MAPPING,
+    ) -> pods.PodClass:
         meta, spec = pod.metadata, pod.spec
         labels = meta.labels
         if not UNIQUE_LABELS.isdisjoint(labels):
@@ -110,11 +113,12 @@ class Classes:
             for name in CLASS_ANNOTATIONS
             if (text := meta.annotations.get(name)) is not None and len(text) <= _MOST_TEXT
         }
+        annotations.update(reserves)
         unsupported, volume_terms = _volumes(meta.namespace, spec, volume_of)
-        owner = _controller(meta.owner_references)
         daemon = any(each.kind == "DaemonSet" for each in meta.owner_references)
-        own_key = pod_key(meta.namespace, meta.name)
-        named = own_key if own_key in self.named else ""
+        owners = tuple(map(_owner, meta.owner_references[:_MOST_OWNERS]))
+        is_named = meta.name in self.named or meta.uid in self.named
+        named = pods.Named(meta.name, meta.uid) if is_named else pods.Named()
         placement = wire.PodPlacement(
             containers=spec.containers,
             init_containers=spec.init_containers,
@@ -134,7 +138,7 @@ class Classes:
                 labels,
                 annotations,
                 pod.status.qos_class,
-                owner,
+                owners,
                 daemon,
                 named,
                 unsupported,
@@ -155,7 +159,7 @@ class Classes:
             found = msgspec.structs.replace(
                 found,
                 daemon=daemon,
-                owner=owner,
+                owners=owners,
                 named=named,
                 requests=requests,
                 limits=limits,
@@ -166,14 +170,20 @@ class Classes:
         return found
 
 
-def pod_of(pod: wire.SchedulingPod, classes: Classes, volume_of: VolumeOf = no_volumes) -> pods.Pod:
+def pod_of(
+    pod: wire.SchedulingPod,
+    classes: Classes,
+    volume_of: VolumeOf = no_volumes,
+    reserves: Mapping[str, str] = _NO_MAPPING,
+) -> pods.Pod:
+    """``reserves``: annotations that mark a reserve pod. No pod can give them to itself."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     told = status.conditions if status.nominated_node_name else ()
     since = {c.type: c.last_transition_time for c in status.conditions if c.status == "True"}
     return pods.Pod(
         key=pod_key(meta.namespace, meta.name),
         uid=meta.uid,
-        cls=classes.of(pod, volume_of),
+        cls=classes.of(pod, volume_of, reserves),
         labels=meta.labels or _NO_MAPPING,
         annotations=kept_annotations(meta.annotations) or _NO_MAPPING,
         annotation_bytes=0 if spec.node_name else room.bytes_of(meta.annotations),
@@ -209,10 +219,11 @@ def gang_of(
 
 
 def _controller(owners: Iterable[wire.OwnerReference]) -> pods.Owner:
-    for each in owners:
-        if each.controller:
-            return pods.Owner(each.kind, each.name, each.uid, each.api_version)
-    return pods.Owner()
+    return next((_owner(each) for each in owners if each.controller), pods.Owner())
+
+
+def _owner(each: wire.OwnerReference) -> pods.Owner:
+    return pods.Owner(each.kind, each.name, each.uid, each.api_version, each.controller)
 
 
 def _index(text: str | None) -> int:

@@ -77,7 +77,7 @@ class Ending:
         return found
 
     def _follow(self, claim: Claim, sign: int) -> None:
-        if not claim.pod.terminating or claim.pod.holds:
+        if not claim.pod.terminating:
             return
         counts = self._counts.setdefault(claim.pod.cls.number, {})
         counts[claim.node] = counts.get(claim.node, 0) + sign

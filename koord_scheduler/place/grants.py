@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
-from koord_scheduler.model.cluster.pods import Claim
+from koord_scheduler.model.cluster.pods import Claim, Pod
 
 Grant = TypeVar("Grant")
 Key = TypeVar("Key")
+_RESERVATION = "Reservation"
+
+
+class Loan(NamedTuple):
+    """Holdings of others that a pod may use. ``keys``: of the pods that lend: the reserve pod
+    of a reservation to its users, running pods to one that pre-allocates. ``reservation``: uid of
+    the one that lends. ``restricted``: resources of which the pod gets none but what is lent.
+    ``whole``: what is lent must be part of what the pod gets."""
+
+    keys: frozenset[str] = frozenset()
+    reservation: str = ""
+    restricted: frozenset[str] = frozenset()
+    whole: bool = False
+
+
+NO_LOAN = Loan()
+
+
+def loan_of(grants: Mapping[str, Any]) -> Loan:
+    """Return what the reservations decided for a pod, as other allocators see it."""
+    found: Loan = getattr(grants.get(_RESERVATION), "loan", NO_LOAN)
+    return found
 
 
 def granted(claims: Iterable[Claim], plugin: str, kind: type[Grant]) -> list[tuple[Claim, Grant]]:
@@ -26,8 +48,8 @@ def sums(
     users: dict[str, dict[Key, int]] = {}
     for claim, grant in pairs:
         into = total
-        if claim.pod.holds:
-            into = held.setdefault(claim.pod.holds, {})
+        if claim.holds:
+            into = held.setdefault(claim.holds, {})
         elif claim.reservation:
             into = users.setdefault(claim.reservation, {})
         for key, amount in amounts(grant):
@@ -40,6 +62,39 @@ def sums(
     return total
 
 
-def without(claims: Iterable[Claim], reservation: str) -> Iterable[Claim]:
-    """The claims as users of ``reservation`` find the node: but for its reserve pod. Empty: all."""
-    return (c for c in claims if c.pod.holds != reservation) if reservation else claims
+def without(claims: Iterable[Claim], loan: Loan) -> Iterable[Claim]:
+    """Return the claims as whoever has the loan finds them: but for those that lend."""
+    return (c for c in claims if c.pod.key not in loan.keys) if loan.keys else claims
+
+
+def lent(
+    claims: Iterable[Claim], plugin: str, kind: type[Grant], loan: Loan
+) -> tuple[list[Grant], list[Grant]]:
+    """Return the grants of those that lend, and of those who have a part of that already."""
+    give, take = [], []
+    for claim, grant in granted(claims, plugin, kind):
+        if claim.pod.key in loan.keys:
+            give.append(grant)
+        elif loan.reservation and claim.reservation == loan.reservation:
+            take.append(grant)
+    return give, take
+
+
+def claim_of(
+    pod: Pod,
+    before: Claim | None,
+    recognise: Callable[[Pod], Mapping[str, Any]],
+    now_s: float,
+) -> Claim:
+    """Return the claim of a pod that has a node. What was decided here, or was read of the same
+    annotations ``before``, stays; else the annotations tell (``recognise``)."""
+    ours = before is not None and before.node == pod.node and before.pod.uid == pod.uid
+    if (
+        before is not None
+        and ours
+        and (not before.pod.node or before.pod.annotations == pod.annotations)
+    ):
+        return Claim(pod, pod.node, before.since_s, before.grants, before.reservation)
+    grants = recognise(pod)
+    uids = (getattr(each, "reservation", "") for each in grants.values())
+    return Claim(pod, pod.node, pod.scheduled_s or now_s, grants, next(filter(None, uids), ""))

@@ -16,11 +16,13 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Codes, reason
+from koord_scheduler.place.grants import Loan
+from koord_scheduler.place.reservation.reservation import RESERVE_POD
 
 Ask = TypeVar("Ask")
 State = TypeVar("State")
-Reservations = Callable[[Cluster, PodClass, int], Iterable[str]]
-"""Names of the reservations on a row that such a pod may use."""
+Loans = Callable[[Cluster, PodClass, int], Iterable[Loan]]
+"""Loans of the reservations on a row to such a pod, or of running pods to a reserve pod."""
 _MOST_STATES = 65_536
 
 
@@ -102,7 +104,7 @@ class Tries(Generic[Ask, State]):
     """Tries each class of pods once on each state. ``read`` says what a class asks for, or raises
     RequestError; ``attempt`` gives the code and the score."""
 
-    reservations: Reservations | None = None
+    loans: Loans | None = None
 
     def __init__(
         self,
@@ -150,18 +152,24 @@ class Tries(Generic[Ask, State]):
         pod: PodClass,
         rows: Rows,
         why: Codes,
-        fits: Callable[[int, str], bool],
+        fits: Callable[[int, Loan], bool],
     ) -> list[int]:
-        """Places in ``rows`` that refuse the pod, where it fits with what a reservation holds.
-        ``fits``: of a row and a reservation."""
-        if self.reservations is None or not why.any():
+        """Places in ``rows`` that refuse the pod, where it fits with what others lend it. ``fits``:
+        of a row and a loan."""
+        if self.loans is None or not why.any():
             return []
-        refused = (why != FITS) & np.isin(rows, cluster.reserved_rows())
+        refused = (why != FITS) & self._lending(cluster, pod, rows)
         return [
             i
             for i in np.flatnonzero(refused).tolist()
-            if any(fits(int(rows[i]), n) for n in self.reservations(cluster, pod, int(rows[i])))
+            if any(fits(int(rows[i]), loan) for loan in self.loans(cluster, pod, int(rows[i])))
         ]
+
+    def _lending(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Bools:
+        """Mark rows where somebody may lend to such a pod: running pods do to reserve pods."""
+        if RESERVE_POD in pod.annotations:
+            return np.ones(len(rows), np.bool_)
+        return np.isin(rows, cluster.reserved_rows())
 
     def offers(
         self,
@@ -179,8 +187,8 @@ class Tries(Generic[Ask, State]):
         distinct, where = np.unique(numbers, return_inverse=True)
         found = [count(tried.ask, self.states.all[n]) for n in distinct.tolist()]
         counts: Ints = np.array(found, np.int64)[where]
-        if self.reservations is not None:
-            for i in np.flatnonzero(np.isin(rows, cluster.reserved_rows())).tolist():
-                if any(True for _ in self.reservations(cluster, pod, int(rows[i]))):
+        if self.loans is not None:
+            for i in np.flatnonzero(self._lending(cluster, pod, rows)).tolist():
+                if any(True for _ in self.loans(cluster, pod, int(rows[i]))):
                     counts[i] = most
         return counts

@@ -18,7 +18,7 @@ from koord_scheduler.plan.explain import MOST_NODES
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.plan.preemption import Ledger, Preemption, Preemptor
+from koord_scheduler.plan.preemption import Ledger, Preemption, Preemptor, may_make_room
 from koord_scheduler.share.gang.book import Gangs
 from koordlet.protocol.objects.explanation import (
     DetailedExplanation,
@@ -67,9 +67,8 @@ def of_pod(
     scheduling = Scheduling(
         failed_message=words, node_failed_details=_details(engine, outcome, rows)
     )
-    gates = {gate.name for gate in engine.gates}
     found = None
-    may_help = outcome.resolvable or outcome.refused_by in gates
+    may_help = may_make_room(engine, outcome)
     if preemptor is not None and rows is None and may_help:
         found = preemptor.preempt(pod, budgets)
     victims: Mapping[str, tuple[Pod, ...]] = {}

@@ -12,14 +12,13 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event, helps
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.preemption import Preemption, may_make_room
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.plan.state import State, bare
 
@@ -154,13 +153,9 @@ def _try_pod(state: State, pod: Pod, preempts: bool) -> Decision:
 
 def _make_room(state: State, engine: Engine, failure: Failure) -> tuple[str, ...]:
     pod = failure.pod
-    if pod.holds:  # as in the role, unless its arguments say so
-        reservations = state.parts.plugin(RESERVATION)
-        if not getattr(getattr(reservations, "args", None), "enable_preemption", False):
-            return ()
     preemptor = state.parts.preemptors.get(pod.scheduler)
-    gates = {gate.name for gate in engine.gates}
-    if preemptor is None or not (failure.resolvable or failure.refused_by in gates):
+    may_help = state.parts.may_evict(pod) and may_make_room(engine, failure)
+    if preemptor is None or not may_help:
         return ()
     try:
         found = preemptor.preempt(pod, tuple(state.budgets.values()))

@@ -318,7 +318,18 @@ class Engine:
         reasons = dict(zip(codes.tolist(), numbers.tolist(), strict=True))
         untried = int((counted == FITS).sum())
         nodes = int((counted != GONE).sum())
-        return Failure(pod=pod, nodes=nodes, reasons=reasons, untried=untried)
+        reported = self.reports(pod.cls, why)
+        return Failure(pod=pod, nodes=nodes, reasons=reasons, untried=untried, reported=reported)
+
+    def reports(self, cls: PodClass, why: Codes) -> tuple[str, ...]:
+        """Return what plugins with ``report(cluster, cls, why)`` say of such a pod that finds no
+        node; ``why``: the reason against each row."""
+        found: list[str] = []
+        for plugin, _ in self.plugins:
+            report = getattr(plugin, "report", None)
+            if report is not None:
+                found += self._or_none("report", plugin.name, report, self.cluster, cls, why) or ()
+        return tuple(found)
 
 
 def _asked(name: str, ask: Callable[..., Any], *about: Any) -> Any:

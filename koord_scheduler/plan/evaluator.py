@@ -8,7 +8,7 @@ one changed node can change what all others are compared with.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +21,14 @@ from koord_scheduler.plan.profile import Enabled
 
 MOST_CLASSES = 512
 """At 5,000 nodes a class takes some 35 KiB."""
+Unseen = Callable[[Cluster, PodClass], Collection[int]]
 Narrow = NDArray[np.int8 | np.int16 | np.int32 | np.int64]
 GONE = -1
 """The code of a row without a node."""
 _MOST_CHARACTERS = 256
+_RESERVATION = "Reservation"
+_OF_NEIGHBOURS = frozenset({"InterPodAffinity", "PodTopologySpread", "NodePorts"})
+"""Plugins to which it matters who else is there."""
 _MOST_SCORE = 2**31 - 1
 """Sums are kept in 32 bits."""
 
@@ -78,6 +82,9 @@ class Evaluator:
         self.plugins = tuple(plugins)
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._local = tuple(i for i, (plugin, _) in enumerate(plugins) if plugin.local)
+        by_name = {plugin.name: plugin for plugin, _ in plugins}
+        self._unseen: Unseen | None = getattr(by_name.get(_RESERVATION), "unseen", None)
+        """Classes that are no neighbours of such pods."""
         self._others = tuple(i for i, (plugin, _) in enumerate(plugins) if not plugin.local)
 
     def local(self, cls: PodClass) -> Codes:
@@ -96,6 +103,7 @@ class Evaluator:
                 why[row] = code
         fits = (why == FITS).nonzero()[0] if rows is None else rows[why[rows] == FITS]
         scores: dict[int, Ints] = {}
+        normal: set[int] = set()
         for i in self._others:
             plugin, enabled = self.plugins[i]
             if not len(fits) or not self.applies(plugin, cls):
@@ -103,6 +111,8 @@ class Evaluator:
             verdict = self._ask(plugin, cls, fits)
             if enabled.scores and verdict.score is not None:
                 scores[i] = verdict.score
+                if verdict.is_normal:
+                    normal.add(i)
             left = verdict.why == FITS
             if enabled.filters and not left.all():
                 why[fits] = verdict.why
@@ -113,7 +123,7 @@ class Evaluator:
             for i, raw in kept.raw.items():
                 self._count(total, i, None if raw is None else raw[fits].astype(np.int64))
             for i, score in scores.items():
-                self._count(total, i, score)
+                self._count(total, i, score, is_normal=i in normal)
         return Judged(why, fits, total)
 
     def fits(self, cls: PodClass, rows: Rows) -> Codes:
@@ -152,10 +162,10 @@ class Evaluator:
         found: dict[str, Ints] = {}
         for i, (plugin, enabled) in enumerate(self.plugins):
             if len(rows) and enabled.scores and self.applies(plugin, cls):
-                score = self._ask(plugin, cls, rows).score
-                if score is not None:
-                    found[plugin.name] = np.zeros(len(rows), np.int64)
-                    self._count(found[plugin.name], i, score)
+                verdict = self._ask(plugin, cls, rows)
+                if verdict.score is not None:
+                    into = found[plugin.name] = np.zeros(len(rows), np.int64)
+                    self._count(into, i, verdict.score, is_normal=verdict.is_normal)
         return found
 
     def applies(self, plugin: Plugin, cls: PodClass) -> bool:
@@ -165,24 +175,31 @@ class Evaluator:
         except Exception as error:  # as in `_ask`
             raise PluginError(plugin.name, repr(error)) from error
 
+    def _hidden(self, cls: PodClass) -> Collection[int]:
+        return self._unseen(self.cluster, cls) if self._unseen is not None else ()
+
     def _ask(self, plugin: Plugin, cls: PodClass, rows: Rows) -> Verdict:
         try:
-            verdict = plugin.judge(self.cluster, cls, rows)
+            if plugin.name in _OF_NEIGHBOURS and (unseen := self._hidden(cls)):
+                with self.cluster.unseen(unseen):
+                    verdict = plugin.judge(self.cluster, cls, rows)
+            else:
+                verdict = plugin.judge(self.cluster, cls, rows)
         except Exception as error:  # whatever a plugin raises, only this class of pods is refused
             raise PluginError(plugin.name, repr(error)) from error
-        why, score = verdict
+        why, score, _ = verdict
         if len(why) != len(rows) or (score is not None and len(score) != len(rows)):
             raise PluginError(
                 plugin.name, f"it was asked about {len(rows)} nodes, not about others"
             )
         return verdict
 
-    def _count(self, total: Ints, i: int, score: Ints | None) -> None:
+    def _count(self, total: Ints, i: int, score: Ints | None, *, is_normal: bool = False) -> None:
         """Adds the score of a plugin, normalised over the rows that are left
         (docs/reference/central.md
         0.1). None: 0 for each."""
         plugin, enabled = self.plugins[i]
-        if score is not None and plugin.normalize is not Normalize.NO:
+        if score is not None and plugin.normalize is not Normalize.NO and not is_normal:
             most = int(score.max())
             if most > 0:
                 score = score * 100 // most
@@ -224,7 +241,7 @@ class Evaluator:
             plugin, enabled = self.plugins[i]
             if not self.applies(plugin, cls):
                 continue
-            why, score = self._ask(plugin, cls, rows)
+            why, score, _ = self._ask(plugin, cls, rows)
             if enabled.scores and score is not None:
                 if plugin.normalize is Normalize.NO:
                     base = base + score * enabled.weight

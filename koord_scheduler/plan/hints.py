@@ -30,19 +30,21 @@ class Event(Enum):
 
 _PLACE = frozenset({Event.NODE, Event.NODE_LABELS})
 _ROOM = frozenset({Event.NODE, Event.NODE_RESOURCES, Event.POD_GONE, Event.RESERVATION})
-_PODS = frozenset({Event.NODE, Event.NODE_LABELS, Event.POD_PLACED, Event.POD_GONE})
+_PODS = frozenset(
+    {Event.NODE, Event.NODE_LABELS, Event.POD_PLACED, Event.POD_GONE, Event.RESERVATION}
+)
 _HELPS: dict[str, frozenset[Event]] = {
     "NodeUnschedulable": _PLACE,
     "NodeName": frozenset({Event.NODE}),
     "TaintToleration": _PLACE,
     "NodeAffinity": _PLACE,
     "SchedulingHint": frozenset({Event.NODE, Event.POD_CHANGED}),
-    "NodePorts": frozenset({Event.NODE, Event.POD_GONE}),
+    "NodePorts": frozenset({Event.NODE, Event.POD_GONE, Event.RESERVATION}),
     "NodeResourcesFit": _ROOM,
     "PodTopologySpread": _PODS | {Event.POD_CHANGED},
     "InterPodAffinity": _PODS | {Event.POD_CHANGED},
     "LoadAwareScheduling": frozenset({Event.NODE, Event.POD_GONE, Event.LOAD}),
-    "NodeStrain": _PLACE | {Event.LOAD},
+    "NodeStrain": _PLACE | {Event.LOAD, Event.TOPOLOGY},
     "NodeNUMAResource": _ROOM | {Event.TOPOLOGY, Event.NODE_LABELS},
     "DeviceShare": _ROOM | {Event.DEVICES, Event.TOPOLOGY},
     "Reservation": _ROOM,

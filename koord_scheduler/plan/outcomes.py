@@ -25,7 +25,8 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """``reasons``: code (`REASONS`) -> how many nodes it was the first reason of; empty where the
     pod was refused whatever the nodes are. Then ``refused_by`` names the gate or part, and
     ``words`` say why. ``nodes``: how many there are. ``untried``: on how many of them the pod may
-    fit, because there were too many to ask allocators about: it is tried again soon.
+    fit, because there were too many to ask allocators about: it is tried again soon. ``reported``:
+    what plugins say beside the reasons against nodes.
     """
 
     pod: Pod
@@ -34,6 +35,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     untried: int = 0
     refused_by: str = ""
     words: str = ""
+    reported: tuple[str, ...] = ()
 
     @property
     def plugins(self) -> frozenset[str]:
@@ -59,4 +61,5 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
             counts["node(s) not tried yet"] = self.untried
         told = sorted(f"{number} {words}" for words, number in counts.items())
         available = f"0/{self.nodes} nodes are available"
-        return f"{available}: {', '.join(told)}." if told else f"{available}."
+        text = f"{available}: {', '.join(told)}." if told else f"{available}."
+        return f"{text} {', '.join(self.reported)}." if self.reported else text

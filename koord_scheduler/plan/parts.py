@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import Gate, Plugin
+from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
+from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor, preemption_args
 from koord_scheduler.plan.profile import Profile, make
@@ -67,6 +70,13 @@ class Parts:
         return frozenset(
             plugin.name for engine in self.engines.values() for plugin, _ in engine.plugins
         )
+
+    def may_evict(self, pod: Pod) -> bool:
+        """Reserve pods evict nobody unless the arguments say so."""
+        if not pod.holds:
+            return True
+        plugin = self.plugin(RESERVATION)
+        return isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption
 
 
 def _first(profiles: tuple[Profile, ...], name: str) -> Profile | None:

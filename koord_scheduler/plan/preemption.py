@@ -22,7 +22,7 @@ from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
 from koord_scheduler.plan.budgets import Budget, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
-from koord_scheduler.plan.outcomes import Placement
+from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
 from koord_scheduler.plan.victims import (
     Ask,
@@ -62,6 +62,11 @@ def preemption_args(given: Mapping[str, Any]) -> PreemptionArgs:
         text = "minCandidateNodesPercentage and minCandidateNodesAbsolute are 0; one must be more"
         raise ArgumentError(f"DefaultPreemption: {text}")
     return found
+
+
+def may_make_room(engine: Engine, failure: Failure) -> bool:
+    """Return whether evictions may help where this was said."""
+    return failure.resolvable or failure.refused_by in {gate.name for gate in engine.gates}
 
 
 class Preemption(msgspec.Struct, frozen=True):

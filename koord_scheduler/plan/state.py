@@ -7,7 +7,9 @@ from collections.abc import Iterable
 import msgspec
 
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.grants import claim_of
+from koord_scheduler.place.reservation.reading import read_operating_pod
 from koord_scheduler.place.reservation.reservation import (
     AVAILABLE,
     RESERVATIONS,
@@ -63,6 +65,8 @@ class State:
         pod = claim.pod if claim is not None else self._not_waiting(key)
         if pod is None:
             return
+        if self.reservations.pop(key, None) is not None:
+            self._show(pod.node)
         if self.parts.gangs is not None and pod.gang:
             self.parts.gangs.remove_pod(pod)
         if self.parts.quotas is not None:
@@ -143,14 +147,11 @@ class State:
         for engine in self.parts.engines.values():
             engine.forget(pod.key)
         before = self.cluster.claims.get(pod.key)
-        if before is not None and before.pod.uid == pod.uid and before.node == pod.node:
-            claim = Claim(pod, pod.node, before.since_s, before.grants, before.reservation)
-        else:
-            grants = self.parts.first.recognise(pod)
-            named = (getattr(each, "reservation", "") for each in grants.values())
-            reservation = next(filter(None, named), "")
-            claim = Claim(pod, pod.node, pod.scheduled_s or pod.created_s, grants, reservation)
-        self.cluster.add(claim)
+        recognise = self.parts.first.recognise
+        self.cluster.add(claim_of(pod, before, recognise, pod.created_s))
+        if (found := read_operating_pod(pod)) is not None:
+            self.reservations[pod.key] = found
+            self._show(pod.node)
         held = self.reservations.get(pod.holds) if pod.holds else None
         if held is not None and not held.available:
             self.reservations[pod.holds] = msgspec.structs.replace(

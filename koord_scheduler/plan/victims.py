@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
+from koord_scheduler.place.reservation.reservation import RESERVE_POD
 from koord_scheduler.plan.engine import Engine
 from koordlet.protocol import keys
 
@@ -64,8 +65,9 @@ class Ask:
 
 
 def preemptible(cls: PodClass) -> bool:
-    """Whether such pods may go for those of higher priority, by their labels."""
-    return (
+    """Return whether such pods may go for those of higher priority, by their labels. Reserve pods
+    never go."""
+    return RESERVE_POD not in cls.annotations and (
         cls.labels.get(keys.PREEMPTIBLE.name) != "false"
         and cls.labels.get(keys.DISABLE_PREEMPTIBLE.name) != "true"
     )

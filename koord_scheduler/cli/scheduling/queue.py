@@ -20,7 +20,8 @@ _MOST_CHARACTERS = 120
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """``position`` counts from 1. ``state``: gated (it may not be tried), next (it gets ``nodes``
-    as soon as it is its turn), or waits for one of ``waits_for``."""
+    as soon as it is its turn), or waits for one of ``waits_for``. ``condition``: what a scheduler
+    wrote at the first of its pods."""
 
     position: int
     unit: str
@@ -31,6 +32,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] = ()
     why: str = ""
     waits_for: tuple[str, ...] = ()
+    condition: str = ""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -42,6 +44,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 def main(args: argparse.Namespace) -> int:
     world, now_s = look(args, profiles_of(args))
+    said = dict(world.said)
     order = units(world, now_s)
     made: dict[str, Decision] = {}
 
@@ -69,6 +72,7 @@ def main(args: argparse.Namespace) -> int:
                 nodes=tuple(sorted({each.node for each in decided if each.node})),
                 why=unit.gate or (failed[0].why if failed else ""),
                 waits_for=waits_for(refused_by) if failed else (),
+                condition=next((text for key in unit.pods if (text := said.get(key))), ""),
             )
         )
     others = Counter(pod.scheduler for pod in world.others.values())
@@ -96,6 +100,8 @@ def _row(each: Waiting) -> tuple[str, ...]:
         why = f"gets {', '.join(each.nodes[:3])}"
     elif each.waits_for:
         why = f"{why[:_MOST_CHARACTERS]} | until {', or '.join(each.waits_for[:3])}"
+    if each.condition and not each.condition.startswith(each.why or "\n"):
+        why = f"{why} | its condition says: {each.condition[:_MOST_CHARACTERS]}"
     return (
         str(each.position), each.unit, str(len(each.pods)), str(each.priority), span(each.age_s),
         each.state, why,

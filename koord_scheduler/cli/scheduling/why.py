@@ -24,14 +24,16 @@ from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.evaluator import GONE
-from koord_scheduler.plan.explain import Explanation, explain, table
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.explain import Explanation, condition, explain, table
+from koord_scheduler.plan.outcomes import Failure
+from koord_scheduler.plan.preemption import Preemption, may_make_room
 from koord_scheduler.plan.state import bare
 from koord_scheduler.share.gang.summary import summary
 from koord_scheduler.share.quota.answers import invoice
 from koord_scheduler.share.quota.views import summary_of
 
 _MOST_PODS = 20
+_MOST_CHARACTERS = 2048
 Tree = dict[str, Any]
 
 
@@ -91,13 +93,18 @@ def _pod(looked: Looked, name: str) -> tuple[Tree, list[str]]:
     engine = world.engine(pod)
     node = pod.node
     room: Tree = {}
+    says = ""
     with world.cluster.trial():
         if node:
             world.cluster.remove(name)
             pod = bare(pod)
         found = explain(engine, pod)
-        if not found.fits:
-            room = _room(world, pod)
+        outcome = engine.place(pod)
+        if isinstance(outcome, Failure):
+            if not outcome.untried:
+                found = msgspec.structs.replace(found, fits=0)
+            room = _room(world, outcome)
+            says = condition(outcome.text(), None, room.get("words", ""))
     gate = _gate(world, pod)
     gang = of_member(world, pod) if not node else {}
     tree: Tree = {
@@ -109,14 +116,18 @@ def _pod(looked: Looked, name: str) -> tuple[Tree, list[str]]:
         **({"gang": gang} if gang else {}),
         **_tree(found),
         "preemption": room,
+        "condition": world.said.get(name, ""),
+        "says": says,
     }
     return tree, list(_pod_lines(tree, found, pod))
 
 
-def _room(world: World, pod: Pod) -> Tree:
+def _room(world: World, failure: Failure) -> Tree:
     """What preemption would do."""
+    pod = failure.pod
     preemptor = world.parts.preemptors.get(pod.scheduler)
-    if preemptor is None:
+    may_help = world.parts.may_evict(pod) and may_make_room(world.engine(pod), failure)
+    if preemptor is None or not may_help:
         return {}
     found = preemptor.preempt(pod, tuple(world.budgets.values()))
     if isinstance(found, Preemption):
@@ -151,6 +162,7 @@ def _pod_lines(tree: Tree, found: Explanation, pod: Pod) -> Iterator[str]:
     if tree["gate"]:
         yield f"not tried yet: {clean(tree['gate'])}"
     yield from member_lines(tree.get("gang", {}))
+    yield from _said_lines(tree)
     yield from _reason_lines(found)
     room = tree["preemption"]
     if room.get("victims"):
@@ -161,6 +173,17 @@ def _pod_lines(tree: Tree, found: Explanation, pod: Pod) -> Iterator[str]:
         )
     elif room.get("words"):
         yield f"preemption: {clean(room['words'])}"
+
+
+def _said_lines(tree: Tree) -> Iterator[str]:
+    """Say what stands at the pod, and what would stand there now if that is something else."""
+    live, says = tree["condition"][:_MOST_CHARACTERS], tree["says"]
+    if live:
+        yield f"its condition says: {clean(live)}"
+    if live and says and says != live:
+        yield f"decided now, it would say: {clean(says)}"
+    elif live and not says:
+        yield "decided now, it would get a node: what the condition names has changed since"
 
 
 def _reason_lines(found: Explanation) -> Iterator[str]:

@@ -126,9 +126,13 @@ class Changes:
                 engine.forget(pod.key)
         if scheduler.parts.gangs is not None and pod.gang:
             self._group_changed(scheduler.parts.gangs.set_pod(pod))
+        if scheduler.reservations is not None and not pod.holds:
+            scheduler.reservations.pod_changed(pod)
 
     def gone(self, pod: Pod) -> None:
         scheduler = self._scheduler
+        if scheduler.reservations is not None and not pod.holds:
+            scheduler.reservations.pod_changed(pod, gone=True)
         scheduler.assumed.pop(pod.key, None)
         scheduler.waiting.pop(pod.key, None)
         self._forget(pod)
@@ -140,8 +144,11 @@ class Changes:
 
     def reservations_changed(self, named: frozenset[str]) -> None:
         """Pods that a reservation names have a class of their own: they are read again."""
-        for key in named:
-            item = self._scheduler.feed.pod(key)
+        waiting = tuple(self._scheduler.waiting.values()) if named else ()
+        for each in waiting:
+            if each.uid not in named and each.key.partition("/")[2] not in named:
+                continue
+            item = self._scheduler.feed.pod(each.key)
             pod = shapes.again(item) if item is not None else None
             if item is not None and pod is not None and item.whole is not None:
                 self.waits(pod, item.whole.said)

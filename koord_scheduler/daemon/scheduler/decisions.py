@@ -19,14 +19,12 @@ from koord_scheduler.daemon.scheduler.figures import (
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
-from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption
+from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption, may_make_room
 from koord_scheduler.plan.queue import Unit
 
 if TYPE_CHECKING:
@@ -129,12 +127,8 @@ class Decisions:
         """Words for the condition, and the node to which the pod is nominated."""
         scheduler = self._scheduler
         preemptor = scheduler.parts.preemptors.get(pod.scheduler)
-        gates = {gate.name for gate in engine.gates}
-        if (
-            preemptor is None
-            or self._may_not_preempt(pod)
-            or not (failure.resolvable or failure.refused_by in gates)
-        ):
+        may_help = scheduler.parts.may_evict(pod) and may_make_room(engine, failure)
+        if preemptor is None or not may_help:
             self._audit(pod.key, Step.FAILED, failure)
             return "", None
         try:
@@ -150,13 +144,6 @@ class Decisions:
         engine.nominate(pod, found.node)
         scheduler.spawn(scheduler.evictions.preempt(found))
         return "", found.node
-
-    def _may_not_preempt(self, pod: Pod) -> bool:
-        """Reserve pods evict nobody unless the arguments say so."""
-        if not pod.holds:
-            return False
-        plugin = self._scheduler.parts.plugin(RESERVATION)
-        return not (isinstance(plugin, ReservationPlugin) and plugin.args.enable_preemption)
 
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         scheduler = self._scheduler

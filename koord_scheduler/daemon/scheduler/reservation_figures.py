@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
+from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.place.reservation import status
 from koord_scheduler.place.reservation.reservation import Reservation
@@ -55,10 +56,10 @@ def declare(metrics: Metrics, known: Mapping[str, Reservation], cluster: Cluster
 
 def _amounts(each: Reservation, cluster: Cluster) -> Iterator[tuple[Labels, float]]:
     claims = cluster.claims
-    users = [claims[key].pod for key in cluster.users_of(each.name) if key in claims]
+    users = [claims[key].pod for key in cluster.users_of(each.uid) if key in claims]
     for resource, kept in each.allocatable.items():
         unit, one = _UNITS.get(resource, ("raw", 1.0))
-        taken = sum(pod.cls.requests.get(resource, 0) for pod in users)
+        taken = sum(in_normal_form(pod.cls.requests).get(resource, 0) for pod in users)
         yield ("allocatable", each.name, resource, unit), kept / one
         yield ("allocated", each.name, resource, unit), taken / one
         if kept:

@@ -4,32 +4,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Protocol
 
-import msgspec
 import structlog
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS, ReservationObject
-from koord_scheduler.kube.scheduling.binder import Bound, Outcome
+from koord_scheduler.kube.scheduling.binder import STALE, Bound, Outcome
 from koord_scheduler.kube.scheduling.shapes import CLASSES, PODS
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.place.grants import claim_of
 from koord_scheduler.place.reservation import reservation as words
 from koord_scheduler.place.reservation import status
 from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
 from koord_scheduler.place.reservation.matching import named_by
 from koord_scheduler.place.reservation.preallocation import hand_over
-from koord_scheduler.place.reservation.reading import read_reservation
+from koord_scheduler.place.reservation.reading import read_operating_pod, read_reservation
 from koord_scheduler.place.reservation.reservation import Reservation
 from koord_scheduler.plan.outcomes import Placement
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.mirror import Change
 
 SYNC_EVERY_S = 3.0
+SETTLE_S = 0.1
+"""Time in which pods may come to a reservation before its status is told of them together."""
 _OVER = frozenset({status.FAILED, status.SUCCEEDED})
 _log = structlog.get_logger()
 
@@ -52,11 +55,24 @@ class Reservations:
     """Made before the watches begin. ``known`` is by name."""
 
     def __init__(
-        self, context: Context, cluster: Cluster, follower: Follower, args: ReservationArgs
+        self,
+        context: Context,
+        cluster: Cluster,
+        follower: Follower,
+        args: ReservationArgs,
+        recognise: Callable[[Pod], Mapping[str, Any]],
     ) -> None:
         self.known: dict[str, Reservation] = {}
         self._context, self._cluster, self._follower = context, cluster, follower
-        self._args = args
+        self._args, self._recognise = args, recognise
+        self._touched: set[str] = set()
+        """Uids of those whose users changed since the last sync."""
+        self._pods: dict[str, Reservation] = {}
+        """Pods that are reservations themselves, by key."""
+        self._wake = asyncio.Event()
+        self._handing: dict[str, Pod] = {}
+        """Keys of running pods that still have to be told that a reservation has their room."""
+        cluster.follow(self._on_claim)
         self._watched = context.watches.of(RESERVATIONS, optional=True)
         self._watched.listen(self._on_changes)
 
@@ -75,10 +91,23 @@ class Reservations:
                 self.known[new.name] = new
                 nodes.add(new.node)
                 self._take(new)
+        self._show(nodes)
+
+    def pod_changed(self, pod: Pod, *, gone: bool = False) -> None:
+        """A pod with a node came, changed or went: it may be a reservation."""
+        old = self._pods.pop(pod.key, None)
+        new = None if gone else read_operating_pod(pod)
+        if new is not None:
+            self._pods[pod.key] = new
+        if old != new:
+            self._show({each.node for each in (old, new) if each is not None})
+
+    def _show(self, nodes: set[str]) -> None:
+        known = {**self.known, **self._pods}
         for node in nodes - {""}:
-            there = {r.name: r for r in self.known.values() if r.node == node and r.available}
+            there = {r.name: r for r in known.values() if r.node == node and r.available}
             self._cluster.put(words.RESERVATIONS, node, there or None)
-        named = named_by(self.known)
+        named = named_by(known)
         changed = named ^ CLASSES.named
         CLASSES.named = named
         self._follower.reservations_changed(changed)
@@ -89,8 +118,7 @@ class Reservations:
             cluster.put(words.WAITING, new.name, None)
             before = cluster.claims.get(new.pod.key)
             if before is None or before.node != new.node or before.pod != new.pod:
-                grants = before.grants if before is not None and before.node == new.node else {}
-                cluster.add(Claim(new.pod, new.node, self._context.wall(), grants))
+                cluster.add(claim_of(new.pod, before, self._recognise, self._context.wall()))
             self._follower.placed(new.pod)
         elif new.node or new.phase in _OVER:
             self._drop(new)
@@ -103,22 +131,40 @@ class Reservations:
         self._cluster.remove(old.pod.key)
         self._follower.gone(old.pod)
 
+    def _on_claim(self, claim: Claim, _sign: int) -> None:
+        if claim.reservation and claim.pod.node:
+            self._touched.add(claim.reservation)
+            self._wake.set()
+
     # To the API server.
 
     async def bind(self, placement: Placement) -> Outcome:
-        """The status says where it is; there is no pod to bind."""
+        """The status says where it is; there is no pod to bind. Annotations say what it was given,
+        and stand there before the status does: until then they mean nothing."""
         pod = placement.pod
-        item = self._watched.get(pod.holds)
-        if item is None or item.metadata.uid != pod.uid:
+        item, known = self._watched.get(pod.holds), self.known.get(pod.holds)
+        if item is None or known is None or item.metadata.uid != pod.uid:
             return Outcome(Bound.GONE, "the reservation is gone")
-        wall_s = self._context.wall()
-        body = status.bound(item.tree(), placement.node, pod.cls.requests, wall_s)
-        why = await self._patch(item, body)
-        if why:
-            return Outcome(Bound.NO, why)
+        there, version = item.metadata.annotations, item.metadata.resource_version
+        told: dict[str, str | None] = {key: None for key in STALE if key in there}
+        told.update(placement.annotations)
+        told = {key: text for key, text in told.items() if there.get(key) != text}
+        try:
+            if told:
+                head = {"uid": pod.uid, "resourceVersion": version, "annotations": told}
+                writes = self._context.writes
+                made = await writes.patch(RESERVATIONS, pod.holds, {"metadata": head})
+                version = made.metadata.resource_version
+            wall_s = self._context.wall()
+            body = status.bound(item.tree(), placement.node, known.texts, wall_s)
+            await self._write_status(item, body, version)
+        except _REFUSED as error:
+            return Outcome(Bound.NO, _said(error))
         grant = placement.claim.grants.get(NAME)
         for key in grant.pre_allocated if grant is not None else ():
-            await self._pre_allocate(key, pod)
+            self._handing[key] = pod
+            hand_over(self._cluster, pod.uid, (key,))
+        await self._tell_pre_allocated()
         return Outcome(Bound.YES)
 
     async def say(self, pod: Pod, message: str) -> bool:
@@ -127,24 +173,38 @@ class Reservations:
         if item is None or item.metadata.uid != pod.uid:
             return False
         body = status.unschedulable(item.tree(), message, self._context.wall())
-        return body is None or not await self._patch(item, body)
+        return body is None or await self._patch(item, body)
 
     async def run(self) -> None:
         """While this process leads: expiry, owners, and the end of what is over."""
-        collected_s = 0.0
+        collected_s, all_s = 0.0, self._context.clock()
         while True:
-            await asyncio.sleep(SYNC_EVERY_S)
-            await self._sync()
+            wait_s = all_s + SYNC_EVERY_S - self._context.clock()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(wait_s, 0.0)):
+                    await self._wake.wait()
+                    await asyncio.sleep(SETTLE_S)
+            touched, self._touched = self._touched, set()
+            self._wake.clear()
+            if self._context.clock() < all_s + SYNC_EVERY_S:
+                await self._sync(touched)
+                continue
+            all_s = self._context.clock()
+            await self._sync(None)
+            await self._tell_pre_allocated()
             now_s = self._context.wall()
             due = now_s - collected_s >= self._args.gc_interval_seconds
             if due and not self._args.disable_garbage_collection:
                 collected_s = now_s
                 await self._collect()
 
-    async def _sync(self) -> None:
+    async def _sync(self, uids: Collection[str] | None) -> None:
+        """``uids``: of those that may have other users; None: of all."""
         for name, reservation in tuple(self.known.items()):
             item = self._watched.get(name)
             if item is None or not reservation.node:
+                continue
+            if uids is not None and reservation.uid not in uids:
                 continue
             try:
                 body = self._synced(reservation, item)
@@ -156,11 +216,10 @@ class Reservations:
 
     def _synced(self, reservation: Reservation, item: ReservationObject) -> dict[str, Any] | None:
         claims = self._cluster.claims
-        users = [claims[k].pod for k in self._cluster.users_of(reservation.name) if k in claims]
+        users = [claims[k].pod for k in self._cluster.users_of(reservation.uid) if k in claims]
         return status.synced(
             item.tree(),
             [pod for pod in users if pod.node == reservation.node],
-            reservation.allocatable,
             reservation.node in self._cluster.row,
             self._context.wall(),
         )
@@ -171,27 +230,38 @@ class Reservations:
             tree = item.tree()
             node = tree["status"].get("nodeName") or ""
             if status.collectable(tree, node in self._cluster.row, keep_s, now_s):
-                writes, uid = self._context.writes, item.metadata.uid
-                await _sent(writes.delete(RESERVATIONS, key.name, uid=uid))
+                with _told():
+                    await self._context.writes.delete(RESERVATIONS, key.name, uid=item.metadata.uid)
 
-    async def _pre_allocate(self, pod_key: str, holder: Pod) -> None:
-        claim = self._cluster.claims.get(pod_key)
-        if claim is None:
-            return
-        hand_over(self._cluster, holder.holds, (pod_key,))
-        text = msgspec.json.encode({"name": holder.holds, "uid": holder.uid}).decode()
-        namespace, _, name = pod_key.partition("/")
-        body = {"metadata": {"uid": claim.pod.uid, "annotations": {words.ALLOCATED: text}}}
-        await _sent(self._context.writes.patch(PODS, name, body, namespace))
+    async def _tell_pre_allocated(self) -> None:
+        """Tell running pods which reservation has their room; those not reached are told again."""
+        for key, holder in tuple(self._handing.items()):
+            claim = self._cluster.claims.get(key)
+            if claim is not None:
+                text = words.allocated_text(holder.holds, holder.uid)
+                body = {"metadata": {"uid": claim.pod.uid, "annotations": {words.ALLOCATED: text}}}
+                namespace, _, name = key.partition("/")
+                with _told() as failed:
+                    await self._context.writes.patch(PODS, name, body, namespace)
+                if failed and not failed[0]:
+                    continue
+            self._handing.pop(key, None)
 
-    async def _patch(self, item: ReservationObject, body: Mapping[str, Any]) -> str:
-        """Empty, or why not. Only if nobody wrote to it since it was read: what was made of an old
-        status could take a reservation from its node again."""
-        meta, writes = item.metadata, self._context.writes
-        head = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+    async def _patch(self, item: ReservationObject, body: Mapping[str, Any]) -> bool:
+        """Return whether it was written."""
+        with _told() as failed:
+            await self._write_status(item, body, item.metadata.resource_version)
+        return not failed
+
+    async def _write_status(
+        self, item: ReservationObject, body: Mapping[str, Any], version: str
+    ) -> None:
+        """Only if nobody wrote to it since ``version`` was read: what was made of an old status
+        could take a reservation from its node again. Raises one of ``_REFUSED``."""
+        head = {"uid": item.metadata.uid, "resourceVersion": version}
         changes = {"metadata": head, "status": body}
-        patch = writes.patch(RESERVATIONS, meta.name, changes, subresource="status")
-        return await _sent(patch)
+        name, writes = item.metadata.name, self._context.writes
+        await writes.patch(RESERVATIONS, name, changes, subresource="status")
 
 
 def _read(item: ReservationObject) -> Reservation | None:
@@ -201,13 +271,24 @@ def _read(item: ReservationObject) -> Reservation | None:
     return found
 
 
-async def _sent(write: Awaitable[Any]) -> str:
+_REFUSED = (KubeError, CredentialsError, NotLeadingError, TooManyWritesError)
+
+
+def _said(error: Exception) -> str:
+    """Log what is worth it; return the words."""
+    expected = isinstance(error, RefusedError) and (error.missing or error.conflict)
+    if isinstance(error, RefusedError) and not expected:
+        _log.warning("a Reservation was not written", error=str(error))
+    return str(error)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[list[bool]]:
+    """Take what a write raises: afterwards the list says whether the object is gone; empty where
+    the write succeeded."""
+    failed: list[bool] = []
     try:
-        await write
-    except RefusedError as error:
-        if not (error.missing or error.conflict):
-            _log.warning("a Reservation was not written", error=str(error))
-        return str(error)
-    except (KubeError, CredentialsError, NotLeadingError, TooManyWritesError) as error:
-        return str(error)
-    return ""
+        yield failed
+    except _REFUSED as error:
+        _said(error)
+        failed.append(isinstance(error, RefusedError) and (error.missing or error.conflict))

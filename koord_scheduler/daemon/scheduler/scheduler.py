@@ -90,7 +90,10 @@ class Scheduler:
         )
         self.reservations: Reservations | None = None
         if isinstance(plugin := self.parts.plugin(RESERVATION), ReservationPlugin):
-            self.reservations = Reservations(context, self.cluster, self.changes, plugin.args)
+            recognise = self.parts.first.recognise
+            self.reservations = Reservations(
+                context, self.cluster, self.changes, plugin.args, recognise
+            )
             self.conditions.of_reservation = self.reservations.say
             reservation_figures.declare(context.metrics, self.reservations.known, self.cluster)
         if isinstance(plugin := self.parts.plugin(DEVICE_SHARE), DeviceShare):

@@ -30,6 +30,7 @@ from koord_scheduler.kube.watches import Watched, Watches
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.place.grants import claim_of
 from koord_scheduler.plan import node_backoff
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
@@ -166,21 +167,8 @@ class Feed:
     def _take(self, pod: Pod, before: Claim | None, now_s: float) -> None:
         if before is not None and before.pod is pod:
             return
-        ours = before is not None and before.node == pod.node and before.pod.uid == pod.uid
-        if (
-            before is not None
-            and ours
-            and (not before.pod.node or before.pod.annotations == pod.annotations)
-        ):
-            grants, since_s = before.grants, before.since_s
-            reservation = before.reservation
-        else:
-            grants, since_s = self._recognise(pod), pod.scheduled_s or now_s
-            reservation = next(
-                (name for each in grants.values() if (name := getattr(each, "reservation", ""))), ""
-            )
-        if before is None or not ours or before.pod != pod:
-            self.cluster.add(Claim(pod, pod.node, since_s, grants, reservation))
+        if before is None or before.node != pod.node or before.pod != pod:
+            self.cluster.add(claim_of(pod, before, self._recognise, now_s))
         self.followers.placed(pod)
 
     def _leave(self, pod: Pod, left: list[str]) -> None:

@@ -5,7 +5,7 @@ One line of ``LOADED`` for each kind: who reads it, and what becomes of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,6 +42,7 @@ from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.matching import named_by
 from koord_scheduler.place.reservation.reading import read_reservation
+from koord_scheduler.place.reservation.status import why_unscheduled
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import Profile
@@ -68,6 +69,8 @@ class World(State):
         self.counts: dict[str, int] = {}
         self.items: dict[str, ScheduledPod] = {}
         """Pods that wait, as they came."""
+        self.said: dict[str, str] = {}
+        """Messages of the conditions of pods and Reservations that wait, by the pod's key."""
         self.claims: dict[Key, Any] = {}
         CLASSES.named = frozenset()
         self.volumes: dict[Key, Any] = {}
@@ -118,9 +121,11 @@ class World(State):
         super().put(pod, adopt=adopt)
         if pod.node:  # whoever decided so
             self.items.pop(pod.key, None)
+            self.said.pop(pod.key, None)
 
     def drop(self, key: str) -> None:
         self.items.pop(key, None)
+        self.said.pop(key, None)
         super().drop(key)
 
 
@@ -150,6 +155,7 @@ def _pod(world: World, key: Key, item: ScheduledPod | None) -> None:
     world.put(pod, adopt=world.adopts)
     if not pod.node:
         world.items[pod.key] = item
+        world.said[pod.key] = item.whole.said[1] if item.whole is not None else ""
 
 
 def _budget(world: World, key: Key, item: DisruptionBudget | None) -> None:
@@ -194,18 +200,22 @@ def _core_group(world: World, key: Key, item: CorePodGroup | None) -> None:
 def _reservation(world: World, key: Key, item: ReservationObject | None) -> None:
     if RESERVATION not in world.parts.plugins():
         return
-    found = read_reservation(item.tree(), CLASSES) if item is not None else None
-    if found is None:
+    tree = item.tree() if item is not None else None
+    found = read_reservation(tree, CLASSES) if tree is not None else None
+    if found is None or tree is None:
         world.unreserve(key.name)
     else:
         world.reserve(found)
+        if found.pod.key in world.waiting:
+            world.said[found.pod.key] = why_unscheduled(tree)
     named = named_by(world.reservations)
     changed, CLASSES.named = named ^ CLASSES.named, named
     # Pods that a reservation names have a class of their own.
-    for name in changed & world.items.keys():
-        pod = shapes.again(world.items[name])
-        if pod is not None:
-            world.put(world.pod_of(pod), adopt=world.adopts)
+    for each in tuple(world.items.values()) if changed else ():
+        if each.pod.uid in changed or each.metadata.name in changed:
+            pod = shapes.again(each)
+            if pod is not None:
+                world.put(world.pod_of(pod), adopt=world.adopts)
 
 
 def _network(world: World, key: Key, item: ClusterNetworkTopology | None) -> None:
@@ -231,23 +241,34 @@ def _kept(table: str) -> Callable[[World, Key, Any], None]:
     return take
 
 
-def _of_source(source: Source) -> Callable[[World, Key, Any], None]:
+def _of_sources(sources: Sequence[Source]) -> Callable[[World, Key, Any], None]:
+    """Return the taker of one kind, of which several plugins may read what they need."""
+
     def take(world: World, key: Key, item: Any) -> None:
-        if not source.plugins & world.parts.plugins():
-            return
-        value = reader_of(source)(item) if item is not None else None
-        world.cluster.put(slot_of(source), key.name, value)
-        reported_s = getattr(value, "update_time_s", None)
-        world.newest_s = max(world.newest_s, reported_s or 0.0)
+        for source in sources:
+            if not source.plugins & world.parts.plugins():
+                continue
+            value = reader_of(source)(item) if item is not None else None
+            world.cluster.put(slot_of(source), key.name, value)
+            reported_s = getattr(value, "update_time_s", None)
+            world.newest_s = max(world.newest_s, reported_s or 0.0)
 
     return take
+
+
+def _from_sources() -> Iterator[Loaded]:
+    by_kind: dict[Kind[Any], list[Source]] = {}
+    for source in SOURCES:
+        by_kind.setdefault(source.kind, []).append(source)
+    for kind, sources in by_kind.items():
+        yield Loaded(kind, _of_sources(sources), sources[-1].event)
 
 
 NAMESPACES = Kind("", "v1", "Namespace", "namespaces", False, Object)
 LOADED: tuple[Loaded, ...] = (
     Loaded(NODES, _node, Event.NODE, optional=False),
     Loaded(NAMESPACES, _namespace, Event.POD_CHANGED),
-    *(Loaded(source.kind, _of_source(source), source.event) for source in SOURCES),
+    *_from_sources(),
     Loaded(CLAIMS, _kept("claims"), Event.POD_CHANGED),
     Loaded(VOLUME_KIND, _kept("volumes"), Event.POD_CHANGED),
     Loaded(BUDGETS, _budget, None),

@@ -8,11 +8,12 @@ at its end, so whoever looks for room may place and evict as it likes: gangs, pr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
+from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.columns import PODS, Bools, Columns, Ints, Rows
 from koord_scheduler.model.cluster.nodes import Node, Slot
 from koord_scheduler.model.cluster.pods import Claim, PodClass
@@ -258,7 +259,8 @@ class Cluster:
         return found
 
     def left_of(self, reservation: str) -> Mapping[str, int]:
-        """What the users of a reservation have not taken of it; empty where it is on no node."""
+        """Return what the users of a reservation, by its uid, have not taken of it; empty where it
+        is on no node."""
         held = self._held.get(reservation)
         return held.left() if held is not None else {}
 
@@ -266,6 +268,20 @@ class Cluster:
         """Keys of the pods that use it."""
         held = self._held.get(reservation)
         return frozenset(held.users) if held is not None else frozenset()
+
+    @contextlib.contextmanager
+    def unseen(self, numbers: Iterable[int]) -> Iterator[None]:
+        """Pods of these classes are no neighbours inside."""
+        away = [
+            (n, self.classes.pop(n), self.class_of.pop(n)) for n in numbers if n in self.classes
+        ]
+        terms = {n: found for n, _, _ in away if (found := self.with_terms.pop(n, None))}
+        try:
+            yield
+        finally:
+            for number, counts, cls in away:
+                self.classes[number], self.class_of[number] = counts, cls
+            self.with_terms.update(terms)
 
     def reserved_rows(self) -> Rows:
         """Rows with a reservation, each once."""
@@ -277,24 +293,25 @@ class Cluster:
     def _count(self, claim: Claim, sign: int) -> None:
         for follower in self._followers:
             follower(claim, sign)
-        name = claim.pod.holds or claim.reservation
-        if not name:
+        uid = claim.holds or claim.reservation
+        if not uid:
             self._on_row(claim, sign)
             return
-        held = self._held.setdefault(name, _Held())
+        held = self._held.setdefault(uid, _Held())
         self._add_left(held, -1)
-        if claim.pod.holds:
-            # It stands for one pod until the first user is there.
-            amounts = {"pods": 1, **claim.pod.cls.requests}
+        if claim.holds:
+            # A reserve pod stands for one pod until the first user is there.
+            amounts = {**({"pods": 1} if claim.pod.holds else {}), **claim.pod.cls.requests}
             held.amounts, held.node = (amounts, claim.node) if sign > 0 else (None, "")
+            self._as_holder(claim, sign)
         else:
             (held.users.add if sign > 0 else held.users.discard)(claim.pod.key)
-            for resource, amount in (("pods", 1), *claim.pod.cls.requests.items()):
+            for resource, amount in (("pods", 1), *in_normal_form(claim.pod.cls.requests).items()):
                 held.used[resource] = held.used.get(resource, 0) + sign * amount
             self._on_row(claim, sign)
         self._add_left(held, 1)
         if held.amounts is None and not held.users:
-            del self._held[name]
+            del self._held[uid]
 
     def _add_left(self, held: _Held, sign: int) -> None:
         row = self.row.get(held.node)
@@ -306,8 +323,22 @@ class Cluster:
         row = self.row.get(claim.node)
         if row is None:
             return
+        self.requested[row] += sign * self.vector(claim.pod.cls)
+        self._as_neighbour(claim, sign)
+
+    def _as_holder(self, claim: Claim, sign: int) -> None:
+        """Count a holder but for what is left of its reservation; a pod that is one is there."""
+        row = self.row.get(claim.node)
+        if row is not None and not claim.pod.holds:
+            self.requested[row, PODS] += sign
+        self._as_neighbour(claim, sign)
+
+    def _as_neighbour(self, claim: Claim, sign: int) -> None:
+        """Its labels, ports and terms count for other pods, whatever it takes of the node."""
+        row = self.row.get(claim.node)
+        if row is None:
+            return
         cls = claim.pod.cls
-        self.requested[row] += sign * self.vector(cls)
         counts = self.classes.setdefault(cls.number, {})
         self.class_of[cls.number] = cls
         if (
@@ -331,8 +362,9 @@ class Cluster:
     def _count_again(self, row: int) -> None:
         """Of a node that is new here: pods were there before it."""
         for claim in self.claims_on(row).values():
-            if claim.pod.holds:
-                self._add_left(self._held[claim.pod.holds], 1)
+            if claim.holds:
+                self._add_left(self._held[claim.holds], 1)
+                self._as_holder(claim, 1)
             else:
                 self._on_row(claim, 1)
 

@@ -72,12 +72,20 @@ class HostPort(NamedTuple):
 
 
 class Owner(NamedTuple):
-    """The controller of a pod."""
+    """An owner of a pod."""
 
     kind: str = ""
     name: str = ""
     uid: str = ""
     api_version: str = ""
+    controller: bool = True
+
+
+class Named(NamedTuple):
+    """The name and the uid of a pod that some reservation means as an object."""
+
+    name: str = ""
+    uid: str = ""
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True):
@@ -86,8 +94,8 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     ``labels`` lacks those that differ from pod to pod of one workload (``UNIQUE_LABELS``);
     ``annotations`` are the protocol's that decide about placement, as text. ``requests`` and
     ``limits`` are those of the pod as Kubernetes counts them, with ``overhead``, without ``pods``.
-    ``owner``: the controller, by which a reservation may know its pods; ``named``: the pod's key
-    where a reservation names this one pod. ``unsupported``: reasons, in words,
+    ``owners``: by which a reservation may know its pods; ``named``: where a reservation names this
+    one pod. ``unsupported``: reasons, in words,
     why this scheduler refuses such pods. ``priority_class`` and
     ``qos`` are those with default (docs/reference/protocol.md 1.1, 1.2).
     """
@@ -105,8 +113,8 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, weakref=True, kw_only=True
     kube_qos: str = "Burstable"
     preempts: bool = True
     daemon: bool = False
-    owner: Owner = Owner()
-    named: str = ""
+    owners: tuple[Owner, ...] = ()
+    named: Named = Named()
     node_selector: Mapping[str, str] = {}
     node_terms: tuple[NodeTerm, ...] | None = None
     preferred_nodes: tuple[PreferredNodes, ...] = ()
@@ -154,6 +162,9 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     initialized_s: float = 0.0
 
 
+OPERATING_MODE = "scheduling.koordinator.sh/operating-mode"
+AS_RESERVATION = "Reservation"
+"""The value of the label of a pod that is a reservation: it keeps what it has for its owners."""
 NO_GRANTS: Mapping[str, Any] = {}
 """Shared by all claims without one. Nobody may write to it."""
 
@@ -162,11 +173,17 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     """What a pod takes of a node. ``since_s``: when it got the node (Unix time).
 
     ``grants``: what allocators gave it, by the name of their plugin, in their own types. A pod that
-    uses a reservation names it in ``reservation``; the reserve pod of that reservation then counts
-    with what is left (`Cluster`)."""
+    uses a reservation has its uid in ``reservation`` (another may come by the same name); the
+    reserve pod of that reservation then counts with what is left (`Cluster`)."""
 
     pod: Pod
     node: str
     since_s: float = 0.0
     grants: Mapping[str, Any] = msgspec.field(default_factory=lambda: NO_GRANTS)
     reservation: str = ""
+
+    @property
+    def holds(self) -> str:
+        """Uid of the reservation of which this claim is the room; empty for any other pod."""
+        pod = self.pod
+        return pod.uid if pod.holds or pod.labels.get(OPERATING_MODE) == AS_RESERVATION else ""

@@ -64,10 +64,12 @@ def reason(plugin: str, text: str, *, unresolvable: bool = False) -> int:
 
 class Verdict(NamedTuple):
     """For the rows that were asked about, in their order. ``why``: FITS or the code of the first
-    reason. ``score``: the more the better, None where the plugin has no opinion."""
+    reason. ``score``: the more the better, None where the plugin has no opinion. ``is_normal``: it
+    is 0 to 100 for such pods, whatever the plugin's scores are for others."""
 
     why: Codes
     score: Ints | None = None
+    is_normal: bool = False
 
 
 class Normalize(Enum):

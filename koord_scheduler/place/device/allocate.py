@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from koord_scheduler.model.cluster.verdict import reason
 from koord_scheduler.place.device import gpu
-from koord_scheduler.place.device.free import ALL, NAME, Card, Scope, Table, Used, table
+from koord_scheduler.place.device.free import ALL, NAME, Card, Key, Scope, Table, Used, table
 from koord_scheduler.place.device.reading import Templates
 from koord_scheduler.place.device.request import Request, Wanted
 from koord_scheduler.place.device.score import Strategy, score
@@ -69,7 +69,7 @@ def cards_of(request: Request, site: Site, scope: Scope = ALL) -> Table:
         selector = request.hint(device.type).selector
         return scope.has(device) and (selector is None or matches(selector, dict(device.labels)))
 
-    return table(site.shape, site.used, keep)
+    return table(site.shape, site.used, keep, scope.most)
 
 
 def allocate(
@@ -94,7 +94,7 @@ def allocate(
     joint = [of for of in request.joint if of in wanted] if len(wanted) > 1 else []
     pcies: frozenset[str] = frozenset()
     for position, of in enumerate(joint):
-        found = _of_type(of, wanted[of], request, site, cards, policy, pcies)
+        found = _of_type(of, wanted[of], request, site, cards, policy, pcies, scope.first)
         if isinstance(found, int):
             return found
         chosen[of] = found
@@ -104,7 +104,7 @@ def allocate(
             return NOT_BESIDE
     for of, each in wanted.items():
         if of not in chosen:
-            found = _of_type(of, each, request, site, cards, policy, frozenset())
+            found = _of_type(of, each, request, site, cards, policy, frozenset(), scope.first)
             if isinstance(found, int):
                 return found
             chosen[of] = found
@@ -145,8 +145,14 @@ def _of_type(
     cards: Table,
     policy: Policy,
     pcies: frozenset[str],
+    first: frozenset[Key],
 ) -> Sequence[Given] | int:
-    mine = cards.get(of, ())
+    mine: Sequence[Card] = cards.get(of, ())
+    kept = [card for card in mine if (of, card.device.minor) in first and card.holds(wanted.each)]
+    if kept and len(kept) < wanted.instances:
+        return _with(kept, of, wanted, request, site, mine, policy)
+    if kept:
+        mine = kept
     if of == GPU:
         return _gpus(wanted, request, site, mine, policy)
     count = max(wanted.instances, len(pcies)) if request.same_pcie else wanted.instances
@@ -155,10 +161,53 @@ def _of_type(
     return insufficient(of) if found is None else found
 
 
+def _with(
+    kept: Sequence[Card],
+    of: str,
+    wanted: Wanted,
+    request: Request,
+    site: Site,
+    cards: Sequence[Card],
+    policy: Policy,
+) -> Sequence[Given] | int:
+    """Devices among which are all of ``kept``, which are too few."""
+    minors = frozenset(card.device.minor for card in kept)
+    others = [card for card in cards if card.device.minor not in minors]
+    rest = wanted._replace(instances=wanted.instances - len(kept))
+    hint = request.hint(of)
+    if of == GPU:
+        found = _partition(wanted, request, site, cards, minors)
+        if found is not None:
+            return found
+        more = _in_general(rest, request, others, policy)
+    else:
+        chosen = choose(others, wanted.each, rest.instances, rest.instances, policy.scorer, hint)
+        more = insufficient(of) if chosen is None else chosen
+    given = choose(kept, wanted.each, len(kept), len(kept), policy.scorer, hint)
+    if given is None or isinstance(more, int):
+        return more if isinstance(more, int) else insufficient(of)
+    return [*given, *more]
+
+
+def _partition(
+    wanted: Wanted,
+    request: Request,
+    site: Site,
+    cards: Sequence[Card],
+    among: frozenset[int] = frozenset(),
+) -> list[Given] | int | None:
+    """GPUs of one partition, ``among`` which are these; None where another way may be tried."""
+    if wanted.shared or request.hint(GPU).vf_selector is not None:
+        return None
+    partitions = gpu.partitions_of(site.shape, site.vendor, site.model)
+    found = gpu.by_partition(cards, wanted, partitions, request.partition, among)
+    must = site.honor or request.partition is not None
+    return found if must or not isinstance(found, int) else None
+
+
 def _gpus(
     wanted: Wanted, request: Request, site: Site, cards: Sequence[Card], policy: Policy
 ) -> Sequence[Given] | int:
-    hint = request.hint(GPU)
     if wanted.shared and not policy.template_resources.isdisjoint(wanted.each):
         names = gpu.template_of(wanted.each, policy.templates, site.vendor, site.model)
         if not names:
@@ -167,11 +216,9 @@ def _gpus(
         if isinstance(found, int):
             return found
         return [Given(each.minor, each.amounts, template=names[0]) for each in found]
-    if not wanted.shared and hint.vf_selector is None:
-        partitions = gpu.partitions_of(site.shape, site.vendor, site.model)
-        by_partition = gpu.by_partition(cards, wanted, partitions, request.partition)
-        if not isinstance(by_partition, int) or site.honor or request.partition is not None:
-            return by_partition
+    by_partition = _partition(wanted, request, site, cards)
+    if by_partition is not None:
+        return by_partition
     return _in_general(wanted, request, cards, policy)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from koord_scheduler.model.cluster.pods import Claim
 from koord_scheduler.place.device.types import NO_NUMA, Amounts, Device, Grant, Shape
-from koord_scheduler.place.grants import granted, sums
+from koord_scheduler.place.grants import Loan, granted, lent, sums
 
 NAME = "DeviceShare"
 Key = tuple[str, int]
@@ -45,13 +45,18 @@ Table = Mapping[str, tuple[Card, ...]]
 
 class Scope(NamedTuple):
     """Which devices count. ``numa``: None for all; else a device must be near one of these.
-    ``only``: None for all, else these devices."""
+    ``only``: None for all, else of their types these devices. ``first``: devices that are taken
+    before any other. ``most``: None, or how much of these devices may be taken."""
 
     numa: frozenset[int] | None = None
     only: frozenset[Key] | None = None
+    first: frozenset[Key] = frozenset()
+    most: Mapping[Key, Amounts] | None = None
 
     def has(self, device: Device) -> bool:
-        if self.only is not None and (device.type, device.minor) not in self.only:
+        only = self.only
+        of_type = only is not None and any(of == device.type for of, _ in only)
+        if only is not None and of_type and (device.type, device.minor) not in only:
             return False
         if self.numa is None:
             return True
@@ -75,19 +80,26 @@ def used_by(claims: Iterable[Claim]) -> Used:
     )
 
 
-def held_by(claims: Iterable[Claim], reservation: str) -> frozenset[Key]:
-    """Devices of a reservation."""
-    return frozenset(
-        (of, given.minor)
-        for claim, grant in granted(claims, NAME, Grant)
-        if claim.pod.holds == reservation
-        for of, parts in grant.devices.items()
-        for given in parts
-    )
+def devices_lent(claims: Iterable[Claim], loan: Loan) -> dict[Key, dict[str, int]]:
+    """Return the devices of those that lend, with what is left of that."""
+    give, take = lent(claims, NAME, Grant, loan)
+    found: dict[Key, dict[str, int]] = {}
+    for sign, grants in ((1, give), (-1, take)):
+        for (device, name), amount in (each for grant in grants for each in _amounts(grant)):
+            if sign > 0:
+                found.setdefault(device, {})
+            if device in found:
+                found[device][name] = found[device].get(name, 0) + sign * amount
+    return found
 
 
-def table(shape: Shape, used: Used, keep: Callable[[Device], bool] | None = None) -> Table:
-    """``keep``: which devices count, None for all."""
+def table(
+    shape: Shape,
+    used: Used,
+    keep: Callable[[Device], bool] | None = None,
+    most: Mapping[Key, Amounts] | None = None,
+) -> Table:
+    """``keep``: which devices count, None for all; ``most``: as in `Scope`."""
     taken = dict(used.amounts)
     buses: dict[Key, set[str]] = {}
     for key, bus in used.functions:
@@ -100,6 +112,9 @@ def table(shape: Shape, used: Used, keep: Callable[[Device], bool] | None = None
         total = dict(device.total)
         mine = dict(taken.get(key, ()))
         free = {name: max(amount - mine.get(name, 0), 0) for name, amount in total.items()}
+        if most is not None and key in most:
+            cap = most[key]
+            free = {name: max(min(amount, cap.get(name, 0)), 0) for name, amount in free.items()}
         card = Card(device, total, free, bool(mine), frozenset(buses.get(key, ())))
         found.setdefault(device.type, []).append(card)
     return {of: tuple(cards) for of, cards in found.items()}

@@ -40,9 +40,14 @@ def partitions_of(shape: Shape, vendor: str, model: str) -> Partitions | None:
 
 
 def by_partition(
-    cards: Sequence[Card], wanted: Wanted, table: Partitions | None, spec: PartitionSpec | None
+    cards: Sequence[Card],
+    wanted: Wanted,
+    table: Partitions | None,
+    spec: PartitionSpec | None,
+    among: frozenset[int] = frozenset(),
 ) -> list[Given] | int:
-    """GPUs of one partition, or the code of the reason why none serves.
+    """GPUs of one partition, ``among`` which are these minors, or the code of the reason why none
+    serves.
 
     Partitions of the highest score come first. Of several, the one that leaves the most whole
     partitions of eight, four and two.
@@ -58,7 +63,8 @@ def by_partition(
     usable = [
         each
         for each in sizes[wanted.instances]
-        if not each.mask & used
+        if among <= frozenset(each.minors)
+        and not each.mask & used
         and each.mask & alive == each.mask
         and (
             bandwidth is None or (each.bandwidth is not None and each.bandwidth >= bandwidth.value)

@@ -26,11 +26,12 @@ from koord_scheduler.place.device.allocate import (
     Site,
     allocate,
     completed,
+    insufficient,
     node_score,
     offered,
 )
 from koord_scheduler.place.device.arguments import DeviceShareArgs, Model, device_args
-from koord_scheduler.place.device.free import ALL, NAME, Scope, held_by
+from koord_scheduler.place.device.free import NAME, Scope, devices_lent
 from koord_scheduler.place.device.hints import Hints, device_hints
 from koord_scheduler.place.device.reading import Templates, read_templates
 from koord_scheduler.place.device.request import Request, asks_for_devices, read_request, type_of
@@ -38,8 +39,8 @@ from koord_scheduler.place.device.sites import site_of
 from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import DEVICES, Grant
 from koord_scheduler.place.device.wire import binding_annotations, binding_labels, read_grant
+from koord_scheduler.place.grants import NO_LOAN, Loan, loan_of
 from koord_scheduler.place.node_states import States, Tries
-from koord_scheduler.place.reservation.reservation import RESERVATIONS, RESTRICTED
 
 NUMA, RESERVATION = "NodeNUMAResource", "Reservation"
 OTHER_PROVIDER = reason(
@@ -75,7 +76,7 @@ class DeviceShare:
 
     def connect(self, plugins: Mapping[str, Plugin]) -> None:
         """Reservations say which of them a pod may use on a node."""
-        self._tries.reservations = getattr(plugins.get(RESERVATION), "usable", None)
+        self._tries.loans = getattr(plugins.get(RESERVATION), "loans", None)
 
     def set_templates(self, cluster: Cluster, tree: Any) -> None:
         """``tree``: of the YAML in the ConfigMap; None where there is none."""
@@ -101,7 +102,7 @@ class DeviceShare:
             return Verdict(np.full(len(rows), tried.code, np.int16))
         why, score = self._tries.judge(tried, self._states.numbers(cluster)[rows])
         for i in self._tries.let_in(
-            cluster, pod, rows, why, lambda row, name: self._fits_in(cluster, request, row, name)
+            cluster, pod, rows, why, lambda row, loan: self._fits_with(cluster, request, row, loan)
         ):
             why[i] = FITS
         return Verdict(why, score)
@@ -112,11 +113,11 @@ class DeviceShare:
         tried = self._tries.of(pod.cls)
         if tried.code != FITS:
             return Refusal(tried.code)
-        reservation = _reservation(grants)
-        site = site_of(cluster, row, reservation)
+        loan = loan_of(grants)
+        site = site_of(cluster, row, loan)
         if tried.ask is None or site is None:
             return None
-        found = self._choose(cluster, tried.ask, site, row, grants, reservation)
+        found = self._choose(cluster, tried.ask, site, row, _numa(grants), loan)
         if site.well_planned:
             self._note_plan(cluster, row, isinstance(found, int))
         if isinstance(found, int):
@@ -140,12 +141,12 @@ class DeviceShare:
     def recognise(self, pod: Pod) -> Grant | None:
         return read_grant(pod)
 
-    def hints(self, cluster: Cluster, pod: Pod, row: int) -> Hints:
+    def hints(self, cluster: Cluster, pod: Pod, row: int, loan: Loan = NO_LOAN) -> Hints:
         """For the NUMA manager: a provider of hints
         (docs/reference/central.md 5.4). Empty: it does not
         care."""
         tried = self._tries.of(pod.cls)
-        site = site_of(cluster, row)
+        site = site_of(cluster, row, loan)
         if site is None or tried.ask is None:
             return {}
         if self.args.disable_device_numa_topology_alignment:
@@ -186,25 +187,46 @@ class DeviceShare:
         request: Request,
         site: Site,
         row: int,
-        grants: Mapping[str, Any],
-        reservation: str,
+        numa: frozenset[int] | None,
+        loan: Loan,
     ) -> Chosen | int:
         code = self._refused(request, site)
         if code != FITS:
             return code
-        numa = _numa(grants)
         if self.args.disable_device_numa_topology_alignment:
             numa = None
-        if reservation:
-            only = held_by(cluster.claims_on(row).values(), reservation)
-            found = allocate(request, site, self.policy, Scope(numa, only))
-            if not isinstance(found, int) or _restricts(cluster, row, reservation, request):
+        if not loan.keys:
+            return allocate(request, site, self.policy, Scope(numa))
+        lent = devices_lent(cluster.claims_on(row).values(), loan)
+        devices = frozenset(lent)
+        types = frozenset(map(type_of, loan.restricted))
+        kept_to = {key: left for key, left in lent.items() if key[0] in types}
+        scope = Scope(numa, most=kept_to, only=frozenset(kept_to))
+        if not loan.whole:
+            found = allocate(request, site, self.policy, scope._replace(only=devices))
+            if not isinstance(found, int):
                 return found
-        return allocate(request, site, self.policy, Scope(numa) if numa is not None else ALL)
+        found = allocate(request, site, self.policy, scope._replace(first=devices))
+        if isinstance(found, int) or not loan.whole:
+            return found
+        given = {(of, each.minor) for of, parts in found.items() for each in parts}
+        return found if given >= devices else insufficient(min(of for of, _ in devices - given))
 
-    def _fits_in(self, cluster: Cluster, request: Request, row: int, reservation: str) -> bool:
-        site = site_of(cluster, row, reservation)
-        return site is not None and self._try(request, site) == FITS
+    def serves(self, cluster: Cluster, pod: PodClass, row: int, loan: Loan) -> bool:
+        """Return whether such a pod gets what it asks for, and all of a loan that is whole."""
+        request = self._tries.of(pod).ask
+        site = site_of(cluster, row, loan)
+        if request is None or site is None:
+            return True
+        return not isinstance(self._choose(cluster, request, site, row, None, loan), int)
+
+    def _fits_with(self, cluster: Cluster, request: Request, row: int, loan: Loan) -> bool:
+        site = site_of(cluster, row, loan)
+        if site is None:
+            return False
+        if loan.restricted or loan.whole:
+            return not isinstance(self._choose(cluster, request, site, row, None, loan), int)
+        return self._try(request, site) == FITS
 
     def _grant(self, cluster: Cluster, site: Site, row: int, chosen: Chosen) -> Grant:
         node, devices = cluster.nodes[row], cluster.get(DEVICES, row)
@@ -236,19 +258,3 @@ def _numa(grants: Mapping[str, Any]) -> frozenset[int] | None:
     """The NUMA nodes that were chosen for the pod, None where none were."""
     nodes: Sequence[int] | None = getattr(grants.get(NUMA), "numa_nodes", None)
     return frozenset(nodes) if nodes else None
-
-
-def _reservation(grants: Mapping[str, Any]) -> str:
-    name: str = getattr(grants.get(RESERVATION), "reservation", "")
-    return name
-
-
-def _restricts(cluster: Cluster, row: int, reservation: str, request: Request) -> bool:
-    """Whether its users get such devices from the reservation alone
-    (docs/reference/central.md 7.6)."""
-    found = (cluster.get(RESERVATIONS, row) or {}).get(reservation)
-    return (
-        found is not None
-        and found.policy == RESTRICTED
-        and any(type_of(name) in request.types for name in found.restricted)
-    )

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from koord_scheduler.model.cluster.pods import Claim
-from koord_scheduler.place.grants import granted, sums
+from koord_scheduler.place.grants import Loan, granted, lent, sums
 from koord_scheduler.place.numa.accumulate import (
     FULL_PCPUS,
     NUMA_NODE_LEVEL,
@@ -157,13 +157,40 @@ def left_for(state: State, wish: Wish | None, amounts: Amounts) -> dict[int, dic
     return found
 
 
-def cpus_held_by(claims: Iterable[Claim], reservation: str) -> int:
-    """CPUs of a reservation."""
+def cpus_lent(claims: Iterable[Claim], loan: Loan) -> int:
+    """Return the CPUs of those that lend, taken or not."""
     found = 0
-    for claim, grant in granted(claims, NAME, Grant):
-        if claim.pod.holds == reservation:
-            found |= grant.cpus
+    for grant in lent(claims, NAME, Grant, loan)[0]:
+        found |= grant.cpus
     return found
+
+
+def kept_to(state: State, claims: Iterable[Claim], loan: Loan) -> State:
+    """Return the state for a pod that gets of the restricted resources what is lent alone. Who
+    lends no CPUs and no shares of NUMA nodes restricts none."""
+    give, take = lent(claims, NAME, Grant, loan)
+    cpus = 0
+    for grant in give:
+        cpus |= grant.cpus
+    if cpus and CPU in loan.restricted:
+        state = state._replace(free=state.free & cpus)
+    shares: dict[tuple[int, str], int] = {}
+    for sign, grants in ((1, give), (-1, take)):
+        for grant in grants:
+            for node, there in grant.zones:
+                for name, amount in there.items():
+                    shares[node, name] = shares.get((node, name), 0) + sign * amount
+    names = {name for _, name in shares} & loan.restricted
+    if not names:
+        return state
+    left = {
+        node: {
+            name: max(min(amount, shares.get((node, name), 0)), 0) if name in names else amount
+            for name, amount in there.items()
+        }
+        for node, there in state.left.items()
+    }
+    return state._replace(left=left)
 
 
 def by_node(topology: Topology, cpus: int) -> dict[int, list[int]]:

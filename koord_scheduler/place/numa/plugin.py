@@ -11,6 +11,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import CPU, Ints, Rows
 from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Normalize, Plugin, Refusal, Verdict, reason
+from koord_scheduler.place.grants import Loan, loan_of
 from koord_scheduler.place.node_states import Tries
 from koord_scheduler.place.numa import whole
 from koord_scheduler.place.numa.accumulate import LEAST, MOST
@@ -24,7 +25,7 @@ from koord_scheduler.place.numa.allocate import (
     score_of,
 )
 from koord_scheduler.place.numa.arguments import NumaArgs, numa_args
-from koord_scheduler.place.numa.free import State, cpus_held_by, state_of
+from koord_scheduler.place.numa.free import State, cpus_lent, kept_to, state_of
 from koord_scheduler.place.numa.hints import Given
 from koord_scheduler.place.numa.request import Ask, read_ask
 from koord_scheduler.place.numa.sites import Sites, site_of
@@ -36,7 +37,7 @@ AMPLIFIED = "Insufficient amplified cpu"
 _OF_NODE = -1
 """The score of a node is that of the node as a whole."""
 _DEVICES, _RESERVATION = "DeviceShare", "Reservation"
-Provider = Callable[[Cluster, Pod, int], Given]
+Provider = Callable[[Cluster, Pod, int, Loan], Given]
 Credit = Callable[[Cluster, PodClass, Rows], Ints | None]
 
 
@@ -67,7 +68,7 @@ class NodeNumaResource:
         """Devices have hints of their own; reservations say which of them a pod may use on a
         node."""
         self._provider = getattr(plugins.get(_DEVICES), "hints", None)
-        self._tries.reservations = getattr(plugins.get(_RESERVATION), "usable", None)
+        self._tries.loans = getattr(plugins.get(_RESERVATION), "loans", None)
         self._credit = getattr(plugins.get(_RESERVATION), "credit", None)
 
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
@@ -82,7 +83,7 @@ class NodeNumaResource:
         numbers = sites.numbers(cluster)[rows]
         why, score = self._tries.judge(tried, numbers)
         for i in self._tries.let_in(
-            cluster, pod, rows, why, lambda row, name: self._fits_in(cluster, ask, row, name)
+            cluster, pod, rows, why, lambda row, loan: self._fits_with(cluster, ask, row, loan)
         ):
             why[i], score[i] = FITS, 0
         used = whole.used_cpu(cluster, sites, ask, rows, numbers)
@@ -103,8 +104,8 @@ class NodeNumaResource:
         tried = self._tries.of(pod.cls)
         if tried.ask is None:
             return Refusal(tried.code)
-        reservation: str = getattr(grants.get(_RESERVATION), "reservation", "")
-        state = state_of(site_of(cluster, row, reservation))
+        loan = loan_of(grants)
+        state = _state(cluster, row, loan)
         planned = plan(tried.ask, state.site, self.strategy)
         if isinstance(planned, str):
             return Refusal(reason(NAME, planned, unresolvable=True))
@@ -112,15 +113,13 @@ class NodeNumaResource:
             return None
         given: Given | None = None
         if planned.policy != NO_POLICY and self._provider is not None:
-            given = self._provider(cluster, pod, row)
+            given = self._provider(cluster, pod, row, loan)
         chosen = choose(tried.ask, state, self.scoring, self.strategy, given)
         if isinstance(chosen, int):
             return Refusal(chosen)
-        preferred = 0
-        if reservation:
-            preferred = cpus_held_by(cluster.claims_on(row).values(), reservation)
+        preferred = cpus_lent(cluster.claims_on(row).values(), loan) if loan.keys else 0
         found = grant(chosen, state, preferred)
-        if found is None:
+        if found is None or (loan.whole and preferred & ~found.cpus):
             return Refusal(reason(NAME, "not enough cpus available to satisfy request"))
         return found
 
@@ -144,9 +143,30 @@ class NodeNumaResource:
             return FITS, _OF_NODE
         return FITS, score_of(chosen, state, ask, self.scoring)
 
-    def _fits_in(self, cluster: Cluster, ask: Ask, row: int, reservation: str) -> bool:
-        state = state_of(site_of(cluster, row, reservation))
+    def serves(self, cluster: Cluster, pod: PodClass, row: int, loan: Loan) -> bool:
+        """Return whether such a pod gets what it asks for, and all of a loan that is whole."""
+        ask = self._tries.of(pod).ask
+        if ask is None:
+            return True
+        state = _state(cluster, row, loan)
+        chosen = choose(ask, state, self.scoring, self.strategy)
+        if not isinstance(chosen, Chosen):
+            return False
+        lent = cpus_lent(cluster.claims_on(row).values(), loan)
+        found = grant(chosen, state, lent)
+        return found is not None and not (loan.whole and lent & ~found.cpus)
+
+    def _fits_with(self, cluster: Cluster, ask: Ask, row: int, loan: Loan) -> bool:
+        state = _state(cluster, row, loan)
         return isinstance(choose(ask, state, self.scoring, self.strategy), Chosen)
+
+
+def _state(cluster: Cluster, row: int, loan: Loan) -> State:
+    """Return the node as whoever has the loan finds it."""
+    state = state_of(site_of(cluster, row, loan))
+    if not loan.restricted:
+        return state
+    return kept_to(state, cluster.claims_on(row).values(), loan)
 
 
 def _summary(cluster: Cluster, names: Mapping[str, str]) -> dict[str, Any] | None:

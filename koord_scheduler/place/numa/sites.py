@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints
-from koord_scheduler.place.grants import without
+from koord_scheduler.place.grants import NO_LOAN, Loan, without
 from koord_scheduler.place.node_states import States
 from koord_scheduler.place.numa.accumulate import FULL_PCPUS, LEAST, MOST, SPREAD_BY_PCPUS
 from koord_scheduler.place.numa.free import Site, State, state_of, used_by
@@ -29,8 +29,8 @@ _BARE = Site(_UNKNOWN)
 Ratios = NDArray[np.float64]
 
 
-def site_of(cluster: Cluster, row: int, reservation: str = "") -> Site:
-    """``reservation``: as its users find the node, without what its reserve pod holds."""
+def site_of(cluster: Cluster, row: int, loan: Loan = NO_LOAN) -> Site:
+    """Return what decides on a row, for a pod with this loan."""
     node = cluster.nodes[row]
     if node is None:
         return _BARE
@@ -47,7 +47,7 @@ def site_of(cluster: Cluster, row: int, reservation: str = "") -> Site:
         policy=policy if policy in (BEST_EFFORT, RESTRICTED, SINGLE_NUMA_NODE) else shape.policy,
         strategy=strategy if strategy in (LEAST, MOST) else "",
         ratios=ratios_of(annotations) if annotations else (),
-        used=used_by(without(claims, reservation), shape.topology),
+        used=used_by(without(claims, loan), shape.topology),
     )
 
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints
 from koord_scheduler.model.cluster.pods import PodClass
@@ -31,7 +32,8 @@ def needs_of(cluster: Cluster, pod: PodClass, args: ReservationArgs, *, by_name:
 def _counted(
     cluster: Cluster, pod: PodClass, args: ReservationArgs
 ) -> Iterator[tuple[int, str, int]]:
-    vector = cluster.vector(pod)
+    vector = cluster.columns.vector(in_normal_form(pod.requests))
+    vector[PODS] = 1
     for column in np.flatnonzero(vector).tolist():
         name = cluster.columns.names[column]
         group, slash, _ = name.partition("/")
@@ -41,7 +43,7 @@ def _counted(
 
 
 def left_of(cluster: Cluster, reservation: Reservation) -> Ints:
-    left = dict(cluster.left_of(reservation.name))
+    left = dict(cluster.left_of(reservation.uid))
     for name, amount in reservation.reserved.items():
         if name in left:
             left[name] = max(left[name] - amount, 0)
@@ -65,8 +67,8 @@ def nominate(
             fitting.append(each)
         elif code == FITS:
             code = found
-    if not fitting:
-        return None, code
+    if len(fitting) < 2:
+        return (fitting[0], FITS) if fitting else (None, code)
     ordered = [each for each in fitting if each.order]
     if ordered:
         return min(ordered, key=by_order), FITS
@@ -79,14 +81,14 @@ def by_order(reservation: Reservation) -> tuple[int, str]:
 
 def score(cluster: Cluster, pod: PodClass, reservation: Reservation) -> int:
     """How much of it is used with this pod: the more the better."""
-    left = cluster.left_of(reservation.name)
+    left, asked = cluster.left_of(reservation.uid), in_normal_form(pod.requests)
     names = [name for name, n in reservation.allocatable.items() if n and name != "pods"]
     if not names:
         return 0
     total = 0
     for name in names:
         whole = reservation.allocatable[name]
-        used = whole - left.get(name, 0) + pod.requests.get(name, 0)
+        used = whole - left.get(name, 0) + asked.get(name, 0)
         total += 100 * used // whole if used <= whole else 0
     return total // len(names)
 
@@ -103,16 +105,25 @@ def _refusal(cluster: Cluster, needs: Needs, row: int, reservation: Reservation)
                 return reason(NAME, "Too many pods by node")
             restricts = reservation.policy == RESTRICTED and "pods" in reservation.allocatable
             if restricts and amount > left[column]:
-                return reason(NAME, "Reservation(s) Too many pods")
+                text = "Reservation(s) Too many pods"
+                return reason(NAME, text + _figures(needs, reservation, name, amount, left, column))
             continue
         if amount > free[column]:
             return reason(NAME, f"Insufficient {name} by node")
         restricts = reservation.policy == RESTRICTED and name in reservation.restricted
         if restricts and amount > left[column]:
             text = f"Reservation(s) Insufficient {name}"
-            if needs.by_name:
-                whole = reservation.allocatable.get(name, 0)
-                used = whole - int(left[column])
-                text = f"{text}, requested: {amount}, used: {used}, capacity: {whole}"
-            return reason(NAME, text)
+            return reason(NAME, text + _figures(needs, reservation, name, amount, left, column))
     return FITS
+
+
+def _figures(
+    needs: Needs, reservation: Reservation, name: str, amount: int, left: Ints, column: int
+) -> str:
+    """Said to a pod that names the reservation. What nobody may use is no capacity."""
+    if not needs.by_name:
+        return ""
+    reserved = reservation.reserved.get(name, 0)
+    capacity = max(reservation.allocatable.get(name, 0) - reserved, 0)
+    used = max(capacity - int(left[column]), 0)
+    return f", requested: {amount}, used: {used}, capacity: {capacity}"

@@ -1,26 +1,56 @@
 """Which reservations are for a class of pods, kept until rows change
-(docs/reference/central.md 7.3)."""
+(docs/reference/central.md 7.3, 7.9)."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
 
 import msgspec
 
+from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import PodClass
-from koord_scheduler.place.reservation.matching import Match, Wishes, match, wishes_of
+from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
+from koord_scheduler.place.node_affinity import selected
+from koord_scheduler.place.reservation.matching import (
+    Match,
+    Wishes,
+    match,
+    untolerated_by,
+    wishes_of,
+)
 from koord_scheduler.place.reservation.reservation import RESERVATIONS, Reservation
 
 _MOST_KEPT = 512
+_OF_RESERVATION = "Reservation(s) "
+
+
+class Row(msgspec.Struct, frozen=True):
+    """Reservations on a node: those that the pod may use, and why it is one of the owners of others
+    and may not use them, in words; ``matched``: how many match, of use or not."""
+
+    usable: tuple[Reservation, ...] = ()
+    matched: int = 0
+    why_not: tuple[str, ...] = ()
+
+    @property
+    def owned(self) -> int:
+        return self.matched + len(self.why_not)
 
 
 class Found(msgspec.Struct):
-    """Reservations that a class matches, by row, and what keeps it from the others."""
+    """Matches of a class, by row. ``counts``: of words, over all rows; ``owned``: reservations of
+    which the pod is an owner; ``unseen``: numbers of the classes of reserve pods that it may use,
+    so that it does not see them beside it."""
 
     version: int = -1
     rows: dict[int, tuple[Reservation, ...]] = msgspec.field(default_factory=dict)
-    why_not: dict[int, tuple[tuple[Reservation, Match], ...]] = msgspec.field(default_factory=dict)
+    all: dict[int, Row] = msgspec.field(default_factory=dict)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    owned: int = 0
+    unseen: frozenset[int] = frozenset()
 
 
 class Matched:
@@ -54,48 +84,95 @@ class Matched:
         names = cluster.all(RESERVATIONS)
         if len(changed) > len(names):
             there = {cluster.row[name] for name in names if name in cluster.row}
-            changed &= there | found.rows.keys() | found.why_not.keys()
+            changed &= there | found.all.keys()
         for row in changed:
             self._match_row(cluster, pod, row, found)
+        if changed:
+            found.unseen = frozenset(
+                r.pod.cls.number for row in found.rows.values() for r in row if r.pod.holds
+            )
         found.version = cluster.version
         return found
 
     def _match_row(self, cluster: Cluster, pod: PodClass, row: int, found: Found) -> None:
         found.rows.pop(row, None)
-        found.why_not.pop(row, None)
+        before = found.all.pop(row, None)
+        if before is not None:
+            found.counts.subtract(before.why_not)
+            found.owned -= before.owned
         node = cluster.nodes[row]
         there = cluster.get(RESERVATIONS, row)
-        if node is None or not there:
+        if node is None or not there or not selected(pod, node):
             return
-        wishes = self.wishes_of(pod)
-        yes, no = [], []
-        for name in sorted(there):
-            each = there[name]
-            outcome = match(pod, wishes, each, node, bool(cluster.users_of(name)))
-            if outcome is not Match.YES:
-                no.append((each, outcome))
-            elif wishes.affinity is not None or any(n in each.allocatable for n in pod.requests):
+        new = self._row(cluster, pod, node, there.values())
+        if new.usable:
+            found.rows[row] = new.usable
+        if new.owned:
+            found.all[row] = new
+            found.counts.update(new.why_not)
+            found.owned += new.owned
+
+    def _row(
+        self, cluster: Cluster, pod: PodClass, node: Node, there: Iterable[Reservation]
+    ) -> Row:
+        wishes, asked = self.wishes_of(pod), in_normal_form(pod.requests)
+        usable, matched, why_not = [], 0, []
+        for each in sorted(there, key=lambda each: each.name):
+            outcome = match(pod, wishes, each, node, bool(cluster.users_of(each.uid)))
+            if outcome is Match.YES:
+                matched += not wishes.ignored
                 # Without an affinity it uses none that keeps nothing of what it asks for.
-                yes.append(each)
-        if yes:
-            found.rows[row] = tuple(yes)
-        if no:
-            found.why_not[row] = tuple(no)
+                if wishes.affinity is not None or any(n in each.allocatable for n in asked):
+                    usable.append(each)
+            elif outcome not in (Match.OWNERS, Match.USED):
+                words = outcome.value
+                if outcome is Match.TAINT and (taint := untolerated_by(wishes, each)):
+                    words = f"{words} {{{taint.key}: {taint.value}}}"
+                why_not.append(words)
+        return Row(tuple(usable), matched, tuple(why_not))
 
 
-def report(found: Found) -> tuple[str, ...]:
-    """Why reservations do not serve such a pod, with how many there are of each kind."""
-    counts: dict[str, int] = {}
-    owned = sum(len(each) for each in found.rows.values())
-    for each in found.why_not.values():
-        for reservation, why in each:
-            if why is Match.OWNERS:
-                continue
-            owned += 1
-            text = why.value
-            if why is Match.TAINT and reservation.taints:
-                taint = reservation.taints[0]
-                text = f"{text} {{{taint.key}: {taint.value}}}"
-            counts[text] = counts.get(text, 0) + 1
-    lines = [f"{n} Reservation(s) {text}" for text, n in sorted(counts.items())]
-    return (*lines, f"{owned} Reservation(s) matched owner total") if owned else ()
+def report(cluster: Cluster, found: Found, wishes: Wishes, why: Codes) -> tuple[str, ...]:
+    """Say why reservations do not serve such a pod, and how many there are of each kind. ``why``:
+    the reason against each row."""
+    name = wishes.affinity.name if wishes.affinity is not None else ""
+    rows, counts, owned = found.all, found.counts, found.owned
+    named_on = _row_of(cluster, name) if name else None
+    if named_on is not None:
+        here = found.all.get(named_on, Row())
+        rows, counts, owned = {named_on: here}, Counter(here.why_not), here.owned
+    if not owned and wishes.affinity is None:
+        return ()
+    matched = sum(row.matched for row in rows.values())
+    lines = [f"{matched} {_OF_RESERVATION}{_NAMED}"] if name and matched else []
+    lines += [
+        f"{number} {_OF_RESERVATION}{words}"
+        for words, number in sorted(counts.items(), key=lambda each: (_place(each[0]), each))
+        if number
+    ]
+    of_nodes: Counter[str] = Counter()
+    for at, row in rows.items():
+        words = REASONS[int(why[at])].text if row.matched and why[at] > FITS else ""
+        if words and not words.startswith(_OF_RESERVATION):
+            of_nodes[words] += row.matched
+    lines += [
+        f"{number} {_OF_RESERVATION}for node reason that {words}"
+        for words, number in sorted(of_nodes.items())
+    ]
+    return (*lines, f"{owned} {_OF_RESERVATION}matched owner total")
+
+
+_NAMED = "exactly matches the requested reservation name"
+_ORDER = (Match.NAME, Match.AFFINITY, Match.UNSCHEDULABLE, Match.EXACT, Match.TAINT)
+
+
+def _place(words: str) -> int:
+    return next((i for i, each in enumerate(_ORDER) if words.startswith(each.value)), len(_ORDER))
+
+
+def _row_of(cluster: Cluster, name: str) -> int | None:
+    """The node of a reservation; None where none by this name is available."""
+    for node, there in cluster.all(RESERVATIONS).items():
+        if any(each.name == name for each in there.values()):
+            return cluster.row.get(node)
+    return None

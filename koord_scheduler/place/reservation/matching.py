@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.cluster.nodes import Node
+from koord_scheduler.model.amounts import in_normal_form
+from koord_scheduler.model.cluster.nodes import Node, Taint
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
 from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
@@ -19,7 +20,7 @@ from koord_scheduler.place.reservation.reservation import (
     IGNORED,
     Reservation,
 )
-from koord_scheduler.place.taints import CORDONED, tolerates
+from koord_scheduler.place.taints import CORDONED, tolerates, untolerated
 from koordlet.protocol.objects.reservation import ReservationOwner
 from koordlet.protocol.selector import matches
 
@@ -128,13 +129,16 @@ def wishes_of(pod: PodClass) -> Wishes:
 
 def match(pod: PodClass, wishes: Wishes, reservation: Reservation, node: Node, used: bool) -> Match:
     """``used``: some pod uses it. For a reservation that is available on ``node``."""
-    if reservation.allocate_once and used:
+    if reservation.allocate_once and (used or reservation.taken):
         return Match.USED
     if wishes.ignored:
-        return Match.YES
+        return Match.YES if reservation.pod.holds else Match.OWNERS
     if wishes.unreadable:
         return Match.AFFINITY
-    if not owned(pod, reservation.owners):
+    holder = reservation.pod
+    # Who may write a pod must not lead pods of others to room that the pod may be using.
+    foreign = not holder.holds and holder.cls.namespace != pod.namespace
+    if foreign or not owned(pod, reservation.owners):
         return Match.OWNERS
     affinity = wishes.affinity
     if affinity is not None and affinity.name:
@@ -144,54 +148,73 @@ def match(pod: PodClass, wishes: Wishes, reservation: Reservation, node: Node, u
     tolerations = affinity.tolerations if affinity is not None else ()
     if reservation.unschedulable and not any(tolerates(t, CORDONED) for t in tolerations):
         return Match.UNSCHEDULABLE
-    for taint in reservation.taints:
-        refuses = taint.effect in ("NoSchedule", "NoExecute")
-        if refuses and not any(tolerates(t, taint) for t in tolerations):
-            return Match.TAINT
+    if untolerated_by(wishes, reservation) is not None:
+        return Match.TAINT
     if affinity is not None and not _selects(affinity, reservation, node):
         return Match.AFFINITY
     return Match.YES if _exactly(pod, wishes, reservation) else Match.EXACT
 
 
-def owned(pod: PodClass, owners: tuple[ReservationOwner, ...] | None) -> bool:
-    """Whether one of the owners means pods of this class."""
-    return any(_owner_means(pod, owner) for owner in owners or ())
+def untolerated_by(wishes: Wishes, reservation: Reservation) -> Taint | None:
+    """Return the first taint that keeps a pod away. A pod that says nothing of reservations is
+    served by those with taints too."""
+    if wishes.affinity is None:
+        return None
+    return untolerated(wishes.affinity.tolerations, reservation.taints)
 
 
-def _owner_means(pod: PodClass, owner: ReservationOwner) -> bool:
-    if owner.object is not None:
-        wanted = owner.object
-        namespace, _, name = pod.named.partition("/")
-        if not pod.named or wanted.name not in ("", name):
-            return False
-        if wanted.namespace not in ("", namespace):
-            return False
+def owned(
+    pod: PodClass, owners: tuple[ReservationOwner, ...] | None, name: str = "", uid: str = ""
+) -> bool:
+    """Return whether one of the owners means pods of this class. ``name`` and ``uid``: of the one
+    pod that is asked about; without them those by which some reservation knows the class."""
+    name, uid = name or pod.named.name, uid or pod.named.uid
+    return any(_owner_means(pod, owner, name, uid) for owner in owners or ())
+
+
+def _owner_means(pod: PodClass, owner: ReservationOwner, name: str, uid: str) -> bool:
+    wanted = owner.object
+    if wanted is not None and not _all_given(
+        (wanted.uid, uid),
+        (wanted.name, name),
+        (wanted.namespace, pod.namespace),
+        (wanted.kind, "Pod"),
+        (wanted.api_version, "v1"),
+    ):
+        return False
     if owner.controller is not None:
-        asked, there = owner.controller, pod.owner
+        asked = owner.controller
         if asked.namespace not in ("", pod.namespace):
             return False
-        if asked.controller is False or (not there.uid and not there.name):
-            return False
-        for want, have in (
-            (asked.uid, there.uid),
-            (asked.name, there.name),
-            (asked.kind, there.kind),
-            (asked.api_version, there.api_version),
+        if not any(
+            asked.controller in (None, there.controller)
+            and _all_given(
+                (asked.uid, there.uid),
+                (asked.name, there.name),
+                (asked.kind, there.kind),
+                (asked.api_version, there.api_version),
+            )
+            for there in pod.owners
         ):
-            if want not in ("", have):
-                return False
+            return False
     return owner.label_selector is None or matches(owner.label_selector, pod.labels)
 
 
+def _all_given(*pairs: tuple[str, str]) -> bool:
+    """Return whether every field that is given is as it should be."""
+    return all(want in ("", have) for want, have in pairs)
+
+
 def named_by(reservations: Mapping[str, Reservation]) -> frozenset[str]:
-    """Keys of the pods that reservations name: these need classes of their own
-    (`model.pod_reading.Classes.named`)."""
-    return frozenset(
-        f"{owner.object.namespace}/{owner.object.name}"
+    """Return the names and uids of the pods that reservations mean as objects: such pods need
+    classes of their own (`model.pod_reading.Classes.named`)."""
+    objects = (
+        owner.object
         for each in reservations.values()
         for owner in each.owners or ()
-        if owner.object is not None and owner.object.name
+        if owner.object is not None
     )
+    return frozenset(text for each in objects for text in (each.name, each.uid) if text)
 
 
 def _selects(affinity: Affinity, reservation: Reservation, node: Node) -> bool:
@@ -203,6 +226,6 @@ def _selects(affinity: Affinity, reservation: Reservation, node: Node) -> bool:
 
 
 def _exactly(pod: PodClass, wishes: Wishes, reservation: Reservation) -> bool:
-    return all(
-        pod.requests.get(name, 0) == reservation.allocatable.get(name, 0) for name in wishes.exact
-    )
+    asked = in_normal_form(pod.requests)
+    names = in_normal_form(dict.fromkeys(wishes.exact, 0))
+    return all(asked.get(name, 0) == reservation.allocatable.get(name, 0) for name in names)

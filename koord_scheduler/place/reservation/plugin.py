@@ -10,9 +10,18 @@ import numpy as np
 
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
-from koord_scheduler.model.cluster.pods import Pod, PodClass
-from koord_scheduler.model.cluster.verdict import FITS, Normalize, Refusal, Verdict, reason
+from koord_scheduler.model.cluster.pods import AS_RESERVATION, OPERATING_MODE, Pod, PodClass
+from koord_scheduler.model.cluster.verdict import (
+    FITS,
+    Codes,
+    Normalize,
+    Plugin,
+    Refusal,
+    Verdict,
+    reason,
+)
 from koord_scheduler.model.texts import decoded
+from koord_scheduler.place.grants import Loan
 from koord_scheduler.place.reservation import fitting, reserve_pods
 from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs, reservation_args
 from koord_scheduler.place.reservation.matched import Matched, report
@@ -23,7 +32,9 @@ from koord_scheduler.place.reservation.reservation import (
     RESERVE_POD,
     Reservation,
     ReservationGrant,
+    allocated_text,
 )
+from koord_scheduler.place.reservation.summary import node_reservations
 
 ORDERED = 1000
 """The score of the node with the reservation that comes first of all by order."""
@@ -48,15 +59,23 @@ class ReservationPlugin:
     def __init__(self, args: ReservationArgs) -> None:
         self.args = args
         self._matched = Matched()
+        self._given = reserve_pods.Given(args.pre_allocation_config)
+        self.services = {
+            "nodeReservations/{node}": lambda cluster, names: node_reservations(
+                cluster, names["node"]
+            )
+        }
+
+    def connect(self, plugins: Mapping[str, Plugin]) -> None:
+        """Others say whether what running pods lend of CPUs and devices can be given as a whole."""
+        asked = (getattr(plugin, "serves", None) for plugin in plugins.values())
+        self._given = self._given._replace(serve=tuple(each for each in asked if each is not None))
 
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         if RESERVE_POD in pod.annotations:
             return True
-        wishes = self._matched.wishes_of(pod)
-        if wishes.affinity is not None:
+        if self._matched.wishes_of(pod).affinity is not None or _is_one(pod):
             return True
-        if wishes.ignored:
-            return False  # `credit` says it all
         return bool(cluster.all(RESERVATIONS)) and bool(self._matched.of(cluster, pod).rows)
 
     def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints | None:
@@ -64,7 +83,7 @@ class ReservationPlugin:
         it is the most of each resource; `judge` looks at each by itself. Who ignores reservations
         finds what all of them keep."""
         if RESERVE_POD in pod.annotations:
-            return reserve_pods.room(cluster, pod, rows, self.args.pre_allocation_config)
+            return reserve_pods.room(cluster, pod, rows, self._given)
         if not cluster.all(RESERVATIONS):
             return None
         matched = self._matched.of(cluster, pod).rows
@@ -81,8 +100,10 @@ class ReservationPlugin:
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
         if RESERVE_POD in pod.annotations:
-            return Verdict(reserve_pods.refused(cluster, pod, rows))
+            return reserve_pods.judge(cluster, pod, rows, self._given)
         wishes = self._matched.wishes_of(pod)
+        if wishes.ignored:
+            return Verdict(np.zeros(len(rows), np.int16))  # `credit` says it all
         matched = self._matched.of(cluster, pod).rows
         why = np.zeros(len(rows), np.int16)
         if wishes.affinity is not None:
@@ -102,6 +123,8 @@ class ReservationPlugin:
         first = min((r for r in uses.values() if r.order), key=fitting.by_order, default=None)
         for i, each in uses.items():
             score[i] = ORDERED if each is first else fitting.score(cluster, pod, each)
+        if _is_one(pod):
+            why[reserve_pods.conflicts(cluster, rows, free_policy=False)] = reserve_pods.CONFLICT
         return Verdict(why, score)
 
     def allocate(
@@ -109,42 +132,64 @@ class ReservationPlugin:
     ) -> ReservationGrant | Refusal | None:
         cls = pod.cls
         if RESERVE_POD in cls.annotations:
-            return reserve_pods.allocate(cluster, pod, row, self.args.pre_allocation_config)
+            return reserve_pods.allocate(cluster, pod, row, self._given)
         wishes = self._matched.wishes_of(cls)
         there = self._matched.of(cluster, cls).rows.get(row, ())
         if wishes.ignored:
-            return None
+            return ReservationGrant(loan=_all_of(there)) if there else None
         nominated, code = fitting.nominate(cluster, self._needs(cluster, cls, wishes), row, there)
         if nominated is not None:
-            return ReservationGrant(nominated.name, nominated.uid)
+            name = nominated.name.rpartition("/")[2]
+            return ReservationGrant(nominated.uid, name, loan=nominated.loan)
         if wishes.affinity is not None:
             return Refusal(code or reason(NAME, _NO_MATCH, unresolvable=True))
         return None
 
     def annotations(self, pod: Pod, grant: ReservationGrant) -> Mapping[str, str]:
-        if pod.holds:
+        if pod.holds or not grant.reservation:
             return {}
-        text = msgspec.json.encode({"name": grant.reservation, "uid": grant.uid}).decode()
-        return {ALLOCATED: text}
+        return {ALLOCATED: allocated_text(grant.name, grant.reservation)}
 
     def recognise(self, pod: Pod) -> ReservationGrant | None:
         found = None if pod.holds else decoded(_allocated, pod.annotations.get(ALLOCATED))
-        return ReservationGrant(found.name, found.uid) if found is not None and found.name else None
+        return ReservationGrant(found.uid, found.name) if found is not None and found.uid else None
 
-    def usable(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[str, ...]:
-        """Names of the reservations on a node that such a pod may use, for plugins that hold more
-        than amounts for them: devices."""
-        if RESERVE_POD in pod.annotations or self._matched.wishes_of(pod).ignored:
+    def loans(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[Loan, ...]:
+        """Return what such a pod may use on a node although somebody holds it: any one of these.
+        For plugins that give more than amounts."""
+        if RESERVE_POD in pod.annotations:
+            loan = reserve_pods.loan(cluster, pod, row, self._given)
+            return (loan,) if loan.keys else ()
+        there = self._matched.of(cluster, pod).rows.get(row, ())
+        if self._matched.wishes_of(pod).ignored:
+            return (_all_of(there),) if there else ()
+        return tuple(each.loan for each in there)
+
+    def unseen(self, cluster: Cluster, pod: PodClass) -> frozenset[int]:
+        """Classes of the reserve pods whose place such a pod may take: to it they are not there."""
+        if RESERVE_POD in pod.annotations or not cluster.all(RESERVATIONS):
+            return frozenset()
+        return self._matched.of(cluster, pod).unseen
+
+    def report(self, cluster: Cluster, pod: PodClass, why: Codes) -> tuple[str, ...]:
+        """Say why reservations do not serve such a pod, how many there are of each kind (7.9).
+        ``why``: the reason against each row."""
+        if RESERVE_POD in pod.annotations:
             return ()
-        return tuple(each.name for each in self._matched.of(cluster, pod).rows.get(row, ()))
-
-    def report(self, cluster: Cluster, pod: PodClass) -> tuple[str, ...]:
-        """Why reservations do not serve such a pod, with how many there are of each kind (7.9)."""
-        return report(self._matched.of(cluster, pod))
+        return report(cluster, self._matched.of(cluster, pod), self._matched.wishes_of(pod), why)
 
     def _needs(self, cluster: Cluster, pod: PodClass, wishes: Wishes) -> fitting.Needs:
         by_name = wishes.affinity is not None and bool(wishes.affinity.name)
         return fitting.needs_of(cluster, pod, self.args, by_name=by_name)
+
+
+def _is_one(pod: PodClass) -> bool:
+    """Return whether such pods are reservations themselves."""
+    return pod.labels.get(OPERATING_MODE) == AS_RESERVATION
+
+
+def _all_of(there: tuple[Reservation, ...]) -> Loan:
+    return Loan(frozenset(each.pod.key for each in there))
 
 
 def make(args: Mapping[str, Any]) -> ReservationPlugin:

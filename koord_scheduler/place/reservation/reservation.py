@@ -8,6 +8,7 @@ import msgspec
 
 from koord_scheduler.model.cluster.nodes import Slot, Taint
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.grants import NO_LOAN, Loan
 from koordlet.protocol.objects.reservation import ReservationOwner
 
 PREFIX = "scheduling.koordinator.sh/"
@@ -21,8 +22,11 @@ AFFINITY = f"{PREFIX}reservation-affinity"
 EXACT_MATCH = f"{PREFIX}exact-match-reservation"
 IGNORED = f"{PREFIX}reservation-ignored"
 ORDER = f"{PREFIX}reservation-order"
+RESIZE = f"{PREFIX}reservation-resize-allocatable"
 RESTRICTED_OPTIONS = f"{PREFIX}reservation-restricted-options"
 PRE_ALLOCATION_REQUIRED = f"{PREFIX}pre-allocation-required"
+OWNERS_OF_POD = f"{PREFIX}reservation-owners"
+CURRENT_OWNER = f"{PREFIX}reservation-current-owner"
 NODE_RESERVATION = "node.koordinator.sh/reservation"
 RESTRICTED, ALIGNED = "Restricted", "Aligned"
 AVAILABLE = "Available"
@@ -39,7 +43,8 @@ class PreAllocation(msgspec.Struct, frozen=True):
 class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     """``pod``: its reserve pod, which has the same name as key (``pod.holds``).
 
-    ``allocatable``: what it keeps, CPU in milli-cores; ``reserved``: what nobody may use of that.
+    ``allocatable``: what it keeps, CPU in milli-cores, GPUs in normal form; ``reserved``: what
+    nobody may use of that. ``texts``: what it keeps in the words and units of its template.
     ``restricted``: names for which policy Restricted looks at the reservation alone. ``order``: the
     smaller the earlier, 0 for none. ``owners`` is None where they cannot be read: it never matches.
     """
@@ -54,6 +59,7 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     allocate_once: bool = True
     allocatable: Mapping[str, int] = {}
+    texts: Mapping[str, str] = {}
     reserved: Mapping[str, int] = {}
     restricted: frozenset[str] = frozenset()
     order: int = 0
@@ -61,6 +67,14 @@ class Reservation(msgspec.Struct, frozen=True, kw_only=True):
     taints: tuple[Taint, ...] = ()
     pre_allocation: PreAllocation | None = None
     created_s: float = 0.0
+    taken: bool = False
+    """Somebody uses it who is known to others alone."""
+
+    @property
+    def loan(self) -> Loan:
+        """Return what it lends its users."""
+        restricted = self.restricted if self.policy == RESTRICTED else frozenset[str]()
+        return Loan(frozenset({self.pod.key}), self.uid, restricted)
 
     @property
     def available(self) -> bool:
@@ -76,9 +90,16 @@ WAITING: Slot[Reservation] = Slot("waiting reservations")
 
 
 class ReservationGrant(msgspec.Struct, frozen=True):
-    """``reservation`` is its name, by which the pod's claim counts in it."""
+    """``reservation``: uid of the one that the pod uses, by which its claim counts there; empty
+    for none. ``loan``: what other allocators may give the pod although somebody holds it."""
 
-    reservation: str
-    uid: str = ""
+    reservation: str = ""
+    name: str = ""
     pre_allocated: tuple[str, ...] = ()
     """Of a reserve pod: keys of the pods whose room it takes."""
+    loan: Loan = NO_LOAN
+
+
+def allocated_text(name: str, uid: str) -> str:
+    """Return the annotation of a pod that uses a reservation."""
+    return msgspec.json.encode({"name": name, "uid": uid}).decode()

@@ -6,16 +6,26 @@ are Unix times.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from koord_scheduler.model.amounts import amount_of, in_normal_form
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.reading import instant_s
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.objects.times import instant
-from koordlet.protocol.quantity import cpu_text
-from koordlet.protocol.resources import CPU
+from koordlet.protocol.quantity import bytes_text, cpu_text
+from koordlet.protocol.resources import (
+    BATCH_MEMORY,
+    CPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_SHARE,
+    MEMORY,
+    MID_MEMORY,
+)
 
 DEFAULT_TTL_S = 24 * 3600.0
 SCHEDULED, READY = "Scheduled", "Ready"
@@ -23,18 +33,19 @@ AVAILABLE, SUCCEEDED, FAILED, PENDING = "Available", "Succeeded", "Failed", "Pen
 EXPIRED = "Expired"
 _MOST_MESSAGE = 1024
 _MOST_OWNERS = 256
+_IN_BYTES = frozenset((MEMORY, "ephemeral-storage", BATCH_MEMORY, MID_MEMORY, GPU_MEMORY))
 Tree = Mapping[str, Any]
 Status = dict[str, Any]
 
 
-def bound(tree: Tree, node: str, allocatable: Mapping[str, int], now_s: float) -> Status:
-    """Of a reservation that got a node."""
+def bound(tree: Tree, node: str, allocatable: Mapping[str, str], now_s: float) -> Status:
+    """Return the status of one that got a node; ``allocatable`` in the units of its template."""
     conditions = _with(_conditions(tree), SCHEDULED, "True", "Scheduled", "", now_s)
     conditions = _with(conditions, READY, "True", "Available", "", now_s)
     return {
         "phase": AVAILABLE,
         "nodeName": node,
-        "allocatable": quantities(allocatable),
+        "allocatable": dict(sorted(allocatable.items())),
         "conditions": conditions,
     }
 
@@ -51,9 +62,13 @@ def unschedulable(tree: Tree, message: str, now_s: float) -> Status | None:
     return {"phase": PENDING, "conditions": made}
 
 
-def synced(
-    tree: Tree, users: Sequence[Pod], kept: Mapping[str, int], node_exists: bool, now_s: float
-) -> Status | None:
+def why_unscheduled(tree: Tree) -> str:
+    """Return what its condition says of why it has no node."""
+    message = _condition(tree, SCHEDULED).get("message")
+    return message if isinstance(message, str) else ""
+
+
+def synced(tree: Tree, users: Sequence[Pod], node_exists: bool, now_s: float) -> Status | None:
     """Of one that has a node: expired, used up, or with other owners than it says. ``users``: pods
     on its node that use it."""
     status = tree.get("status") or {}
@@ -67,18 +82,19 @@ def synced(
         {"namespace": pod.key.partition("/")[0], "name": pod.key.partition("/")[2], "uid": pod.uid}
         for pod in sorted(users, key=lambda pod: pod.uid)[:_MOST_OWNERS]
     ]
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for pod in users:
-        for name, amount in pod.cls.requests.items():
-            if name in kept:
-                total[name] = total.get(name, 0) + amount
-    allocated = quantities(total)
+        asked = in_normal_form(pod.cls.requests)
+        for name in status.get("allocatable") or {}:
+            total[name] += asked.get(GPU_CORE if name == GPU_SHARE else name, 0)
+    total = +total
     same = _same_owners(status.get("currentOwners"), owners)
-    if same and (status.get("allocated") or {}) == allocated:
+    told = status.get("allocated") or {}
+    if same and {name: amount_of(text, name) for name, text in told.items()} == total:
         return None
-    found: Status = {"currentOwners": owners, "allocated": allocated}
+    found: Status = {"currentOwners": owners, "allocated": dict[str, Any](quantities(total))}
     # A merge patch keeps what it does not name.
-    for name in status.get("allocated") or {}:
+    for name in told:
         found["allocated"].setdefault(name, None)
     if owners and (tree.get("spec") or {}).get("allocateOnce") is not False:
         found["phase"] = SUCCEEDED
@@ -114,10 +130,14 @@ def collectable(tree: Tree, node_exists: bool, keep_s: float, now_s: float) -> b
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
     """As they stand on the wire."""
-    return {
-        name: cpu_text(amount) if name == CPU else str(amount)
-        for name, amount in sorted(amounts.items())
-    }
+    return {name: _quantity(name, amount) for name, amount in sorted(amounts.items())}
+
+
+def _quantity(name: str, amount: int) -> str:
+    if name == CPU:
+        return cpu_text(amount)
+    in_bytes = name in _IN_BYTES or name.startswith("hugepages-")
+    return bytes_text(amount) if in_bytes else str(amount)
 
 
 def _seconds(text: Any) -> float:

@@ -30,6 +30,7 @@ from tests.companion.histories.hands import (
 from tests.fakekube.store import Logged
 
 DEVICES = "scheduling.koordinator.sh/device-allocated"
+ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 MOST_MIGRATING = 1
 """On a node; the histories' configuration says so."""
 
@@ -187,12 +188,22 @@ class Checks:
 
     def _devices(self, node: str) -> None:
         used: Counter[int] = Counter()
+        users: dict[str, Counter[int]] = {}
         for pod in self.hands.all("pods"):
-            text = pod["metadata"]["annotations"].get(DEVICES)
-            if text and pod["spec"].get("nodeName") == node:
-                for each in json.loads(text).get("gpu", ()):
-                    used[each["minor"]] += int(each["resources"].get(GPU, 0))
-                    self.seen["cards"] += 1
+            if pod["spec"].get("nodeName") == node:
+                allocated = pod["metadata"]["annotations"].get(ALLOCATED)
+                uid = json.loads(allocated)["uid"] if allocated else ""
+                cards = _cards(pod)
+                self.seen["cards"] += len(cards)
+                users.setdefault(uid, Counter()).update(cards)
+        for kept in self.hands.all("reservations"):
+            status = kept.get("status") or {}
+            if (status.get("phase"), status.get("nodeName")) == ("Available", node):
+                self.seen["reserved cards"] += len(_cards(kept))
+                # What its users have is a part of what it keeps.
+                used += _cards(kept) | users.pop(kept["metadata"]["uid"], Counter())
+        for cards in users.values():
+            used += cards
         for minor, share in used.items():
             if share > 100:
                 self._say(f"node {node}: card {minor} was given {share} %")
@@ -243,3 +254,10 @@ class Checks:
         together = sum(where == node for _, where in self._migrating.values())
         if node and together > MOST_MIGRATING:
             self._say(f"{together} pods migrate from node {node} at the same time")
+
+
+def _cards(item: Tree) -> Counter[int]:
+    """Return how much of each GPU a pod or a Reservation was given."""
+    text = (item["metadata"].get("annotations") or {}).get(DEVICES)
+    given = json.loads(text).get("gpu", ()) if text else ()
+    return Counter({each["minor"]: int(each["resources"].get(GPU, 0)) for each in given})

@@ -145,14 +145,17 @@ def urgent(world: World) -> None:
 
 def reservation(world: World) -> None:
     name = world.hands.next("r")
-    container = {"name": "c", "resources": {"requests": {"cpu": "2", "memory": "64Mi"}}}
+    part = world.chance.choice(("", "", "50", "100"))
+    extra = {GPU: part, RATIO: part} if part else {}
+    amounts = {"cpu": "2", "memory": "64Mi", **extra}
+    container = {"name": "c", "resources": {"requests": amounts}}
     spec = {
         "template": {"spec": {"schedulerName": OURS, "containers": [container]}},
         "owners": [{"labelSelector": {"matchLabels": {"for": name}}}],
         "ttl": world.chance.choice(("1s", "1h")),
     }
     world.hands.create("reservations", {"metadata": {"name": name}, "spec": spec})
-    world.hands.pod(world.hands.next("own"), "1", labels={"for": name})
+    world.hands.pod(world.hands.next("own"), "1", labels={"for": name}, extra=extra)
 
 
 def gone(world: World) -> None:

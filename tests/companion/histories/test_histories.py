@@ -17,7 +17,10 @@ HISTORIES = int(os.environ.get("KOORDLET_CENTRAL_HISTORIES", "80"))
 """`make central-histories` plays 50,000."""
 FIRST = int(os.environ.get("KOORDLET_CENTRAL_SEED", "1"))
 PARTS = 10 if HISTORIES <= 1000 else HISTORIES // 100
-EVENTS = ("bound", "decisions", "gangs", "quotas", "cards", "preempted", "jobs", "migrated")
+EVENTS = (
+    *("bound", "decisions", "gangs", "quotas", "cards", "reserved cards"),
+    *("preempted", "jobs", "migrated"),
+)
 """What must have come about, so that the histories are about something. They run in real time: on a
 busy machine a hundred of them may see no migration."""
 MEASURED_FROM = 500

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,8 +25,8 @@ def node(name: str, **allocatable: int) -> Node:
     return Node(name=name, allocatable=allocatable or {"cpu": 8000, "memory": 100, "pods": 10})
 
 
-def pod(name: str, cls: int = 0, holds: str = "") -> Pod:
-    return Pod(key=f"a/{name}", uid=name, cls=CLASSES[cls], holds=holds)
+def pod(name: str, cls: int = 0, holds: str = "", uid: str = "") -> Pod:
+    return Pod(key=f"a/{name}", uid=uid or name, cls=CLASSES[cls], holds=holds)
 
 
 def test_a_claim_counts_on_its_node_and_leaves_no_trace() -> None:
@@ -65,7 +67,7 @@ def test_a_huge_request_is_clipped_and_taken_away_again() -> None:
 def test_users_of_a_reservation_take_what_its_reserve_pod_holds() -> None:
     cluster = Cluster()
     cluster.set_node(node("n1"))
-    cluster.add(Claim(pod("reserve", holds="r"), "n1"))
+    cluster.add(Claim(pod("reserve", holds="r", uid="r"), "n1"))
     assert cluster.requested[0, [CPU, PODS]].tolist() == [1000, 1]
     cluster.add(Claim(pod("user", 1), "n1", reservation="r"))
     assert cluster.requested[0, [CPU, MEMORY, PODS]].tolist() == [1000, 10, 1]
@@ -136,10 +138,14 @@ def test_what_is_requested_is_the_sum_of_claims(steps: list[tuple[str, int, int,
             left: np.ndarray = np.zeros(len(cluster.columns), np.int64)
             for claim in cluster.claims_on(row).values():
                 if claim.pod.holds:
-                    left += cluster.columns.vector(cluster.left_of(claim.pod.holds))
+                    left += cluster.columns.vector(cluster.left_of(claim.holds))
                 else:
                     left += cluster.vector(claim.pod.cls)
             assert (cluster.requested[row] == left).all(), name
+            there = Counter(claim.pod.cls.number for claim in cluster.claims_on(row).values())
+            assert there == {
+                n: counts[row] for n, counts in cluster.classes.items() if row in counts
+            }
         dead = ~cluster.alive
         assert not cluster.requested[dead].any()
 
@@ -149,7 +155,7 @@ def _step(cluster: Cluster, what: str, number: int, cls: int, where: str) -> Non
         case "add":
             cluster.add(Claim(pod(str(number), cls), where))
         case "hold":
-            cluster.add(Claim(pod(f"hold{number}", cls, holds=f"r{number}"), where))
+            cluster.add(Claim(pod(f"hold{number}", cls, holds="r", uid=f"r{number}"), where))
         case "use":
             cluster.add(Claim(pod(str(number), cls), where, reservation=f"r{cls}"))
         case "remove":

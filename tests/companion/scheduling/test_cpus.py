@@ -24,14 +24,17 @@ STATUS = "scheduling.koordinator.sh/resource-status"
 LSR: dict[str, Any] = {"priority": 9500, "labels": {"koordinator.sh/qosClass": "LSR"}}
 
 
-async def _topology(rig: Rig, name: str) -> None:
-    detail = [{"id": n, "core": n // 2, "socket": 0, "node": n // 4} for n in range(8)]
+async def topology(rig: Rig, name: str, cpus: int = 8) -> None:
+    """Two NUMA nodes with half of the CPUs each."""
+    half = cpus // 2
+    detail = [{"id": n, "core": n // 2, "socket": 0, "node": n // half} for n in range(cpus)]
+    amount = {key: str(half) for key in ("capacity", "allocatable", "available")}
     zones = [
         {
             "name": f"node-{n}",
             "type": "Node",
             "resources": [
-                {"name": "cpu", "capacity": "4", "allocatable": "4", "available": "4"},
+                {"name": "cpu", **amount},
                 {"name": "memory", "capacity": "8Gi", "allocatable": "8Gi", "available": "8Gi"},
             ],
         }
@@ -55,7 +58,7 @@ async def _cpus(rig: Rig, name: str) -> frozenset[int]:
 
 def test_pods_get_cpus_and_the_next_leader_knows_them() -> None:
     async def story(rig: Rig) -> None:
-        await _topology(rig, "a")
+        await topology(rig, "a")
         await rig.node("a", cpu="16")  # more than its topology has
         await rig.node("bare", cpu="8")
         async with scheduling(rig.here):

@@ -6,9 +6,14 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
+from koord_scheduler.daemon.scheduler import reservations
 from koordlet.kube.kinds import Kind
+from koordlet.protocol.cpuset import parse_cpulist
 from tests.companion.daemon.cluster import Whole
 from tests.companion.scheduling.rig import NODES, SPACE, Rig, scheduler_of, scheduling, told
+from tests.companion.scheduling.test_cpus import STATUS, topology
 from tests.kube.worlds import until
 
 RESERVATIONS: Kind[Whole] = Kind(
@@ -68,6 +73,28 @@ def test_room_is_kept_for_its_owners_and_used_up_by_the_first() -> None:
             assert [each["name"] for each in status["currentOwners"]] == ["web"]
             assert not (await rig.nodes_of())["stranger"]
 
+    told(story)
+
+
+def test_owners_are_told_without_waiting_for_the_next_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here):
+            await reserve(rig, "r", "2", allocateOnce=False)
+            await until_phase(rig, "r", "Available")
+            for count in (1, 2):
+                await rig.pod(f"web-{count}", cpu="1", labels={"app": "web"})
+                async with asyncio.timeout(60):
+                    while True:
+                        found = (await rig.client.get(RESERVATIONS, "r")).status
+                        if len(found.get("currentOwners") or ()) == count:
+                            break
+                        await asyncio.sleep(0.02)
+                assert found["allocated"] == {"cpu": str(count), "memory": f"{64 * count}Mi"}
+
+    monkeypatch.setattr(reservations, "SYNC_EVERY_S", 3600.0)
     told(story)
 
 
@@ -156,6 +183,175 @@ def test_a_pod_that_is_named_finds_its_reservation() -> None:
             await rig.until_said("other", "Insufficient cpu")
             await rig.pod("chosen", cpu="3")
             assert (await rig.until_bound("chosen"))["chosen"] == "a"
+
+    told(story)
+
+
+ONE_OF_EACH = {
+    "cpu": "4",
+    "memory": "1Gi",
+    "koordinator.sh/gpu-core": "100",
+    "koordinator.sh/gpu-memory-ratio": "100",
+    "koordinator.sh/rdma": "100",
+}
+LSR: dict[str, Any] = {"priority": 9500, "labels": {"koordinator.sh/qosClass": "LSR"}}
+
+
+def asking(amounts: dict[str, str]) -> dict[str, Any]:
+    return {"name": "c", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+
+
+async def machine(rig: Rig, name: str) -> None:
+    """Two NUMA nodes, each with 8 CPUs, a GPU and an RDMA card."""
+    await topology(rig, name, cpus=16)
+    await rig.node(name, cpu="16")
+    gpu = {
+        "koordinator.sh/gpu-core": "100",
+        "koordinator.sh/gpu-memory": "16Gi",
+        "koordinator.sh/gpu-memory-ratio": "100",
+    }
+    rdma = {"koordinator.sh/rdma": "100"}
+    total = {key: "32Gi" if key.endswith("memory") else "200" for key in (*gpu, *rdma)}
+    status = {"status": {"allocatable": total, "capacity": total}}
+    await rig.client.patch(NODES, name, status, subresource="status")
+    devices = [
+        {
+            "type": of,
+            "minor": minor,
+            "id": f"{of}-{minor}",
+            "health": True,
+            "resources": amounts,
+            "topology": {"socketID": 0, "nodeID": minor, "pcieID": str(minor), "busID": ""},
+        }
+        for of, amounts in (("gpu", gpu), ("rdma", rdma))
+        for minor in (0, 1)
+    ]
+    body = {
+        "apiVersion": DEVICES.api_version,
+        "kind": "Device",
+        "metadata": {"name": name},
+        "spec": {"devices": devices},
+    }
+    await rig.client.create(DEVICES, body)
+
+
+async def given(rig: Rig, name: str = "", reservation: str = "") -> tuple[Any, frozenset[int]]:
+    """Minors by type, and CPUs, of a pod or a Reservation."""
+    item = await (rig.get(name) if name else rig.client.get(RESERVATIONS, reservation))
+    annotations = item.metadata.annotations
+    devices = json.loads(annotations[DEVICE])
+    cpus = parse_cpulist(json.loads(annotations[STATUS])["cpuset"])
+    return {of: [each["minor"] for each in found] for of, found in devices.items()}, cpus
+
+
+SPEC: dict[str, Any] = {
+    "template": {
+        "metadata": {"labels": LSR["labels"]},
+        "spec": {
+            "schedulerName": "koord-scheduler",
+            "priority": LSR["priority"],
+            "containers": [asking(ONE_OF_EACH)],
+        },
+    }
+}
+OF_THE_REFERENCE = {
+    STATUS: json.dumps(
+        {
+            "cpuset": "8-11",
+            "numaNodeResources": [{"node": 1, "resources": {"cpu": "4", "memory": "1Gi"}}],
+        }
+    ),
+    DEVICE: json.dumps(
+        {
+            "gpu": [
+                {
+                    "minor": 1,
+                    "resources": {
+                        "koordinator.sh/gpu-core": "100",
+                        "koordinator.sh/gpu-memory": "16Gi",
+                        "koordinator.sh/gpu-memory-ratio": "100",
+                    },
+                }
+            ],
+            "rdma": [{"minor": 1, "resources": {"koordinator.sh/rdma": "100"}}],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("made_by", ["us", "the reference"])
+def test_what_is_reserved_stays_so_over_a_restart_and_a_switch(made_by: str) -> None:
+    async def story(rig: Rig) -> None:
+        await machine(rig, "a")
+        if made_by == "us":
+            async with scheduling(rig.here):
+                await reserve(rig, "r", "4", **SPEC)
+                status = await until_phase(rig, "r", "Available")
+                assert status["allocatable"] == ONE_OF_EACH
+        else:
+            await reserve(rig, "r", "4", **SPEC)
+            told = {"metadata": {"annotations": OF_THE_REFERENCE}}
+            await rig.client.patch(RESERVATIONS, "r", told)
+            status = {"phase": "Available", "nodeName": "a", "allocatable": ONE_OF_EACH}
+            body = {"status": status}
+            await rig.client.patch(RESERVATIONS, "r", body, subresource="status")
+        devices, cpus = await given(rig, reservation="r")
+        (minor,) = devices["gpu"]
+        assert devices["rdma"] == [minor] and len(cpus) == 4
+        assert {cpu // 8 for cpu in cpus} == {minor}
+        async with scheduling(rig.here):
+            for name in ("stranger", "second"):
+                await rig.pod(name, containers=[asking(ONE_OF_EACH)], **LSR)
+            await rig.until_bound("stranger")
+            await rig.until_said("second", "0/1 nodes are available")
+            found, theirs = await given(rig, "stranger")
+            assert found == {"gpu": [1 - minor], "rdma": [1 - minor]} and not cpus & theirs
+            labels = {**LSR["labels"], "app": "web"}
+            await rig.pod("web", containers=[asking(ONE_OF_EACH)], labels=labels, priority=9500)
+            await rig.until_bound("web")
+            assert await given(rig, "web") == (devices, cpus)
+            await until_phase(rig, "r", "Succeeded")
+            assert not (await rig.nodes_of())["second"]
+
+    told(story)
+
+
+def test_what_an_earlier_attempt_left_on_a_reservation_is_taken_away() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        async with scheduling(rig.here):
+            await reserve(rig, "r", "99")
+            await until_phase(rig, "r", "Pending")
+            left = {"metadata": {"annotations": OF_THE_REFERENCE}}
+            await rig.client.patch(RESERVATIONS, "r", left)
+            await rig.node("b", cpu="100")
+            await until_phase(rig, "r", "Available")
+            item = await rig.client.get(RESERVATIONS, "r")
+            assert not OF_THE_REFERENCE.keys() & item.metadata.annotations.keys()
+
+    told(story)
+
+
+def test_one_made_again_under_its_name_has_none_of_the_old_users() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="8")
+        async with scheduling(rig.here):
+            await reserve(rig, "r", "2", allocateOnce=False)
+            await until_phase(rig, "r", "Available")
+            await rig.pod("web", cpu="2", labels={"app": "web"})
+            await rig.until_bound("web")
+            await rig.client.delete(RESERVATIONS, "r")
+            await reserve(rig, "r", "2")
+            status = await until_phase(rig, "r", "Available")
+            assert not status.get("currentOwners")
+            await rig.pod("filler", cpu="4")
+            await rig.until_bound("filler")
+            await rig.pod("stranger", cpu="1")
+            await rig.until_said("stranger", "Insufficient cpu")
+            await rig.pod("new", cpu="2", labels={"app": "web"})
+            await rig.until_bound("new")
+            status = await until_phase(rig, "r", "Succeeded")
+            assert [each["name"] for each in status["currentOwners"]] == ["new"]
 
     told(story)
 

@@ -102,12 +102,8 @@ class Lab:
         grant = Grant(
             {of: tuple(_given(m, what) for m, what in each.items()) for of, each in minors.items()}
         )
-        pod = Pod(
-            key=key or f"ns/u{next(_numbers)}",
-            uid="u",
-            cls=pods(),
-            holds=claim.pop("holds", ""),
-        )
+        holds = claim.pop("holds", "")
+        pod = Pod(key=key or f"ns/u{next(_numbers)}", uid=holds or "u", cls=pods(), holds=holds)
         self.cluster.add(Claim(pod, name, grants={NAME: grant}, **claim))
 
     def reasons(self, cls: PodClass) -> list[str]:

@@ -14,7 +14,8 @@ from koord_scheduler.place.device.free import NAME
 from koord_scheduler.place.device.hints import DeviceHint
 from koord_scheduler.place.device.summary import node_summaries, node_summary
 from koord_scheduler.place.device.types import Grant
-from koord_scheduler.place.reservation.reservation import RESERVATIONS, Reservation
+from koord_scheduler.place.grants import Loan
+from koord_scheduler.place.reservation.reservation import Reservation
 from tests.companion.place.device.build import (
     ALLOCATED,
     CORE,
@@ -44,8 +45,12 @@ class _Numa:
         self.numa_nodes = nodes
 
 
+LOAN = Loan(frozenset({"reserve"}), "r")
+
+
 class _Reservation:
-    reservation = "r"
+    def __init__(self, loan: Loan = LOAN) -> None:
+        self.loan = loan
 
 
 # Filter
@@ -244,8 +249,8 @@ def test_a_reservation_opens_a_node_for_its_owners() -> None:
     assert lab.reasons(cls) == ["Insufficient gpu devices"]
 
     class Reservation:
-        def usable(self, cluster: Any, pod: Any, row: int) -> list[str]:
-            return ["r"]
+        def loans(self, cluster: Any, pod: Any, row: int) -> list[Loan]:
+            return [LOAN]
 
     lab.plugin.connect({"Reservation": Reservation()})  # type: ignore[dict-item]
     assert lab.reasons(cls) == [""]
@@ -259,8 +264,8 @@ def test_offers_count_what_a_reservation_keeps_for_such_pods() -> None:
     assert lab.plugin.offers(lab.cluster, *asked).tolist() == [0]
 
     class Reservation:
-        def usable(self, where: Any, of: Any, row: int) -> tuple[str, ...]:
-            return ("r",)
+        def loans(self, where: Any, of: Any, row: int) -> list[Loan]:
+            return [LOAN]
 
     lab.plugin.connect({"Reservation": Reservation()})  # type: ignore[dict-item]
     assert lab.plugin.offers(lab.cluster, *asked).tolist() == [9]
@@ -282,10 +287,53 @@ def test_a_reservation_may_restrict_its_users_to_its_devices(
     lab.use({"gpu": {0: 50}}, holds="r", key="reserve")
     lab.use({"gpu": {0: 50}}, reservation="r")
     lab.use({"gpu": {0: 50}})
-    holder = Pod(key="(reservation)/r", uid="r", cls=pods({}), holds="r")
-    kept = Reservation(name="r", pod=holder, policy=policy, restricted=frozenset({restricted}))
-    lab.cluster.put(RESERVATIONS, "n1", {"r": kept})
-    assert lab.minors(pods(share(50)), Reservation=_Reservation()) == chosen
+    holder = Pod(key="reserve", uid="r", cls=pods({}), holds="r")
+    kept = Reservation(
+        name="r", uid="r", pod=holder, policy=policy, restricted=frozenset({restricted})
+    )
+    assert lab.minors(pods(share(50)), Reservation=_Reservation(kept.loan)) == chosen
+
+
+@pytest.mark.parametrize(
+    ("asked", "restricted", "chosen"),
+    [
+        (40, {RATIO}, {"gpu": [0]}),
+        (50, {RATIO}, "Insufficient gpu devices"),
+        (50, set(), {"gpu": [0]}),
+    ],
+)
+def test_users_take_no_more_of_a_device_than_a_restricted_reservation_has_left(
+    asked: int, restricted: set[str], chosen: Any
+) -> None:
+    lab = Lab()
+    lab.node([gpu(0), gpu(1)])
+    lab.use({"gpu": {0: 60}}, holds="r", key="reserve")
+    lab.use({"gpu": {0: 20}}, reservation="r")
+    kept = _Reservation(LOAN._replace(restricted=frozenset(restricted)))
+    assert lab.minors(pods(share(asked)), Reservation=kept) == chosen
+
+
+@pytest.mark.parametrize(
+    ("lent", "honor", "chosen"),
+    [
+        ([5], False, [4, 5]),
+        ([5], True, [4, 5]),
+        ([5, 6], False, [5, 6]),
+        ([5, 6], True, "Insufficient Partitioned GPU Devices"),  # no partition has these
+        ([4, 5, 6], False, "Insufficient gpu devices"),
+    ],
+)
+def test_what_is_lent_as_a_whole_is_a_part_of_what_is_given(
+    lent: list[int], honor: bool, chosen: Any
+) -> None:
+    lab = Lab()
+    labels = {"node.koordinator.sh/gpu-model": "H800"}
+    policy = {"node.koordinator.sh/gpu-partition-policy": "Honor"} if honor else {}
+    lab.node([gpu(n) for n in range(8)], labels={**labels, **policy})
+    lab.use({"gpu": dict.fromkeys(lent, 100)}, key="ns/lender")
+    whole = _Reservation(Loan(frozenset({"ns/lender"}), whole=True))
+    found = lab.minors(pods(share(200)), Reservation=whole)
+    assert found == ({"gpu": chosen} if isinstance(chosen, list) else chosen)
 
 
 # Scores

@@ -110,7 +110,8 @@ class Lab:
         node = self.cluster.nodes[row]
         assert node is not None
         reservation = more.pop("reservation", "")
-        pod = Pod(key=f"ns/p{next(_numbers)}", uid="u", cls=of, **more)
+        key, uid = more.pop("key", f"ns/p{next(_numbers)}"), more.get("holds") or "u"
+        pod = Pod(key=key, uid=uid, cls=of, **more)
         grants = {NAME: grant} if grant is not None else {}
         self.cluster.add(Claim(pod, node.name, grants=grants, reservation=reservation))
         return pod

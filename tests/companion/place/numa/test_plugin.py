@@ -11,6 +11,7 @@ from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import REASONS
+from koord_scheduler.place.grants import Loan
 from koord_scheduler.place.numa.plugin import AMPLIFIED, make
 from koord_scheduler.place.numa.reading import AMPLIFICATION_RATIO
 from koord_scheduler.place.numa.request import RESOURCE_SPEC
@@ -287,7 +288,9 @@ def test_devices_and_cpus_agree_on_numa_nodes() -> None:
         def __init__(self) -> None:
             self.given: dict[str, tuple[Hint, ...]] = {}
 
-        def hints(self, cluster: object, pod: Pod, row: int) -> dict[str, tuple[Hint, ...]]:
+        def hints(
+            self, cluster: object, pod: Pod, row: int, loan: object
+        ) -> dict[str, tuple[Hint, ...]]:
             return self.given
 
     lab = Lab()
@@ -312,16 +315,16 @@ def test_devices_and_cpus_agree_on_numa_nodes() -> None:
 
 def test_pods_take_the_cpus_of_their_reservation() -> None:
     class Reservations:
-        def usable(self, cluster: object, pod: object, row: int) -> tuple[str, ...]:
-            return ("r",)
+        def loans(self, cluster: object, pod: object, row: int) -> tuple[Loan, ...]:
+            return (Uses.loan,)
 
     class Uses:
-        reservation = "r"
+        loan = Loan(frozenset({"reserve"}), "r")
 
     lab = Lab()
     lab.node(shape=(1, 1, 4, 2))
     lsr = pods(4000, qos="LSR")
-    lab.hold(lsr, Grant(cpus=cpus("4-7")), holds="r")
+    lab.hold(lsr, Grant(cpus=cpus("4-7")), holds="r", key="reserve")
     lab.place(lsr)
     assert lab.reasons(lsr) != [""]
     lab.plugin.connect({"Reservation": Reservations()})
@@ -332,6 +335,24 @@ def test_pods_take_the_cpus_of_their_reservation() -> None:
     lab.hold(lsr, found, reservation="r")
     summary = node_summary(lab.cluster, "n1")
     assert summary is not None and summary["availableCPUs"] == ""
+
+
+def test_a_reservation_may_restrict_its_users_to_its_cpus() -> None:
+    class Uses:
+        def __init__(self, *restricted: str) -> None:
+            self.loan = Loan(frozenset({"reserve"}), "r", frozenset(restricted))
+
+    lab = Lab()
+    lab.node(shape=(1, 1, 4, 2))
+    four = pods(4000, qos="LSR")
+    lab.hold(pods(2000, qos="LSR"), Grant(cpus=cpus("2-3")), holds="r", key="reserve")
+    aligned = lab.grant(four, Reservation=Uses("memory"))
+    assert isinstance(aligned, Grant) and cpus("2-3") & ~aligned.cpus == 0
+    assert (
+        lab.grant(four, Reservation=Uses("cpu")) == "not enough cpus available to satisfy request"
+    )
+    two = lab.grant(pods(2000, qos="LSR"), Reservation=Uses("cpu"))
+    assert _text(two) == "2-3"
 
 
 # Amplification (5.8).

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.model.cluster.nodes import Node, Taint
-from koord_scheduler.model.cluster.pods import Owner, PodClass
+from koord_scheduler.model.cluster.pods import Named, Owner, PodClass
 from koord_scheduler.model.pod_reading import Classes
 from koord_scheduler.place.reservation.matching import Match, match, named_by, owned, wishes_of
 from koord_scheduler.place.reservation.reading import HIGHEST, key_of, read_reservation
@@ -20,7 +20,6 @@ from koord_scheduler.place.reservation.reservation import (
 )
 from tests.companion.place.build import GI, cls
 
-NOBODY = Owner()
 NODE = Node(name="n1", labels={"zone": "a"})
 
 
@@ -41,15 +40,22 @@ def read(owners: list[Any], **more: Any) -> Reservation:
 
 
 STATEFUL = Owner("StatefulSet", "test-sts-0", "7", "apps/v1")
+QUEUE = Owner("Workload", "w", "8", "kueue/v1", controller=False)
 LABELS = {"aaa": "bbb", "ccc": "ddd"}
 
 
-def named(name: str, labels: dict[str, str] | None = None, owner: Owner = NOBODY) -> PodClass:
-    return cls(namespace="test", named=f"test/{name}", labels=labels or {}, owner=owner)
+def named(name: str, labels: dict[str, str] | None = None, *owners: Owner) -> PodClass:
+    return cls(
+        namespace="test", named=Named(name, f"uid of {name}"), labels=labels or {}, owners=owners
+    )
 
 
-def obj(name: str) -> dict[str, Any]:
-    return {"object": {"namespace": "test", "name": name}}
+def obj(name: str, **more: str) -> dict[str, Any]:
+    return {"object": {"namespace": "test", "name": name, **more}}
+
+
+def only(**fields: str) -> list[dict[str, Any]]:
+    return [{"object": fields}]
 
 
 def selector(**labels: str) -> dict[str, Any]:
@@ -60,7 +66,25 @@ CONTROLLER = {"controller": {"namespace": "test", "name": "test-sts-0", "control
 OWNERS = {
     "R1": ([], named("test-pod-0"), False),
     "R2": ([obj("test-pod-0")], named("test-pod-0"), True),
-    "R3": ([CONTROLLER], named("x", owner=STATEFUL), True),
+    "object by kind": (only(kind="Pod"), named("x"), True),
+    "object of another kind": (only(kind="Job", name="x"), named("x"), False),
+    "object by namespace": (only(namespace="test"), cls(namespace="test"), True),
+    "object of another namespace": (only(namespace="other"), named("x"), False),
+    "object by name": (only(name="x"), named("x"), True),
+    "object by uid": (only(uid="uid of x"), named("x"), True),
+    "object by another uid": ([obj("x", uid="uid of an older x")], named("x"), False),
+    "an owner that is no controller": (
+        [{"controller": {"kind": "Workload", "controller": False}}],
+        named("x", None, STATEFUL, QUEUE),
+        True,
+    ),
+    "any owner": ([{"controller": {"name": "w"}}], named("x", None, STATEFUL, QUEUE), True),
+    "no owner has all": (
+        [{"controller": {"name": "w", "kind": "StatefulSet"}}],
+        named("x", None, STATEFUL, QUEUE),
+        False,
+    ),
+    "R3": ([CONTROLLER], named("x", None, STATEFUL), True),
     "R3 without": ([CONTROLLER], named("x"), False),
     "R4": ([selector(aaa="bbb")], named("x", LABELS), True),
     "R5": (
@@ -103,6 +127,7 @@ def terms(key: str, value: str, field: bool = False) -> dict[str, Any]:
     return {TERMS: {"reservationSelectorTerms": [{kind: [expression]}]}}
 
 
+TAINTED: dict[str, Any] = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
 CASES: dict[str, tuple[dict[str, Any], PodClass, Match]] = {
     "plain": ({}, asking(), Match.YES),
     "R7 without": ({"spec": {"unschedulable": True}}, asking({}), Match.UNSCHEDULABLE),
@@ -112,10 +137,12 @@ CASES: dict[str, tuple[dict[str, Any], PodClass, Match]] = {
         asking({"name": "r"}),
         Match.YES,
     ),
-    "taint": ({"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}, asking(), Match.TAINT),
+    "taint": (TAINTED, asking({}), Match.TAINT),
+    "taint that is tolerated": (TAINTED, asking(TOLERATES), Match.YES),
+    "taint, and the pod says nothing": (TAINTED, asking(), Match.YES),
     "soft taint": (
         {"spec": {"taints": [{"key": "k", "effect": "PreferNoSchedule"}]}},
-        asking(),
+        asking({}),
         Match.YES,
     ),
     "another name": ({}, asking({"name": "other"}), Match.NAME),
@@ -176,7 +203,7 @@ def test_a_reservation_becomes_a_reserve_pod() -> None:
     assert (found.order, found.restricted, found.reserved) == (7, {"cpu"}, {"cpu": 1000})
     assert found.taints == (Taint("k", "v", "NoSchedule"),)
     assert found.pre_allocation == PreAllocation(cluster=True, multiple=True)
-    assert named_by({"r": found}) == {"test/p"}
+    assert named_by({"r": found}) == {"p"}
 
 
 @pytest.mark.parametrize(
@@ -199,3 +226,65 @@ def test_an_object_that_cannot_be_read_is_none(broken: dict[str, Any]) -> None:
 def test_the_priority_of_a_reserve_pod(text: str, priority: int) -> None:
     found = read([obj("p")], labels={"koordinator.sh/priority": text})
     assert found.pod.cls.priority == priority
+
+
+KEY = "scheduling.koordinator.sh/"
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("-3", -3),
+        ("+4", 4),
+        ("1700000000000", 1_700_000_000_000),
+        ("-9223372036854775808", -(1 << 63)),
+        ("9" * 19, 0),
+        ("--1", 0),
+        ("1.5", 0),
+    ],
+)
+def test_orders_are_signed_integers(text: str, order: int) -> None:
+    assert read([{}], labels={f"{KEY}reservation-order": text}).order == order
+
+
+TEMPLATE = {
+    "metadata": {
+        "namespace": "team",
+        "labels": {"app": "web"},
+        "annotations": {f"{KEY}resource-status": '{"cpuset": "0-3"}'},
+    },
+    "spec": {
+        "containers": [
+            {"ports": [{"hostPort": 80}], "resources": {"requests": {"memory": "1Gi", "cpu": "2"}}},
+            {"resources": {"requests": {"cpu": "500m", "koordinator.sh/gpu": "100"}}},
+        ]
+    },
+}
+
+
+def test_what_it_keeps_stands_in_the_words_of_its_template() -> None:
+    found = read([{}], spec={"template": TEMPLATE}, status={"phase": ""})
+    words = {"memory": "1Gi", "cpu": "2500m", "koordinator.sh/gpu": "100"}
+    assert found.texts == words
+    gpu = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    assert found.allocatable == found.pod.cls.requests == {"memory": GI, "cpu": 2500, **gpu}
+    assert (found.pod.cls.namespace, found.pod.cls.labels) == ("team", {"app": "web"})
+    assert f"{KEY}resource-status" not in found.pod.annotations
+    resize = {f"{KEY}reservation-resize-allocatable": '{"resources": {"cpu": "6", "x": "1"}}'}
+    resized = read([{}], spec={"template": TEMPLATE}, status={"phase": ""}, annotations=resize)
+    assert resized.texts == {**words, "cpu": "6", "x": "1"}
+    assert resized.pod.cls.requests["cpu"] == 6000
+    there = {"allocatable": {"cpu": "3", "koordinator.sh/gpu": "100"}}
+    granted = read([{}], spec={"template": TEMPLATE}, status=there, annotations=resize)
+    assert granted.allocatable == {"cpu": 3000, **gpu}
+    assert granted.pod.cls.requests == {"cpu": 3000, "memory": GI, **gpu}
+    assert [port.port for port in granted.pod.cls.ports] == [80]
+
+
+def test_a_share_of_a_gpu_is_the_same_in_both_forms() -> None:
+    rewritten = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    kept = read([{}], spec={"template": TEMPLATE}, status={"phase": ""})
+    exact = {EXACT_MATCH: '{"resourceNames": ["koordinator.sh/gpu"]}'}
+    for asked in (rewritten, {"koordinator.sh/gpu": 100}):
+        pod = cls(requests=asked, annotations=exact)
+        assert match(pod, wishes_of(pod), kept, NODE, False) is Match.YES

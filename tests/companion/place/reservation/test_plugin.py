@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from koord_scheduler.model.cluster.cluster import Cluster
@@ -13,6 +14,7 @@ from koord_scheduler.model.cluster.columns import CPU
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Refusal
 from koord_scheduler.place import fit
+from koord_scheduler.place.grants import Loan
 from koord_scheduler.place.reservation.plugin import ReservationPlugin, make
 from koord_scheduler.place.reservation.preallocation import by_priority, hand_over
 from koord_scheduler.place.reservation.reservation import (
@@ -33,6 +35,7 @@ from tests.companion.place.build import GI, cls, cluster, node, pod, put, reason
 
 BATCH_CPU, BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
 EVERYBODY = (ReservationOwner(),)
+NOBODY_REFUSES = np.zeros(8, np.int16)
 
 
 def reservation(name: str, keeps: dict[str, int], **more: Any) -> Reservation:
@@ -173,6 +176,11 @@ def test_what_is_kept_is_free_for_its_owners_alone() -> None:
     assert reasons(resources, where, cls(requests={"cpu": 2000})) == ["Insufficient cpu"]
 
 
+def uses(name: str) -> ReservationGrant:
+    key = f"(reservation)/{name}"
+    return ReservationGrant(name, name, loan=Loan(frozenset({key}), name))
+
+
 def grant(plugin: ReservationPlugin, where: Cluster, of: PodClass) -> Any:
     return plugin.allocate(where, pod("p", of), 0, {})
 
@@ -195,18 +203,18 @@ def test_s1_to_s4_scores_and_nomination() -> None:
     assert scores(plugin, where, of) == [0]
     where = with_reservations(reservation("four", FOUR), reservation("two", TWO))
     assert scores(plugin, where, of) == [100]
-    assert grant(plugin, where, of) == ReservationGrant("two", "two")
+    assert grant(plugin, where, of) == uses("two")
     where = with_reservations(
         reservation("four", FOUR), reservation("two", TWO, allocate_once=False)
     )
     put(where, "n1", cls(requests={"cpu": 2000, "memory": 4 * GI}), reservation="two")
-    assert grant(plugin, where, of) == ReservationGrant("four", "four")
+    assert grant(plugin, where, of) == uses("four")
 
 
 def test_s5_the_one_with_an_order_comes_first() -> None:
     of, plugin = asking(2000, 4 * GI), make({})
     where = with_reservations(reservation("a", TWO), reservation("b", TWO, order=100))
-    assert grant(plugin, where, of) == ReservationGrant("b", "b")
+    assert grant(plugin, where, of) == uses("b")
     assert scores(plugin, where, of) == [1000]
 
 
@@ -285,7 +293,7 @@ def test_reports_count_what_keeps_pods_from_reservations() -> None:
         reservation("b", TWO),
         reservation("c", TWO, owners=()),
     )
-    assert make({}).report(where, asking(1000)) == (
+    assert make({}).report(where, asking(1000), NOBODY_REFUSES) == (
         "1 Reservation(s) is unschedulable",
         "2 Reservation(s) matched owner total",
     )
@@ -299,7 +307,7 @@ def test_matches_follow_what_changes() -> None:
     where.remove("(reservation)/r")
     assert not plugin.applies(where, of)
     reserve(where, reservation("s", TWO))
-    assert grant(plugin, where, of) == ReservationGrant("s", "s")
+    assert grant(plugin, where, of) == uses("s")
     assert plugin.judge(where, of, where.rows()).why[0] == FITS
 
 
@@ -326,7 +334,7 @@ def test_a_pod_uses_no_reservation_that_keeps_nothing_for_it() -> None:
     assert plugin.judge(where, other.cls, where.rows()).score.tolist() == [0]  # type: ignore[union-attr]
     assert plugin.allocate(where, other, 0, {}) is None
     named = pod("named", asking(0, 0, {"name": "r"}, **{BATCH_CPU: 1000}))
-    assert plugin.allocate(where, named, 0, {}) == ReservationGrant("r", "r")
+    assert plugin.allocate(where, named, 0, {}) == uses("r")
 
 
 def test_who_ignores_reservations_finds_what_all_of_them_keep() -> None:
@@ -336,7 +344,22 @@ def test_who_ignores_reservations_finds_what_all_of_them_keep() -> None:
     ignoring = cls(requests={"cpu": 11_000}, labels={IGNORED: "true"})
     plugin = make({})
     assert verdict(plugin, where, ignoring) == ""
-    assert plugin.allocate(where, pod("p", ignoring), 0, {}) is None
+    kept = Loan(frozenset({"(reservation)/a", "(reservation)/b"}))
+    assert plugin.allocate(where, pod("p", ignoring), 0, {}) == ReservationGrant(loan=kept)
+    assert plugin.annotations(pod("p", ignoring), ReservationGrant(loan=kept)) == {}
     assert "cpu" in verdict(plugin, where, msgspec.structs.replace(ignoring, number=999, labels={}))
     more = cls(requests={"cpu": 13_000}, labels={IGNORED: "true"})
     assert "Insufficient cpu" in verdict(plugin, where, more)
+
+
+def test_a_node_tells_what_it_keeps_and_for_whom() -> None:
+    kept = reservation("r", {"cpu": 4000, "memory": GI}, allocate_once=False, reserved={"cpu": 500})
+    where = with_reservations(kept)
+    put(where, "n1", cls(requests={"cpu": 1000, "x": 1}), "user", reservation="r")
+    answer = make({}).services["nodeReservations/{node}"]
+    (found,) = answer(where, {"node": "n1"})["items"]
+    assert found["allocatable"] == {"cpu": "4", "memory": "1Gi"}
+    assert (found["allocated"], found["reserved"]) == ({"cpu": "1"}, {"cpu": "500m"})
+    assert found["availableResource"] == {"cpu": "2500m", "memory": "1Gi"}
+    assert found["assignedPods"] == [{"namespace": "ns", "name": "user", "uid": "user"}]
+    assert answer(where, {"node": "n2"}) == {"items": []}

@@ -8,7 +8,7 @@ import pytest
 
 from koord_scheduler.place.reservation import status
 from koordlet.protocol.objects.times import instant
-from tests.companion.place.build import GI, cls, pod
+from tests.companion.place.build import cls, pod
 
 NOW = 1_767_225_600.0
 HOUR = 3600.0
@@ -23,6 +23,7 @@ def tree(created_s: float = NOW, spec: dict[str, Any] | None = None, **now: Any)
 
 
 AVAILABLE = {"phase": "Available", "nodeName": "n1"}
+KEEPS = {**AVAILABLE, "allocatable": {"cpu": "4"}}
 
 
 def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -30,9 +31,9 @@ def condition(found: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def test_one_that_got_a_node_is_available() -> None:
-    found = status.bound(tree(), "n1", {"cpu": 1500, "memory": GI}, NOW)
+    found = status.bound(tree(), "n1", {"cpu": "1500m", "memory": "1Gi"}, NOW)
     assert (found["phase"], found["nodeName"]) == ("Available", "n1")
-    assert found["allocatable"] == {"cpu": "1500m", "memory": str(GI)}
+    assert found["allocatable"] == {"cpu": "1500m", "memory": "1Gi"}
     assert condition(found, "Scheduled")["status"] == "True"
     assert condition(found, "Ready")["reason"] == "Available"
 
@@ -61,7 +62,7 @@ def test_one_without_a_node_says_why_once() -> None:
     ],
 )
 def test_expiry(spec: dict[str, Any], age_s: float, expired: bool) -> None:
-    found = status.synced(tree(NOW - age_s, spec, **AVAILABLE), [], {}, True, NOW)
+    found = status.synced(tree(NOW - age_s, spec, **AVAILABLE), [], True, NOW)
     assert (found is not None) is expired
     if found is not None:
         assert found["phase"] == "Failed"
@@ -69,29 +70,29 @@ def test_expiry(spec: dict[str, Any], age_s: float, expired: bool) -> None:
 
 
 def test_one_without_its_node_expires_and_one_that_waits_does_not() -> None:
-    found = status.synced(tree(**AVAILABLE), [], {}, False, NOW)
+    found = status.synced(tree(**AVAILABLE), [], False, NOW)
     assert found is not None and found["phase"] == "Failed"
-    assert status.synced(tree(NOW - 100 * HOUR), [], {}, True, NOW) is None
+    assert status.synced(tree(NOW - 100 * HOUR), [], True, NOW) is None
 
 
 def test_owners_use_it_up() -> None:
     users = [pod("b", cls(requests={"cpu": 1000, "x": 1})), pod("a", cls(requests={"cpu": 500}))]
     often = {"allocateOnce": False}
-    found = status.synced(tree(spec=often, **AVAILABLE), users, {"cpu": 4000}, True, NOW)
+    found = status.synced(tree(spec=often, **KEEPS), users, True, NOW)
     assert found is not None
     assert [each["name"] for each in found["currentOwners"]] == ["a", "b"]
     assert (found["allocated"], found.get("phase")) == ({"cpu": "1500m"}, None)
-    same = tree(spec=often, **AVAILABLE, **found)
-    assert status.synced(same, users, {"cpu": 4000}, True, NOW) is None
-    fewer = status.synced(same, [], {"cpu": 4000}, True, NOW)
+    same = tree(spec=often, **KEEPS, **found)
+    assert status.synced(same, users, True, NOW) is None
+    fewer = status.synced(same, [], True, NOW)
     assert fewer is not None
     assert (fewer["allocated"], fewer["currentOwners"]) == ({"cpu": None}, [])
-    once = status.synced(tree(**AVAILABLE), users, {"cpu": 4000}, True, NOW)
+    once = status.synced(tree(**KEEPS), users, True, NOW)
     assert once is not None and once["phase"] == "Succeeded"
 
 
 def test_what_is_over_is_deleted_later() -> None:
-    over = status.synced(tree(NOW - 100 * HOUR, **AVAILABLE), [], {}, True, NOW)
+    over = status.synced(tree(NOW - 100 * HOUR, **AVAILABLE), [], True, NOW)
     assert over is not None
     done = tree(**{**AVAILABLE, **over})
     assert not status.collectable(done, True, 60, NOW + 60)
