@@ -40,6 +40,12 @@ def load(path: str, switched: Mapping[str, bool] = MappingProxyType({})) -> Setu
         tree = read_document(path)
     except FileError as error:
         raise SetupError(str(error)) from None
+    return read_setup(path, tree)
+
+
+def read_setup(path: str, tree: Any) -> Setup:
+    """Of a KubeSchedulerConfiguration that was read; ``path`` is what errors name. Raises
+    SetupError."""
     if not isinstance(tree, Mapping):
         raise SetupError(f"{path}: it must be a KubeSchedulerConfiguration")
     try:
