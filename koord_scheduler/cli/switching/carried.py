@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -19,16 +20,18 @@ from koord_scheduler.cli.switching.names import (
 from koord_scheduler.cli.switching.recording import remembered
 from koord_scheduler.kube.trees import Ref, Tree
 
-_SAME = frozenset(
-    "--config-namespace --slo-config-name --leader-election-namespace --sync-gpu-shared".split()
+_SAME = (
+    "--config-namespace",
+    "--slo-config-name",
+    "--leader-election-namespace",
+    "--sync-gpu-shared",
 )
 """Arguments of the manager that mean the same here."""
-_SILENT = frozenset(
-    "--v -v --logtostderr --metrics-addr --health-probe-addr --enable-leader-election "
-    "--sync-period --port --secure-port --authentication-skip-lookup --config --feature-gates "
-    "--enable-network-topology-manager --pprof-addr --enable-pprof --namespace -addr "
-    "-cgroup-root-dir -runtime-hooks-host-endpoint -runtime-hooks-addr -runtime-hooks-network "
-    "-feature-gates".split()
+_SILENT = re.compile(
+    "--?v|--logtostderr|--metrics-addr|--health-probe-addr|--enable-leader-election|--sync-period"
+    "|--(secure-)?port|--authentication-skip-lookup|--config|--?feature-gates|--namespace|-addr"
+    "|--enable-network-topology-manager|--pprof-addr|--enable-pprof|-cgroup-root-dir"
+    "|-runtime-hooks-(host-endpoint|addr|network)"
 )
 """Those that have no counterpart or need none."""
 _MOUNT = "/etc/koord-switch"
@@ -100,7 +103,7 @@ def carried(role: str, seen: Look) -> Carried:
     by_hand = [
         f"{name}={value}" if value else name
         for name, value in found.items()
-        if name not in _SILENT and not (role == MANAGER and name in _SAME)
+        if not _SILENT.fullmatch(name) and not (role == MANAGER and name in _SAME)
     ]
     pod = _pod(theirs["spec"]["template"]["spec"])
     if role == AGENT:

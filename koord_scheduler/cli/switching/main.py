@@ -69,11 +69,11 @@ async def _switch(args: argparse.Namespace, ours: Ours, roles: tuple[str, ...]) 
         deadline_s=_DEADLINE_S,
     ) as client:
 
-        async def read(others: tuple[Ref, ...] = ()) -> Look:
+        async def read(roles: tuple[str, ...], others: tuple[Ref, ...] = ()) -> Look:
             return await look(client, roles, others)
 
-        seen = await read()
-        seen = await read(wanted(seen, ours))
+        seen = await read(roles)
+        seen = await read(roles, wanted(seen, ours))
         make = plan_back if args.back else plan_forward
         plan = make(seen, ours, roles, args.image)
         if args.dry_run or plan.problems:

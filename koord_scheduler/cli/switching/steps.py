@@ -40,7 +40,8 @@ class StuckError(Exception):
     """A step did not come about in its time. The text says which, what is missing, what to do."""
 
 
-Reader = Callable[[tuple[Ref, ...]], Awaitable[Look]]
+Reader = Callable[[tuple[str, ...], tuple[Ref, ...]], Awaitable[Look]]
+"""Look at these roles and objects."""
 
 
 async def carry_out(
@@ -70,7 +71,7 @@ async def _one(
     before, until_s, error = None, clock() + step.limit_s, ""
     while True:
         try:
-            seen = await read(step.reads)
+            seen = await read((step.role,) if step.role else (), step.reads)
             missing = step.missing(seen)
             if not missing:
                 tell(step, "")
