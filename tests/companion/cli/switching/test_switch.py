@@ -73,7 +73,7 @@ class Story(NamedTuple):
         assert not made.problems, made.problems
         clock = iter(range(100_000))
         await carry_out(
-            self.client, made.steps, self.read, tell, every_s=0.0, clock=lambda: next(clock) / 10
+            self.client, made.steps, self.read, tell, every_s=0.0, clock=lambda: next(clock) * 5.0
         )
         return done
 
