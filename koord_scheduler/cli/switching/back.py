@@ -18,6 +18,7 @@ from koord_scheduler.cli.switching.recording import (
     forget,
     remembered,
     selector,
+    webhooks_of_ours,
     workload_ref,
 )
 from koord_scheduler.cli.switching.states import (
@@ -40,7 +41,9 @@ def back(
         yield _unregister(with_carried(ours.workloads[role], found, image))
     if same_lease and wanted:
         yield _begin_theirs(role, theirs, "waits for the lease; ours still leads")
-    if role == MANAGER and wanted:
+    if role == MANAGER:
+        yield from map(_deleted, webhooks_of_ours(seen, role))
+    if role == MANAGER and wanted and not mark(seen.service):
         given = selector(seen, role) or selector_of(APP_OF[role], THEIR_LABEL)
         own = {key: None for key in selector_of(APP_OF[role], THEIR_LABEL) if key not in given}
         yield point_webhooks(
@@ -65,6 +68,8 @@ def back(
 
 def clear(role: str, ours: Ours, seen: Look) -> Iterable[Step]:
     """What the switch had made beside the workload goes; what was there before stays."""
+    if role == MANAGER and seen.service is not None and mark(seen.service):
+        yield _deleted(seen.service)
     for tree in ours.others[role]:
         ref = ref_of(tree)
         there = seen.found.get(ref)
@@ -73,16 +78,21 @@ def clear(role: str, ours: Ours, seen: Look) -> Iterable[Step]:
         if shared(applied(tree), there):
             yield Step(role, "leave", str(ref), "was there before")
             continue
-        yield Step(
-            role,
-            "delete",
-            str(ref),
-            "the switch had made it",
-            lambda look, ref=ref: "is still there" if mark(look.found.get(ref)) else "",  # type: ignore[misc]
-            lambda _, ref=ref: (Write("delete", ref),),  # type: ignore[misc]
-            (ref,),
-        )
+        yield _deleted(tree, role)
     yield forget(role)
+
+
+def _deleted(tree: Tree, role: str = MANAGER) -> Step:
+    ref = ref_of(tree)
+    return Step(
+        role,
+        "delete",
+        str(ref),
+        "came with the switch",
+        lambda look: "is still there" if ref in look.found else "",
+        lambda _: (Write("delete", ref),),
+        (ref,),
+    )
 
 
 def _unregister(made: Tree) -> Step:

@@ -35,6 +35,8 @@ _SILENT = re.compile(
 )
 """Those that have no counterpart or need none."""
 _MOUNT = "/etc/koord-switch"
+NO_WEBHOOKS = "--controllers=*"
+"""Argument of a manager that admits nothing, as theirs did before."""
 _OPTION = {SCHEDULER: "--config", DESCHEDULER: "--descheduler-config"}
 
 
@@ -119,6 +121,9 @@ def carried(role: str, seen: Look) -> Carried:
         by_hand += [f"--feature-gates={each}" for each in given if each not in known]
         if known:
             args.append(f"--feature-gates={','.join(known)}")
+        if "WebhookFramework=false" in given:
+            args.append(NO_WEBHOOKS)
+            by_hand.remove("--feature-gates=WebhookFramework=false")
         if service_of(seen) != SERVICE:
             args.append(f"--webhook-service={service_of(seen)}")
         if lenient(seen):

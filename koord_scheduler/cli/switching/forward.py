@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from koord_scheduler.cli.switching.carried import Carried, container, with_carried
+from koord_scheduler.cli.switching.carried import NO_WEBHOOKS, Carried, container, with_carried
 from koord_scheduler.cli.switching.look import APP_OF, Look, place, service_of
 from koord_scheduler.cli.switching.names import (
+    APPLIED,
     CERTIFICATES,
     MANAGER,
     OUR_LABEL,
@@ -106,9 +107,10 @@ def forward(
     if role == MANAGER:
         yield _certificate()
     made = with_carried(ours.workloads[role], found, image)
+    admits = role == MANAGER and NO_WEBHOOKS not in found.args
     if same_lease:
         yield install(role, made, "waits for the lease; theirs still leads")
-        if role == MANAGER:
+        if admits:
             yield serve_webhooks(service_of(seen))
         yield end_theirs(role, theirs, "ours is ready and takes the lease")
     else:
@@ -117,7 +119,7 @@ def forward(
             yield install(role, none, "theirs takes another lease: both must not run at once")
         yield end_theirs(role, theirs, "theirs takes another lease: it ends before ours begins")
         yield install(role, made, "theirs has ended")
-        if role == MANAGER:
+        if admits:
             yield serve_webhooks(service_of(seen))
     yield Step(
         role,
@@ -201,7 +203,8 @@ def point_webhooks(
         if look.service is None:
             kept = {key: value for key, value in selector.items() if value is not None}
             ports = [{"name": "webhook", "port": 443, "targetPort": 9876}]
-            meta = {"name": ref.name, "namespace": ref.namespace}
+            marked = {APPLIED: "by the switch"}
+            meta = {"name": ref.name, "namespace": ref.namespace, "annotations": marked}
             body = {"metadata": meta, "spec": {"selector": kept, "ports": ports}}
             return (Write("create", ref, body),)
         if points(look):

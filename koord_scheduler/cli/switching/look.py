@@ -146,6 +146,9 @@ async def _admission(client: Client) -> dict[str, Any]:
     webhooks = [await read(client, each) for each in refs]
     name = service_of(Look(webhooks=tuple(each for each in webhooks if each is not None)))
     of = f"kubernetes.io/service-name={name}"
+    for each, ref in zip(webhooks, refs, strict=True):
+        if each is not None:
+            each["kind"], each["apiVersion"] = ref.kind, ref.api_version
     return {
         "service": await read(client, place("Service", name)),
         "slices": tuple(await read_list(client, place("EndpointSlice", ""), of)),

@@ -61,6 +61,15 @@ def selector(seen: Look, role: str) -> dict[str, str | None] | None:
     return given
 
 
+def webhooks_of_ours(seen: Look, role: str) -> list[Tree]:
+    """Registrations that were not there before; none where nothing says so."""
+    found = (seen.record or {}).get(role) or {}
+    known = found.get("webhooks")
+    if known is None:
+        return []
+    return [e for e in seen.webhooks if f"{e['kind']}/{e['metadata']['name']}" not in known]
+
+
 def workload_ref(tree: Tree) -> Ref:
     return place(tree["kind"], tree["metadata"]["name"])
 
@@ -77,4 +86,5 @@ def _state(workload: Tree, seen: Look) -> Tree:
     }
     if seen.service is not None:
         found["selector"] = (seen.service.get("spec") or {}).get("selector") or {}
+    found["webhooks"] = [f"{e['kind']}/{e['metadata']['name']}" for e in seen.webhooks]
     return found

@@ -164,7 +164,13 @@ def world() -> list[Tree]:
         custom("scheduling.koordinator.sh", "PodMigrationJob", "j", spec={"podRef": ref}),
         custom("config.koordinator.sh", "ClusterColocationProfile", "c", spec={"qosClass": "BE"}),
         custom("slo.koordinator.sh", "NodeSLO", "n0", spec={}),
-        custom("topology.node.k8s.io", "NodeResourceTopology", "n0", topologyPolicies=["None"]),
+        custom(
+            "topology.node.k8s.io",
+            "NodeResourceTopology",
+            "n0",
+            topologyPolicies=["None"],
+            zones=[{"name": "node-0", "type": "Node"}],
+        ),
     ]
 
 
@@ -211,10 +217,16 @@ def switch(plane: ControlPlane, option: str, kills: list[int]) -> list[str]:
 def installed(work: Path) -> Iterator[tuple[ControlPlane, Nodes]]:
     with turn(), control_plane(work) as plane, controllers(plane, "endpointslice-controller"):
         kubectl(plane, "create", "namespace", NAMESPACE)
-        for name, trees in (("crds", definitions()), ("theirs", installation())):
+        kubectl(plane, "label", "namespace", NAMESPACE, "control-plane=koordinator")
+        for name, trees in (
+            ("crds", definitions()),
+            ("world", world()),
+            ("theirs", installation()),
+        ):
             path = work / f"{name}.yaml"
             path.write_text(yaml.safe_dump_all(trees))
             kubectl(plane, "apply", "--server-side", "--field-manager=helm", "-f", str(path))
+            kubectl(plane, "wait", "--for=condition=Established", "crd", "--all")
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         for number in range(NODES):
             labels = {"kubernetes.io/os": "linux", "kubernetes.io/hostname": f"n{number}"}
@@ -232,9 +244,6 @@ def installed(work: Path) -> Iterator[tuple[ControlPlane, Nodes]]:
                 {"status": status},
                 "application/merge-patch+json",
             )
-        (work / "world.yaml").write_text(yaml.safe_dump_all(world()))
-        kubectl(plane, "wait", "--for=condition=Established", "crd", "--all")
-        kubectl(plane, "apply", "-f", str(work / "world.yaml"))
         nodes = Nodes(plane)
         nodes.start()
         try:

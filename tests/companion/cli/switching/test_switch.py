@@ -247,6 +247,33 @@ def test_another_lease_means_that_theirs_ends_first() -> None:
     told(play)
 
 
+def test_registrations_that_came_with_us_go_before_we_do() -> None:
+    """Else the API server would ask for ever after, and refuse every pod."""
+
+    async def play(made: Story) -> None:
+        kube = made.kube
+        for kind in ("mutating", "validating"):
+            resource = kube.fake.resource(f"{kind}webhookconfigurations")
+            name = f"koordinator-{kind}-webhook-configuration"
+            kube.fake.store.delete(resource, ("", name), {})
+        kube.drop("services", "koordinator-webhook-service")
+        kube.watched = frozenset()
+        before = made.world()
+        await made.go(plan_forward, ("manager",))
+        assert (await made.read()).service
+        kube.put("mutatingwebhookconfigurations", reference.webhooks("Mutating", "/mutate-pod"))
+        done = await made.go(plan_back, ("manager",))
+        registration = "manager delete MutatingWebhookConfiguration"
+        steps = [" ".join(each.split()[:3]) for each in done]
+        assert steps.index(registration) < steps.index("manager delete Deployment")
+        now = made.world()
+        for world in (before, now):
+            del world["secrets/koordinator-system/koordinator-webhook-certs"]
+        assert now == before
+
+    told(play)
+
+
 BROKEN = {
     "scheduler": ("koordlet-scheduler", "pods are ready"),
     "agent": ("koordlet-agent", "n0 on the way"),
