@@ -22,6 +22,7 @@ from koord_scheduler.cli.switching.objects import DEPLOY
 from tests.companion.cli.switching.controllers import LEASES
 from tests.companion.cli.switching.reference import installation
 from tests.companion.scheduling import real
+from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, control_plane
 from tests.realkube.controllers import controllers
 from tests.realkube.kubectl import kubectl
@@ -30,7 +31,7 @@ from tests.realkube.turn import turn
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 Tree = dict[str, Any]
 NODES = 5
-KILL_EVERY = 4
+KILL_EVERY = 6
 """Steps between two kills."""
 _SPACE = f"/api/v1/namespaces/{NAMESPACE}"
 _WORLD = (
@@ -213,6 +214,14 @@ def switch(plane: ControlPlane, option: str, kills: list[int]) -> list[str]:
         return lines
 
 
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[tuple[ControlPlane, Nodes]]:
+    if reason := why_not():
+        pytest.skip(reason)
+    with installed(tmp_path) as found:
+        yield found
+
+
 @contextlib.contextmanager
 def installed(work: Path) -> Iterator[tuple[ControlPlane, Nodes]]:
     with turn(), control_plane(work) as plane, controllers(plane, "endpointslice-controller"):
@@ -273,30 +282,32 @@ def holder(plane: ControlPlane, lease: str) -> str:
     return found["spec"].get("holderIdentity", "") if found else ""
 
 
-def test_there_and_back_on_a_real_cluster(tmp_path: Path) -> None:
-    with installed(tmp_path) as (plane, nodes):
-        before, kills = state(plane), list[int]()
-        lines = switch(plane, "--apply", kills)
-        assert lines[-1] == "all is done"
-        assert nodes.faults == []
-        assert agents(plane, OUR_LABEL) == [f"n{number}" for number in range(NODES)]
-        assert agents(plane, THEIR_LABEL) == []
-        for role, lease in zip(list(OURS)[1:], LEASES.values(), strict=True):
-            assert holder(plane, lease).startswith(OURS[role])
-        now = state(plane)
-        kept = {k: v for k, v in before.items() if k.split("/")[0] not in _CHANGED}
-        assert {key: now.get(key) for key in kept} == kept
-        serves_its_reservation(plane, tmp_path)
-        assert len(kills) > 5
-        lines = switch(plane, "--back", kills)
-        assert lines[-1] == "all is done"
-        assert nodes.faults == []
-        assert agents(plane, THEIR_LABEL) == [f"n{number}" for number in range(NODES)]
-        after = state(plane)
-        for each in (before, after):
-            each.pop("ConfigMap/default/kube-root-ca.crt", None)
-        assert {k: v for k, v in after.items() if k in before} == before
-        assert not {each for each in after if OURS["agent"] in each or "koordlet-switch" in each}
+def test_there_and_back_on_a_real_cluster(
+    cluster: tuple[ControlPlane, Nodes], tmp_path: Path
+) -> None:
+    plane, nodes = cluster
+    before, kills = state(plane), list[int]()
+    lines = switch(plane, "--apply", kills)
+    assert lines[-1] == "all is done"
+    assert nodes.faults == []
+    assert agents(plane, OUR_LABEL) == [f"n{number}" for number in range(NODES)]
+    assert agents(plane, THEIR_LABEL) == []
+    for role, lease in zip(list(OURS)[1:], LEASES.values(), strict=True):
+        assert holder(plane, lease).startswith(OURS[role])
+    now = state(plane)
+    kept = {k: v for k, v in before.items() if k.split("/")[0] not in _CHANGED}
+    assert {key: now.get(key) for key in kept} == kept
+    serves_its_reservation(plane, tmp_path)
+    assert len(kills) > 5
+    lines = switch(plane, "--back", kills)
+    assert lines[-1] == "all is done"
+    assert nodes.faults == []
+    assert agents(plane, THEIR_LABEL) == [f"n{number}" for number in range(NODES)]
+    after = state(plane)
+    for each in (before, after):
+        each.pop("ConfigMap/default/kube-root-ca.crt", None)
+    assert {k: v for k, v in after.items() if k in before} == before
+    assert not {each for each in after if OURS["agent"] in each or "koordlet-switch" in each}
 
 
 _CHANGED = ("Deployment", "DaemonSet", "Service", "ServiceAccount")

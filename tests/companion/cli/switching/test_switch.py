@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from koord_scheduler.cli.main import main
 from koord_scheduler.cli.switching.look import Look, look
 from koord_scheduler.cli.switching.names import APPLIED, APPS, NAMESPACE, OURS, PARKED, RECORD
 from koord_scheduler.cli.switching.objects import DEPLOY, read_ours
@@ -408,3 +409,17 @@ def test_the_names_of_the_labels_are_those_of_the_files() -> None:
     agent = OURS_FILES.workloads["agent"]
     assert PARKED in json.dumps(agent["spec"]["template"]["spec"]["affinity"])
     assert APPLIED not in json.dumps(agent)
+
+
+WRONG = [
+    ("--from helm --dry-run", "only koordinator is known"),
+    ("--from koordinator", "give one of --dry-run, --apply and --back"),
+    ("--from koordinator --apply --back", "give one of"),
+    ("--from koordinator --dry-run --roles agent,nobody", "--roles nobody: there are agent"),
+]
+
+
+@pytest.mark.parametrize(("line", "words"), WRONG)
+def test_wrong_use_is_told(line: str, words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["switch", *line.split()]) == 2
+    assert words in capsys.readouterr().err
