@@ -12,7 +12,7 @@ import yaml
 
 from koord_scheduler.cli.switching.look import Look, look
 from koord_scheduler.cli.switching.names import APPS, NAMESPACE
-from koord_scheduler.cli.switching.objects import DEPLOY, read_ours
+from koord_scheduler.cli.switching.objects import DEPLOY, Ours, read_ours
 from koord_scheduler.cli.switching.plan import Plan, wanted
 from koord_scheduler.cli.switching.steps import Step, carry_out
 from koord_scheduler.kube.trees import Ref
@@ -47,6 +47,7 @@ class Mortal(Client):
 class Story(NamedTuple):
     kube: Kubernetes
     client: Mortal
+    ours: Ours = OURS_FILES
 
     async def read(self, roles: tuple[str, ...] = ROLES, others: tuple[Ref, ...] = ()) -> Look:
         self.kube.round()
@@ -54,7 +55,7 @@ class Story(NamedTuple):
 
     async def plan(self, make: Callable[..., Plan], roles: tuple[str, ...] = ROLES) -> Plan:
         seen = await self.read()
-        return make(await self.read(ROLES, wanted(seen, OURS_FILES)), OURS_FILES, roles, "")
+        return make(await self.read(ROLES, wanted(seen, self.ours)), self.ours, roles, "")
 
     async def go(
         self, make: Callable[..., Plan], roles: tuple[str, ...] = ROLES, writes: int = 1_000_000
