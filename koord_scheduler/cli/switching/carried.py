@@ -129,6 +129,8 @@ def carried(role: str, seen: Look) -> Carried:
         if lenient(seen):
             args.append("--webhook-failure-policy=Ignore")
     else:
+        if found.get("--feature-gates"):
+            by_hand.append(f"--feature-gates={found['--feature-gates']}")
         file = file_of(theirs)
         if file is not None:
             args.append(f"{_OPTION[role]}={_MOUNT}/{file.key}")
