@@ -105,8 +105,8 @@ crds: $(VENV)/.dev
 	$(BIN)/python tools/crds.py
 
 deploy: $(VENV)/.dev crds
-	$(BIN)/python tools/kustomize.py
 	$(BIN)/python tools/rbac.py
+	$(BIN)/python tools/kustomize.py
 	$(BIN)/python tools/chart.py
 
 deb:

@@ -1,12 +1,17 @@
 """Writes what in ``deploy/`` is made of other files there: the alert rules as an object of the
-Prometheus operator, and the definitions that ``kustomization.yaml`` names. With ``--check``, fails
-where a file differs."""
+Prometheus operator, the definitions that ``kustomization.yaml`` names, and the overlay that stands
+beside an installation of Koordinator. With ``--check``, fails where a file differs."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import yaml
+
+from koord_scheduler.cli.switching.names import OURS, PARKED, PARKED_VALUE, THEIR_LABEL
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 _RULES = """\
@@ -19,6 +24,10 @@ metadata:
 spec:
 """
 _DEFINITION = "  - crds/"
+_SHARED = "koordinator-webhook-service"
+_SWITCHED = (
+    "# Written by tools/kustomize.py from the files of deploy/; `make deploy` writes it anew.\n"
+)
 
 
 def rules() -> str:
@@ -36,9 +45,47 @@ def kustomization() -> str:
     return "\n".join(others) + "\n"
 
 
+def switched(role: str) -> str:
+    """Objects of one role under names of their own, because a selector cannot be changed; without
+    what both have: the namespace, priority classes, definitions, and the Service of the webhooks.
+    """
+    directory = DEPLOY / ("koordlet" if role == "agent" else role)
+    found = []
+    for path in sorted(directory.glob("*.yaml")):
+        if path.name != "kustomization.yaml":
+            found += [each for each in yaml.safe_load_all(path.read_text()) if each]
+    kept = [_beside(each, role) for each in found if each["metadata"]["name"] != _SHARED]
+    return _SWITCHED + yaml.safe_dump_all(kept, sort_keys=False, width=100)
+
+
+def _beside(each: dict[str, Any], role: str) -> dict[str, Any]:
+    if each["kind"] not in ("Deployment", "DaemonSet"):
+        return each
+    each["metadata"]["name"] = OURS[role]
+    if each["kind"] == "DaemonSet":
+        # Never two agents on one node: where theirs shall run, ours does not; where theirs still
+        # is, ours waits; and the scheduler lets no pod of theirs in while ours is there.
+        parked = {"key": PARKED, "operator": "NotIn", "values": [PARKED_VALUE]}
+        terms = [{"matchExpressions": [parked]}]
+        other = {"matchLabels": {THEIR_LABEL: "koordlet"}}
+        each["spec"]["template"]["spec"]["affinity"] = {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}
+            },
+            "podAntiAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": [
+                    {"labelSelector": other, "topologyKey": "kubernetes.io/hostname"}
+                ]
+            },
+        }
+    return each
+
+
 def files() -> Iterator[tuple[Path, str]]:
     yield DEPLOY / "observability" / "rules.yaml", rules()
     yield DEPLOY / "kustomization.yaml", kustomization()
+    for role in OURS:
+        yield DEPLOY / "switch" / f"{role}.yaml", switched(role)
 
 
 def main() -> int:

@@ -15,6 +15,7 @@ from koord_scheduler.cli.arguments import (
     files,
 )
 from koord_scheduler.cli.scheduling.commands import SCHEDULING
+from koord_scheduler.cli.switching.commands import SWITCHING
 from koord_scheduler.cli.watching import WATCHING
 
 _QUOTA = (
@@ -276,6 +277,7 @@ COMMANDS: tuple[Command, ...] = (
             *CLUSTER,
         ),
     ),
+    *SWITCHING,
     Command(
         "completion",
         "print a completion script for a shell",

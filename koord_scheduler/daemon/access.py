@@ -168,7 +168,12 @@ SCHEDULER_NEEDS = (
     Need("policy", "poddisruptionbudgets", ("list", "watch"), "budgets are weighed"),
     Need("", "persistentvolumeclaims", ("list", "watch"), "volumes say where pods may go"),
     Need("", "persistentvolumes", ("list", "watch"), "volumes say where pods may go"),
-    Need("", "events", ("create", "patch"), "what found no node is told at its workload"),
+    Need(
+        "",
+        "events",
+        ("create", "patch"),
+        "what a pod waits for, and which node it got, is told at the pod",
+    ),
     Need(_SLO, "nodemetrics", ("list", "watch"), _DEFINED),
     Need("scheduling.koordinator.sh", "devices", ("list", "watch"), _DEFINED),
     Need("topology.node.k8s.io", "noderesourcetopologies", ("list", "watch"), _DEFINED),

@@ -287,6 +287,8 @@ class WebhookKeeper:
             await context.writes.create(SECRETS, body, namespace)
         else:
             body["metadata"]["resourceVersion"] = secret.metadata.resource_version
+            # Koordinator's manager has its own keys there, for the day on which it comes back.
+            body["data"] = {**secret.data, **texts}
             await context.writes.replace(SECRETS, SECRET_NAME, body, namespace)
         _log.info("certificate of the webhooks renewed", names=",".join(self._place.names))
         return new.authorities, True

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CA_DAYS, LEAF_DAYS = 3650, 90
@@ -22,6 +22,8 @@ CA_LEFT_DAYS, LEAF_LEFT_DAYS = 365, 30
 _EARLIER = datetime.timedelta(hours=1)
 """Clocks of other machines may be behind."""
 _MOST_NAMES = 16
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+"""Ours are of the first kind, those of Koordinator's manager, which we take over, of the second."""
 
 
 class Bundle(NamedTuple):
@@ -97,7 +99,7 @@ def _authority(
 
 def _leaf(
     authority: x509.Certificate,
-    authority_key: ec.EllipticCurvePrivateKey,
+    authority_key: PrivateKey,
     names: tuple[str, ...],
     now: datetime.datetime,
 ) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
@@ -181,10 +183,10 @@ def _left_days(certificate: x509.Certificate, now: datetime.datetime) -> float:
     return (certificate.not_valid_after_utc - now).total_seconds() / 86400
 
 
-def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
+def _private(pem: bytes) -> PrivateKey:
     """Raises ValueError for another kind of key."""
     key = serialization.load_pem_private_key(pem, None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
+    if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
         raise ValueError("the key is of another kind")
     return key
 

@@ -34,6 +34,7 @@ server could not send for longer it sends again ever more seldom: a new connecti
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
 T = TypeVar("T", bound=Object)
 
 
@@ -142,6 +143,28 @@ class Client:
         path = kind.path(namespace, name, subresource)
         content = STRATEGIC_PATCH if strategic else MERGE_PATCH
         answer = await self._request("PATCH", path, body=body, content=content, priority=priority)
+        return decoded(kind, answer)
+
+    async def apply(
+        self,
+        kind: Kind[T],
+        name: str,
+        body: Any,
+        namespace: str = "",
+        *,
+        manager: str,
+        priority: Priority = Priority.STATUS,
+    ) -> T:
+        """Server-side apply: make the object, or give it the fields of ``body``, which ``manager``
+        then owns, whoever had them."""
+        answer = await self._request(
+            "PATCH",
+            kind.path(namespace, name),
+            query={"fieldManager": manager, "force": "true"},
+            body=body,
+            content=APPLY_PATCH,
+            priority=priority,
+        )
         return decoded(kind, answer)
 
     async def delete(

@@ -41,10 +41,12 @@ class _Same(NamedTuple):
     type: str
     reason: str
     message: str
+    """Empty where the newest message takes the place of the one before."""
 
 
 @dataclass
 class _Counted:
+    message: str = ""
     name: str = ""
     """Of the Event object; empty while there is none."""
     count: int = 0
@@ -77,9 +79,17 @@ class Events:
         self._wake = asyncio.Event()
 
     def tell(
-        self, subject: Subject, kind: Literal["Normal", "Warning"], reason: str, message: str
+        self,
+        subject: Subject,
+        kind: Literal["Normal", "Warning"],
+        reason: str,
+        message: str,
+        *,
+        latest: bool = False,
     ) -> None:
-        same = _Same(subject, kind, reason, message[:MAX_MESSAGE])
+        """``latest``: one event for this reason, which says what was told last."""
+        message = message[:MAX_MESSAGE]
+        same = _Same(subject, kind, reason, "" if latest else message)
         now_s = self._wall()
         known = self._known.get(same)
         if known is None:
@@ -89,6 +99,7 @@ class Events:
                 self.dropped += old.unsaid
         self._known.move_to_end(same)
         known.count += 1
+        known.message = message
         known.last_s = now_s
         known.unsaid = True
         self._wake.set()
@@ -125,7 +136,11 @@ class Events:
     async def _write(self, same: _Same, each: _Counted) -> None:
         namespace = same.subject.namespace or "default"
         if each.name:
-            changes = {"count": each.count, "lastTimestamp": instant(each.last_s)}
+            changes: dict[str, Any] = {
+                "count": each.count,
+                "lastTimestamp": instant(each.last_s),
+                **({} if same.message else {"message": each.message}),
+            }
             try:
                 await self._client.patch(
                     EVENTS, each.name, changes, namespace, priority=Priority.EVENT
@@ -159,7 +174,7 @@ class Events:
             },
             "type": same.type,
             "reason": same.reason,
-            "message": same.message,
+            "message": each.message,
             "count": each.count,
             "firstTimestamp": instant(each.first_s),
             "lastTimestamp": instant(each.last_s),

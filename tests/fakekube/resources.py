@@ -37,6 +37,23 @@ BUILT_IN = (
     Resource("apps", "v1", "Deployment", "deployments", True, status=True, scale=True),
     Resource("apps", "v1", "ReplicaSet", "replicasets", True, status=True, scale=True),
     Resource("apps", "v1", "StatefulSet", "statefulsets", True, status=True, scale=True),
+    Resource("apps", "v1", "DaemonSet", "daemonsets", True, status=True),
+    Resource("", "v1", "Service", "services", True, status=True),
+    Resource("", "v1", "ServiceAccount", "serviceaccounts", True),
+    Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", True),
+    Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", True),
+    *(
+        Resource("rbac.authorization.k8s.io", "v1", kind, f"{kind.lower()}s", "Cluster" not in kind)
+        for kind in ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    ),
+    Resource(
+        "apiextensions.k8s.io",
+        "v1",
+        "CustomResourceDefinition",
+        "customresourcedefinitions",
+        False,
+        status=True,
+    ),
     Resource("coordination.k8s.io", "v1", "Lease", "leases", True, unconditional=False),
     Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", True, status=True),
     Resource(

@@ -23,6 +23,8 @@ from tests.fakekube.selectors import Selector, parse
 from tests.fakekube.store import Logged, Name, Store
 
 Tree = dict[str, Any]
+_APPLY = "application/apply-patch+yaml"
+"""Server-side apply: here a merge, and a create where there is none; nobody owns fields."""
 RUNNING: dict[str, FakeKube] = {}
 """By URL."""
 
@@ -155,6 +157,13 @@ class FakeKube:
                 return web.json_response(store.create(resource, name[0], body), status=201)
             case "PUT", ("" | "status") if name[1]:
                 return web.json_response(store.replace(resource, name, body, subresource))
+            case "PATCH", "" if name[1] and request.content_type == _APPLY:
+                try:
+                    return web.json_response(store.merge(resource, name, body))
+                except ApiError as error:
+                    if error.code != 404:
+                        raise
+                return web.json_response(store.create(resource, name[0], body), status=201)
             case "PATCH", ("" | "status") if name[1]:
                 strategic = request.content_type == "application/strategic-merge-patch+json"
                 if not strategic and request.content_type != "application/merge-patch+json":

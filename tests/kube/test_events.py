@@ -40,6 +40,22 @@ def test_the_same_event_is_counted() -> None:
     asyncio.run(run())
 
 
+def test_an_event_of_the_latest_says_what_was_told_last() -> None:
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            events = Events(world.client, "koordlet", every_s=0.01)
+            pod = Subject("v1", "Pod", world.namespace, "p", "u1")
+            task = asyncio.create_task(events.run())
+            for number in range(3):
+                text = f"0/{number} nodes"
+                events.tell(pod, "Warning", "FailedScheduling", text, latest=True)
+                want = [(text, number + 1)]
+                await until(lambda want=want: _told(fake) == want)  # type: ignore[misc]
+            task.cancel()
+
+    asyncio.run(run())
+
+
 def test_an_event_that_the_server_forgot_is_made_again() -> None:
     async def run() -> None:
         async with fake_world() as (world, fake):

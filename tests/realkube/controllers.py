@@ -25,11 +25,11 @@ _CONTROLLERS = (
 class Controllers:
     """Both do without a lease: nobody else is there."""
 
-    def __init__(self, plane: ControlPlane) -> None:
+    def __init__(self, plane: ControlPlane, *more: str) -> None:
+        """``more``: controllers that others do without."""
         self.scheduler = _process(plane, "kube-scheduler")
-        self.manager = _process(
-            plane, "kube-controller-manager", f"--controllers={','.join(_CONTROLLERS)}"
-        )
+        names = ",".join((*_CONTROLLERS, *more))
+        self.manager = _process(plane, "kube-controller-manager", f"--controllers={names}")
 
     def start(self) -> None:
         self.scheduler.start()
@@ -47,8 +47,8 @@ class Controllers:
 
 
 @contextlib.contextmanager
-def controllers(plane: ControlPlane) -> Iterator[Controllers]:
-    made = Controllers(plane)
+def controllers(plane: ControlPlane, *more: str) -> Iterator[Controllers]:
+    made = Controllers(plane, *more)
     try:
         made.start()
         yield made

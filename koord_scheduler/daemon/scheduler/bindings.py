@@ -116,7 +116,7 @@ class Bindings:
             scheduler.figures.bound(pod)
             if scheduler.parts.gangs is not None and pod.gang:
                 scheduler.parts.gangs.bound(pod)
-            telling.success(scheduler.context.events, pod)
+            telling.success(scheduler.context.events, pod, placement.node)
             return False
         scheduler.figures.counts("error", pod.scheduler)
         if outcome.bound is Bound.NO:

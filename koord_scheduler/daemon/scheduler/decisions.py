@@ -100,6 +100,8 @@ class Decisions:
         for failure in outcome.left:
             scheduler.figures.looked_at(failure)
             scheduler.conditions.tell(failure.pod, Said(UNSCHEDULABLE, failure.text()))
+        left = ((each.pod, each.text()) for each in outcome.left)
+        telling.failures(scheduler.context.events, left)
         refused_by = frozenset[str]().union(*(each.plugins for each in outcome.left))
         if outcome.placements:
             scheduler.bindings.send(unit, outcome.placements, refused_by)
@@ -152,7 +154,8 @@ class Decisions:
         for pod in failed.pods:
             said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
             scheduler.conditions.tell(pod, said)
-        telling.failure(scheduler.context.events, failed.pods[0], failed.words)
+        told = ((pod, failed.text(pod.key)) for pod in failed.pods)
+        telling.failures(scheduler.context.events, told)
         self._give_up(unit.name, failed.refused_by)
 
     def _make_room_for_group(

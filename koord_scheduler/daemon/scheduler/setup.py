@@ -40,6 +40,12 @@ def load(path: str, switched: Mapping[str, bool] = MappingProxyType({})) -> Setu
         tree = read_document(path)
     except FileError as error:
         raise SetupError(str(error)) from None
+    return read_setup(path, tree)._replace(quota_gates=gates)
+
+
+def read_setup(path: str, tree: Any) -> Setup:
+    """Of a KubeSchedulerConfiguration that was read; ``path`` is what errors name. Raises
+    SetupError."""
     if not isinstance(tree, Mapping):
         raise SetupError(f"{path}: it must be a KubeSchedulerConfiguration")
     try:
@@ -50,7 +56,7 @@ def load(path: str, switched: Mapping[str, bool] = MappingProxyType({})) -> Setu
         raise SetupError(f"{path}: {error}") from None
     connection = tree.get("clientConnection")
     found: Mapping[str, Any] = connection if isinstance(connection, Mapping) else {}
-    return Setup(profiles, _positive(path, found, "qps"), _whole(path, found, "burst"), gates)
+    return Setup(profiles, _positive(path, found, "qps"), _whole(path, found, "burst"))
 
 
 def _positive(path: str, found: Mapping[str, Any], name: str) -> float | None:

@@ -1,32 +1,38 @@
-"""Events about pods.
+"""Events about pods, at the pods themselves, as ``kubectl describe pod`` shows them.
 
-They are told at the workload where there is one: an event for each of its pods would be as many
-writes as bindings.
+Each pod has one of what it waits for, which follows what is told last, and one of where it went.
+They are the first writes that wait where the budget of requests is short.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from koord_scheduler.kube import reservation_shapes
 from koord_scheduler.model.cluster.pods import Pod
 from koordlet.kube.events import Events, Subject
 
+MOST_OF_A_GROUP = 64
+"""Members of a gang that are told at once; every one has it in its condition."""
 
-def success(events: Events, pod: Pod) -> None:
-    """Nothing for a pod without a workload: its node says it already."""
-    if pod.holds or pod.owner.name:
-        events.tell(_subject(pod), "Normal", "Scheduled", "Pods got a node")
+
+def success(events: Events, pod: Pod, node: str) -> None:
+    events.tell(_subject(pod), "Normal", "Scheduled", f"Has got node {node}", latest=True)
 
 
 def failure(events: Events, pod: Pod, message: str) -> None:
-    events.tell(_subject(pod), "Warning", "FailedScheduling", message)
+    events.tell(_subject(pod), "Warning", "FailedScheduling", message, latest=True)
+
+
+def failures(events: Events, told: Iterable[tuple[Pod, str]]) -> None:
+    """Each of a group has its own."""
+    for (pod, message), _ in zip(told, range(MOST_OF_A_GROUP), strict=False):
+        failure(events, pod, message)
 
 
 def _subject(pod: Pod) -> Subject:
-    namespace, _, name = pod.key.partition("/")
-    owner = pod.owner
     if pod.holds:
         group = reservation_shapes.RESERVATIONS.api_version
         return Subject(group, "Reservation", "", pod.holds, pod.uid)
-    if owner.name:
-        return Subject(owner.api_version, owner.kind, namespace, owner.name, owner.uid)
+    namespace, _, name = pod.key.partition("/")
     return Subject("v1", "Pod", namespace, name, pod.uid)

@@ -57,6 +57,37 @@ def test_a_pod_that_fits_nowhere_says_why_once_and_gets_the_room_that_comes() ->
             assert (await rig.until_bound("big"))["big"] == "b"
             path = f"/api/v1/namespaces/{SPACE}/pods/big/status"
             assert rig.fake.requests[f"PATCH {path}"] == 1
+            uid = (await rig.get("big")).metadata.uid
+            async with asyncio.timeout(20):
+                while len(found := await rig.events()) < 2:
+                    await asyncio.sleep(0.01)
+            events = {each.reason: each for each in found}
+            assert len(found) == 2
+            assert {each.involved_object["uid"] for each in found} == {uid}
+            assert "Insufficient cpu" in events["FailedScheduling"].message
+            assert events["Scheduled"].message == "Has got node b"
+
+
+def test_each_member_of_a_gang_that_does_not_fit_has_its_event() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="1")
+        gang = {
+            "gang.scheduling.koordinator.sh/name": "g",
+            "gang.scheduling.koordinator.sh/min-available": "2",
+        }
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
+        async with scheduling(rig.here):
+            for name in ("m0", "m1"):
+                await rig.pod(name, annotations=gang)
+                refs = {"metadata": {"ownerReferences": [{**owner, "controller": True}]}}
+                await rig.client.patch(PODS, name, refs, SPACE)
+            await rig.until_said("m1", "nodes")
+            async with asyncio.timeout(20):
+                while len(found := await rig.events()) < 2:
+                    await asyncio.sleep(0.01)
+            about = {(e.involved_object["kind"], e.involved_object["name"]) for e in found}
+            assert about == {("Pod", "m0"), ("Pod", "m1")}
+            assert {each.reason for each in found} == {"FailedScheduling"}
 
     told(story)
 

@@ -8,6 +8,9 @@ import ssl
 
 import pytest
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import NameOID
 
 from koord_scheduler.webhook.certificates import Bundle, expires, renewed
 from koord_scheduler.webhook.registration import Place
@@ -74,6 +77,46 @@ def test_the_certificate_is_renewed_in_time(days: int, leaf: bool) -> None:
     if found is not None:
         assert found.authorities == bundle.authorities
         assert expires(found.certificate) == NOW + (days + 90) * DAY
+
+
+def test_an_authority_of_koordinator_goes_on_to_sign() -> None:
+    """Its keys are RSA, its certificate names the Service alone: nobody needs to trust anew."""
+
+    def signed(name: str, key: rsa.RSAPrivateKey, by: rsa.RSAPrivateKey) -> x509.Certificate:
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "theirs")])
+        made = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(issuer)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(NOW - DAY)
+            .not_valid_after(NOW + 3650 * DAY)
+            .add_extension(x509.BasicConstraints(ca=key is by, path_length=None), critical=True)
+        )
+        if key is not by:
+            names = x509.SubjectAlternativeName([x509.DNSName("localhost"), x509.DNSName(name)])
+            made = made.add_extension(names, critical=False)
+        return made.sign(by, hashes.SHA256())
+
+    def pem(key: rsa.RSAPrivateKey) -> bytes:
+        return key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+
+    root, key = (rsa.generate_private_key(65537, 2048) for _ in range(2))
+    authority, leaf = signed("theirs", root, root), signed(NAMES[0], key, root)
+    certificates = [e.public_bytes(serialization.Encoding.PEM) for e in (authority, leaf)]
+    theirs = Bundle(certificates[0], pem(root), certificates[1], pem(key))
+    new = renewed(theirs, NAMES, NOW, trusted=False)
+    assert new is not None
+    assert new.authorities == theirs.authorities
+    x509.load_pem_x509_certificate(new.certificate).verify_directly_issued_by(authority)
+    load_pair(tls_context(), new.certificate, new.key)
+    assert renewed(new, NAMES, NOW, trusted=True) is None
 
 
 def test_other_names_need_another_certificate() -> None:

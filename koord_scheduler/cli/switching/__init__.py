@@ -1,0 +1,1 @@
+"""The change from Koordinator's components to ours, and back."""
