@@ -28,7 +28,8 @@ from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.scheduling.shapes import NODES
 from koord_scheduler.kube.shapes import NODE_METRICS
 from koord_scheduler.model.cluster.arguments import ArgumentError
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Key, key_of

@@ -32,7 +32,8 @@ from koord_scheduler.webhook.kinds import (
     PRIORITY_CLASSES,
     PROFILES,
 )
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object

@@ -35,7 +35,8 @@ from koord_scheduler.share.quota.words import (
     quantities_of,
     quota_gates,
 )
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.mirror import PAGE

@@ -43,7 +43,7 @@ from koord_scheduler.recommend.status import (
 )
 from koord_scheduler.recommend.target import Container, divided, target_problems
 from koord_scheduler.services.metrics import Family
-from koordlet.kube.client import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.mirror import Change, Key
 from koordlet.protocol.objects.recommendation import RecommendationStatus

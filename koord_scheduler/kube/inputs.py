@@ -18,7 +18,7 @@ from koord_scheduler.model.facts import (
     TopologyFacts,
 )
 from koord_scheduler.model.reading import device_facts, metric_facts, topology_facts
-from koordlet.kube.client import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 from koordlet.kube.mirror import Change, Key
 
 T = TypeVar("T")

@@ -27,7 +27,8 @@ from koord_scheduler.kube.shapes import (
     Pod,
 )
 from koord_scheduler.model.facts import Inputs
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import PAGE, Key, key_of

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from koordlet.kube.client import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object
 

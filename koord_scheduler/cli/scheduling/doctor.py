@@ -25,7 +25,8 @@ from koord_scheduler.model.reading import instant_s
 from koord_scheduler.model.wire import NodeCondition
 from koord_scheduler.plan.profile import Profile
 from koordlet.kube.access import Need
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.lease import LEASES

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from koord_scheduler.kube.scheduling.loading import LOADED, Loaded, World
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from koordlet.kube.errors import UnusableError
 from koordlet.kube.objects import Object
 

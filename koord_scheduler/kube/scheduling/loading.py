@@ -47,7 +47,8 @@ from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import Profile
 from koord_scheduler.plan.state import State
 from koord_scheduler.share.gang.declared import Source as GangSource
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import PAGE, Key, key_of
