@@ -111,7 +111,7 @@ def answered(kind: Kind[T], body: bytearray, what: str, subresource: str = "") -
     return decoded(kind, body)
 
 
-def paged(kind: Kind[T], body: bytearray, what: str, most: int) -> Page:
+def paged(kind: Kind[T], body: bytes | bytearray, what: str, most: int) -> Page:
     """A page of at most ``most`` objects. Raises UnusableError."""
     try:
         page = _page(body, most)
@@ -122,7 +122,7 @@ def paged(kind: Kind[T], body: bytearray, what: str, most: int) -> Page:
     return page
 
 
-def _page(body: bytearray, most: int) -> Page:
+def _page(body: bytes | bytearray, most: int) -> Page:
     if len(body) <= SMALL_BYTES or body.count(b",") <= _MOST_COMMAS:
         with contextlib.suppress(RecursionError):
             return msgspec.json.decode(body, type=Page)

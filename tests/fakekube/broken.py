@@ -130,5 +130,3 @@ def events(kind: str, lines: Callable[[], Iterator[str]]) -> Break:
         return await send(request, told)
 
     return breaks
-
-

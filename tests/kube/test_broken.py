@@ -326,5 +326,3 @@ def test_headers_have_a_deadline(what: str, monkeypatch: pytest.MonkeyPatch) -> 
                         pass
 
     asyncio.run(run())
-
-
