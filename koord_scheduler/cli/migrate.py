@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -123,12 +124,16 @@ def _of_files(paths: Iterable[str]) -> Objects:
     return found
 
 
+def _say(text: str) -> None:
+    print(f"koord-scheduler: {clean(text)}", file=sys.stderr)
+
+
 async def _of_cluster(args: argparse.Namespace) -> Objects:
     async with Client(cluster_of(args), agent="koord-scheduler", deadline_s=_DEADLINE_S) as client:
         found: dict[str, dict[Key, Any]] = {}
         for kind in _KINDS:
             try:
-                items = await list_all(client, kind)
+                items = await list_all(client, kind, _say)
             except RefusedError as error:
                 if not error.missing:
                     raise

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -31,6 +30,7 @@ from koordlet.kube import credentials
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.errors import CredentialsError
+from koordlet.kube.following import LOOK_S, follow
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Change, Mirror
 from koordlet.kube.objects import Object
@@ -43,11 +43,6 @@ AGAIN_S = 10.0
 """Between two looks for credentials, and before a part that has failed runs again."""
 STEADY_S = 60.0
 """A part that ran for so long has worked: when it fails anew, that is told."""
-LOOK_S = 2.0
-"""The most that the one mirror waits before it looks for the server again: what a node does is
-right 5 s after an outage."""
-FOLLOW_S, FOLLOW_MOST_S = 0.25, 30.0
-"""How often the others look whether it has found it, and after which time they try in any case."""
 SAVE_S, HEARD_S = 1.0, 60.0
 """What changed is on disk after this time; when the server was heard last, after the other one."""
 MOST_REFUSED = 20
@@ -57,7 +52,7 @@ MOST_OF_A_NAME = 10
 Task = Callable[["Member"], Awaitable[None]]
 """Something that speaks with the cluster until it is cancelled."""
 T = TypeVar("T", Node, NodeSLO)
-O = TypeVar("O", bound=Object)
+S = TypeVar("S", bound=Object)
 AnyMirror = Mirror[Node] | Mirror[NodeSLO] | Mirror[Pod]
 
 
@@ -106,8 +101,8 @@ class Member:
         return self.nodes is None or not self.nodes.synced or bool(self.nodes.error)
 
     def by_name(
-        self, client: Client, kind: Kind[O], on_change: Callable[[tuple[Change[O], ...]], None]
-    ) -> Mirror[O]:
+        self, client: Client, kind: Kind[S], on_change: Callable[[tuple[Change[S], ...]], None]
+    ) -> Mirror[S]:
         """A mirror of the object of the node's name, which follows the one that looks for the
         server."""
         return self._watch(client, kind, on_change, pause=self.follow, most_wait_s=AGAIN_S)
@@ -115,14 +110,14 @@ class Member:
     def _watch(
         self,
         client: Client,
-        kind: Kind[O],
-        on_change: Callable[[tuple[Change[O], ...]], None],
+        kind: Kind[S],
+        on_change: Callable[[tuple[Change[S], ...]], None],
         *,
         fields: str = "",
         most: int = MOST_OF_A_NAME,
         most_wait_s: float = AGAIN_S,
         pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> Mirror[O]:
+    ) -> Mirror[S]:
         made = Mirror(
             client,
             kind,
@@ -220,14 +215,9 @@ class Member:
     async def follow(self, seconds: float) -> None:
         """Wait for the mirror that looks for the server, or for ``seconds`` where it has it."""
         nodes = self.nodes
-        if nodes is None or not nodes.error:
-            await asyncio.sleep(seconds)
-            return
-        clock = self.around.host.monotonic
-        until_s = clock() + FOLLOW_MOST_S * (1.0 + random.random())
-        while nodes.error and clock() < until_s:
-            await asyncio.sleep(FOLLOW_S)
-        await asyncio.sleep(random.random())
+        await follow(
+            lambda: nodes is not None and bool(nodes.error), seconds, self.around.host.monotonic
+        )
 
     async def _kept(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """A part that fails is shown, runs again, and stops no other. What it fails of each time is

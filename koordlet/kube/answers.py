@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
@@ -97,6 +97,19 @@ def head_of(body: bytes | bytearray | msgspec.Raw) -> Head:
         return _decode(body, Head).item
     except UNREADABLE as error:
         raise UnusableError(f"no object of the Kubernetes API ({error})") from None
+
+
+def tree_of(body: bytes | bytearray | msgspec.Raw) -> dict[str, Any]:
+    """The JSON value of an object, without what nests too deep and who wrote which field. Raises
+    UnusableError."""
+    try:
+        found = msgspec.json.decode(_cut(body))
+    except UNREADABLE as error:
+        raise UnusableError(f"no object of the Kubernetes API ({error})") from None
+    if not isinstance(found, dict) or not isinstance(meta := found.get("metadata", {}), dict):
+        raise UnusableError("no object of the Kubernetes API")
+    meta.pop("managedFields", None)
+    return found
 
 
 def answered(kind: Kind[T], body: bytearray, what: str, subresource: str = "") -> T:

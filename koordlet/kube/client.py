@@ -13,10 +13,10 @@ import aiohttp
 import msgspec
 
 from koordlet import __version__
-from koordlet.kube.answers import MOST_BYTES, SMALL_BYTES, answered, paged, refusal, whole
+from koordlet.kube.answers import MOST_BYTES, SMALL_BYTES, answered, paged, refusal, tree_of, whole
 from koordlet.kube.budget import Priority, RequestBudget
 from koordlet.kube.credentials import BearerToken, Cluster
-from koordlet.kube.errors import NoAnswerError, NotSentError, TooLargeError
+from koordlet.kube.errors import NoAnswerError, NotSentError, TooLargeError, UnusableError
 from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.lines import Lines, LineTooLongError
 from koordlet.kube.objects import Object, Page
@@ -143,8 +143,9 @@ class Client:
         priority: Priority = Priority.STATUS,
     ) -> T:
         """A JSON merge patch (RFC 7386). With ``metadata.uid`` or ``metadata.resourceVersion`` in
-        it, the server refuses it for another object or another version (``conflict``). ``strategic``:
-        lists with a key, such as conditions, are merged by it; Kubernetes' own kinds alone know that."""
+        it, the server refuses it for another object or another version (``conflict``).
+        ``strategic``: lists with a key, such as conditions, are merged by it; Kubernetes' own kinds
+        alone know that."""
         path = kind.path(namespace, name, subresource)
         content = STRATEGIC_PATCH if strategic else MERGE_PATCH
         answer = await self._request("PATCH", path, body=body, content=content, priority=priority)
@@ -213,6 +214,13 @@ class Client:
     ) -> bytes:
         """What a path answers to GET, for what is no object: ``/version``, ``/readyz`` ..."""
         return bytes(await self._request("GET", path, query=query, most_bytes=most_bytes))
+
+    async def tree(self, path: str) -> dict[str, Any]:
+        """The JSON object that a path answers to GET."""
+        try:
+            return tree_of(await self._request("GET", path))
+        except UnusableError as error:
+            raise UnusableError(f"GET {path}: {error}") from None
 
     async def watch(
         self, kind: Kind[T], *, namespace: str = "", query: Mapping[str, str], lasts_s: float

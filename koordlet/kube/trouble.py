@@ -1,4 +1,4 @@
-"""What is wrong with what a mirror gets: objects that cannot be read, and a watch that gets nowhere."""
+"""What is wrong with what a mirror gets: objects that cannot be read, a watch that gets nowhere."""
 
 from __future__ import annotations
 

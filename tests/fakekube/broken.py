@@ -24,8 +24,8 @@ def deep(name: str, kind: str, levels: int, version: int = 1, **more: Any) -> st
     """JSON of an object as the API server stores it for whoever writes such managed fields."""
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}", "managedFields": ["*"]}
     tree = {"kind": kind, "metadata": {**meta, "resourceVersion": str(version)}, **more}
-    fields = '{"manager":"m","fieldsType":"FieldsV1","fieldsV1":%s}' % nested(levels)
-    return json.dumps(tree).replace('"*"', fields)
+    fields = {"manager": "m", "fieldsType": "FieldsV1", "fieldsV1": "*"}
+    return json.dumps(tree).replace('"*"', json.dumps(fields)).replace('"*"', nested(levels))
 
 
 def listed(kind: str, items: Iterator[str] | list[str], more: str = "") -> Iterator[bytes]:

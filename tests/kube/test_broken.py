@@ -296,16 +296,18 @@ def test_what_is_no_list_is_refused(breaks: Break) -> None:
 
 def test_watches_keep_to_the_budget_of_requests() -> None:
     async def run() -> None:
-        async with fake_world() as (world, fake):
-            async with Client(world.cluster, per_second=1e-6, burst=1, deadline_s=0.2) as client:
-                mirrors = [Mirror[ConfigMap](client, CONFIG_MAPS, lambda _: None) for _ in "ab"]
-                tasks = [asyncio.create_task(each.run()) for each in mirrors]
-                await asyncio.sleep(0.5)
-                told = [what for what in fake.requests if CONFIG_MAPS.plural in what]
-                assert sum(fake.requests[what] for what in told) <= 1
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+        async with (
+            fake_world() as (world, fake),
+            Client(world.cluster, per_second=1e-6, burst=1, deadline_s=0.2) as client,
+        ):
+            mirrors = [Mirror[ConfigMap](client, CONFIG_MAPS, lambda _: None) for _ in "ab"]
+            tasks = [asyncio.create_task(each.run()) for each in mirrors]
+            await asyncio.sleep(0.5)
+            told = [what for what in fake.requests if CONFIG_MAPS.plural in what]
+            assert sum(fake.requests[what] for what in told) <= 1
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(run())
 

@@ -67,5 +67,5 @@ async def evict(writes: Writes, pod: Tree, policy: str, job: Job, now_s: float) 
         else:
             await writes.evict(namespace, name, uid=uid, grace_s=grace_s)
     except RefusedError as error:
-        if not (error.missing or error.conflict):
+        if not error.gone:
             raise

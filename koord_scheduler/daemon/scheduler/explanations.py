@@ -124,7 +124,7 @@ class Explanations:
         try:
             await write
         except RefusedError as error:
-            if not (error.missing or error.conflict):
+            if not error.gone:
                 _log.warning("a ScheduleExplanation was not written", error=str(error))
             return False
         except (KubeError, CredentialsError, NotLeadingError) as error:

@@ -205,7 +205,7 @@ async def _sent(write: Awaitable[Any]) -> str:
     try:
         await write
     except RefusedError as error:
-        if not (error.missing or error.conflict):
+        if not error.gone:
             _log.warning("a Reservation was not written", error=str(error))
         return str(error)
     except (KubeError, CredentialsError, NotLeadingError, TooManyWritesError) as error:

@@ -10,7 +10,6 @@ import msgspec
 
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
-from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.node_affinity import meets
 from koord_scheduler.place.reservation.reservation import (
@@ -20,6 +19,7 @@ from koord_scheduler.place.reservation.reservation import (
     Reservation,
 )
 from koord_scheduler.place.taints import CORDONED, tolerates
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.reservation import ReservationOwner
 from koordlet.protocol.selector import matches
 

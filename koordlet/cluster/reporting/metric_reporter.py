@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from koordlet.cluster.member import AGAIN_S, Member
+from koordlet.cluster.member import Member
 from koordlet.cluster.reporting.kinds import NODE_METRICS, NodeMetricObject
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.node_metric import (
