@@ -212,8 +212,8 @@ class Companion:
         return 200, "ok\n"
 
     def _ready(self) -> Answer:
-        """Ready while everything that the server has was listed once and is heard of, and whoever is
-        called from outside listens; a process that only waits to lead is ready."""
+        """Ready while everything that the server has was listed once and is heard of, and whoever
+        is called from outside listens; a process that only waits to lead is ready."""
         watches = self.context.watches
         if waits := {**watches.stalled(), **watches.unsynced(), **self.context.unready}:
             return 503, _lines(waits)
