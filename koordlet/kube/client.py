@@ -24,9 +24,8 @@ from koordlet.kube.tls import TlsContext
 
 DEADLINE_S = 10.0
 CONNECT_S = 5.0
-WATCH_BEGINS_S = 2.5
-LIST_BEGINS_S = 4.0
-"""The wait for the first bytes of an answer. A server that hangs takes connections and says
+BEGINS_S = 3.0
+"""The wait of a mirror for an answer to begin. A server that hangs takes connections and says
 nothing; who asks it again soon is right soon after it has recovered."""
 PAGE = 500
 _ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
@@ -100,13 +99,12 @@ class Client:
         namespace: str = "",
         query: Mapping[str, str] | None = None,
         priority: Priority = Priority.READ,
+        begins_s: float | None = None,
     ) -> Page:
         """One page of a list. ``query``: ``limit``, ``continue``, ``fieldSelector`` ... Raises
         TooLargeError where so many objects are more than is taken at a time."""
         path, asked = kind.path(namespace), {"limit": str(PAGE), **(query or {})}
-        body = await self._request(
-            "GET", path, query=asked, priority=priority, begins_s=LIST_BEGINS_S
-        )
+        body = await self._request("GET", path, query=asked, priority=priority, begins_s=begins_s)
         return paged(kind, body, f"GET {path}", int(asked["limit"]))
 
     async def create(
@@ -223,7 +221,13 @@ class Client:
             raise UnusableError(f"GET {path}: {error}") from None
 
     async def watch(
-        self, kind: Kind[T], *, namespace: str = "", query: Mapping[str, str], lasts_s: float
+        self,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        query: Mapping[str, str],
+        lasts_s: float,
+        begins_s: float | None = BEGINS_S,
     ) -> AsyncGenerator[list[bytes], None]:
         """Lines of a watch as they come, until the server ends it; none at first, which says that
         it has begun. ``lasts_s``: when it should end; it is cut some seconds later. Raises
@@ -235,7 +239,7 @@ class Client:
         await self._take(what, Priority.READ)
         try:
             async with contextlib.AsyncExitStack() as stack:
-                async with asyncio.timeout(WATCH_BEGINS_S):
+                async with asyncio.timeout(begins_s or self._deadline_s):
                     answer = await stack.enter_async_context(
                         self._send("GET", path, query=asked, timeout=timeout)
                     )

@@ -17,9 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from koordlet.kube.answers import event_of, head_of, read
+from koordlet.kube.answers import MOST_RETRY_AFTER_S, event_of, head_of, read
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.client import PAGE, Client
+from koordlet.kube.client import BEGINS_S, PAGE, Client
 from koordlet.kube.errors import (
     CredentialsError,
     KubeError,
@@ -41,6 +41,8 @@ WATCH_S = (300.0, 600.0)
 MOST_OBJECTS = 500_000
 """More than three times the pods of the largest cluster that Kubernetes supports."""
 MOST_WAIT_S = 30.0
+HASTY_TRIES = 12
+"""Some 40 s. After them an answer may begin as late as any other."""
 
 T = TypeVar("T", bound=Object)
 
@@ -127,6 +129,8 @@ class Mirror(Generic[T]):
         """Of watches that end at once."""
         self._pause = pause
         self._away = False
+        self._unanswered = 0
+        """Tries in a row."""
         self._retry_after_s: float | None = None
 
     @property
@@ -171,13 +175,19 @@ class Mirror(Generic[T]):
             self._version = ""
             if self._away:  # it is back: the list need not wait as long as the connection did
                 self._backoff.reset()
+        self._unanswered += isinstance(error, NoAnswerError)
         self._away = isinstance(error, (NotSentError, NoAnswerError))
+
+    @property
+    def _begins_s(self) -> float | None:
+        """A server that hangs for this long is overloaded: whoever gives up soon adds to that."""
+        return BEGINS_S if self._unanswered < HASTY_TRIES else None
 
     def _wait_s(self) -> float:
         wait_s = self._backoff.next_s()
         asked_s = self._retry_after_s or 0.0
         # Everybody was told the same number of seconds.
-        return max(wait_s, asked_s * (1.0 + 0.5 * self._draw()))
+        return max(wait_s, min(asked_s * (1.0 + 0.5 * self._draw()), MOST_RETRY_AFTER_S))
 
     async def _list(self) -> None:
         found: Known[T] = Known()
@@ -191,6 +201,7 @@ class Mirror(Generic[T]):
             namespace=self._namespace,
             query=self._selectors,
             page=self._page,
+            begins_s=self._begins_s,
         )
         async with contextlib.aclosing(listing):
             async for items, metadata in listing:
@@ -271,7 +282,11 @@ class Mirror(Generic[T]):
         }
         self.watches += 1
         stream = self._client.watch(
-            self.kind, namespace=self._namespace, query=query, lasts_s=lasts_s
+            self.kind,
+            namespace=self._namespace,
+            query=query,
+            lasts_s=lasts_s,
+            begins_s=self._begins_s,
         )
         async with contextlib.aclosing(stream):
             async for lines in stream:
@@ -322,6 +337,7 @@ class Mirror(Generic[T]):
     def _heard(self) -> None:
         self.error = ""
         self.missing = False
+        self._unanswered = 0
         self.heard_s = self._clock()
 
 

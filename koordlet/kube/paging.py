@@ -24,6 +24,7 @@ async def pages(
     namespace: str = "",
     query: Mapping[str, str] | None = None,
     page: int = PAGE,
+    begins_s: float | None = None,
 ) -> AsyncGenerator[tuple[list[msgspec.Raw], ListMetadata], None]:
     """Objects as the server wrote them, and what it says of the list. Where a page would be too
     large, fewer objects are asked for. Raises KubeError, also for a list that does not end.
@@ -35,7 +36,7 @@ async def pages(
     while True:
         asked["limit"] = str(limit)
         try:
-            found = await client.page(kind, namespace=namespace, query=asked)
+            found = await client.page(kind, namespace=namespace, query=asked, begins_s=begins_s)
         except TooLargeError:
             if limit == 1:
                 raise

@@ -313,18 +313,16 @@ def test_watches_keep_to_the_budget_of_requests() -> None:
 
 
 @pytest.mark.parametrize("what", ["list", "watch"])
-def test_headers_have_a_deadline(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("koordlet.kube.client.WATCH_BEGINS_S", 0.05)
-    monkeypatch.setattr("koordlet.kube.client.LIST_BEGINS_S", 0.05)
-
+def test_headers_have_a_deadline(what: str) -> None:
     async def run() -> None:
         async with fake_world() as (world, fake):
             fake.faults.breaks = broken.silent
             with pytest.raises(NoAnswerError, match="no answer in time"):
                 if what == "list":
-                    await world.client.page(CONFIG_MAPS)
+                    await world.client.page(CONFIG_MAPS, begins_s=0.05)
                 else:
-                    async for _ in world.client.watch(CONFIG_MAPS, query={}, lasts_s=300):
+                    stream = world.client.watch(CONFIG_MAPS, query={}, lasts_s=300, begins_s=0.05)
+                    async for _ in stream:
                         pass
 
     asyncio.run(run())
