@@ -11,10 +11,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from tests.attack.attack import Attack, Trial
-from tests.attack.member import Seen
+from tests.attack.member import Seen, seen_in
 from tests.cluster.joined import NODE, definitions, kubeconfig, node, pod, slo
 from tests.fakekube import FakeKube, broken, serving
 from tests.fakekube.broken import MIB, Break, deep
@@ -82,10 +80,7 @@ class Subject:
 
     @property
     def seen(self) -> Seen:
-        try:
-            return msgspec.json.decode((self._directory / "seen").read_bytes(), type=Seen)
-        except FileNotFoundError:
-            return Seen()
+        return seen_in(self._directory)
 
     def forget_peak(self) -> int:
         """Resident bytes now, from which on the peak counts."""

@@ -1,6 +1,9 @@
-"""``python -m tests.attack.member KUBECONFIG DIRECTORY``: a node of a cluster on the fake kernel, in a
-process of its own, so that its memory can be measured. It writes into ``DIRECTORY/seen`` what the
-NodeSLO says that is in force, and the pods that it knows of the API server."""
+"""``python -m tests.attack.member KUBECONFIG DIRECTORY``: a node of a cluster on the fake kernel,
+in a process of its own, so that its memory can be measured.
+
+It writes into ``DIRECTORY/seen`` what the NodeSLO says that is in force, and how many pods it knows
+of the API server.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,13 @@ STEADY_S = 1.0
 class Seen(msgspec.Struct, frozen=True):
     percent: int | None = None
     pods: int = 0
+
+
+def seen_in(directory: Path) -> Seen:
+    try:
+        return msgspec.json.decode((directory / "seen").read_bytes(), type=Seen)
+    except FileNotFoundError:
+        return Seen()
 
 
 async def main(kubeconfig: Path, directory: Path) -> None:

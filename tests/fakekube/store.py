@@ -121,7 +121,10 @@ class Store:
         """RFC 7386; ``strategic``: of lists, conditions are merged by their type."""
         old = self.get(resource, name)
         new = merged(old, patch, by_type=strategic)
-        if new["metadata"].get("uid") != old["metadata"]["uid"]:
+        if resource in self.schemas and subresource == "status":
+            # Nobody looks at the uid here; the version alone tells objects apart.
+            new["metadata"]["uid"] = old["metadata"]["uid"]
+        elif new["metadata"].get("uid") != old["metadata"]["uid"]:
             raise immutable(resource, name[1], "metadata.uid")
         return self._update(resource, name, old, new, subresource)
 

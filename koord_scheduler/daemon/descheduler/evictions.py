@@ -38,8 +38,8 @@ async def stays(client: Client, error: Exception, pod_key: str, uid: str) -> boo
         return False
     namespace, _, name = pod_key.partition("/")
     try:
-        meta = msgspec.json.decode(await client.raw(PODS.path(namespace, name)))["metadata"]
-    except (KubeError, CredentialsError, msgspec.MsgspecError, LookupError, TypeError):
+        meta = (await client.tree(PODS.path(namespace, name)))["metadata"]
+    except (KubeError, CredentialsError, LookupError):
         return False
     return bool(meta.get("uid") == uid and not meta.get("deletionTimestamp"))
 

@@ -49,13 +49,11 @@ async def _pod(desk: Desk, key: str) -> dict[str, Any] | None:
     if not name:
         return None
     try:
-        text = await desk.context.client.raw(PODS.path(namespace, name))
+        return await desk.context.client.tree(PODS.path(namespace, name))
     except RefusedError as error:
         if error.missing:
             return None
         raise
-    found: dict[str, Any] = msgspec.json.decode(text)
-    return found
 
 
 def _pod_facts(tree: dict[str, Any]) -> PodFacts:
