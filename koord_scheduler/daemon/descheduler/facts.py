@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from koord_scheduler.balance.job import Job
 from koord_scheduler.balance.migration import Facts, PodFacts, ReservationFacts
 from koord_scheduler.daemon.descheduler.desk import Desk
