@@ -27,7 +27,7 @@ from koord_scheduler.plan.course import Decision
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import built_in
 from koord_scheduler.plan.run import Run
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from koordlet.protocol.objects.times import instant
 
 _GIB, _MIB = 1 << 30, 1 << 20

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,7 +29,8 @@ from koord_scheduler.kube.residents import PODS
 from koord_scheduler.kube.scheduling.shapes import NODES
 from koord_scheduler.kube.shapes import NODE_METRICS
 from koord_scheduler.model.cluster.arguments import ArgumentError
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Key, key_of
@@ -122,12 +124,16 @@ def _of_files(paths: Iterable[str]) -> Objects:
     return found
 
 
+def _say(text: str) -> None:
+    print(f"koord-scheduler: {clean(text)}", file=sys.stderr)
+
+
 async def _of_cluster(args: argparse.Namespace) -> Objects:
     async with Client(cluster_of(args), agent="koord-scheduler", deadline_s=_DEADLINE_S) as client:
         found: dict[str, dict[Key, Any]] = {}
         for kind in _KINDS:
             try:
-                items = await list_all(client, kind)
+                items = await list_all(client, kind, _say)
             except RefusedError as error:
                 if not error.missing:
                     raise

@@ -32,13 +32,14 @@ from koord_scheduler.webhook.kinds import (
     PRIORITY_CLASSES,
     PROFILES,
 )
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
+from koordlet.kube.paging import items
 
 T = TypeVar("T", bound=Object)
-_PAGE = "500"
 _SHIPPED = {
     "koord-prod": 9000,
     "koord-mid": 7000,
@@ -201,22 +202,16 @@ async def _from_cluster(args: argparse.Namespace, pods: list[Tree]) -> Known:
 async def _all(client: Client, kind: Kind[T]) -> list[T]:
     """None where the cluster does not have the kind."""
     found: list[T] = []
-    query = {"limit": _PAGE}
-    while True:
-        try:
-            page = await client.page(kind, query=query)
-        except RefusedError as error:
-            if error.missing:
-                return found
-            raise
-        for raw in page.items or ():
+    try:
+        async for raw in items(client, kind):
             try:
                 found.append(decoded(kind, raw))
             except UnusableError as error:
                 print(f"koord-scheduler: passed over: {clean(str(error))}", file=sys.stderr)
-        if not page.metadata.continue_:
-            return found
-        query["continue"] = page.metadata.continue_
+    except RefusedError as error:
+        if not error.missing:
+            raise
+    return found
 
 
 def _quotas(objects: Iterable[ElasticQuota]) -> Iterable[Quota]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
@@ -35,11 +36,12 @@ from koord_scheduler.share.quota.words import (
     quantities_of,
     quota_gates,
 )
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded, tree_of
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import PODS, Kind
-from koordlet.kube.mirror import PAGE
 from koordlet.kube.objects import Object
+from koordlet.kube.paging import items
 from koordlet.protocol import keys
 from koordlet.protocol.resources import CPU
 
@@ -264,20 +266,16 @@ async def _from_cluster(args: argparse.Namespace, reader: _Reader) -> None:
 
 
 async def _listed(client: Client, kind: Kind[Any]) -> AsyncIterator[Any]:
-    """As the server writes them, page by page; nothing where it does not have the kind."""
-    query = {"limit": str(PAGE)}
-    while True:
-        try:
-            page = await client.page(kind, query=query)
-        except RefusedError as error:
-            if error.missing:
-                return
+    """As the server writes them; nothing where it does not have the kind."""
+    try:
+        async for raw in items(client, kind):
+            try:
+                yield tree_of(raw)
+            except UnusableError as error:
+                print(f"koord-scheduler: passed over: {clean(str(error))}", file=sys.stderr)
+    except RefusedError as error:
+        if not error.missing:
             raise
-        for raw in page.items or ():
-            yield msgspec.json.decode(raw)
-        if not page.metadata.continue_:
-            return
-        query["continue"] = page.metadata.continue_
 
 
 def _single(documents: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import structlog
@@ -41,6 +42,7 @@ from koordlet.kube.events import Events
 from koordlet.kube.lease import DEADLINE_S, Leadership
 
 AGENT = "koord-scheduler"
+_MOST_NAMED = 20
 _LONG_S = 15.0
 """A controller that waits so long for what it watches says for what."""
 _log = structlog.get_logger()
@@ -74,8 +76,6 @@ class Companion:
             # A write must have ended before another process may lead.
             deadline_s=DEADLINE_S,
         )
-        self.faults = 0
-        """Objects of the API server that could not be decoded."""
         # Without parts it still is somebody who can lead.
         names = dict.fromkeys(part.role for part in parts) or {MANAGER: None}
         self._binding = Client(
@@ -212,17 +212,18 @@ class Companion:
         return 200, "ok\n"
 
     def _ready(self) -> Answer:
-        """Ready while everything that the server has was listed once, and whoever is called from
-        outside listens; a process that only waits to lead is ready."""
+        """Ready while everything that the server has was listed once and is heard of, and whoever
+        is called from outside listens; a process that only waits to lead is ready."""
         watches = self.context.watches
-        if waits := {**watches.unsynced(), **self.context.unready}:
+        if waits := {**watches.stalled(), **watches.unsynced(), **self.context.unready}:
             return 503, _lines(waits)
         role = "leads" if self.leads() else "waits to lead"
         served = {kind: f"as {version}" for kind, version in watches.versions().items()}
-        return 200, f"ok, {role}\n" + _lines({**served, **watches.unsynced(missing=True)})
+        named = dict(islice(watches.unreadable(), _MOST_NAMED))
+        told = {**served, **watches.unsynced(missing=True), **named}
+        return 200, f"ok, {role}\n" + _lines(told)
 
     def _fault(self, text: str) -> None:
-        self.faults += 1
         _log.warning("object refused", problem=text)
 
     def _declare_metrics(self, metrics: Metrics) -> None:
@@ -315,9 +316,9 @@ class Companion:
             Family(
                 "koord_scheduler_objects_refused_total",
                 "counter",
-                "Objects of the API server that could not be decoded.",
-                (),
-                lambda: [((), float(self.faults))],
+                "Objects of the API server that could not be read as they were, by resource.",
+                ("resource",),
+                by_kind(lambda each: float(each.mirror.trouble.count), operator.add),
             ),
         ):
             metrics.add(family)

@@ -8,12 +8,11 @@ import random
 from collections import Counter
 from typing import NamedTuple
 
-import msgspec
 import structlog
 
 from koord_scheduler.admission.profiles import Profile
 from koord_scheduler.admission.reconciling import falls_under, managed, reconciled
-from koord_scheduler.admission.words import AdmissionError, Tree
+from koord_scheduler.admission.words import AdmissionError
 from koord_scheduler.daemon.admission import gates_of
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.queue import UNFORESEEN
@@ -116,8 +115,7 @@ class ProfileController:
     async def _one_pod(self, profile: Profile, pod: Pod) -> str:
         """The outcome. Raises KubeError and AdmissionError."""
         client, meta = self._context.client, pod.metadata
-        text = await client.raw(PODS.path(meta.namespace, meta.name))
-        tree: Tree = msgspec.json.decode(text)
+        tree = await client.tree(PODS.path(meta.namespace, meta.name))
         if tree["metadata"].get("uid") != meta.uid or tree["spec"].get("nodeName"):
             return "conflict"
         made = reconciled(tree, profile, self._gates, random.random)

@@ -168,7 +168,7 @@ class QuotaStatus:
                 raise
             # It is gone, or was made anew: the watch will say so. What is refused for what it is
             # must not hold up the others; it is written again when it or its figures change.
-            if not (error.missing or error.conflict):
+            if not error.gone:
                 self._tell_once(share.name, "a quota cannot be written", error)
         self._writing.observe(time.perf_counter() - begun_s)
         self._sent[key] = (known, wanted)

@@ -43,9 +43,9 @@ from koord_scheduler.recommend.status import (
 )
 from koord_scheduler.recommend.target import Container, divided, target_problems
 from koord_scheduler.services.metrics import Family
-from koordlet.kube.client import UNREADABLE
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.mirror import Change, Key
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.recommendation import RecommendationStatus
 from koordlet.protocol.resources import CPU, MEMORY
 

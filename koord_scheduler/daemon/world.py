@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import structlog
 
 from koord_scheduler.admission.others import BindingRules
@@ -170,13 +169,11 @@ class ClusterWorld:
     async def pod(self, namespace: str, name: str) -> Tree | None:
         await self._turn()
         try:
-            text = await self._context.client.raw(PODS.path(namespace, name))
+            return await self._context.client.tree(PODS.path(namespace, name))
         except RefusedError as error:
             if error.missing:
                 return None
             raise
-        found: Tree = msgspec.json.decode(text)
-        return found
 
     async def has_pods(self, quota: str, namespaces: tuple[str, ...]) -> bool:
         client, key = self._context.client, keys.QUOTA_NAME.name

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec.structs import force_setattr
 
@@ -17,6 +19,7 @@ class AgedMetadata(Metadata, frozen=True):
 class Explanation(Object, frozen=True):
     """``status`` as the server wrote it."""
 
+    open_ended: ClassVar[bool] = True
     metadata: AgedMetadata = AgedMetadata()
     spec: ScheduleExplanationSpec = ScheduleExplanationSpec()
     status: msgspec.Raw = msgspec.Raw(b"")

@@ -18,8 +18,8 @@ from koord_scheduler.model.facts import (
     TopologyFacts,
 )
 from koord_scheduler.model.reading import device_facts, metric_facts, topology_facts
-from koordlet.kube.client import UNREADABLE
 from koordlet.kube.mirror import Change, Key
+from koordlet.protocol.document import UNREADABLE
 
 T = TypeVar("T")
 _status = msgspec.json.Decoder(wire.NodeMetricStatus)

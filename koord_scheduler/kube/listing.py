@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -27,11 +27,13 @@ from koord_scheduler.kube.shapes import (
     Pod,
 )
 from koord_scheduler.model.facts import Inputs
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
-from koordlet.kube.mirror import PAGE, Key, key_of
+from koordlet.kube.mirror import Key, key_of
 from koordlet.kube.objects import Object
+from koordlet.kube.paging import items
 
 T = TypeVar("T", bound=Object)
 KINDS: tuple[Kind[Any], ...] = (
@@ -76,17 +78,22 @@ class Seen:
 
 
 async def list_all(
-    client: Client, kind: Kind[T], *, namespace: str = "", fields: str = ""
+    client: Client,
+    kind: Kind[T],
+    tell: Callable[[str], None],
+    *,
+    namespace: str = "",
+    fields: str = "",
 ) -> tuple[T, ...]:
-    """All objects of a kind. Raises KubeError."""
+    """All objects of a kind. ``tell`` hears of those that cannot be read. Raises KubeError."""
     found: list[T] = []
-    query = {"limit": str(PAGE), **({"fieldSelector": fields} if fields else {})}
-    while True:
-        page = await client.page(kind, namespace=namespace, query=query)
-        found += (decoded(kind, raw) for raw in page.items or ())
-        if not page.metadata.continue_:
-            return tuple(found)
-        query["continue"] = page.metadata.continue_
+    query = {"fieldSelector": fields} if fields else {}
+    async for raw in items(client, kind, namespace=namespace, query=query):
+        try:
+            found.append(decoded(kind, raw))
+        except UnusableError as error:
+            tell(f"passed over: {error}")
+    return tuple(found)
 
 
 async def from_cluster(client: Client, namespace: str, name: str, node: str = "") -> Seen:
@@ -97,13 +104,13 @@ async def from_cluster(client: Client, namespace: str, name: str, node: str = ""
 
     async def some(kind: Kind[T]) -> dict[str, T]:
         try:
-            items = await list_all(client, kind, fields=by_name)
+            found = await list_all(client, kind, notes.append, fields=by_name)
         except RefusedError as error:
             if not error.missing:
                 raise
             notes.append(f"the API server has no {kind}: apply deploy/crds")
             return {}
-        return {each.metadata.name: each for each in items}
+        return {each.metadata.name: each for each in found}
 
     of_node = f"spec.nodeName={node}" if node else ""
     try:
@@ -113,9 +120,15 @@ async def from_cluster(client: Client, namespace: str, name: str, node: str = ""
             slos = group.create_task(some(NODE_SLOS))
             devices = group.create_task(some(DEVICES))
             topologies = group.create_task(some(TOPOLOGIES))
-            pods = group.create_task(list_all(client, PODS, fields=of_node))
+            pods = group.create_task(list_all(client, PODS, notes.append, fields=of_node))
             config = group.create_task(
-                list_all(client, CONFIG_MAPS, namespace=namespace, fields=f"metadata.name={name}")
+                list_all(
+                    client,
+                    CONFIG_MAPS,
+                    notes.append,
+                    namespace=namespace,
+                    fields=f"metadata.name={name}",
+                )
             )
     except BaseExceptionGroup as errors:
         raise errors.exceptions[0] from None  # one is enough to say why
@@ -144,9 +157,7 @@ def from_documents(documents: Iterable[Any], namespace: str, name: str) -> Seen:
     if not found[NODES.name]:
         raise UnusableError("there is no Node among the objects: nothing can be computed")
     config: ConfigMap | None = found[CONFIG_MAPS.name].get(Key(namespace, name))
-    by_name = {
-        kind: {key.name: item for key, item in items.items()} for kind, items in found.items()
-    }
+    by_name = {kind: {key.name: item for key, item in some.items()} for kind, some in found.items()}
     return Seen(
         by_name[NODES.name],
         by_name[NODE_METRICS.name],

@@ -14,6 +14,7 @@ from koord_scheduler.model.reading import instant_s
 from koordlet.kube.errors import UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.migration import PodMigrationJobSpec, PodMigrationJobStatus
 from koordlet.protocol.objects.reservation import ReservationSpec, ReservationStatus
 
@@ -54,7 +55,7 @@ def reservation_facts(item: ReservationObject) -> ReservationFacts:
         status = ReservationStatus()
         if item.status:
             status = msgspec.json.decode(item.status, type=ReservationStatus)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise UnusableError(f"reservation {meta.name}: {error}") from None
     return ReservationFacts(
         name=meta.name, uid=meta.uid, ordered=ORDER in meta.labels, spec=spec, status=status

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import force_setattr
 
-from koordlet.kube.client import UNREADABLE
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object
+from koordlet.kube.scan import UnbalancedError, shallow
+from koordlet.protocol.document import UNREADABLE
 
 
 class ReservationMetadata(Metadata, frozen=True):
@@ -29,7 +30,7 @@ class ReservationObject(Object, frozen=True):
         force_setattr(self, "status", self.status.copy())
 
     def tree(self) -> dict[str, Any]:
-        """The JSON value, of what is read of it. A part that is nested too deep is empty."""
+        """The JSON value, of what is read of it, and no deeper than anybody reads."""
         meta = self.metadata
         return {
             "metadata": {
@@ -48,8 +49,8 @@ class ReservationObject(Object, frozen=True):
 def _part(raw: msgspec.Raw) -> dict[str, Any]:
     """What could be passed over may still be too deep for who reads it further down the stack."""
     try:
-        found = msgspec.json.decode(raw) if bytes(raw) else {}
-    except UNREADABLE:
+        found = msgspec.json.decode(shallow(raw)) if bytes(raw) else {}
+    except (*UNREADABLE, UnbalancedError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -19,6 +19,7 @@ from koord_scheduler.model.facts import NodeFacts, PodFacts
 from koord_scheduler.model.reading import kept_annotations, node_facts, pod_facts
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Metadata, Object, Shape
+from koordlet.kube.scan import shallow
 from koordlet.protocol.qos import QoSClass
 
 T = TypeVar("T")
@@ -207,7 +208,7 @@ class NodeResourceTopology(Object, frozen=True):
 def tree(raw: msgspec.Raw) -> Any:
     """The JSON value of a part; None where the object has none. Raises ValueError for text that is
     no JSON, which no API server sends."""
-    return msgspec.json.decode(raw) if bytes(raw) else None
+    return msgspec.json.decode(shallow(raw)) if bytes(raw) else None
 
 
 NODES = Kind("", "v1", "Node", "nodes", False, Node)

@@ -8,15 +8,15 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from koordlet.kube.client import UNREADABLE, Client
+from koordlet.kube.answers import tree_of
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
+from koordlet.kube.paging import items
 
 Tree = dict[str, Any]
 Verb = Literal["apply", "create", "patch", "delete"]
-_PAGE = 500
-_MOST_PAGES = 200
 
 
 class Ref(NamedTuple):
@@ -61,22 +61,14 @@ async def read(client: Client, ref: Ref) -> Tree | None:
 
 async def read_list(client: Client, like: Ref, selector: str = "") -> list[Tree]:
     """Objects of the kind of ``like`` in its namespace; ``selector``: of labels."""
-    path = like.of.path(like.namespace)
-    query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
-    found: list[Tree] = []
-    for _ in range(_MOST_PAGES):
-        try:
-            page = _tree(await client.raw(path, query))
-        except RefusedError as error:
-            if error.missing:
-                return []
-            raise
-        found += page.get("items") or []
-        following = (page.get("metadata") or {}).get("continue")
-        if not following:
-            return found
-        query["continue"] = following
-    raise UnusableError(f"GET {path}: more than {_MOST_PAGES} pages")
+    query = {"labelSelector": selector} if selector else {}
+    found = items(client, like.of, namespace=like.namespace, query=query)
+    try:
+        return [_tree(raw) async for raw in found]
+    except RefusedError as error:
+        if error.missing:
+            return []
+        raise
 
 
 async def write(client: Client, each: Write, manager: str) -> None:
@@ -101,10 +93,13 @@ async def write(client: Client, each: Write, manager: str) -> None:
             raise
 
 
-def _tree(raw: bytes) -> Tree:
+def _tree(raw: bytes | msgspec.Raw) -> Tree:
+    """Return the object with its managed fields, if it does not nest deeper than anybody reads."""
     try:
         found = msgspec.json.decode(raw)
-    except UNREADABLE as error:
+    except RecursionError:
+        return tree_of(raw)
+    except msgspec.MsgspecError as error:
         raise UnusableError(f"no object of the Kubernetes API ({error})") from None
     if not isinstance(found, dict):
         raise UnusableError("no object of the Kubernetes API")

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from koordlet.kube.client import Client
+from koordlet.kube.following import LOOK_S, follow
 from koordlet.kube.kinds import Kind
 from koordlet.kube.known import Key, Known
-from koordlet.kube.mirror import Change, Keep, Mirror
+from koordlet.kube.mirror import MOST_WAIT_S, Change, Keep, Mirror
 from koordlet.kube.objects import Object
 
 _LOOK_EVERY_S = 0.2
@@ -21,14 +23,34 @@ T = TypeVar("T", bound=Object)
 Listener = Callable[[tuple[Change[T], ...]], None]
 
 
+class Looks(NamedTuple):
+    """How a mirror looks for a server that is away."""
+
+    most_wait_s: float
+    pause: Callable[[float], Awaitable[None]]
+
+
 class Watched(Generic[T]):
     """The objects of one kind, for any number of listeners."""
 
     def __init__(
-        self, client: Client, kind: Kind[T], on_fault: Callable[[str], None], **selectors: str
+        self,
+        client: Client,
+        kind: Kind[T],
+        on_fault: Callable[[str], None],
+        selectors: Mapping[str, str],
+        looks: Looks,
     ) -> None:
         self.kind = kind
-        self.mirror: Mirror[T] = Mirror(client, kind, self._tell, on_fault=on_fault, **selectors)  # type: ignore[arg-type]
+        self.mirror: Mirror[T] = Mirror(
+            client,
+            kind,
+            self._tell,
+            on_fault=lambda text: on_fault(f"{kind} {text}"),
+            most_wait_s=looks.most_wait_s,
+            pause=looks.pause,
+            **selectors,  # type: ignore[arg-type]
+        )
         self._listeners: list[Listener[T]] = []
         self._on_first = asyncio.Event()
 
@@ -103,9 +125,10 @@ class Watches:
                 self._client,
                 kind,
                 self._on_fault,
-                namespace=namespace,
-                fields=fields,
-                labels=labels,
+                {"namespace": namespace, "fields": fields, "labels": labels},
+                Looks(LOOK_S, asyncio.sleep)
+                if not self._made
+                else Looks(MOST_WAIT_S, self._follow),
             )
             found.mirror.keep = keep
             if self._group is not None:
@@ -153,6 +176,21 @@ class Watches:
             for each in self._made.values()
             if each.synced and each.kind.versions
         }
+
+    def stalled(self) -> dict[str, str]:
+        """Kind -> why nothing new is heard of it."""
+        return {str(each.kind): why for each in self._made.values() if (why := each.mirror.stalled)}
+
+    def unreadable(self) -> Iterator[tuple[str, str]]:
+        """Objects that cannot be read as they are, and why."""
+        for each in self._made.values():
+            for name, why in each.mirror.trouble.objects.items():
+                yield f"{each.kind} {name}".rstrip(), why
+
+    async def _follow(self, seconds: float) -> None:
+        """The first one looks for a server that is away."""
+        first = next(iter(self._made.values())).mirror
+        await follow(lambda: bool(first.error) and not first.missing, seconds, time.monotonic)
 
     def all(self) -> tuple[Watched[Any], ...]:
         return tuple(self._made.values())

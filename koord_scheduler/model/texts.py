@@ -6,12 +6,11 @@ from typing import TypeVar
 
 import msgspec
 
+from koordlet.protocol.document import UNREADABLE
+
 T = TypeVar("T")
 
 MOST_CHARACTERS = 16_384
-UNREADABLE = (msgspec.MsgspecError, RecursionError, UnicodeEncodeError)
-"""What a decoder raises. A few kilobytes of brackets exceed the depth to which Python goes, also in
-a field that nobody reads."""
 
 
 def decoded(decoder: msgspec.json.Decoder[T], text: str | None) -> T | None:

@@ -15,7 +15,6 @@ from koord_scheduler.model.amounts import Text, measured
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
 from koord_scheduler.model.cluster.nodes import Slot
 from koord_scheduler.model.reading import instant_s, pod_key
-from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.load_tables import (
     Amounts,
@@ -24,6 +23,7 @@ from koord_scheduler.place.load_tables import (
     PodLoad,
     PodLoads,
 )
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.qos import PriorityClass

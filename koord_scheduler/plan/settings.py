@@ -11,6 +11,7 @@ from koord_scheduler.model.cluster.arguments import Declared
 from koord_scheduler.place.plugins import PLUGINS
 from koord_scheduler.plan.profile import OWN, Enabled, Profile, ProfileError
 from koordlet.protocol.decode import nearest
+from koordlet.protocol.document import UNREADABLE
 
 SHORT_NAMES: Mapping[str, str] = {
     "loadaware": "LoadAwareScheduling",
@@ -70,7 +71,7 @@ def _plugin(name: str, plugins: Sequence[Declared]) -> str:
 def _value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return text
 
 

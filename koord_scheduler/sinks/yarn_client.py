@@ -18,6 +18,7 @@ import msgspec
 
 from koord_scheduler.sinks.yarn_shares import Share
 from koordlet import __version__
+from koordlet.protocol.document import UNREADABLE
 
 DEADLINE_S = 10.0
 _MOST_BYTES = 64 << 20
@@ -186,7 +187,7 @@ def parse_managers(texts: list[str]) -> dict[str, tuple[str, ...]]:
 def _nodes(text: bytes) -> list[YarnNode]:
     try:
         found = msgspec.json.decode(text, type=_Answer).nodes
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise YarnError(f"GET {_NODES}: no answer of a ResourceManager ({error})") from None
     nodes = found.node if found is not None else None
     listed = nodes if isinstance(nodes, list) else [nodes] if nodes is not None else []
@@ -222,7 +223,7 @@ def _refused(what: str, answer: aiohttp.ClientResponse, body: bytes) -> YarnErro
         )
     try:
         message = msgspec.json.decode(body, type=_Refusal).exception.message
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         message = body[:_MOST_MESSAGE].decode("utf-8", "replace").strip()
     return YarnError(f"{what}: {answer.status} {answer.reason}: {message[:_MOST_MESSAGE]}")
 

@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import math
 import os
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,6 +22,7 @@ from koordlet.cluster.kubelet_config import (
     read_cpu_state,
 )
 from koordlet.cluster.pods import facts_of, has_ended, uid_of
+from koordlet.cluster.shapes import Node
 from koordlet.decision.facts import PodFacts
 from koordlet.kube.credentials import Cluster
 
@@ -44,8 +46,8 @@ SOCKET = "pod-resources/kubelet.sock"
 
 class KubeletFollower:
     """``config``: None while kubelet has not told it. ``held``: which CPUs containers have for
-    themselves. ``error``, ``cpu_error``: why kubelet does not answer, and why ``held`` is not
-    known; empty while they are."""
+    themselves. ``config_error``, ``pods_error``: why kubelet does not say what it is asked
+    for; ``cpu_error``: why ``held`` is not known. Each is empty while all is well."""
 
     def __init__(self, member: Member, credentials: Cluster) -> None:
         self._member = member
@@ -54,7 +56,7 @@ class KubeletFollower:
         self._kubelet = Kubelet(credentials, member.options)
         self.config: KubeletConfig | None = None
         self.held: tuple[Allocation, ...] = ()
-        self.error = self.cpu_error = ""
+        self.config_error = self.pods_error = self.cpu_error = ""
         self.lists = 0
         """Of pods, since the start."""
         self._config_due_s = self._pods_due_s = self._cpus_due_s = -math.inf
@@ -75,34 +77,35 @@ class KubeletFollower:
         finally:
             await self._kubelet.close()
 
-    async def _ask(self) -> None:
-        now_s, node = self._host.monotonic(), self._member.node
-        wants_config, wants_pods = now_s >= self._config_due_s, self._wants_pods(now_s)
-        if node is None or not (wants_config or wants_pods):
-            return
-        try:
-            place = place_of(node, self._options.kubelet_address)
-            if wants_config:
-                self._config_due_s = now_s + AGAIN_S
-                await self._ask_config(place)
-                self._config_due_s = now_s + CONFIG_S
-            if wants_pods:
-                self._pods_due_s = now_s + AGAIN_S
-                await self._ask_pods(place)
-                self._pods_due_s = now_s + PODS_S
-        except KubeletError as error:
-            self._failed(str(error))
-        else:
-            if self.error:
-                log.info("kubelet answers")
-            self._failed("")
+    @property
+    def error(self) -> str:
+        """Why kubelet does not answer what it is asked at present."""
+        return self.config_error or self.pods_error
 
-    def _failed(self, error: str) -> None:
-        if error and not self.error:
-            log.warning("kubelet does not answer", error=error)
-        self.error = error
-        source = self._member.around.listed["kubelet"]
-        source.error = error if source.listed else ""
+    async def _ask(self) -> None:
+        now_s, node, before = self._host.monotonic(), self._member.node, self.error
+        wants_pods = self._wants_pods(now_s)
+        if node is None:
+            return
+        if now_s >= self._config_due_s:
+            self.config_error = await self._tried(self._ask_config, node)
+            self._config_due_s = now_s + (AGAIN_S if self.config_error else CONFIG_S)
+        if wants_pods:
+            self.pods_error = await self._tried(self._ask_pods, node)
+            self._pods_due_s = now_s + (AGAIN_S if self.pods_error else PODS_S)
+        self._member.around.listed["kubelet"].error = self.pods_error
+        if self.error and not before:
+            log.warning("kubelet does not answer", error=self.error)
+        elif before and not self.error:
+            log.info("kubelet answers")
+
+    async def _tried(self, ask: Callable[[Place], Awaitable[None]], node: Node) -> str:
+        """Why it failed."""
+        try:
+            await ask(place_of(node, self._options.kubelet_address))
+        except KubeletError as error:
+            return str(error)
+        return ""
 
     async def _ask_config(self, place: Place) -> None:
         found = await self._kubelet.config(place)
@@ -136,6 +139,7 @@ class KubeletFollower:
             )
             if not is_away:
                 self._away_since_s = None
+                self.pods_error = ""  # nobody asks for them
                 if source.listed:
                     source.clear()
                 return False

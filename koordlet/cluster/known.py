@@ -13,6 +13,7 @@ import zlib
 import msgspec
 
 from koordlet.cluster.shapes import Node, NodeSLO
+from koordlet.protocol.document import UNREADABLE
 
 FILE_NAME = "last-known"
 MOST_BYTES = 4 << 20
@@ -53,7 +54,7 @@ def load(directory: str, name: str) -> Loaded:
         return Loaded(nothing, f"{path}: damaged; it is written anew when the API server answers")
     try:
         known = msgspec.json.decode(body, type=Known)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNREADABLE as error:
         return Loaded(nothing, f"{path}: {error}; it is written anew when the API server answers")
     return Loaded(known if known.name == name else nothing)
 

@@ -12,15 +12,14 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
-import msgspec
-
 from koordlet.cluster.kubelet_config import KubeletConfig, KubeletError, read_configz
 from koordlet.cluster.options import Options
-from koordlet.cluster.shapes import Node, Pod
+from koordlet.cluster.shapes import PODS, Node, Pod
+from koordlet.kube.answers import decoded, paged
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster, Material
-from koordlet.kube.errors import CredentialsError, KubeError, NotSentError
-from koordlet.kube.objects import Page
+from koordlet.kube.errors import CredentialsError, KubeError, NotSentError, UnusableError
+from koordlet.state.listed import MOST_PODS
 
 DEADLINE_S = 3.0
 """As in the reference."""
@@ -28,6 +27,8 @@ OWN_CERTIFICATE = "pki/kubelet.crt"
 """The one that kubelet made for itself, with the authority that it made for it."""
 DEFAULT_PORT = 10250
 PODS_AT_ONCE = 20
+MOST_BYTES = 16 << 20
+"""Of an answer: kubelet has no pages."""
 
 
 class Place(NamedTuple):
@@ -74,14 +75,14 @@ class Kubelet:
         them: hundreds of pods take tens of milliseconds."""
         body = await self._get(place, "/pods/")
         try:
-            items = msgspec.json.decode(body, type=Page).items or ()
-        except msgspec.MsgspecError as error:
-            raise KubeletError(f"/pods/: no list of pods ({error})") from None
+            items = paged(PODS, body, "/pods/", MOST_PODS).items or ()
+        except UnusableError as error:
+            raise KubeletError(str(error)) from None
         for number, raw in enumerate(items):
             if number % PODS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            with contextlib.suppress(msgspec.MsgspecError):
-                yield msgspec.json.decode(raw, type=Pod)
+            with contextlib.suppress(UnusableError):
+                yield decoded(PODS, raw)
 
     async def _get(self, place: Place, path: str) -> bytes:
         if place != self._place:
@@ -91,7 +92,7 @@ class Kubelet:
         failed: Exception | None = None
         for name in names:
             try:
-                body = await self._to(place, name).raw(path)
+                body = await self._to(place, name).raw(path, most_bytes=MOST_BYTES)
             except NotSentError as error:
                 failed = error
                 await self.close()

@@ -14,6 +14,7 @@ from koordlet.decision.facts import PodFacts
 from koordlet.protocol import keys
 from koordlet.protocol.annotations import parse_pod
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.qos import QoSClass
 from koordlet.protocol.resources import CPU
 
@@ -77,7 +78,7 @@ def read_configz(data: bytes) -> KubeletConfig:
     """Raises KubeletError."""
     try:
         return msgspec.json.decode(data, type=_Configz).kubeletconfig
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise KubeletError(f"/configz: {error}") from None
 
 
@@ -87,7 +88,7 @@ def read_cpu_state(data: bytes) -> CpuState:
         return CpuState()
     try:
         return msgspec.json.decode(data, type=CpuState)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise KubeletError(f"cpu_manager_state: {error}") from None
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import structlog
 
@@ -30,7 +30,11 @@ from koordlet.kube import credentials
 from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.errors import CredentialsError
+from koordlet.kube.following import LOOK_S, follow
+from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Change, Mirror
+from koordlet.kube.objects import Object
+from koordlet.state.listed import MOST_PODS
 
 log = structlog.get_logger()
 
@@ -39,18 +43,16 @@ AGAIN_S = 10.0
 """Between two looks for credentials, and before a part that has failed runs again."""
 STEADY_S = 60.0
 """A part that ran for so long has worked: when it fails anew, that is told."""
-LOOK_S = 3.0
-"""The most that the one mirror waits before it looks for the server again: what a node does is
-right 5 s after an outage."""
-FOLLOW_S, FOLLOW_MOST_S = 0.25, 30.0
-"""How often the others look whether it has found it, and after which time they try in any case."""
 SAVE_S, HEARD_S = 1.0, 60.0
 """What changed is on disk after this time; when the server was heard last, after the other one."""
 MOST_REFUSED = 20
+MOST_OF_A_NAME = 10
+"""Objects of one name. There is one: more are no answer to what was asked."""
 
 Task = Callable[["Member"], Awaitable[None]]
 """Something that speaks with the cluster until it is cancelled."""
 T = TypeVar("T", Node, NodeSLO)
+S = TypeVar("S", bound=Object)
 AnyMirror = Mirror[Node] | Mirror[NodeSLO] | Mirror[Pod]
 
 
@@ -84,8 +86,10 @@ class Member:
         self.topology: Mapping[str, str] = {}
         self._changed = False
         self._saved_s = -math.inf
-        self._refused: dict[str, Fault] = {}
-        self._refusals_logged = 0
+        self._watched: list[Mirror[Any]] = []
+        """All of them, those of who reports included."""
+        self._without_uid: dict[str, str] = {}
+        self._faults_logged = 0
         self._ends = False
 
     def mirrors(self) -> tuple[AnyMirror, ...]:
@@ -95,6 +99,52 @@ class Member:
     def is_away(self) -> bool:
         """Whether the API server cannot be heard at present."""
         return self.nodes is None or not self.nodes.synced or bool(self.nodes.error)
+
+    def by_name(
+        self, client: Client, kind: Kind[S], on_change: Callable[[tuple[Change[S], ...]], None]
+    ) -> Mirror[S]:
+        """A mirror of the object of the node's name, which follows the one that looks for the
+        server."""
+        return self._watch(client, kind, on_change, pause=self.follow, most_wait_s=AGAIN_S)
+
+    def _watch(
+        self,
+        client: Client,
+        kind: Kind[S],
+        on_change: Callable[[tuple[Change[S], ...]], None],
+        *,
+        fields: str = "",
+        most: int = MOST_OF_A_NAME,
+        most_wait_s: float = AGAIN_S,
+        pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> Mirror[S]:
+        made = Mirror(
+            client,
+            kind,
+            on_change,
+            fields=fields or f"metadata.name={self.options.node}",
+            most=most,
+            most_wait_s=most_wait_s,
+            pause=pause,
+            clock=self.around.host.monotonic,
+            on_fault=partial(self._faulty, kind.name),
+        )
+        self._watched = [each for each in self._watched if each.kind is not kind] + [made]
+        return made
+
+    def _faulty(self, kind: str, text: str) -> None:
+        if self._faults_logged < MOST_REFUSED:
+            self._faults_logged += 1
+            log.warning("an object of the API server cannot be read", kind=kind, why=text)
+        self._show_refused()
+
+    def stalled(self) -> tuple[str, ...]:
+        """Kinds of which nothing is heard for long, and why."""
+        return tuple(f"{m.kind.name}: {m.stalled}" for m in self._watched if m.stalled)
+
+    def unreadable(self) -> dict[str, int]:
+        """Kind -> objects that could not be read as they are, since the start."""
+        return {each.kind.name: each.trouble.count for each in self._watched}
 
     def took_topology(self, annotations: Mapping[str, str]) -> None:
         """Annotations of the node's NodeResourceTopology, as they are from now on."""
@@ -149,43 +199,25 @@ class Member:
                 return found
 
     def _mirror(self, client: Client) -> None:
-        name, clock = self.options.node, self.around.host.monotonic
-        by_name = f"metadata.name={name}"
-        self.nodes = Mirror(
-            client, NODES, self._nodes_changed, fields=by_name, clock=clock, most_wait_s=LOOK_S
-        )
-        self.slos = Mirror(
-            client,
-            NODE_SLOS,
-            self._slos_changed,
-            fields=by_name,
-            clock=clock,
-            most_wait_s=AGAIN_S,
-            pause=self.follow,
-        )
+        name = self.options.node
+        self.nodes = self._watch(client, NODES, self._nodes_changed, most_wait_s=LOOK_S)
+        self.slos = self.by_name(client, NODE_SLOS, self._slos_changed)
         if self.options.pods != "kubelet":
-            self.pods = Mirror(
+            self.pods = self._watch(
                 client,
                 PODS,
                 self._pods_changed,
                 fields=f"spec.nodeName={name},status.phase!=Succeeded,status.phase!=Failed",
-                clock=clock,
-                most_wait_s=AGAIN_S,
+                most=MOST_PODS,
                 pause=self.follow,
-                on_fault=self._refuse_pod,
             )
 
     async def follow(self, seconds: float) -> None:
         """Wait for the mirror that looks for the server, or for ``seconds`` where it has it."""
         nodes = self.nodes
-        if nodes is None or not nodes.error:
-            await asyncio.sleep(seconds)
-            return
-        clock = self.around.host.monotonic
-        until_s = clock() + FOLLOW_MOST_S * (1.0 + random.random())
-        while nodes.error and clock() < until_s:
-            await asyncio.sleep(FOLLOW_S)
-        await asyncio.sleep(random.random())
+        await follow(
+            lambda: nodes is not None and bool(nodes.error), seconds, self.around.host.monotonic
+        )
 
     async def _kept(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """A part that fails is shown, runs again, and stops no other. What it fails of each time is
@@ -230,6 +262,19 @@ class Member:
         api = self.around.listed["api"]
         if self.pods is not None:
             api.error = self.pods.error
+        self._show_refused()
+
+    def _show_refused(self) -> None:
+        """Some at a time: authors of pods can make as many as they like."""
+        found = {
+            f"{each.kind.name.lower()} {name}": why
+            for each in self._watched
+            for name, why in each.trouble.objects.items()
+        }
+        found |= {f"pod {name}": why for name, why in self._without_uid.items()}
+        self.around.listed["api"].refused = tuple(
+            Fault(subject, "", why) for subject, why in islice(found.items(), MOST_REFUSED)
+        )
 
     def _nodes_changed(self, changes: tuple[Change[Node], ...]) -> None:
         node = self._last(self.nodes, changes, self.node)
@@ -263,11 +308,13 @@ class Member:
     def _pods_changed(self, changes: tuple[Change[Pod], ...]) -> None:
         api = self.around.listed["api"]
         for change in changes:
-            name = f"{change.key.namespace}/{change.key.name}"
-            if change.new is not None and not uid_of(change.new):
-                self._refuse_pod(f"{name}: its uid is no uid")
-            elif self._refused.pop(name, None) is not None:
-                api.refused = tuple(self._refused.values())
+            name = str(change.key)
+            if change.new is None or uid_of(change.new):
+                self._without_uid.pop(name, None)
+            elif name not in self._without_uid and len(self._without_uid) < MOST_REFUSED:
+                self._without_uid[name] = "its uid is no uid"
+                self._faulty(PODS.name, f"{name}: {self._without_uid[name]}")
+        self._show_refused()
         if not api.listed and self.pods is not None:
             api.replace(facts_of(pod) for pod in self.pods.objects.values() if uid_of(pod))
         else:
@@ -276,18 +323,6 @@ class Member:
             gone = {uid_of(change.old) for change in changes if change.old is not None}
             api.put(facts_of(pod) for pod in new if uid_of(pod))
             api.drop(gone - kept)
-
-    def _refuse_pod(self, text: str) -> None:
-        """Some at a time are shown, and as many are logged in all: their authors can make as many
-        as they like."""
-        name = text.partition(": ")[0]
-        if name in self._refused or len(self._refused) >= MOST_REFUSED:
-            return
-        if self._refusals_logged < MOST_REFUSED:
-            self._refusals_logged += 1
-            log.warning("a pod of the API server cannot be read", pod=name, why=text)
-        self._refused[name] = Fault(f"pod {name}", "", text)
-        self.around.listed["api"].refused = tuple(self._refused.values())
 
 
 def _words(error: Exception) -> str:

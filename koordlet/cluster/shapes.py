@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -48,6 +48,7 @@ class NodeSLO(Object, frozen=True):
     """``spec`` as JSON has it: each section is read by itself, so that a bad one costs only
     itself."""
 
+    open_ended: ClassVar[bool] = True
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -163,6 +163,7 @@ class Daemon:
             tick_age_s=self._host.monotonic() - last,
             limit_s=STALE_TICKS * self._config.daemon.tick_seconds,
             not_ready=self.views.not_ready(),
+            notes=self.views.unreadable(),
         )
 
     def _reconfigure(self, loaded: Loaded) -> None:

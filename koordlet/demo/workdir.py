@@ -9,6 +9,8 @@ from pathlib import Path
 
 import msgspec
 
+from koordlet.protocol.document import UNREADABLE
+
 DIRECTORY = Path("/run/koordlet-demo")
 _UNDO = "undo.json"
 
@@ -68,5 +70,5 @@ class Workdir:
         """What a killed run had switched on: (subtree_control file, controller)."""
         try:
             return msgspec.json.decode((self.path / _UNDO).read_bytes(), type=list[tuple[str, str]])
-        except (FileNotFoundError, msgspec.MsgspecError):
+        except (FileNotFoundError, *UNREADABLE):
             return []

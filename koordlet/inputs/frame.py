@@ -13,10 +13,9 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
-
 from koordlet.inputs.model import Minute
 from koordlet.inputs.packing import readable, unpacked
+from koordlet.protocol.document import UNREADABLE
 from koordlet.tsdb.files import Read
 
 MAX_CONTENT_BYTES = 64 << 20
@@ -122,7 +121,7 @@ def unpack(read: Read, frame: Frame, path: str) -> Minute:
         inflate = zlib.decompressobj()
         raw = inflate.decompress(content, max(frame.inflated_bytes, 1))  # 0 is no limit
         minute = unpacked(raw, Minute)
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (zlib.error, *UNREADABLE) as error:
         raise DamagedError(path, frame.offset, f"not readable: {error}") from error
     turns = len(minute.rounds)
     if not len(minute.now) == len(minute.time) == 8 * turns or len(minute.lags_ms) != turns:

@@ -13,20 +13,21 @@ import aiohttp
 import msgspec
 
 from koordlet import __version__
+from koordlet.kube.answers import MOST_BYTES, SMALL_BYTES, answered, paged, refusal, tree_of, whole
 from koordlet.kube.budget import Priority, RequestBudget
 from koordlet.kube.credentials import BearerToken, Cluster
-from koordlet.kube.errors import KubeError, NoAnswerError, NotSentError, RefusedError, UnusableError
+from koordlet.kube.errors import NoAnswerError, NotSentError, TooLargeError, UnusableError
 from koordlet.kube.kinds import PODS, Kind
-from koordlet.kube.objects import Object, Page, Status
+from koordlet.kube.lines import Lines, LineTooLongError
+from koordlet.kube.objects import Object, Page
 from koordlet.kube.tls import TlsContext
 
 DEADLINE_S = 10.0
 CONNECT_S = 5.0
-_MAX_ANSWER_BYTES = 256 << 20
-"""A page of 5,000 nodes is 23 MB."""
-_MAX_MESSAGE = 300
-UNREADABLE = (msgspec.MsgspecError, RecursionError)
-"""What msgspec raises. The API server takes objects of more levels than Python has frames."""
+BEGINS_S = 3.0
+"""The wait of a mirror for an answer to begin. A server that hangs takes connections and says
+nothing; who asks it again soon is right soon after it has recovered."""
+PAGE = 500
 _ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
 """A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
 server could not send for longer it sends again ever more seldom: a new connection is sooner right.
@@ -67,6 +68,7 @@ class Client:
         https = cluster.server.startswith("https://")
         self._tls = TlsContext(cluster, time.monotonic) if https else None
         self._session: aiohttp.ClientSession | None = None
+        self._large = asyncio.Semaphore()
 
     async def __aenter__(self) -> Client:
         return self
@@ -87,8 +89,9 @@ class Client:
         *,
         priority: Priority = Priority.READ,
     ) -> T:
-        body = await self._request("GET", kind.path(namespace, name), priority=priority)
-        return decoded(kind, body)
+        path = kind.path(namespace, name)
+        body = await self._request("GET", path, priority=priority)
+        return answered(kind, body, f"GET {path}")
 
     async def page(
         self,
@@ -97,20 +100,20 @@ class Client:
         namespace: str = "",
         query: Mapping[str, str] | None = None,
         priority: Priority = Priority.READ,
+        begins_s: float | None = None,
     ) -> Page:
-        """One page of a list. ``query``: ``limit``, ``continue``, ``fieldSelector`` ..."""
-        path = kind.path(namespace)
-        body = await self._request("GET", path, query=query, priority=priority)
-        try:
-            return msgspec.json.decode(body, type=Page)
-        except UNREADABLE as error:
-            raise UnusableError(f"GET {path}: no list of the Kubernetes API ({error})") from None
+        """One page of a list. ``query``: ``limit``, ``continue``, ``fieldSelector`` ... Raises
+        TooLargeError where so many objects are more than is taken at a time."""
+        path, asked = kind.path(namespace), {"limit": str(PAGE), **(query or {})}
+        body = await self._request("GET", path, query=asked, priority=priority, begins_s=begins_s)
+        return paged(kind, body, f"GET {path}", int(asked["limit"]))
 
     async def create(
         self, kind: Kind[T], body: Any, namespace: str = "", priority: Priority = Priority.STATUS
     ) -> T:
         path = kind.path(namespace)
-        return decoded(kind, await self._request("POST", path, body=body, priority=priority))
+        answer = await self._request("POST", path, body=body, priority=priority)
+        return answered(kind, answer, f"POST {path}")
 
     async def replace(
         self,
@@ -124,7 +127,8 @@ class Client:
     ) -> T:
         """PUT: the object becomes ``body``, if it still has the resourceVersion that is in it."""
         path = kind.path(namespace, name, subresource)
-        return decoded(kind, await self._request("PUT", path, body=body, priority=priority))
+        answer = await self._request("PUT", path, body=body, priority=priority)
+        return answered(kind, answer, f"PUT {path}", subresource)
 
     async def patch(
         self,
@@ -138,12 +142,13 @@ class Client:
         priority: Priority = Priority.STATUS,
     ) -> T:
         """A JSON merge patch (RFC 7386). With ``metadata.uid`` or ``metadata.resourceVersion`` in
-        it, the server refuses it for another object or another version (409). ``strategic``: lists
-        with a key, such as conditions, are merged by it; Kubernetes' own kinds alone know that."""
+        it, the server refuses it for another object or another version (``conflict``).
+        ``strategic``: lists with a key, such as conditions, are merged by it; Kubernetes' own kinds
+        alone know that."""
         path = kind.path(namespace, name, subresource)
         content = STRATEGIC_PATCH if strategic else MERGE_PATCH
         answer = await self._request("PATCH", path, body=body, content=content, priority=priority)
-        return decoded(kind, answer)
+        return answered(kind, answer, f"PATCH {path}", subresource)
 
     async def apply(
         self,
@@ -157,15 +162,16 @@ class Client:
     ) -> T:
         """Server-side apply: make the object, or give it the fields of ``body``, which ``manager``
         then owns, whoever had them."""
+        path = kind.path(namespace, name)
         answer = await self._request(
             "PATCH",
-            kind.path(namespace, name),
+            path,
             query={"fieldManager": manager, "force": "true"},
             body=body,
             content=APPLY_PATCH,
             priority=priority,
         )
-        return decoded(kind, answer)
+        return answered(kind, answer, f"PATCH {path}")
 
     async def delete(
         self,
@@ -225,27 +231,70 @@ class Client:
         path = PODS.path(namespace, name, "binding")
         await self._request("POST", path, body=body, priority=Priority.BIND)
 
-    async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
+    async def raw(
+        self, path: str, query: Mapping[str, str] | None = None, *, most_bytes: int = MOST_BYTES
+    ) -> bytes:
         """What a path answers to GET, for what is no object: ``/version``, ``/readyz`` ..."""
-        return await self._request("GET", path, query=query)
+        return bytes(await self._request("GET", path, query=query, most_bytes=most_bytes))
+
+    async def tree(self, path: str) -> dict[str, Any]:
+        """The JSON object that a path answers to GET."""
+        try:
+            return tree_of(await self._request("GET", path))
+        except UnusableError as error:
+            raise UnusableError(f"GET {path}: {error}") from None
 
     async def watch(
-        self, kind: Kind[T], *, namespace: str = "", query: Mapping[str, str], lasts_s: float
-    ) -> AsyncGenerator[bytes, None]:
-        """Pieces of the stream of a watch as they come, until the server ends it; an empty one says
-        that it has begun. ``lasts_s``: when it should end; it is cut some seconds later."""
+        self,
+        kind: Kind[T],
+        *,
+        namespace: str = "",
+        query: Mapping[str, str],
+        lasts_s: float,
+        begins_s: float | None = BEGINS_S,
+    ) -> AsyncGenerator[list[bytes], None]:
+        """Lines of a watch as they come, until the server ends it; none at first, which says that
+        it has begun. ``lasts_s``: when it should end; it is cut some seconds later. Raises
+        TooLargeError for a line that is longer than any object."""
         path = kind.path(namespace)
+        what = f"watch {path}"
         asked = {**query, "watch": "1", "timeoutSeconds": str(int(lasts_s))}
         timeout = aiohttp.ClientTimeout(total=lasts_s + self._deadline_s, connect=CONNECT_S)
+        await self._take(what, Priority.READ)
         try:
-            async with self._send("GET", path, query=asked, timeout=timeout) as answer:
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(begins_s or self._deadline_s):
+                    answer = await stack.enter_async_context(
+                        self._send("GET", path, query=asked, timeout=timeout)
+                    )
                 if answer.status != 200:
-                    raise _refusal(f"watch {path}", answer, await _whole(answer, path))
-                yield b""
-                async for piece in answer.content.iter_any():
-                    yield piece
+                    async with asyncio.timeout(self._deadline_s):
+                        raise await refusal(answer, what)
+                yield []
+                found = await stack.enter_async_context(contextlib.aclosing(self._lines(answer)))
+                async for lines in found:
+                    yield lines
+        except LineTooLongError as error:
+            raise TooLargeError(f"{what}: {error}") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise NoAnswerError(f"watch {path}: {_words(error)}") from None
+            raise NoAnswerError(f"{what}: {_words(error)}") from None
+
+    async def _lines(self, answer: aiohttp.ClientResponse) -> AsyncGenerator[list[bytes], None]:
+        """A long line takes its turn with the other long answers, and comes within a deadline."""
+        lines, stream = Lines(), answer.content.iter_any()
+        while True:
+            if len(lines.rest) <= SMALL_BYTES:
+                if not (piece := await anext(stream, b"")):
+                    return
+                yield lines.take(piece)
+            else:
+                async with asyncio.timeout(self._deadline_s), self._large:
+                    found: list[bytes] = []
+                    while not found and (piece := await anext(stream, b"")):
+                        found = lines.take(piece)
+                if not piece:
+                    return
+                yield found
 
     async def _request(
         self,
@@ -256,7 +305,10 @@ class Client:
         body: Any = None,
         content: str = "application/json",
         priority: Priority = Priority.READ,
-    ) -> bytes:
+        most_bytes: int = MOST_BYTES,
+        begins_s: float | None = None,
+    ) -> bytearray:
+        """``begins_s``: for the answer to begin, where it is less than the deadline."""
         what = f"{method} {path}"
         begun_s = time.monotonic()
         await self._take(what, priority)
@@ -267,15 +319,18 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=max(left_s, 0.001), connect=CONNECT_S)
         data = None if body is None else msgspec.json.encode(body)
         try:
-            async with self._send(
-                method, path, query=query, data=data, content=content, timeout=timeout
-            ) as answer:
-                text = await _whole(answer, what)
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(begins_s):
+                    answer = await stack.enter_async_context(
+                        self._send(
+                            method, path, query=query, data=data, content=content, timeout=timeout
+                        )
+                    )
                 if answer.status == 401 and self._token is not None:
                     self._token.renew()
                 if answer.status >= 300:
-                    raise _refusal(what, answer, text)
-                return text
+                    raise await refusal(answer, what)
+                return await whole(answer, what, most_bytes, self._large)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
             raise NotSentError(f"{what}: {_words(error)}") from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -326,41 +381,9 @@ class Client:
                 headers={"User-Agent": self._agent},
                 raise_for_status=False,
                 trust_env=False,
+                auto_decompress=False,  # a few bytes become as many as the server likes
             )
         return self._session
-
-
-def decoded(kind: Kind[T], body: bytes | msgspec.Raw) -> T:
-    """Raises UnusableError where it is no object of this kind."""
-    try:
-        return msgspec.json.decode(body, type=kind.shape)
-    except UNREADABLE as error:
-        raise UnusableError(f"{kind}: {error}") from None
-
-
-async def _whole(answer: aiohttp.ClientResponse, what: str) -> bytes:
-    pieces, size = [], 0
-    async for piece in answer.content.iter_any():
-        pieces.append(piece)
-        size += len(piece)
-        if size > _MAX_ANSWER_BYTES:
-            raise UnusableError(f"{what}: an answer of more than {_MAX_ANSWER_BYTES} bytes")
-    return b"".join(pieces)
-
-
-def _refusal(what: str, answer: aiohttp.ClientResponse, body: bytes) -> KubeError:
-    status = Status()
-    # A proxy in between, or a server that is about to stop, may answer anything.
-    with contextlib.suppress(*UNREADABLE):
-        status = msgspec.json.decode(body, type=Status)
-    message = status.message or body[:_MAX_MESSAGE].decode("utf-8", "replace").strip()
-    text = f"{what}: {answer.status} {status.reason or answer.reason}: {message[:_MAX_MESSAGE]}"
-    return RefusedError(text.rstrip(": "), answer.status, status.reason, _retry_after_s(answer))
-
-
-def _retry_after_s(answer: aiohttp.ClientResponse) -> float | None:
-    text = answer.headers.get("Retry-After", "")
-    return float(text) if text.isascii() and text.isdecimal() and len(text) < 6 else None
 
 
 def _words(error: BaseException) -> str:

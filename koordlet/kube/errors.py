@@ -23,26 +23,45 @@ class UnusableError(KubeError):
     """The server answered with what is no answer of the Kubernetes API."""
 
 
+class TooLargeError(UnusableError):
+    """An answer, or a line of one, of more bytes than are taken."""
+
+
 class RefusedError(KubeError):
     """The server said no.
 
     ``status`` is that of HTTP, ``reason`` the word of the API (``Conflict``, ``Expired`` ...; empty
     where something before the server answered). ``retry_after_s``: when it asks to be asked again;
-    None where it does not say.
+    None where it does not say. ``fields``: those that it finds wrong, as far as it says.
     """
 
     def __init__(
-        self, text: str, status: int, reason: str = "", retry_after_s: float | None = None
+        self,
+        text: str,
+        status: int,
+        reason: str = "",
+        retry_after_s: float | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(text)
         self.status = status
         self.reason = reason
         self.retry_after_s = retry_after_s
+        self.fields = fields
 
     @property
     def conflict(self) -> bool:
-        """The object changed since it was read; read it again and decide anew."""
+        """The object changed since it was read, or is another one of its name; read it again and
+        decide anew. Of a patch that names another uid the server says that this field cannot be
+        changed (422), where it says 409 of all other requests."""
+        if self.status == 422:
+            return "metadata.uid" in self.fields
         return self.status == 409 and self.reason != "AlreadyExists"
+
+    @property
+    def gone(self) -> bool:
+        """The object that was meant is no longer there as it was."""
+        return self.missing or self.conflict
 
     @property
     def exists(self) -> bool:

@@ -17,8 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from koordlet.kube.answers import MOST_RETRY_AFTER_S, event_of, head_of, read
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.client import UNREADABLE, Client, decoded
+from koordlet.kube.client import BEGINS_S, PAGE, Client
 from koordlet.kube.errors import (
     CredentialsError,
     KubeError,
@@ -30,15 +31,18 @@ from koordlet.kube.errors import (
 from koordlet.kube.kinds import Kind
 from koordlet.kube.known import Key as Key
 from koordlet.kube.known import Known
-from koordlet.kube.lines import LineTooLongError, split_lines
-from koordlet.kube.objects import Event, Object, Status
+from koordlet.kube.objects import Object, Status
+from koordlet.kube.paging import pages
+from koordlet.kube.trouble import TOO_DEEP, Trouble
+from koordlet.protocol.document import UNREADABLE
 
 WATCH_S = (300.0, 600.0)
 """How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
-PAGE = 500
+MOST_OBJECTS = 500_000
+"""More than three times the pods of the largest cluster that Kubernetes supports."""
 MOST_WAIT_S = 30.0
-STEADY_S = 10.0
-"""A watch that lasted this long was a good one: the next failure starts a new count."""
+HASTY_TRIES = 12
+"""Some 40 s. After them an answer may begin as late as any other."""
 
 T = TypeVar("T", bound=Object)
 
@@ -62,12 +66,17 @@ class Change(NamedTuple, Generic[T]):
     new: T | None
 
 
+def _nobody(_text: str) -> None:
+    pass
+
+
 class Mirror(Generic[T]):
     """``on_change`` gets each batch of changes on the event loop, the first list as one batch.
 
-    ``fields`` and ``labels`` are selectors of the API. ``on_fault`` hears of objects that cannot be
-    decoded, which keep their last good state here. ``most_wait_s``: between two tries while the
-    server is away; ``pause`` waits for so long, or until there is reason to try.
+    ``fields`` and ``labels`` are selectors of the API. ``on_fault`` hears once of each object that
+    cannot be decoded, which keeps its last good state here. ``most``: objects that are kept; more
+    are passed over. ``most_wait_s``: between two tries while the server is away; ``pause`` waits
+    for so long, or until there is reason to try.
     """
 
     def __init__(
@@ -80,7 +89,8 @@ class Mirror(Generic[T]):
         fields: str = "",
         labels: str = "",
         page: int = PAGE,
-        on_fault: Callable[[str], None] | None = None,
+        most: int = MOST_OBJECTS,
+        on_fault: Callable[[str], None] = _nobody,
         clock: Callable[[], float] = time.monotonic,
         draw: Callable[[], float] = random.random,
         most_wait_s: float = MOST_WAIT_S,
@@ -99,9 +109,9 @@ class Mirror(Generic[T]):
         self.heard_s: float | None = None
         """On ``clock``, when the server last said anything."""
         self.lists = self.watches = 0
+        self.trouble = Trouble(on_fault, clock)
         self._client = client
         self._on_change = on_change
-        self._on_fault = on_fault
         self._namespace = namespace
         self._selectors: Mapping[str, str] = {
             name: value
@@ -109,31 +119,45 @@ class Mirror(Generic[T]):
             if value
         }
         self._page = page
+        self._most = most
+        self._passed_over = False
         self._clock = clock
         self._draw = draw
         self._version = ""
         self._backoff = Backoff(draw, most_s=most_wait_s)
+        self._short = Backoff(draw)
+        """Of watches that end at once."""
         self._pause = pause
         self._away = False
+        self._unanswered = 0
+        """Tries in a row."""
         self._retry_after_s: float | None = None
+
+    @property
+    def stalled(self) -> str:
+        """Why what it knows may be old; empty while it gets on, and while nobody can say."""
+        stalled_s = 0.0 if self.missing else self.trouble.stalled_s()
+        why = self.error or "its watches end at once"
+        return f"no news for {stalled_s:.0f} s: {why}" if stalled_s else ""
 
     async def run(self) -> None:
         """Until it is cancelled."""
         while True:
-            begun_s = self._clock()
             try:
                 if not self._version:
                     await self._list()
                 await self._watch()
             except (KubeError, CredentialsError) as error:
                 self._failed(error)
-            if self._clock() - begun_s >= STEADY_S:
+            if self.trouble.ended():
                 self._backoff.reset()
+                self._short.reset()
+            if self._passed_over:  # there may be room for them by now
+                self._version = ""
             if self.error:
                 await self._pause(self._wait_s())
             else:
-                # A server that ends watches at once must not be asked without a pause.
-                await asyncio.sleep(0.05 + 0.1 * self._draw())
+                await asyncio.sleep(self._short.next_s())
 
     def _failed(self, error: Exception) -> None:
         self.error = str(error)
@@ -145,32 +169,54 @@ class Mirror(Generic[T]):
                 self.error = ""  # it is tried at once
                 return
         self.missing = missing
+        if isinstance(error, UnusableError):
+            self._version = ""  # the same version would tell the same again
         if isinstance(error, RefusedError) and error.expired:
             self._version = ""
             if self._away:  # it is back: the list need not wait as long as the connection did
                 self._backoff.reset()
+        self._unanswered += isinstance(error, NoAnswerError)
         self._away = isinstance(error, (NotSentError, NoAnswerError))
+
+    @property
+    def _begins_s(self) -> float | None:
+        """A server that hangs for this long is overloaded: whoever gives up soon adds to that."""
+        return BEGINS_S if self._unanswered < HASTY_TRIES else None
 
     def _wait_s(self) -> float:
         wait_s = self._backoff.next_s()
         asked_s = self._retry_after_s or 0.0
         # Everybody was told the same number of seconds.
-        return max(wait_s, asked_s * (1.0 + 0.5 * self._draw()))
+        return max(wait_s, min(asked_s * (1.0 + 0.5 * self._draw()), MOST_RETRY_AFTER_S))
 
     async def _list(self) -> None:
         found: Known[T] = Known()
         told: dict[str, T] = {}
-        query = {**self._selectors, "limit": str(self._page)}
-        while True:
-            page = await self._client.page(self.kind, namespace=self._namespace, query=query)
-            for raw in page.items or ():
-                self._add(found, told, raw)
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
-            await asyncio.sleep(0)  # decoding a page of thousands takes tens of milliseconds
+        self._passed_over = False
+        self.trouble.lists()
+        version = ""
+        listing = pages(
+            self._client,
+            self.kind,
+            namespace=self._namespace,
+            query=self._selectors,
+            page=self._page,
+            begins_s=self._begins_s,
+        )
+        async with contextlib.aclosing(listing):
+            async for items, metadata in listing:
+                for raw in items[: self._most - len(found)]:
+                    self._add(found, told, raw)
+                version = metadata.resource_version
+                if len(found) >= self._most and metadata.continue_:
+                    self._pass_over()
+                    break
+                # Decoding a page of thousands takes tens of milliseconds.
+                await asyncio.sleep(0)
+        if not version:
+            raise UnusableError(f"list {self.kind}: it has no resourceVersion")
         self.lists += 1
-        self._version = page.metadata.resource_version
+        self._version = version
         before, after = self.objects.by_text, found.by_text
         differing = tuple(
             Change(Key.of(text), before.get(text), told.get(text, new))
@@ -181,36 +227,50 @@ class Mirror(Generic[T]):
         )
         self.objects = found
         self._heard()
+        self.trouble.progress()
         if differing or not self.synced:
             self.synced = True
             self._on_change(differing)
 
     def _add(self, found: Known[T], told: dict[str, T], raw: msgspec.Raw) -> None:
-        try:
-            new = decoded(self.kind, raw)
-        except UnusableError as error:
-            text = self._fault(raw, error)
+        new = self._read(raw)
+        if new is None:
+            text = self._name(raw)
             if text in self.objects.by_text:  # its last good state
                 found.by_text[text] = self.objects.by_text[text]
-        else:
-            text = new.full_name
-            found.by_text[text] = self._kept(raw, new)
-            if self.keep is Keep.NOTHING:
-                told[text] = new
+            return
+        text = new.full_name
+        found.by_text[text] = self._kept(raw, new)
+        if self.keep is Keep.NOTHING:
+            told[text] = new
 
     def _kept(self, raw: msgspec.Raw, new: T) -> Any:
         if self.keep is Keep.NOTHING:
             return hash(bytes(raw))
         return new.lean() if self.keep is Keep.LEAN else new
 
-    def _fault(self, raw: msgspec.Raw, error: UnusableError) -> str:
-        """The name of an object that cannot be decoded; empty where it cannot be read."""
-        text = ""
-        with contextlib.suppress(*UNREADABLE):
-            text = msgspec.json.decode(raw, type=Object).full_name
-        if self._on_fault is not None:
-            self._on_fault(f"{text}: {error}")
-        return text
+    def _read(self, raw: msgspec.Raw, *, was_cut: bool = False) -> T | None:
+        """None where it cannot be decoded, which is told."""
+        try:
+            item, is_cut = read(self.kind, raw)
+        except UnusableError as error:
+            self.trouble.add(self._name(raw), str(error))
+            return None
+        if is_cut or was_cut:
+            self.trouble.add(item.full_name, TOO_DEEP)
+        elif self.trouble.objects:
+            self.trouble.over(item.full_name)
+        return item
+
+    def _name(self, raw: msgspec.Raw) -> str:
+        """Empty where even that cannot be read."""
+        with contextlib.suppress(UnusableError):
+            return head_of(raw).full_name
+        return ""
+
+    def _pass_over(self) -> None:
+        self._passed_over = True
+        self.trouble.add("", f"{self.kind}: more than {self._most}; the others are passed over")
 
     async def _watch(self) -> None:
         shortest, longest = WATCH_S
@@ -221,17 +281,17 @@ class Mirror(Generic[T]):
             "allowWatchBookmarks": "true",
         }
         self.watches += 1
-        rest = b""
         stream = self._client.watch(
-            self.kind, namespace=self._namespace, query=query, lasts_s=lasts_s
+            self.kind,
+            namespace=self._namespace,
+            query=query,
+            lasts_s=lasts_s,
+            begins_s=self._begins_s,
         )
         async with contextlib.aclosing(stream):
-            async for piece in stream:
+            async for lines in stream:
                 self._heard()
-                try:
-                    lines, rest = split_lines(rest, piece)
-                except LineTooLongError as error:
-                    raise UnusableError(f"watch {self.kind}: {error}") from None
+                self.trouble.begun()
                 self._take(lines)
 
     def _take(self, lines: list[bytes]) -> None:
@@ -244,29 +304,30 @@ class Mirror(Generic[T]):
                 self._on_change(tuple(changes))
 
     def _one(self, line: bytes, changes: list[Change[T]]) -> None:
-        try:
-            event = msgspec.json.decode(line, type=Event)
-            if event.type == "ERROR":
-                status = msgspec.json.decode(event.object, type=Status)
-                text = f"watch {self.kind}: {status.code} {status.reason}: {status.message[:300]}"
-                raise RefusedError(text, status.code, status.reason)
-            bare = msgspec.json.decode(event.object, type=Object)
-        except UNREADABLE as error:
-            raise UnusableError(f"watch {self.kind}: {error}") from None
-        self._version = bare.metadata.resource_version
+        event, is_cut = event_of(line)
+        if event.type == "ERROR":
+            raise _told(self.kind, event.object)
+        head = head_of(event.object)
+        version = head.metadata.resource_version
+        if head.kind != self.kind.name or not version:
+            raise UnusableError(f"watch {self.kind}: an event without {self.kind.name} or version")
+        self._version = version
+        self.trouble.progress()
         if event.type == "BOOKMARK":
             return
-        text, known = bare.full_name, self.objects.by_text
+        text, known = head.full_name, self.objects.by_text
         old = known.get(text)
         if event.type == "DELETED":
+            self.trouble.over(text)
             if old is not None:
                 del known[text]
                 changes.append(Change(Key.of(text), old, None))
             return
-        try:
-            whole = decoded(self.kind, event.object)
-        except UnusableError as error:
-            self._fault(event.object, error)
+        if old is None and len(known) >= self._most:
+            self._pass_over()
+            return
+        whole = self._read(event.object, was_cut=is_cut)
+        if whole is None:
             return
         if self.keep is Keep.LEAN:  # a key that stays is the string of the old object
             known.pop(text, None)
@@ -276,7 +337,18 @@ class Mirror(Generic[T]):
     def _heard(self) -> None:
         self.error = ""
         self.missing = False
+        self._unanswered = 0
         self.heard_s = self._clock()
+
+
+def _told(kind: Kind[Any], raw: msgspec.Raw) -> KubeError:
+    """An error that the server sends in the stream."""
+    try:
+        status = msgspec.json.decode(raw, type=Status)
+    except UNREADABLE as error:
+        return UnusableError(f"watch {kind}: {error}")
+    text = f"watch {kind}: {status.code} {status.reason}: {status.message[:300]}"
+    return RefusedError(text, status.code, status.reason)
 
 
 def key_of(item: Object) -> Key:

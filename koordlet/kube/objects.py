@@ -3,13 +3,19 @@ decoding, which makes it ten times as fast as decoding all (shared/companion.md 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
+_NAME_CHARACTERS = 317
+"""Of a namespace and a name with a stroke between."""
+
 
 class Shape(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Keys as the API server writes them."""
+    """Keys as the API server writes them. ``open_ended``: a field takes any content, so that it is
+    cut to a depth that can be walked (`scan.shallow`) before it is decoded."""
+
+    open_ended: ClassVar[bool] = False
 
 
 class Metadata(Shape, frozen=True):
@@ -46,6 +52,7 @@ class ListMetadata(Shape, frozen=True):
 class Page(Shape, frozen=True):
     """Of a list. Items are decoded one by one, so that a bad one costs itself alone."""
 
+    kind: str = ""
     metadata: ListMetadata = ListMetadata()
     items: tuple[msgspec.Raw, ...] | None = None
 
@@ -57,9 +64,45 @@ class Event(Shape, frozen=True):
     object: msgspec.Raw
 
 
+class Place(Shape, frozen=True):
+    """Where an object stands, and in which version."""
+
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+
+
+class Head(Shape, frozen=True):
+    """What can be read of any object, whatever else is wrong with it."""
+
+    kind: str = ""
+    metadata: Place = Place()
+
+    @property
+    def full_name(self) -> str:
+        """As of an `Object`, and never longer than the API allows."""
+        place = self.metadata
+        text = f"{place.namespace}/{place.name}" if place.namespace else place.name
+        return text[:_NAME_CHARACTERS]
+
+
+class Cause(Shape, frozen=True):
+    field: str = ""
+
+
+class Details(Shape, frozen=True):
+    causes: tuple[Cause, ...] = ()
+
+
 class Status(Shape, frozen=True):
     """What the server says of a request that it refused."""
 
     code: int = 0
     reason: str = ""
     message: str = ""
+    details: Details | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Which ones it finds wrong."""
+        return tuple(each.field for each in self.details.causes) if self.details else ()

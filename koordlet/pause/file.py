@@ -12,6 +12,7 @@ import os
 import msgspec
 
 from koordlet.pause.model import Pause
+from koordlet.protocol.document import UNREADABLE
 
 FILE_NAME = "pauses"
 VERSION = 1
@@ -39,7 +40,7 @@ def load(path: str) -> tuple[Pause, ...]:
         return ()
     except OSError as error:
         raise DamagedError(f"{path}: {error.strerror}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise DamagedError(f"{path}: {error}") from error
     if found.version != VERSION:
         raise DamagedError(f"{path}: version {found.version} is of another koordlet")

@@ -18,6 +18,7 @@ from koordlet.prediction.backtest import MOST_MARGIN, Model, Score
 from koordlet.prediction.forecast import FIRST_MARGIN, Forecast
 from koordlet.prediction.season import HOURS, Season
 from koordlet.prediction.subject import Subject
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.histogram import EPSILON, SECOND_NS, Buckets, Histogram
 
 MOST_WEIGHT = 10_000
@@ -85,7 +86,7 @@ def decode(data: bytes, cpu_half_life_s: float, memory_half_life_s: float, now_s
         raise CheckpointError(f"longer than {MAX_BYTES} bytes")
     try:
         found = _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise CheckpointError(str(error)) from error
     updated_s = min(found.last_updated.timestamp(), now_s)
     own = found.own or _without_own(found, cpu_half_life_s)

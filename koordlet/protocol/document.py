@@ -6,9 +6,14 @@ import json
 from collections import Counter
 from typing import Any
 
+import msgspec
+
 from koordlet.protocol import limits
 from koordlet.protocol.errors import Problem, ProtocolError, join
 
+UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What msgspec raises of a text: a few kilobytes of brackets exceed the depth to which Python goes,
+also in a field that nobody reads."""
 _TOO_DEEP = f"nested deeper than {limits.JSON_DEPTH} levels"
 
 

@@ -15,6 +15,7 @@ from koordlet.hooks.reconcile import Pass, run
 from koordlet.inputs.digest import digest, failure
 from koordlet.inputs.model import Configured
 from koordlet.inputs.packing import unpacked
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.slo import NodeSLOSpec
 from koordlet.replay.parts import Resolve, Table, resolve
 from koordlet.replay.trace import Turn
@@ -198,5 +199,5 @@ def _memory(strategy: AnyStrategy, recorded: Mapping[str, bytes]) -> Any:
         return None
     try:
         return unpacked(data, type(strategy.initial))
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

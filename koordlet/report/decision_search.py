@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import msgspec
 
 from koordlet.decision.record import Kind, Record
+from koordlet.protocol.document import UNREADABLE
 
 BLOCK_BYTES = 64 * 1024
 LONGEST_LINE_BYTES = 1024 * 1024
@@ -130,14 +131,14 @@ def matches(record: Record | Header, target: str) -> bool:
 def _header(line: bytes) -> Header | None:
     try:
         return _headers.decode(line) if line else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 
 def _record(line: bytes) -> Record | None:
     try:
         return _records.decode(line) if line else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -19,11 +20,13 @@ HEALTH_PATHS = ("/healthz", "/readyz")
 @dataclass(frozen=True)
 class Health:
     """``tick_age_s``: seconds since the last tick ended, or since the start before the first;
-    alive means it is at most ``limit_s``. ``not_ready``: reasons, empty when ready."""
+    alive means it is at most ``limit_s``. ``not_ready``: reasons, empty when ready. ``notes``:
+    what is wrong and costs no readiness."""
 
     tick_age_s: float
     limit_s: float
     not_ready: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def routes(pages: Pages, health: Callable[[], Health]) -> dict[str, Handler]:
@@ -47,5 +50,8 @@ async def _alive(ask: Callable[[], Health], _headers: Mapping[str, str]) -> Resp
 
 async def _ready(ask: Callable[[], Health], _headers: Mapping[str, str]) -> Response:
     health = ask()
-    body = msgspec.json.encode({"ready": not health.not_ready, "reasons": health.not_ready})
+    found: dict[str, Any] = {"ready": not health.not_ready, "reasons": health.not_ready}
+    if health.notes:
+        found["notes"] = health.notes
+    body = msgspec.json.encode(found)
     return Response(503 if health.not_ready else 200, body + b"\n", "application/json")

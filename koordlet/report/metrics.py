@@ -279,6 +279,12 @@ CLUSTER_CONNECTED = Family(
 CLUSTER_WRITES = Family(
     "cluster_writes_total", Kind.COUNTER, "Requests to the API server that change something"
 )
+CLUSTER_OBJECTS_REFUSED = Family(
+    "cluster_objects_refused_total",
+    Kind.COUNTER,
+    "Objects of the API server that could not be read as they were",
+    ("kind",),
+)
 CLUSTER_OBJECT_AGE = Family(
     "cluster_object_age_seconds",
     Kind.GAUGE,

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 from google.protobuf.message import DecodeError
 
+from koordlet.protocol.document import UNREADABLE
 from koordlet.runtimeproxy.backend import Backend
 from koordlet.runtimeproxy.facts import copy_resources
 from koordlet.runtimeproxy.grpc_message import MAX_MESSAGE_BYTES
@@ -150,7 +151,7 @@ def _config(info: str) -> dict[str, Any]:
     """containerd tells the PodSandboxConfig it was given in its verbose status, as JSON."""
     try:
         config = msgspec.json.decode(info or "{}").get("config")
-    except (msgspec.DecodeError, AttributeError):
+    except (*UNREADABLE, AttributeError):
         return {}
     return config if isinstance(config, dict) else {}
 

@@ -11,6 +11,7 @@ from koordlet.decision import given
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.given import Given
 from koordlet.protocol.annotations import received
+from koordlet.protocol.document import UNREADABLE
 from koordlet.state.runtimes import container_cgroup, pod_cgroup
 
 NOTHING: Mapping[str, Given | None] = {}
@@ -107,7 +108,7 @@ def given_of(response: Any) -> Given | None:
         return None
     try:
         spec = _CONTAINER_INFO.decode(info).runtime_spec
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return Given(
         given.variables(spec.process.env),
@@ -216,6 +217,6 @@ def _cgroup(info: Mapping[str, str]) -> str | None:
             return pod_cgroup(found.config.linux.cgroup_parent or "")
         if found.runtime_spec is not None and found.runtime_spec.annotations is not None:
             return pod_cgroup(found.runtime_spec.annotations.cgroup_parent or "")
-    except (msgspec.MsgspecError, ValueError):
+    except (*UNREADABLE, ValueError):
         pass
     return None

@@ -22,6 +22,7 @@ import msgspec
 import structlog
 
 from koordlet.decision.names import encodable_all
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.limits import REPORTED_LINE_BYTES
 
 log = structlog.get_logger()
@@ -138,7 +139,7 @@ class ReportedFile(Generic[T]):
     def _decode(self, raw: bytes) -> Line[T] | None:
         try:
             line: Line[T] = self._decoder.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             return None
         return line
 

@@ -73,8 +73,11 @@ def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
     )
 
 
-def publish_cluster(parts: Parts, view: ClusterView) -> None:
+def publish_cluster(parts: Parts, view: ClusterView, joined: Joined | None) -> None:
     metrics = parts.metrics
+    if joined is not None and joined.member is not None:
+        for kind, count in joined.member.unreadable().items():
+            metrics.set(r.CLUSTER_OBJECTS_REFUSED, float(count), (kind,))
     metrics.set(r.CLUSTER_CONNECTED, float(view.connected))
     metrics.set(r.CLUSTER_WRITES, float(view.writes))
     ages: dict[Labels, float] = {

@@ -268,7 +268,7 @@ def _health(engine: Engine, views: Views) -> None:
     if views.nri_status is not None:
         publish_nri(metrics, views.nri_status)
     if status.cluster.enabled:
-        publish_cluster(parts, status.cluster)
+        publish_cluster(parts, status.cluster, views.joined)
         publish_node_metric(parts, views.joined.status if views.joined is not None else None)
     for refusal, count in views.refused_connections.items():
         metrics.set(r.ADMIN_REFUSED_CONNECTIONS, count, (refusal,))

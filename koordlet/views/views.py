@@ -140,7 +140,13 @@ class Views:
             for source in engine.parts.sources
             if not source.synced
         ]
-        return tuple(reasons)
+        member = self.joined.member if self.joined is not None else None
+        return (*reasons, *(member.stalled() if member is not None else ()))
+
+    def unreadable(self) -> tuple[str, ...]:
+        """Objects of the API server that cannot be read as they are."""
+        refused = self._engine.parts.listed["api"].refused
+        return tuple(f"{each.subject}: {each.message}" for each in refused)
 
     def summary(self) -> str:
         """One line, for `systemctl status`. The verdict takes some milliseconds, so it is made anew

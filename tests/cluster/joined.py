@@ -88,13 +88,18 @@ def pod(
     }
 
 
+def joined_by(world: World) -> Membership:
+    made = Membership(world.engine, world._change)
+    world.views.joined = made
+    return made
+
+
 class Joined:
     """``world`` is the machine, ``kube`` the server, ``membership`` what joins the two."""
 
     def __init__(self, world: World, kube: FakeKube) -> None:
         self.world, self.kube = world, kube
-        self.membership = Membership(world.engine, world._change)
-        world.views.joined = self.membership
+        self.membership = joined_by(world)
 
     @property
     def member(self) -> Member:

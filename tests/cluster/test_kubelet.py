@@ -15,6 +15,10 @@ from koordlet_fakefs.files import FilesDirectory
 from koordlet_fakefs.tree import add_directory
 
 from koordlet.cluster.beside import MOST_CPU_STATE_BYTES
+from koordlet.cluster.kubelet import Kubelet, Place
+from koordlet.cluster.kubelet_config import KubeletError, read_configz
+from koordlet.cluster.options import Options
+from koordlet.kube.credentials import Cluster
 from koordlet.wire.pb import pod_resources_pb2 as pb
 from koordlet.wire.pb.pod_resources_pb2_grpc import (
     PodResourcesListerServicer,
@@ -24,6 +28,7 @@ from tests.cluster import fake_kubelet
 from tests.cluster.conftest import Join
 from tests.cluster.fake_kubelet import FakeKubelet
 from tests.cluster.joined import NODE, Joined, node, pod
+from tests.fakekube.broken import deep, listed
 from tests.kube import certificates
 from tests.kube.certificates import Pair
 from tests.realkube.binaries import program, why_not
@@ -185,6 +190,51 @@ def test_kubelet_tells_pods_while_the_api_server_is_away(
             joined.kube.faults.down = False
             await joined.sees(lambda: not source.listed)
             assert joined.pod(uid).origins["labels"] == "api"
+
+    asyncio.run(main())
+
+
+def test_a_deep_pod_costs_itself_alone(tmp_path: Path) -> None:
+    """Not even itself: what is too deep is left out. What is no list is an error of kubelet's."""
+    place = Place("127.0.0.1", 1, ())
+    bad = '{"kind":"Pod","metadata":{"name":7}}'
+    items = [deep("a", "Pod", 1500), bad, deep("b", "Pod", 1)]
+
+    async def names(body: bytes) -> list[str]:
+        kubelet = Kubelet(Cluster("https://127.0.0.1", "the test"), Options(api="", node=NODE))
+
+        async def get(_place: Place, _path: str) -> bytes:
+            return body
+
+        kubelet._get = get  # type: ignore[method-assign]
+        return [each.metadata.name async for each in kubelet.pods(place)]
+
+    assert asyncio.run(names(b"".join(listed("Pod", items)))) == ["a", "b"]
+    for body in (b"{}", b"[" * 5000, b'{"kind":"PodList","items":' + b"[" * 5000, b'{"a":1}'):
+        with pytest.raises(KubeletError):
+            asyncio.run(names(body))
+    with pytest.raises(KubeletError):
+        read_configz(b'{"kubeletconfig":{"x":' + b"[" * 5000)
+
+
+def test_an_error_of_kubelet_is_forgotten_when_nobody_asks_it_any_more(
+    join: Join, tmp_path: Path, own: Pair
+) -> None:
+    """While the API server is away kubelet cannot ask it whether we may, and refuses."""
+
+    async def main() -> None:
+        async with with_kubelet(join, tmp_path, own) as (joined, kubelet):
+            source = joined.world.parts.listed["kubelet"]
+            await joined.sees(lambda: "/configz" in kubelet.paths())
+            await joined.sees(lambda: joined.member.kubelet.config is not None)
+            kubelet.status = 403
+            joined.kube.faults.down = True
+            joined.kube.faults.cut_watches()
+            await joined.sees(lambda: "403" in source.error)
+            assert "403" in joined.member.kubelet.error
+            joined.kube.faults.down = False
+            await joined.sees(lambda: not source.error)
+            assert not joined.member.kubelet.error
 
     asyncio.run(main())
 

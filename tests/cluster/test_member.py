@@ -323,7 +323,7 @@ def test_refused_pods_are_listed_up_to_a_number_and_while_they_are_there(join: J
 
     with structlog.testing.capture_logs() as logs:
         run(main())
-    told = [each for each in logs if each["event"] == "a pod of the API server cannot be read"]
+    told = [each for each in logs if each["event"] == "an object of the API server cannot be read"]
     assert len(told) == MOST_REFUSED
 
 

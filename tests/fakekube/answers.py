@@ -9,13 +9,19 @@ from tests.fakekube.resources import Resource
 
 class ApiError(Exception):
     def __init__(
-        self, code: int, reason: str, message: str, retry_after_s: int | None = None
+        self,
+        code: int,
+        reason: str,
+        message: str,
+        retry_after_s: int | None = None,
+        fields: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
         self.reason = reason
         self.message = message
         self.retry_after_s = retry_after_s
+        self.fields = fields
 
     def status(self) -> dict[str, Any]:
         return {
@@ -26,6 +32,7 @@ class ApiError(Exception):
             "message": self.message,
             "reason": self.reason,
             "code": self.code,
+            "details": {"causes": [{"field": each} for each in self.fields]},
         }
 
 
@@ -48,6 +55,12 @@ def conflict(resource: Resource, name: str, why: str) -> ApiError:
 
 def invalid(resource: Resource, name: str, why: str) -> ApiError:
     return ApiError(422, "Invalid", f'{resource.kind} "{name}" is invalid: {why}')
+
+
+def immutable(resource: Resource, name: str, field: str) -> ApiError:
+    """Of a patch; other requests that name another uid are a conflict."""
+    text = f'{resource.kind} "{name}" is invalid: {field}: Invalid value: field is immutable'
+    return ApiError(422, "Invalid", text, fields=(field,))
 
 
 def expired(why: str) -> ApiError:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tests.fakekube.broken import Break
+
 
 @dataclass
 class Fault:
@@ -40,6 +42,9 @@ class Faults:
     """One for each open watch; set to cut it."""
     piece_bytes: int = 0
     """Watches send in pieces of this size; 0: a line at once."""
+
+    breaks: Break | None = None
+    """Answers instead of the server, unless it gives None."""
 
     def add(self, fault: Fault) -> Fault:
         self.pending.append(fault)

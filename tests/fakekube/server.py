@@ -72,6 +72,9 @@ class FakeKube:
             return _closed(request)
         watch = request.query.get("watch") in ("1", "true")
         self.requests[f"WATCH {request.path}" if watch else what] += 1
+        breaks = self.faults.breaks
+        if breaks is not None and (broken := await breaks(request)) is not None:
+            return broken
         fault = self.faults.take(f"WATCH {request.path}" if watch else what)
         if fault is not None and fault.before_s:
             await asyncio.sleep(fault.before_s)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.fakekube.answers import ApiError, conflict, exists, expired, invalid, missing
+from tests.fakekube.answers import ApiError, conflict, exists, expired, immutable, invalid, missing
 from tests.fakekube.crd import Schema
 from tests.fakekube.resources import Resource
 from tests.fakekube.selectors import Selector
@@ -121,6 +121,11 @@ class Store:
         """RFC 7386; ``strategic``: of lists, conditions are merged by their type."""
         old = self.get(resource, name)
         new = merged(old, patch, by_type=strategic)
+        if resource in self.schemas and subresource == "status":
+            # Nobody looks at the uid here; the version alone tells objects apart.
+            new["metadata"]["uid"] = old["metadata"]["uid"]
+        elif new["metadata"].get("uid") != old["metadata"]["uid"]:
+            raise immutable(resource, name[1], "metadata.uid")
         return self._update(resource, name, old, new, subresource)
 
     def delete(self, resource: Resource, name: Name, preconditions: Mapping[str, str]) -> Tree:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from koordlet.kube.backoff import Backoff
 from koordlet.kube.budget import Priority, RequestBudget
-from koordlet.kube.lines import split_lines
+from koordlet.kube.lines import Lines
 
 
 @given(st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=50))
@@ -50,10 +50,9 @@ def test_lines_do_not_depend_on_the_pieces(lines: list[bytes], sizes: list[int])
     whole = [line.replace(b"\n", b"") for line in lines]
     data = b"".join(line + b"\n" for line in whole)
     found: list[bytes] = []
-    rest = b""
+    taken = Lines()
     for size in [*sizes, len(data) + 1]:
         piece, data = data[:size], data[size:]
-        told, rest = split_lines(rest, piece)
-        found += told
-    assert rest == b""
+        found += taken.take(piece)
+    assert not taken.rest
     assert found == [line for line in whole if line]

@@ -8,8 +8,8 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Literal, NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,11 +25,13 @@ from koord_scheduler.model.reading import instant_s
 from koord_scheduler.model.wire import NodeCondition
 from koord_scheduler.plan.profile import Profile
 from koordlet.kube.access import Need
-from koordlet.kube.client import Client, decoded
-from koordlet.kube.errors import RefusedError
+from koordlet.kube.answers import head_of, read
+from koordlet.kube.client import Client
+from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.lease import LEASES
 from koordlet.kube.objects import Object, Shape
+from koordlet.kube.trouble import TOO_DEEP
 from koordlet.protocol.objects.custom import CUSTOM_RESOURCES
 
 Level = Literal["ok", "note", "warn", "fail"]
@@ -38,6 +40,9 @@ OLDEST_MINOR = 27
 SKEW_S = 2.0
 RENEWED_S = 60.0
 """kubelet renews the lease of its node every 10 s."""
+T = TypeVar("T", bound=Object)
+_LOOKED_AT = frozenset({"pods", "nodes"})
+"""Kinds that are read for what they say."""
 _AT_ONCE = 8
 _MOST_NAMES = 5
 
@@ -52,9 +57,12 @@ class Finding(NamedTuple):
 
 
 class _Look(NamedTuple):
+    """``unreadable``: objects that were met and cannot be read as they are."""
+
     client: Client
     profiles: tuple[Profile, ...]
     roles: tuple[str, ...]
+    unreadable: list[str]
 
 
 class _AccessStatus(Shape, frozen=True):
@@ -125,7 +133,7 @@ async def _examine(
 ) -> list[Finding]:
     found: list[Finding] = []
     async with Client(cluster_of(args), agent="koord-scheduler", deadline_s=DEADLINE_S) as client:
-        look = _Look(client, profiles, roles)
+        look = _Look(client, profiles, roles, [])
         # An API server that is away ends it at once, with its own exit code.
         found += await _version(look)
         for each in _CHECKS:
@@ -137,9 +145,43 @@ async def _examine(
     return found
 
 
+async def _all(look: _Look, kind: Kind[T]) -> AsyncIterator[T]:
+    """Those that can be read; the others are remembered."""
+    async for raw in listed(look.client, kind):
+        try:
+            item, is_cut = read(kind, raw)
+        except UnusableError as error:
+            look.unreadable.append(f"{kind} {_name(raw)}: {error}")
+            continue
+        if is_cut:
+            look.unreadable.append(f"{kind} {item.full_name}: {TOO_DEEP}")
+        yield item
+
+
+def _name(raw: msgspec.Raw) -> str:
+    try:
+        return head_of(raw).full_name
+    except UnusableError:
+        return "without a name"
+
+
+async def _objects(look: _Look) -> list[Finding]:
+    """What the other checks have met, and kinds that they do not look at."""
+    for kind in (each.kind for each in LOADED if each.kind.plural not in _LOOKED_AT):
+        try:
+            async for _ in _all(look, kind):
+                pass
+        except RefusedError as error:
+            if not error.missing:
+                raise
+    if look.unreadable:
+        words = f"{len(look.unreadable)} cannot be read as they are: {_names(look.unreadable)}"
+        return [Finding("warn", "objects", words, "delete them, or ask who wrote them")]
+    return [Finding("ok", "objects", "all of them can be read")]
+
+
 async def _version(look: _Look) -> list[Finding]:
-    tree = msgspec.json.decode(await look.client.raw("/version"))
-    text = str(tree.get("gitVersion", "")) if isinstance(tree, dict) else ""
+    text = str((await look.client.tree("/version")).get("gitVersion", ""))
     found = re.match(r"v?(\d+)\.(\d+)", text)
     if found is None:
         return [Finding("note", "version", f"the API server does not say its version ({text!r})")]
@@ -241,8 +283,8 @@ async def _schedulers(look: _Look) -> list[Finding]:
     waits: Counter[str] = Counter()
     runs: Counter[str] = Counter()
     gated = 0
-    async for raw in listed(look.client, _PODS):
-        pod = decoded(_PODS, raw).spec
+    async for item in _all(look, _PODS):
+        pod = item.spec
         (runs if pod.node_name else waits)[pod.scheduler_name] += 1
         gated += bool(pod.scheduling_gates and not pod.node_name)
     found = []
@@ -266,8 +308,7 @@ async def _leases(look: _Look) -> list[Finding]:
     ahead: list[str] = []
     newest_s = 0.0
     names = {LEASE_NAMES[role] for role in look.roles} | {"kube-scheduler"}
-    async for raw in listed(look.client, LEASES):
-        lease = decoded(LEASES, raw)
+    async for lease in _all(look, LEASES):
         renewed_s = instant_s(lease.spec.renew_time)
         if renewed_s is None:
             continue
@@ -300,9 +341,9 @@ def _clocks(now_s: float, newest_s: float, ahead: list[str]) -> list[Finding]:
 async def _nodes(look: _Look) -> list[Finding]:
     """Whether nodes are ready and report their load."""
     total, unready = 0, 0
-    async for raw in listed(look.client, _NODES):
+    async for node in _all(look, _NODES):
         total += 1
-        conditions = decoded(_NODES, raw).status.conditions
+        conditions = node.status.conditions
         unready += any(c.type == "Ready" and c.status != "True" for c in conditions)
     found = [
         Finding("warn" if unready else "ok", "nodes", f"{total} nodes, {unready} not ready")
@@ -319,8 +360,8 @@ async def _load(look: _Look, nodes: int) -> Finding:
     now_s = time.time()
     fresh = 0
     try:
-        async for raw in listed(look.client, _METRICS):
-            reported_s = instant_s(decoded(_METRICS, raw).status.update_time)
+        async for metric in _all(look, _METRICS):
+            reported_s = instant_s(metric.status.update_time)
             fresh += reported_s is not None and now_s - reported_s < _report_s(look)
     except RefusedError as error:
         if not error.missing:
@@ -343,6 +384,7 @@ _CHECKS: tuple[Callable[[_Look], Coroutine[Any, Any, list[Finding]]], ...] = (
     _schedulers,
     _leases,
     _nodes,
+    _objects,
 )
 
 

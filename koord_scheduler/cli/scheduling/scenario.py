@@ -26,6 +26,7 @@ from koord_scheduler.model.amounts import amount_of
 from koord_scheduler.plan.course import Decision, fingerprint
 from koord_scheduler.plan.run import Run
 from koordlet.kube.errors import UnusableError
+from koordlet.protocol.document import UNREADABLE
 
 _NODE = {"cpu": "32", "memory": "256Gi", "pods": "110"}
 _Count = Annotated[int, msgspec.Meta(gt=0, le=200_000)]
@@ -181,7 +182,7 @@ def _baseline(path: str) -> _Baseline | None:
         return msgspec.json.decode(Path(path).read_bytes(), type=_Baseline)
     except OSError as error:
         raise BadInputError(f"{path}: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BadInputError(f"{path}: {error}") from None
 
 

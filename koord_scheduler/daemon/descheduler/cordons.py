@@ -6,9 +6,7 @@ A node that somebody else cordoned stays as it is: only one with our annotation 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
 import structlog
 
 from koord_scheduler.balance import custom_priority
@@ -69,7 +67,7 @@ async def uncordon(client: Client, writes: Writes, node: str, failed_s: float) -
     """Where we cordoned it before ``failed_s``, when the job that failed was made: a later drain is
     none of its business. Raises as `Writes` does."""
     try:
-        found: dict[str, Any] = msgspec.json.decode(await client.raw(NODES.path("", node)))
+        found = await client.tree(NODES.path("", node))
     except RefusedError as error:
         if error.missing:
             return

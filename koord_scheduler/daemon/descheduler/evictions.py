@@ -38,8 +38,8 @@ async def stays(client: Client, error: Exception, pod_key: str, uid: str) -> boo
         return False
     namespace, _, name = pod_key.partition("/")
     try:
-        meta = msgspec.json.decode(await client.raw(PODS.path(namespace, name)))["metadata"]
-    except (KubeError, CredentialsError, msgspec.MsgspecError, LookupError, TypeError):
+        meta = (await client.tree(PODS.path(namespace, name)))["metadata"]
+    except (KubeError, CredentialsError, LookupError):
         return False
     return bool(meta.get("uid") == uid and not meta.get("deletionTimestamp"))
 
@@ -67,5 +67,5 @@ async def evict(writes: Writes, pod: Tree, policy: str, job: Job, now_s: float) 
         else:
             await writes.evict(namespace, name, uid=uid, grace_s=grace_s)
     except RefusedError as error:
-        if not (error.missing or error.conflict):
+        if not error.gone:
             raise

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from koord_scheduler.balance.job import Job
 from koord_scheduler.balance.migration import Facts, PodFacts, ReservationFacts
 from koord_scheduler.daemon.descheduler.desk import Desk
@@ -49,13 +47,11 @@ async def _pod(desk: Desk, key: str) -> dict[str, Any] | None:
     if not name:
         return None
     try:
-        text = await desk.context.client.raw(PODS.path(namespace, name))
+        return await desk.context.client.tree(PODS.path(namespace, name))
     except RefusedError as error:
         if error.missing:
             return None
         raise
-    found: dict[str, Any] = msgspec.json.decode(text)
-    return found
 
 
 def _pod_facts(tree: dict[str, Any]) -> PodFacts:

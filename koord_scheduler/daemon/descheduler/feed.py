@@ -24,6 +24,7 @@ from koord_scheduler.model.amounts import Text, measured
 from koord_scheduler.model.arrivals import Arrivals
 from koord_scheduler.model.reading import instant_s
 from koordlet.kube.mirror import Change
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.resources import CPU, MEMORY
 
 
@@ -184,7 +185,7 @@ def _as_it_left(job: Job) -> Migrating:
 def usage_of(each: NodeMetric) -> NodeUsage | None:
     try:
         report = msgspec.json.decode(each.status, type=_Report) if each.status else None
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     if report is None or report.node_metric is None:
         return None

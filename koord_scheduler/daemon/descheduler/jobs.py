@@ -355,7 +355,7 @@ class Jobs:
         try:
             await self._desk.writes.patch(JOBS, job.name, changes, subresource="status")
         except RefusedError as error:
-            if not (error.missing or error.conflict):
+            if not error.gone:
                 raise
 
     # What nobody needs any more.

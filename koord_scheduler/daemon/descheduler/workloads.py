@@ -105,7 +105,7 @@ class Workloads:
         group = f"/apis/{name}/{version}" if slash else "/api/v1"
         try:
             if group not in self._plurals:
-                listed = msgspec.json.decode(await client.raw(group))
+                listed = await client.tree(group)
                 self._plurals[group] = {
                     each["kind"]: each["name"]
                     for each in listed.get("resources", ())
@@ -116,9 +116,9 @@ class Workloads:
                 return None
             place = f"{group}/namespaces/{quote(namespace, safe='')}"
             path = f"{place}/{plural}/{quote(owner.name, safe='')}/scale"
-            scale = msgspec.json.decode(await client.raw(path))
+            scale = await client.tree(path)
             replicas = scale["spec"].get("replicas", 0)
-        except (KubeError, CredentialsError, msgspec.MsgspecError, KeyError, TypeError):
+        except (KubeError, CredentialsError, KeyError, TypeError, AttributeError):
             return None
         members = frozenset((owner.uid,))
         return Workload(owner.uid, owner.kind, owner.name, int(replicas), members)
@@ -165,10 +165,10 @@ async def _job(client: Client, namespace: str, owner: Owner) -> Workload | None:
     ``parallelism``. An eviction costs one retry where the Job does not pass over disruptions."""
     place = f"/apis/{BATCH}/v1/namespaces/{quote(namespace, safe='')}"
     try:
-        found = msgspec.json.decode(
-            await client.raw(f"{place}/jobs/{quote(owner.name, safe='')}"), type=_BatchJob
+        found = msgspec.convert(
+            await client.tree(f"{place}/jobs/{quote(owner.name, safe='')}"), _BatchJob
         )
-    except (KubeError, CredentialsError, msgspec.MsgspecError):
+    except (KubeError, CredentialsError, msgspec.ValidationError):
         return None
     if found.metadata.uid != owner.uid:
         return None

@@ -110,8 +110,9 @@ class Explanations:
         if given is not None and given.answer == answer and now_s - given.written_s < REPEAT_S:
             self._given[key] = given._replace(version=version, question=_question(item))
             return
+        # Of a custom resource's status the server compares the version, and never the uid.
         body = {
-            "metadata": {"uid": item.metadata.uid},
+            "metadata": {"resourceVersion": item.metadata.resource_version},
             "status": {**answer, "lastUpdateTime": instant(now_s)},
         }
         patch = self._context.writes.patch(
@@ -124,7 +125,7 @@ class Explanations:
         try:
             await write
         except RefusedError as error:
-            if not (error.missing or error.conflict):
+            if not error.gone:
                 _log.warning("a ScheduleExplanation was not written", error=str(error))
             return False
         except (KubeError, CredentialsError, NotLeadingError) as error:

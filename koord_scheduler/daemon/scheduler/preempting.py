@@ -68,7 +68,7 @@ class Evictions:
                 await self._say(victim, reason, "the room is not needed any more", "False")
         except (KubeError, CredentialsError, NotLeadingError) as error:
             perhaps = perhaps and perhaps_done(error)
-            gone = isinstance(error, RefusedError) and (error.missing or error.conflict)
+            gone = isinstance(error, RefusedError) and error.gone
             if not gone:
                 _log.warning("an eviction failed", pod=victim.key, error=str(error))
         finally:

@@ -276,7 +276,7 @@ _REFUSED = (KubeError, CredentialsError, NotLeadingError, TooManyWritesError)
 
 def _said(error: Exception) -> str:
     """Log what is worth it; return the words."""
-    expected = isinstance(error, RefusedError) and (error.missing or error.conflict)
+    expected = isinstance(error, RefusedError) and error.gone
     if isinstance(error, RefusedError) and not expected:
         _log.warning("a Reservation was not written", error=str(error))
     return str(error)
@@ -291,4 +291,4 @@ def _told() -> Iterator[list[bool]]:
         yield failed
     except _REFUSED as error:
         _said(error)
-        failed.append(isinstance(error, RefusedError) and (error.missing or error.conflict))
+        failed.append(isinstance(error, RefusedError) and error.gone)

@@ -126,7 +126,7 @@ class Conditions:
                 PODS, name, body, namespace, subresource="status", strategic=True
             )
         except RefusedError as error:
-            if error.missing or error.conflict:
+            if error.gone:
                 return None
             self._is_wanted(key, wanted)
             raise

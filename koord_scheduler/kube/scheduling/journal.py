@@ -18,9 +18,10 @@ from typing import Any, BinaryIO, NamedTuple
 import msgspec
 
 from koord_scheduler.kube.scheduling.loading import LOADED, Loaded, World
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from koordlet.kube.errors import UnusableError
 from koordlet.kube.objects import Object
+from koordlet.protocol.document import UNREADABLE
 
 FORMAT = "koord-scheduler/journal/v1"
 READY = "ready"
@@ -158,7 +159,7 @@ def read(path: str) -> Journal:
     lines = _lines(path)
     try:
         head = msgspec.json.decode(next(lines, b"{}"), type=_Head)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         head = _Head()
     if head.format != FORMAT:
         raise JournalError(f"it does not begin with {FORMAT}: `koord-scheduler record` writes one")
@@ -172,7 +173,7 @@ def _entries(lines: Iterable[bytes]) -> Iterator[Entry]:
             raise JournalError(f"more than {_MOST_LINES} lines")
         try:
             yield decoder.decode(line)
-        except msgspec.DecodeError as error:
+        except UNREADABLE as error:
             raise JournalError(f"line {number}: {error}") from None
 
 

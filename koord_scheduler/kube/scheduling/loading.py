@@ -48,11 +48,13 @@ from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import Profile
 from koord_scheduler.plan.state import State
 from koord_scheduler.share.gang.declared import Source as GangSource
-from koordlet.kube.client import Client, decoded
+from koordlet.kube.answers import decoded
+from koordlet.kube.client import Client
 from koordlet.kube.errors import RefusedError, UnusableError
 from koordlet.kube.kinds import Kind
-from koordlet.kube.mirror import PAGE, Key, key_of
+from koordlet.kube.mirror import Key, key_of
 from koordlet.kube.objects import Object
+from koordlet.kube.paging import items
 
 
 class World(State):
@@ -343,11 +345,5 @@ async def listed(client: Client, kind: Kind[Any]) -> Any:
     """As the server wrote them, page by page. Raises KubeError."""
     if kind.versions:
         kind = await served(client, kind)
-    query = {"limit": str(PAGE)}
-    while True:
-        page = await client.page(kind, query=query)
-        for raw in page.items or ():
-            yield raw
-        if not page.metadata.continue_:
-            return
-        query["continue"] = page.metadata.continue_
+    async for raw in items(client, kind):
+        yield raw

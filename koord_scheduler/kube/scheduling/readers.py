@@ -9,7 +9,7 @@ from koord_scheduler.place.load_reading import NodeLoad, read_load
 from koord_scheduler.place.numa.reading import read_numa
 from koord_scheduler.place.numa.types import NodeNuma
 from koord_scheduler.place.strain import Strain, read_strain
-from koordlet.kube.client import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 
 
 def load(item: NodeMetric) -> NodeLoad | None:

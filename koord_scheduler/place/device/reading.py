@@ -13,7 +13,6 @@ import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
-from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.place.device.types import (
     Amounts,
     Device,
@@ -23,6 +22,7 @@ from koord_scheduler.place.device.types import (
     VFGroup,
     VirtualFunction,
 )
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.device import (
     GPU_MODEL,
     GPU_PARTITION_POLICY,

@@ -31,6 +31,7 @@ from koord_scheduler.place.numa.types import (
     Zone,
 )
 from koordlet.protocol import keys
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.keys import Key
 
@@ -128,7 +129,7 @@ def ratios_of(annotations: Mapping[str, str]) -> tuple[tuple[str, float], ...]:
         return ()
     try:
         found = _ratios.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return ()
     return tuple(sorted((n, min(ratio, _MOST_RATIO)) for n, ratio in found.items() if ratio > 1))
 
@@ -162,7 +163,7 @@ def _topology(text: str) -> Topology:
 def _read_topology(text: str) -> Topology:
     try:
         cpus = _detail.decode(text).detail
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return _EMPTY
     if len({cpu.id for cpu in cpus}) != len(cpus):
         return _EMPTY

@@ -11,7 +11,6 @@ import msgspec
 from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.nodes import Node, Taint
 from koord_scheduler.model.cluster.pods import NodeRequirement, PodClass, Toleration
-from koord_scheduler.model.texts import UNREADABLE
 from koord_scheduler.model.wire import Wire
 from koord_scheduler.place.node_affinity import meets
 from koord_scheduler.place.reservation.reservation import (
@@ -21,6 +20,7 @@ from koord_scheduler.place.reservation.reservation import (
     Reservation,
 )
 from koord_scheduler.place.taints import CORDONED, tolerates, untolerated
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.reservation import ReservationOwner
 from koordlet.protocol.selector import matches
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
-from koord_scheduler.model.texts import UNREADABLE, whole_number
+from koord_scheduler.model.texts import whole_number
 from koordlet.protocol import keys
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 

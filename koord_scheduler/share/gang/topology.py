@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from koord_scheduler.model.texts import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 
 NODE_LAYER = "NodeTopologyLayer"

@@ -15,7 +15,7 @@ import msgspec
 
 from koord_scheduler.model.amounts import Text, amount_of
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError
-from koord_scheduler.model.texts import UNREADABLE
+from koordlet.protocol.document import UNREADABLE
 from koordlet.protocol.duration import parse_duration
 from koordlet.protocol.errors import ProtocolError
 from koordlet.protocol.objects.quota import (

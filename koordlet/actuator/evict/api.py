@@ -75,7 +75,7 @@ class EvictionApi:
         except TimeoutError:
             progress.error = f"no answer in {ANSWER_S:g} s: {ITSELF}"
         except RefusedError as error:
-            gone = error.missing or error.conflict  # what runs here is none of its pods any more
+            gone = error.gone  # what runs here is none of its pods any more
             progress.forbids = self._mode is Mode.ONLY_API and not gone
             progress.error = _refusal(error) if progress.forbids else f"{_refusal(error)}: {ITSELF}"
         except (KubeError, CredentialsError) as error:

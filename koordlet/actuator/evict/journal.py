@@ -14,6 +14,7 @@ from koordlet.decision.names import encodable_all, meant, shown
 from koordlet.decision.plan import Victim
 from koordlet.decision.snapshot import Ended
 from koordlet.decision.why import Why
+from koordlet.protocol.document import UNREADABLE
 
 FILE_NAME = "evictions"
 
@@ -68,7 +69,7 @@ def load(path: str, boot_id: str) -> Contents:
             found = msgspec.json.decode(file.read(), type=Contents)
     except FileNotFoundError:
         return empty
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise ValueError(f"{path}: {error}") from error
     if found.boot_id != boot_id:
         return empty

@@ -25,6 +25,7 @@ import msgspec
 from koordlet.actuator.merge import Key
 from koordlet.decision.names import meant, shown
 from koordlet.decision.resource import Resource, Value
+from koordlet.protocol.document import UNREADABLE
 
 
 class Boot(msgspec.Struct, frozen=True, tag="boot", omit_defaults=True):
@@ -125,7 +126,7 @@ def read_line(raw: bytes) -> Record | None:
         if numbers[3] != zlib.crc32(text, zlib.crc32(head)):
             return None
         line: Line = _decoder.decode(text)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, *UNREADABLE):
         return None
     generation, sequence, before, crc = numbers
     return Record(generation, sequence, before, crc, _named(line, meant))
@@ -137,7 +138,7 @@ def read_old_line(raw: bytes) -> Line | None:
         if int(raw[:8], 16) != zlib.crc32(raw[9:]):
             return None
         line: Line = _decoder.decode(raw[9:])
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, *UNREADABLE):
         return None
     return line
 

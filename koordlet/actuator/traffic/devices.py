@@ -13,6 +13,8 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
+from koordlet.protocol.document import UNREADABLE
+
 log = structlog.get_logger()
 
 FILE_NAME = "devices"
@@ -51,7 +53,7 @@ class Devices:
             return
         try:
             found = msgspec.json.decode(data, type=_File)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             log.warning("damaged; koordlet checks all devices", path=path, error=str(error))
             self.damaged = True
             return

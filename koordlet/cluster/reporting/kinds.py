@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -13,16 +13,19 @@ from koordlet.kube.objects import Object
 class NodeMetricObject(Object, frozen=True):
     """``spec`` as JSON has it; a part that cannot be read has its default."""
 
+    open_ended: ClassVar[bool] = True
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DeviceObject(Object, frozen=True):
     """``spec`` as JSON has it, because others may have written it."""
 
+    open_ended: ClassVar[bool] = True
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class TopologyObject(Object, frozen=True):
+    open_ended: ClassVar[bool] = True
     topology_policies: tuple[Any, ...] = ()
     zones: tuple[Any, ...] = ()
 

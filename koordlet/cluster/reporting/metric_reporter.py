@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from koordlet.cluster.member import AGAIN_S, Member
+from koordlet.cluster.member import Member
 from koordlet.cluster.reporting.kinds import NODE_METRICS, NodeMetricObject
 from koordlet.cluster.reporting.lent import Lent
 from koordlet.cluster.reporting.node_metric import (
@@ -72,14 +72,7 @@ class MetricReporter:
         """Until it is cancelled."""
         assert member.client is not None
         name = member.options.node
-        mirror = Mirror(
-            member.client,
-            NODE_METRICS,
-            self._changed,
-            fields=f"metadata.name={name}",
-            most_wait_s=AGAIN_S,
-            pause=member.follow,
-        )
+        mirror = member.by_name(member.client, NODE_METRICS, self._changed)
         async with asyncio.TaskGroup() as group:
             group.create_task(mirror.run())
             await asyncio.sleep(SPREAD_S * random.random())

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from koordlet.cluster.member import AGAIN_S, Member
+from koordlet.cluster.member import Member
 from koordlet.cluster.reporting import device, kinds
 from koordlet.cluster.reporting.kinds import DEVICES, TOPOLOGIES, DeviceObject, TopologyObject
 from koordlet.cluster.reporting.lent import Lent
@@ -68,14 +68,7 @@ class OwnObject(Generic[T]):
         self.written = 0
         self.error = ""
         self._client, self._kind, self._name = client, kind, name
-        self.mirror: Mirror[T] = Mirror(
-            client,
-            kind,
-            self._changed,
-            fields=f"metadata.name={name}",
-            most_wait_s=AGAIN_S,
-            pause=member.follow,
-        )
+        self.mirror: Mirror[T] = member.by_name(client, kind, self._changed)
         self._awaited_until_s = 0.0
         self._backoff = Backoff(random.random, first_s=0.5, most_s=MOST_WAIT_S)
         self._again_s = 0.0

@@ -218,7 +218,7 @@ class PodNotes:
                 strategic=True,
             )
         except RefusedError as error:
-            if error.missing or error.conflict:
+            if error.gone:
                 return _Answer.GONE
             self._say(str(error))
             # One that this server finds invalid must not keep the others from being told.

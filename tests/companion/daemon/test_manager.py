@@ -381,7 +381,8 @@ def test_a_watch_that_shows_too_little_deletes_nothing() -> None:
             await here.node()
             await here.put(SLOS, here.name, {"spec": {}})
             await here.put(METRICS, here.name, {"spec": {}})
-            empty = {"metadata": {"resourceVersion": str(fake.store.version)}, "items": []}
+            meta = {"resourceVersion": str(fake.store.version)}
+            empty = {"kind": "NodeList", "metadata": meta, "items": []}
             lie = Fault(lambda what: what == "GET /api/v1/nodes", times=10**9)
             lie.body = json.dumps(empty).encode()
             fake.faults.add(lie)
@@ -476,7 +477,11 @@ def test_refused_objects_do_not_stop_the_others() -> None:
                 await here.until(METRICS, lambda m: True)
                 await here.report()
                 await here.until(NODES, lambda n: BATCH_CPU in n.status["allocatable"])
-                assert made.faults == 1
+                (named,) = made.context.watches.unreadable()
+                assert named[0] == "nodes bad"
+                status, page = made._ready()
+                assert status == 200
+                assert "nodes bad: " in page
                 with pytest.raises(RefusedError):
                     await here.client.get(METRICS, "bad")
 

@@ -22,7 +22,7 @@ from koord_scheduler.kube.shapes import (
     tree,
 )
 from koord_scheduler.kube.watches import Watches
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from koordlet.kube.mirror import Change, Key
 from koordlet.protocol.qos import PriorityClass, QoSClass
 from tests.kube.worlds import fake_world, until

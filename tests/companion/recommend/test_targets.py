@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord_scheduler.daemon.recommender_targets import Targets
 from koord_scheduler.kube.recommend_shapes import RECOMMENDATIONS, Recommendation
 from koord_scheduler.kube.shapes import PODS, Pod
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from koordlet.kube.mirror import Change, Key
 
 

@@ -15,7 +15,7 @@ from koord_scheduler.daemon.yarn import Setup
 from koord_scheduler.kube import shapes
 from koord_scheduler.kube.yarn_shapes import BATCH_PODS
 from koord_scheduler.sinks.yarn_client import Access
-from koordlet.kube.client import decoded
+from koordlet.kube.answers import decoded
 from tests.companion.running import NODES, PODS, cluster, companion, make, node, tree
 from tests.companion.sinks.yarn_fake import FakeYarn, fake_yarn
 from tests.fakekube import FakeKube, Fault
