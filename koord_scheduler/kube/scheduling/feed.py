@@ -156,7 +156,7 @@ class Feed:
                 elif before.pod.labels != pod.labels:
                     changed = True
                 if before is not None and _shrank(before.pod, pod):
-                    left.append(pod.node)
+                    left.append(before)
             elif old is None or old.pod != pod or old.whole != new.whole:
                 self.followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
         if left:
