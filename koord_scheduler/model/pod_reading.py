@@ -18,7 +18,15 @@ from koord_scheduler.model import annotations as room
 from koord_scheduler.model import pod_wire as wire
 from koord_scheduler.model.cluster import pods
 from koord_scheduler.model.pod_amounts import amounts_of, kube_qos, resized, sidecars
-from koord_scheduler.model.pod_bounds import MOST_TERMS, beyond
+from koord_scheduler.model.pod_bounds import (
+    MOST_TERMS,
+    beyond,
+    cut,
+    required_of_nodes,
+    required_of_pods,
+    size_of_node_term,
+    size_of_pod_term,
+)
 from koord_scheduler.model.reading import instant_s, kept_annotations, pod_key
 from koordlet.protocol import keys, qos
 from koordlet.protocol.selector import LabelSelector, Requirement
@@ -286,6 +294,17 @@ def _class(
     nodes = affinity.node_affinity or wire.NodeAffinity()
     together = affinity.pod_affinity or wire.PodAffinity()
     apart = affinity.pod_anti_affinity or wire.PodAffinity()
+    preferred, size = cut(
+        ((each, size_of_pod_term(each.pod_affinity_term)) for each in together.preferred),
+        required_of_pods(spec),
+    )
+    not_preferred, _ = cut(
+        ((each, size_of_pod_term(each.pod_affinity_term)) for each in apart.preferred), size
+    )
+    preferred_nodes, _ = cut(
+        ((each, size_of_node_term(each.preference)) for each in nodes.preferred),
+        required_of_nodes(spec),
+    )
     return pods.PodClass(
         number=number,
         namespace=namespace,
@@ -301,8 +320,7 @@ def _class(
         node_selector=spec.node_selector,
         node_terms=node_terms(nodes.required),
         preferred_nodes=tuple(
-            pods.PreferredNodes(each.weight, _term(each.preference))
-            for each in nodes.preferred[:MOST_TERMS]
+            pods.PreferredNodes(each.weight, _term(each.preference)) for each in preferred_nodes
         ),
         tolerations=tuple(
             pods.Toleration(t.key, t.operator or "Equal", t.value, t.effect)
@@ -313,8 +331,8 @@ def _class(
         ),
         affinity=_pod_terms(together.required, namespace, labels),
         anti_affinity=_pod_terms(apart.required, namespace, labels),
-        preferred_affinity=_preferred(together.preferred, namespace, labels),
-        preferred_anti_affinity=_preferred(apart.preferred, namespace, labels),
+        preferred_affinity=_preferred(preferred, namespace, labels),
+        preferred_anti_affinity=_preferred(not_preferred, namespace, labels),
         ports=tuple(
             pods.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0")
             for container in (*spec.containers, *sidecars(spec))
@@ -359,7 +377,7 @@ def _preferred(
 ) -> tuple[pods.PodTerm, ...]:
     return tuple(
         _pod_term(each.pod_affinity_term, namespace, labels)._replace(weight=each.weight)
-        for each in terms[:MOST_TERMS]
+        for each in terms
     )
 
 

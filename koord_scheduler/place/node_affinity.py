@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
@@ -15,10 +16,13 @@ from koord_scheduler.model.cluster.columns import Bools, Rows
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeRequirement, NodeTerm, PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict, reason
+from koord_scheduler.place.domains import NOWHERE, Topology
 
 NAME = "NodeAffinity"
 _TEXT = "node(s) didn't match Pod's node affinity/selector"
 _MOST_KEPT = 256
+_FEW = 8
+"""Nodes that are looked at one by one."""
 
 
 class AffinityArgs(Args, frozen=True, kw_only=True):
@@ -46,6 +50,7 @@ def holds(requirement: NodeRequirement, node: Node) -> bool:
     return False
 
 
+@functools.lru_cache(8192)
 def _whole(text: str | None) -> int | None:
     if text is None or len(text) > 19:
         return None
@@ -87,23 +92,24 @@ class NodeAffinity:
     local = True
     normalize = Normalize.DEFAULT
 
+    def __init__(self) -> None:
+        self._topology = Topology()
+
     def applies(self, cluster: Cluster, pod: PodClass) -> bool:
         return bool(pod.node_selector or pod.node_terms is not None or pod.preferred_nodes)
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
-        matched = match(cluster, pod, rows)
+        matched = match(cluster, self._topology, pod, rows)
         why = np.where(matched, 0, reason(NAME, _TEXT, unresolvable=True)).astype(np.int16)
         if not pod.preferred_nodes:
             return Verdict(why)
         score = np.zeros(len(rows), np.int64)
-        for i in np.flatnonzero(matched).tolist():
-            node = cluster.nodes[rows[i]]
-            assert node is not None
-            score[i] = sum(w for w, term in pod.preferred_nodes if not term or meets(term, node))
-        return Verdict(why, score)
+        for weight, term in pod.preferred_nodes:
+            score += weight * (_meet(cluster, self._topology, term, rows) if term else 1)
+        return Verdict(why, np.where(matched, score, 0))
 
 
-def match(cluster: Cluster, pod: PodClass, rows: Rows) -> Bools:
+def match(cluster: Cluster, topology: Topology, pod: PodClass, rows: Rows) -> Bools:
     """Which of these nodes the pod's selector and required terms match."""
     names = names_of(pod)
     if names is not None:
@@ -113,12 +119,62 @@ def match(cluster: Cluster, pod: PodClass, rows: Rows) -> Bools:
             node = cluster.nodes[rows[i]]
             found[i] = node is not None and selected(pod, node)
         return found
-    nodes = cluster.nodes
-    return np.fromiter(
-        ((node := nodes[row]) is not None and selected(pod, node) for row in rows.tolist()),
-        np.bool_,
-        len(rows),
-    )
+    found = cluster.alive[rows]
+    if len(rows) <= _FEW:
+        for i in np.flatnonzero(found).tolist():
+            node = cluster.nodes[rows[i]]
+            found[i] = node is not None and selected(pod, node)
+        return found
+    for key, value in pod.node_selector.items():
+        if not found.any():
+            return found
+        found &= _hold(cluster, topology, NodeRequirement(key, "In", (value,)), rows)
+    if pod.node_terms is not None:
+        met = np.zeros(len(rows), np.bool_)
+        for term in dict.fromkeys(pod.node_terms):
+            if (found & ~met).any():
+                met |= _meet(cluster, topology, term, rows)
+        found &= met
+    return found
+
+
+def _meet(cluster: Cluster, topology: Topology, term: NodeTerm, rows: Rows) -> Bools:
+    """As `meets`, of each row with a node."""
+    found = np.full(len(rows), bool(term))
+    for each in term:
+        if not found.any():
+            break
+        found &= _hold(cluster, topology, each, rows)
+    return found
+
+
+def _hold(cluster: Cluster, topology: Topology, requirement: NodeRequirement, rows: Rows) -> Bools:
+    """As `holds`, of each row with a node: by the values of the label, not by the nodes."""
+    key, operator, values, field = requirement
+    if field:
+        nodes = (cluster.nodes[row] for row in rows.tolist())
+        each = (node is not None and holds(requirement, node) for node in nodes)
+        return np.fromiter(each, np.bool_, len(rows))
+    domains = topology.of(cluster, key)
+    of = domains.of[rows]
+    if operator in ("Exists", "DoesNotExist"):
+        there: Bools = (of != NOWHERE) if operator == "Exists" else (of == NOWHERE)
+        return there
+    table = np.zeros(domains.number + 1, np.bool_)  # the last is of nodes without the label
+    if operator in ("In", "NotIn"):
+        table[[n for value in values if (n := domains.values.get(value)) is not None]] = True
+        if operator == "NotIn":
+            table = ~table
+        found: Bools = table[of]
+        return found
+    asked = _whole(values[0] if len(values) == 1 else None)
+    if asked is not None and operator in ("Gt", "Lt"):
+        for value, number in domains.values.items():
+            whole = _whole(value)
+            if whole is not None:
+                table[number] = whole > asked if operator == "Gt" else whole < asked
+    compared: Bools = table[of]
+    return compared
 
 
 class Matched:
@@ -126,6 +182,7 @@ class Matched:
     Kept until labels change."""
 
     def __init__(self) -> None:
+        self._topology = Topology()
         self._kept: OrderedDict[int, Bools] = OrderedDict()
         self._seen: tuple[Cluster | None, int] = (None, -1)
 
@@ -140,7 +197,7 @@ class Matched:
             found = cluster.alive[: len(cluster.nodes)].copy()
             if pod.node_selector or pod.node_terms is not None:
                 rows = cluster.rows()
-                found[rows] = match(cluster, pod, rows)
+                found[rows] = match(cluster, self._topology, pod, rows)
             self._kept[pod.number] = found
         return found
 

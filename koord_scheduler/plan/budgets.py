@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from koord_scheduler.model.cluster.pods import Claim
-from koordlet.protocol.selector import LabelSelector, matches
+from koordlet.protocol.selector import LabelSelector, Matcher
 
 
 class Budget(NamedTuple):
@@ -21,21 +21,32 @@ class Budget(NamedTuple):
     disrupted: frozenset[str] = frozenset()
 
 
-def split(claims: Iterable[Claim], budgets: Sequence[Budget]) -> tuple[list[Claim], list[Claim]]:
+Ready = Mapping[str, Sequence[tuple[Budget, Matcher]]]
+"""Budgets by namespace, their selectors ready to be asked."""
+
+
+def ready(budgets: Iterable[Budget]) -> Ready:
+    found: dict[str, list[tuple[Budget, Matcher]]] = {}
+    for each in budgets:
+        if each.selector is not None:
+            found.setdefault(each.namespace, []).append((each, Matcher(each.selector)))
+    return found
+
+
+def split(claims: Iterable[Claim], budgets: Ready) -> tuple[list[Claim], list[Claim]]:
     """(those that would exceed a budget, the others), each in the order given, if they all went in
     this order."""
     violating: list[Claim] = []
     others: list[Claim] = []
-    left = [budget.allowed for budget in budgets]
+    left: dict[tuple[str, str], int] = {}
     for claim in claims:
         exceeded = False
         namespace, _, name = claim.pod.key.partition("/")
-        for i, budget in enumerate(budgets):
-            if budget.namespace != namespace or budget.selector is None:
+        for budget, selector in budgets.get(namespace, ()):
+            if name in budget.disrupted or not selector.matches(claim.pod.labels):
                 continue
-            if name in budget.disrupted or not matches(budget.selector, claim.pod.labels):
-                continue
-            left[i] -= 1
-            exceeded = exceeded or left[i] < 0
+            of = (namespace, budget.name)
+            left[of] = left.get(of, budget.allowed) - 1
+            exceeded = exceeded or left[of] < 0
         (violating if exceeded else others).append(claim)
     return violating, others

@@ -5,7 +5,7 @@ Every decision counts in the cluster at once. Who only wants to know asks within
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,9 @@ from koord_scheduler.model.cluster.arguments import Declared
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import NO_GRANTS, Claim, Pod, PodClass
-from koord_scheduler.model.cluster.verdict import FITS, Codes, Gate, Plugin, Refusal
+from koord_scheduler.model.cluster.verdict import FITS, ByPods, Codes, Gate, Plugin, Refusal
 from koord_scheduler.plan.evaluator import GONE, Evaluator, PluginError
+from koord_scheduler.plan.hints import Event, helps
 from koord_scheduler.plan.node_backoff import NAME, NodeBackoff, expire
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.profile import Enabled
@@ -26,6 +27,7 @@ MOST_TRIES = 64
 """Nodes on which allocators are asked for one pod, the best first. What they refuse is kept until
 the node changes, so the next attempt goes on with others."""
 _FIT = "NodeResourcesFit"
+_OF_PODS = frozenset({Event.POD_PLACED, Event.POD_GONE})
 UNSUPPORTED = "Unsupported"
 """``Failure.refused_by`` of a pod with needs that this scheduler does not serve."""
 SCHEDULING_GATES = "SchedulingGates"
@@ -56,6 +58,7 @@ class Engine:
         self.allocators: tuple[Any, ...] = tuple(
             plugin for plugin, _ in plugins if hasattr(plugin, "allocate")
         )
+        self._by_name = {plugin.name: plugin for plugin, _ in self.plugins}
         self.nominated: dict[str, dict[str, Pod]] = {}
         """Node -> pods for which room was made there, by key (docs/reference/central.md 8.4)."""
         self._node_of: dict[str, str] = {}
@@ -179,13 +182,39 @@ class Engine:
         mask: Bools = self.evaluator.judge(cls).why == FITS
         return mask
 
-    def opens(self, cls: PodClass, rows: Rows) -> bool:
-        """Whether one of these nodes may let such a pod in: whether to try it again when they
-        changed."""
+    def helped(
+        self,
+        pod: Pod,
+        refused_by: Iterable[str],
+        event: Event,
+        rows: Rows,
+        others: Collection[PodClass] = (),
+    ) -> bool:
+        """Whether what happened on these nodes may help a pod that these refused: whether to try it
+        again. ``others``: the classes of the pods that came or went."""
+        local, gates = False, {gate.name: gate for gate in self.gates}
         try:
-            return bool((self.evaluator.local(cls)[rows] == FITS).any())
+            for name in refused_by:
+                if not helps(event, (name,)):
+                    continue
+                plugin = self._by_name.get(name)
+                if plugin is not None and plugin.local:
+                    local = True
+                elif name in gates:
+                    if gates[name].admit(pod) is None:
+                        return True
+                elif self._may_help(plugin, pod.cls, event, others):
+                    return True
+            return local and self.evaluator.opens(pod.cls, rows)
         except PluginError:
             return True
+
+    def _may_help(
+        self, plugin: Plugin | None, cls: PodClass, event: Event, others: Collection[PodClass]
+    ) -> bool:
+        if event not in _OF_PODS or not others or not isinstance(plugin, ByPods):
+            return True
+        return plugin.helped(self.cluster, cls, others, gone=event is Event.POD_GONE)
 
     def fits(self, pod: Pod, row: int) -> int:
         """FITS or the reason, now, with gates left out and allocators asked. Raises PluginError."""

@@ -91,6 +91,18 @@ class Evaluator:
         """The first local reason for every row; the caller must not change it."""
         return self._refreshed(cls).why
 
+    def opens(self, cls: PodClass, rows: Rows) -> bool:
+        """Whether no plugin has a local reason against one of these nodes. Of a class that is not
+        kept the others are not judged for it."""
+        if cls.number in self._kept:
+            return bool((self._refreshed(cls).why[rows] == FITS).any())
+        rows = rows[self.cluster.alive[rows]]
+        for i in self._local:
+            plugin, enabled = self.plugins[i]
+            if len(rows) and enabled.filters and self.applies(plugin, cls):
+                rows = rows[self._ask(plugin, cls, rows).why == FITS]
+        return bool(len(rows))
+
     def judge(
         self, cls: PodClass, rows: Rows | None = None, veto: Mapping[int, int] | None = None
     ) -> Judged:

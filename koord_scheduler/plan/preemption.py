@@ -19,7 +19,7 @@ from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_r
 from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
-from koord_scheduler.plan.budgets import Budget, split
+from koord_scheduler.plan.budgets import Budget, Ready, ready, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
 from koord_scheduler.plan.outcomes import Failure, Placement
@@ -39,6 +39,11 @@ Ledger = Callable[[Pod, str], str | None]
 """Asked before a pod is chosen to go from a node: None, or why it must stay."""
 _MOST_KEPT = 4
 _MOST_REFUSALS = 16
+MOST_S = 0.1
+"""Of CPU that an attempt takes to find who could go, and as much again to look at them closely. The
+next one goes on with other nodes."""
+_MOST_CUT = 1024
+_CUT = "not all nodes were looked at yet"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 VICTIMS_LEAVE = "not eligible due to a terminating pod on the nominated node"
@@ -89,9 +94,11 @@ class Preemption(msgspec.Struct, frozen=True):
 
 
 class NoPreemption(msgspec.Struct, frozen=True):
-    """``words`` as kube-scheduler appends them to the condition, without the prefix."""
+    """``words`` as kube-scheduler appends them to the condition, without the prefix. ``cut``: not
+    all nodes were looked at, for want of time."""
 
     words: str
+    cut: bool = False
 
 
 class _Potential:
@@ -119,6 +126,12 @@ class Preemptor:
         self.ledger = ledger
         self.args = args or PreemptionArgs()
         self._kept: OrderedDict[frozenset[int], _Potential] = OrderedDict()
+        self.cpu_s: Callable[[], float] = lambda: 0.0
+        """CPU seconds of this thread; without it an attempt takes what it takes."""
+        self._until_s, self._cut, self._begun = 0.0, False, 0
+        self._looked: OrderedDict[str, int] = OrderedDict()
+        """At how many nodes attempts that were cut have looked, by the pod's uid."""
+        self._budgets: tuple[Iterable[Budget], Ready] = ((), {})
 
     def preempt(self, pod: Pod, budgets: Iterable[Budget] = ()) -> Preemption | NoPreemption:
         """For a pod that just found no node. Changes nothing: the caller nominates the node
@@ -180,8 +193,11 @@ class Preemptor:
         nodes = int(cluster.alive.sum())
         victims = self._may_go(pod)
         promising = self._promising(pod, rows, victims) if victims else rows[:0]
+        if self._budgets[0] is not budgets:
+            self._budgets = (budgets, ready(budgets))
+        self._cut = False
         refusals: dict[str, int] = {}
-        for candidate in self._candidates(pod, promising, victims, budgets, nodes):
+        for candidate in self._candidates(pod, promising, victims, self._budgets[1], nodes):
             refusal = self._refusal(pod, candidate)
             if refusal is None:
                 return self._chosen(pod, candidate)
@@ -193,8 +209,11 @@ class Preemptor:
             _NO_VICTIMS: len(rows) - sum(refusals.values()),
             **refusals,
         }
+        if self._cut:
+            counts = {_CUT: nodes}
         told = ", ".join(sorted(f"{n} {words}" for words, n in counts.items() if n > 0))
-        return NoPreemption(f"0/{nodes} nodes are available: {told}." if told else "no nodes.")
+        words = f"0/{nodes} nodes are available: {told}." if told else "no nodes."
+        return NoPreemption(words, self._cut)
 
     def _not_eligible(self, pod: Pod) -> str:
         if pod.cls.unsupported or pod.gates:
@@ -235,7 +254,8 @@ class Preemptor:
         found = rows[enough & amounts.any(axis=1)]
         if not len(found):
             return found
-        return np.roll(found, -(zlib.crc32(pod.uid.encode()) % len(found)))
+        self._begun = self._looked.pop(pod.uid, 0)
+        return np.roll(found, -((zlib.crc32(pod.uid.encode()) + self._begun) % len(found)))
 
     def _amounts(self, numbers: frozenset[int]) -> Ints:
         cluster = self.engine.cluster
@@ -267,7 +287,7 @@ class Preemptor:
         pod: Pod,
         rows: Rows,
         victims: frozenset[int],
-        budgets: Sequence[Budget],
+        budgets: Ready,
         nodes: int,
     ) -> Iterator[Candidate]:
         """The best first. Sums tell who would go, and so in which order nodes are worth a closer
@@ -279,10 +299,15 @@ class Preemptor:
         asked: dict[int, bool] = {}
         ask = Ask(self.engine, pod)
         remaining = iter(rows.tolist())
+        looked, begun_s = 0, self.cpu_s()
         while True:
+            self._until_s = begun_s + MOST_S
             heap: list[tuple[Cost, int, Sketch | Candidate]] = []
             harmless = False
             for row in remaining:
+                if looked and self._out_of_time(pod, looked):
+                    break
+                looked += 1
                 sketch = self._sketch(ask, row, victims, asked, budgets)
                 if sketch is None:
                     continue
@@ -294,14 +319,29 @@ class Preemptor:
             if not heap:
                 return
             heapq.heapify(heap)
+            self._until_s = begun_s + 2 * MOST_S
             while heap:
                 _, order, best = heapq.heappop(heap)
                 if isinstance(best, Candidate):
                     yield best
                     continue
+                if self._out_of_time(pod, looked):
+                    continue
                 candidate = self._looked_at(pod, best)
                 if candidate is not None:
                     heapq.heappush(heap, (cost(candidate), order, candidate))
+            if self._cut:
+                return
+
+    def _out_of_time(self, pod: Pod, looked: int) -> bool:
+        if self.cpu_s() <= self._until_s:
+            return False
+        if not self._cut:
+            self._cut = True
+            if len(self._looked) >= _MOST_CUT:
+                self._looked.popitem(last=False)
+            self._looked[pod.uid] = self._begun + looked
+        return True
 
     def _sketch(
         self,
@@ -309,7 +349,7 @@ class Preemptor:
         row: int,
         victims: frozenset[int],
         asked: dict[int, bool],
-        budgets: Sequence[Budget],
+        budgets: Ready,
     ) -> Sketch | None:
         going: list[Claim] = []
         ending: list[Claim] = []

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from koord_scheduler.model.cluster.pods import Claim, Pod
-from koord_scheduler.plan.budgets import Budget, split
+from koord_scheduler.plan.budgets import Budget, ready, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.victims import importance
 
@@ -40,7 +40,7 @@ def evict_until_admitted(
     """In a trial, which keeps what goes: who that is, the least important first, and how many of
     them exceed a budget. None where the pod is refused still. ``claims``: the most important
     first."""
-    violating, others = split(list(claims), budgets) if budgets else ([], list(claims))
+    violating, others = split(claims, ready(budgets)) if budgets else ([], list(claims))
     gone: list[Claim] = []
     for claim in (*reversed(others), *reversed(violating)):
         if engine.refused(pod) is None or len(gone) == MOST_VICTIMS:

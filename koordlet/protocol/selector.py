@@ -55,6 +55,47 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
             return value is None
 
 
+class Matcher:
+    """A selector made ready to be asked about many labels: each key is looked at once, its values
+    are sets, and labels without any of its keys cost one look."""
+
+    __slots__ = ("_absent", "_asked", "_keys")
+
+    def __init__(self, selector: LabelSelector) -> None:
+        asked: dict[str, tuple[bool, frozenset[str] | None, frozenset[str]]] = {}
+        pairs = (selector.match_labels or {}).items()
+        equal = (Requirement(key=key, operator="In", values=(value,)) for key, value in pairs)
+        for each in (*equal, *selector.match_expressions):
+            absent, allowed, denied = asked.get(each.key, (True, None, frozenset[str]()))
+            values = frozenset(each.values)
+            match each.operator:
+                case "In":
+                    absent, allowed = False, values if allowed is None else allowed & values
+                case "NotIn":
+                    denied |= values
+                case "Exists":
+                    absent = False
+                case "DoesNotExist":
+                    allowed = frozenset()
+            asked[each.key] = (absent, allowed, denied)
+        self._asked = tuple((key, *rest) for key, rest in asked.items())
+        self._keys = frozenset(asked)
+        self._absent = all(absent for absent, _, _ in asked.values())
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Return the same as the function of this name."""
+        if len(labels) < len(self._asked) and self._keys.isdisjoint(labels):
+            return self._absent
+        for key, absent, allowed, denied in self._asked:
+            value = labels.get(key)
+            if value is None:
+                if not absent:
+                    return False
+            elif value in denied or (allowed is not None and value not in allowed):
+                return False
+        return True
+
+
 def selector_problems(selector: LabelSelector, path: str) -> Iterator[Problem]:
     """What Kubernetes would refuse: bad keys and values, operators with the wrong values."""
     for key, value in (selector.match_labels or {}).items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.attack import apiserver, daemons, disks, journals, pods, webhook, writer
+from tests.attack import apiserver, daemons, disks, journals, pods, tenants, webhook, writer
 
-MODULES = (daemons, writer, disks, journals, pods, webhook, apiserver)
+MODULES = (daemons, writer, disks, journals, pods, tenants, webhook, apiserver)
 ATTACKS = {module.ATTACK.name: module.ATTACK for module in MODULES}

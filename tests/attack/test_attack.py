@@ -15,6 +15,7 @@ CYCLES = {
     "pods": 2,
     "webhook": 1,
     "apiserver": 3,
+    "tenants": 3,
 }
 ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
 SEED = 1

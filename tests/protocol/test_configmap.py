@@ -4,12 +4,20 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordlet.protocol.colocation import COLOCATION_DEFAULTS, ColocationStrategy
 from koordlet.protocol.configmap import CONFIG_KEYS, load_config, load_slo
 from koordlet.protocol.decode import decode
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.selector import LabelSelector, matches, selector_problems
+from koordlet.protocol.selector import (
+    LabelSelector,
+    Matcher,
+    Requirement,
+    matches,
+    selector_problems,
+)
 from koordlet.protocol.slo import HostApplicationSpec, NodeSLOSpec, ResourceThresholdStrategy
 
 THRESHOLD = json.dumps(
@@ -217,3 +225,23 @@ def test_selectors(tree: dict[str, Any], labels: dict[str, str], expected: bool)
 def test_invalid_selectors(tree: dict[str, Any], path: str) -> None:
     selector = decode(LabelSelector, tree, strict=True)
     assert [problem.path for problem in selector_problems(selector, "$")] == [path]
+
+
+@given(
+    labels=st.dictionaries(st.sampled_from("abcd"), st.sampled_from("123"), max_size=4),
+    equal=st.dictionaries(st.sampled_from("abc"), st.sampled_from("123"), max_size=2),
+    asked=st.lists(
+        st.builds(
+            Requirement,
+            key=st.sampled_from("abc"),
+            operator=st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist")),
+            values=st.lists(st.sampled_from("123"), max_size=3).map(tuple),
+        ),
+        max_size=5,
+    ),
+)
+def test_a_selector_made_ready_matches_the_same(
+    labels: dict[str, str], equal: dict[str, str], asked: list[Requirement]
+) -> None:
+    selector = LabelSelector(match_labels=equal, match_expressions=tuple(asked))
+    assert Matcher(selector).matches(labels) is matches(selector, labels)

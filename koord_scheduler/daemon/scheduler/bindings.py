@@ -159,7 +159,7 @@ class Bindings:
         claim = scheduler.cluster.claims.get(key)
         if placement is not None and claim is not None and not claim.pod.node:
             scheduler.cluster.remove(key)
-            scheduler.changes.happened(Event.POD_GONE, (claim.node,))
+            scheduler.changes.happened(Event.POD_GONE, (claim.node,), (claim.pod.cls,))
 
     def _node_of(self, pod: Pod) -> str | None:
         item = self._scheduler.feed.pod(pod.key)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from koord_scheduler.daemon.scheduler.auditor import Outcome
 from koord_scheduler.kube.scheduling import shapes
 from koord_scheduler.kube.scheduling.conditions import UNSCHEDULABLE, Said
-from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.queue import Unit
@@ -22,6 +22,10 @@ GATED_S = 5.0
 """A gang that lacks members for so long says so."""
 _LOCAL = frozenset({Event.LOAD, Event.DEVICES, Event.TOPOLOGY})
 """Events that come all the time, and open no other node than theirs."""
+_CLOSER = _LOCAL | {Event.POD_PLACED, Event.POD_GONE, Event.QUOTA}
+"""Events after which it is asked whether they help a unit."""
+_MOST_KINDS = 16
+"""Kinds of members of a gang that are asked about."""
 
 
 class Changes:
@@ -43,22 +47,26 @@ class Changes:
 
     # What came about.
 
-    def happened(self, event: Event, nodes: Collection[str] = ()) -> None:
+    def happened(
+        self, event: Event, nodes: Collection[str] = (), others: Collection[PodClass] = ()
+    ) -> None:
         scheduler = self._scheduler
         if not scheduler.leading:
             return
-        helped: Callable[[Unit], bool] | None = None
-        if event in _LOCAL and nodes:
+        helped: Callable[[Unit, frozenset[str]], bool] | None = None
+        if event in _CLOSER and (nodes or event is Event.QUOTA):
             row = scheduler.cluster.row
             rows = np.array([row[n] for n in nodes if n in row], np.intp)
-            if not len(rows):
+            if event in _LOCAL and not len(rows):
                 return
 
-            def helped(unit: Unit) -> bool:
-                pod = scheduler.waiting.get(unit.pods[0]) if unit.pods else None
-                if pod is None or pod.scheduler not in scheduler.parts.engines:
-                    return True
-                return scheduler.parts.engines[pod.scheduler].opens(pod.cls, rows)
+            def helped(unit: Unit, refused_by: frozenset[str]) -> bool:
+                members = _members(unit, scheduler.waiting)
+                return not members or any(
+                    (engine := scheduler.parts.engines.get(pod.scheduler)) is None
+                    or engine.helped(pod, refused_by, event, rows, others)
+                    for pod in members
+                )
 
         if scheduler.queue.event(event, scheduler.now_s(), helped):
             scheduler.wake()
@@ -83,12 +91,20 @@ class Changes:
             scheduler.parts.quotas.wait(pod)
         if scheduler.parts.gangs is not None and pod.gang:
             scheduler.parts.gangs.set_pod(pod)
-        if scheduler.leading:
+        if scheduler.leading and (before != pod or not self._queued(pod)):
             helped = before is not None and _differs(before, pod)
             self._enqueue(pod, helped=helped)
             if helped:
                 scheduler.queue.wake(pod.key, scheduler.now_s())
             scheduler.wake()
+
+    def _queued(self, pod: Pod) -> bool:
+        """Whether its unit is in the queue already; a change of what is said of it changes
+        nothing."""
+        book = self._scheduler.parts.gangs
+        if book is None or not pod.gang:
+            return pod.key in self._scheduler.queue
+        return gangs.UNIT + book.group_of(pod.gang) in self._scheduler.queue
 
     def _not_ours(self, pod: Pod) -> None:
         scheduler = self._scheduler
@@ -184,7 +200,7 @@ class Changes:
             self._group_changed(book.group_of(pod.gang), helped=helped)
             return
         gate = f"waits for scheduling gates: {', '.join(pod.gates)}" if pod.gates else ""
-        unit = Unit(pod.key, pod.cls.priority, pod.created_s, (pod.key,), gate)
+        unit = Unit(pod.key, pod.cls.priority, pod.created_s, (pod.key,), gate, pod.cls.number)
         scheduler.queue.put(unit, scheduler.now_s())
         if scheduler.auditor is not None:
             scheduler.auditor.waits(unit, pod)
@@ -232,6 +248,18 @@ class Changes:
                 gate = book.gate(group)
                 for pod in book.pending(group) if gate else ():
                     self._scheduler.conditions.tell(pod, Said(UNSCHEDULABLE, gate))
+
+
+def _members(unit: Unit, waiting: Mapping[str, Pod]) -> list[Pod]:
+    """One pod of each class; none where there are too many classes to ask about each."""
+    found: dict[int, Pod] = {}
+    for key in unit.pods:
+        pod = waiting.get(key)
+        if pod is not None:
+            found.setdefault(pod.cls.number, pod)
+            if len(found) > _MOST_KINDS:
+                return []
+    return list(found.values())
 
 
 def _differs(before: Pod, pod: Pod) -> bool:

@@ -25,11 +25,12 @@ from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption, may_make_room
-from koord_scheduler.plan.queue import Unit
+from koord_scheduler.plan.queue import Unit, space_of
 
 if TYPE_CHECKING:
     from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 
+_RESTS = "the namespace took much CPU to look for pods that could go; it looks again soon"
 _log = structlog.get_logger()
 
 
@@ -114,38 +115,52 @@ class Decisions:
         engine = scheduler.parts.engines[pod.scheduler]
         scheduler.figures.counts("unschedulable", pod.scheduler)
         scheduler.flags.failed(engine, failure)
-        words, nominated = self._make_room(engine, pod, failure)
-        if failure.refused_by != SCHEDULING_GATES:
+        words, nominated, again_s = self._make_room(engine, pod, failure)
+        # What is said when it was looked for victims on all nodes stays.
+        known = again_s and scheduler.conditions.told(pod.key)
+        if failure.refused_by != SCHEDULING_GATES and not known:
             said = Said(UNSCHEDULABLE, explain.condition(failure.text(), None, words), nominated)
             scheduler.conditions.tell(pod, said)
             telling.failure(scheduler.context.events, pod, said.message)
-        if failure.untried:
+        if failure.untried or again_s:
             scheduler.monitor.ended(unit.name)
-            scheduler.queue.again(unit.name, scheduler.now_s())
+            scheduler.queue.again(unit.name, scheduler.now_s(), again_s)
         else:
             self._give_up(unit.name, failure.plugins)
 
-    def _make_room(self, engine: Engine, pod: Pod, failure: Failure) -> tuple[str, str | None]:
-        """Words for the condition, and the node to which the pod is nominated."""
+    def _make_room(
+        self, engine: Engine, pod: Pod, failure: Failure
+    ) -> tuple[str, str | None, float]:
+        """Words for the condition, the node to which the pod is nominated, and when to try again
+        even if nothing happens; 0: never."""
         scheduler = self._scheduler
         preemptor = scheduler.parts.preemptors.get(pod.scheduler)
         may_help = scheduler.parts.may_evict(pod) and may_make_room(engine, failure)
         if preemptor is None or not may_help:
             self._audit(pod.key, Step.FAILED, failure)
-            return "", None
+            return "", None, 0.0
+        accounts, space, now_s = scheduler.queue.accounts, space_of(pod.key), scheduler.now_s()
+        denied_s = accounts.of(space).denied_s(now_s)
+        if denied_s:
+            self._audit(pod.key, Step.NO_ROOM, _RESTS)
+            return _RESTS, None, denied_s
+        begun_s, found = accounts.cpu_s(), None
         try:
             found = preemptor.preempt(pod, scheduler.feed.budgets())
         except PluginError as error:
             self._audit(pod.key, Step.NO_ROOM, str(error))
-            return str(error), None
+            return str(error), None, 0.0
+        finally:
+            cost_s, room = accounts.cpu_s() - begun_s, isinstance(found, Preemption)
+            accounts.looked_for_victims(space, cost_s, now_s, found=room)
         if not isinstance(found, Preemption):
             self._audit(pod.key, _step(found.words), found.words)
-            return found.words, None
+            return found.words, None, now_s if found.cut else 0.0
         if scheduler.auditor is not None:
             scheduler.auditor.nominated(pod.key, found.victims)
         engine.nominate(pod, found.node)
         scheduler.spawn(scheduler.evictions.preempt(found))
-        return "", found.node
+        return "", found.node, 0.0
 
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         scheduler = self._scheduler
@@ -169,8 +184,15 @@ class Decisions:
             return {}
         scheduler.figures.looked_at(failed.root)
         scheduler.flags.failed(engine, failed.root)
-        begun_s = time.perf_counter()
+        accounts, now_s = scheduler.queue.accounts, scheduler.now_s()
+        space = space_of(failed.pods[0].key)
+        if book.args.enable_preemption and accounts.of(space).evictions.free_s(now_s) > now_s:
+            self._audit(unit.name, Step.NO_ROOM, _RESTS)
+            return {}
+        begun_s, cpu_s = time.perf_counter(), accounts.cpu_s()
         found = gangs.make_room(engine, book, failed, scheduler.evictions.refuse, scheduler.network)
+        room = isinstance(found, JobPreemption)
+        accounts.looked_for_victims(space, accounts.cpu_s() - cpu_s, now_s, found=room)
         if book.args.enable_preemption:
             scheduler.figures.job_preemption(failed.group, found, time.perf_counter() - begun_s)
         for pod in failed.pods:

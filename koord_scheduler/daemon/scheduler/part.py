@@ -13,11 +13,13 @@ from koord_scheduler.daemon.scheduler.pages import routes
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.daemon.scheduler.setup import Setup
 from koord_scheduler.daemon.scheduler.watching import Watching
-from koord_scheduler.kube.quota_feed import follow_quotas
-from koord_scheduler.kube.quota_shapes import QUOTAS
+from koord_scheduler.kube.quota_feed import follow_quotas, quota_read
+from koord_scheduler.kube.quota_shapes import QUOTAS, ElasticQuota
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.profile import built_in
+from koord_scheduler.share.quota.words import Quota
+from koordlet.kube.mirror import Change
 
 
 class Role:
@@ -40,7 +42,7 @@ class Role:
         if quotas is not None:
             watched = context.watches.of(QUOTAS, optional=True)
             follow_quotas(watched, quotas)
-            watched.listen(lambda _changes: self.scheduler.changes.happened(Event.QUOTA))
+            watched.listen(self._quotas_changed)
             self._quota_status = QuotaStatus(context, quotas)
         self._gap: OptimalityGap | None = None
         if gap_every_s > 0:
@@ -62,11 +64,20 @@ class Role:
                 group.create_task(self._quota_status.run(), name="quota status")
                 group.create_task(revoke_overuse(quotas, self._revoke, clock), name="overuse")
 
+    def _quotas_changed(self, changes: tuple[Change[ElasticQuota], ...]) -> None:
+        """What quotas say of themselves in their status helps nobody."""
+        if any(_asked(change.old) != _asked(change.new) for change in changes):
+            self.scheduler.changes.happened(Event.QUOTA)
+
     async def _revoke(self, pod: Pod, why: str) -> None:
         claim = self.scheduler.cluster.claims.get(pod.key)
         if claim is not None:
             evictions = self.scheduler.evictions
             await evictions.evict(pod, claim.node, "TerminationByKoordScheduler", why)
+
+
+def _asked(item: ElasticQuota | None) -> Quota | None:
+    return quota_read(item) if item is not None else None
 
 
 def make(context: Context) -> Role:

@@ -37,6 +37,7 @@ from koord_scheduler.place.device.free import NAME as DEVICE_SHARE
 from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
+from koord_scheduler.plan.accounts import Accounts
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.network import Network
@@ -59,7 +60,7 @@ class Scheduler:
         self.context = context
         self.cluster = Cluster()
         self.parts = Parts(self.cluster, setup.profiles, setup.quota_gates)
-        self.queue = Queue()
+        self.queue = Queue(Accounts(time.thread_time))
         self.waiting: dict[str, Pod] = {}
         """Pods of ours without a node, by key."""
         self.assumed: dict[str, Placement] = {}
@@ -100,7 +101,7 @@ class Scheduler:
             declare_devices(context.metrics, plugin, self.cluster)
         self.evictions = Evictions(context, self._still_waits)
         for preemptor in self.parts.preemptors.values():
-            preemptor.ledger = self.evictions.refuse
+            preemptor.ledger, preemptor.cpu_s = self.evictions.refuse, time.thread_time
         self.leading = False
         self._group: asyncio.TaskGroup | None = None
         self._wake = asyncio.Event()
@@ -121,7 +122,7 @@ class Scheduler:
             self._end()
 
     def _begin(self) -> None:
-        self.queue = Queue()
+        self.queue = Queue(Accounts(time.thread_time))
         self.leading = True
         # Reports that are there already arrive now.
         self.cluster.now_s = self.context.wall()
@@ -151,6 +152,7 @@ class Scheduler:
                 begun_s = time.monotonic()
                 continue
             self.decisions.decide(unit)
+            self.queue.decided(self.now_s())
             if time.monotonic() - begun_s >= _SLICE_S:
                 await asyncio.sleep(0)
                 begun_s = time.monotonic()

@@ -68,6 +68,10 @@ class Conditions:
         if reason:
             self._known[key] = (reason, message)
 
+    def told(self, key: str) -> bool:
+        """Whether something stands there, or will soon."""
+        return key in self._known or key in self._wanted or key in self._on_way
+
     def tell(self, pod: Pod, said: Said) -> None:
         if said.nominated is None and self._known.get(pod.key) == (said.reason, said.message):
             self._wanted.pop(pod.key, None)

@@ -29,7 +29,7 @@ from koord_scheduler.kube.scheduling.sources import Source, reader_of, slot_of
 from koord_scheduler.kube.watches import Watched, Watches
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Node
-from koord_scheduler.model.cluster.pods import Claim, Pod
+from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.place.grants import claim_of
 from koord_scheduler.plan import node_backoff
 from koord_scheduler.plan.budgets import Budget
@@ -44,8 +44,11 @@ _DONE = frozenset({"Succeeded", "Failed"})
 class Followers(Protocol):
     """Who hears what the feed sees, after the cluster has it."""
 
-    def happened(self, event: Event, nodes: Collection[str] = ()) -> None:
-        """``nodes``: those it is about; none: any."""
+    def happened(
+        self, event: Event, nodes: Collection[str] = (), others: Collection[PodClass] = ()
+    ) -> None:
+        """``nodes``: those it is about; none: any. ``others``: the classes of the pods that came or
+        went."""
         ...
 
     def waits(self, pod: Pod, said: tuple[str, str]) -> None:
@@ -131,8 +134,8 @@ class Feed:
     # Pods.
 
     def _on_pods(self, changes: tuple[Change[Any], ...]) -> None:
-        left: list[str] = []
-        came: list[str] = []
+        left: list[Claim] = []
+        came: list[Pod] = []
         changed, now_s = False, self._wall()
         for change in changes:
             new = shapes.seen(change.new) if change.new is not None else None
@@ -150,17 +153,19 @@ class Feed:
                 before = self.cluster.claims.get(pod.key)
                 self._take(pod, before, now_s)
                 if before is None or not before.pod.node:
-                    came.append(pod.node)
+                    came.append(pod)
                 elif before.pod.labels != pod.labels:
                     changed = True
                 if before is not None and _shrank(before.pod, pod):
-                    left.append(pod.node)
+                    left.append(before)
             elif old is None or old.pod != pod or old.whole != new.whole:
                 self.followers.waits(pod, new.whole.said if new.whole is not None else ("", ""))
         if left:
-            self.followers.happened(Event.POD_GONE, left)
+            classes = {claim.pod.cls for claim in left}
+            self.followers.happened(Event.POD_GONE, {claim.node for claim in left}, classes)
         if came:
-            self.followers.happened(Event.POD_PLACED, came)
+            nodes, classes = {pod.node for pod in came}, {pod.cls for pod in came}
+            self.followers.happened(Event.POD_PLACED, nodes, classes)
         if changed:
             self.followers.happened(Event.POD_CHANGED)
 
@@ -171,11 +176,11 @@ class Feed:
             self.cluster.add(claim_of(pod, before, self._recognise, now_s))
         self.followers.placed(pod)
 
-    def _leave(self, pod: Pod, left: list[str]) -> None:
+    def _leave(self, pod: Pod, left: list[Claim]) -> None:
         claim = self.cluster.claims.get(pod.key)
         if claim is not None and claim.pod.uid == pod.uid:
             self.cluster.remove(pod.key)
-            left.append(claim.node)
+            left.append(claim)
         self.followers.gone(pod)
 
     def _refused(self, item: ScheduledPod | Placed) -> None:

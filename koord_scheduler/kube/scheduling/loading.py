@@ -226,10 +226,11 @@ def _network(world: World, key: Key, item: ClusterNetworkTopology | None) -> Non
 
 
 def _namespace(world: World, key: Key, item: Object | None) -> None:
-    if item is None:
-        world.cluster.namespaces.pop(key.name, None)
-    else:
-        world.cluster.namespaces[key.name] = item.metadata.labels
+    known = dict(world.cluster.namespaces)
+    known.pop(key.name, None)
+    if item is not None and item.metadata.labels:
+        known[key.name] = item.metadata.labels
+    world.cluster.namespaces = known
 
 
 def _kept(table: str) -> Callable[[World, Key, Any], None]:

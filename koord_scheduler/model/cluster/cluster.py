@@ -15,6 +15,7 @@ import numpy as np
 
 from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.columns import PODS, Bools, Columns, Ints, Rows
+from koord_scheduler.model.cluster.moves import Moves
 from koord_scheduler.model.cluster.nodes import Node, Slot
 from koord_scheduler.model.cluster.pods import Claim, PodClass
 
@@ -97,8 +98,13 @@ class Cluster:
         """The classes of ``classes``."""
         self.with_terms: dict[int, PodClass] = {}
         """Those of them that have terms about other pods."""
-        self.namespaces: dict[str, Mapping[str, str]] = {}
-        """Labels of namespaces, for terms that select them."""
+        self.moves = Moves()
+        """How ``classes`` changed of late."""
+        self.namespaces: Mapping[str, Mapping[str, str]] = {}
+        """Labels of namespaces, for terms that select them; another object when they change."""
+        self._terms_came: dict[int, int] = {}
+        """In the order of ``with_terms``: the how manyth each of them was."""
+        self._terms_serial = 0
         self._by_node: dict[str, list[Claim]] = {}
         """In the order in which they came; a list takes a third of a dictionary."""
         self._slots: dict[str, dict[str, Any]] = {}
@@ -181,8 +187,11 @@ class Cluster:
         if row is None:
             return
         for number, counts in tuple(self.classes.items()):
-            if counts.pop(row, None) is not None and not counts:
-                self._forget(number)
+            many = counts.pop(row, 0)
+            if many:
+                self.moves.add(number, row, -many)
+                if not counts:
+                    self._forget(number)
         self.nodes[row] = None
         self.alive[row] = False
         self.allocatable[row] = self.requested[row] = 0
@@ -257,6 +266,16 @@ class Cluster:
             found[PODS] = 1
             self._vectors[pod.number] = found
         return found
+
+    def terms_since(self, serial: int) -> tuple[int, list[PodClass]]:
+        """Classes of ``with_terms`` that came since, and the serial to ask with next; all of them
+        since 0."""
+        found = []
+        for number in reversed(self._terms_came):
+            if self._terms_came[number] <= serial:
+                break
+            found.append(self.with_terms[number])
+        return self._terms_serial, found
 
     def left_of(self, reservation: str) -> Mapping[str, int]:
         """Return what the users of a reservation, by its uid, have not taken of it; empty where it
@@ -341,13 +360,16 @@ class Cluster:
         cls = claim.pod.cls
         counts = self.classes.setdefault(cls.number, {})
         self.class_of[cls.number] = cls
-        if (
+        if cls.number not in self.with_terms and (
             cls.affinity
             or cls.anti_affinity
             or cls.preferred_affinity
             or cls.preferred_anti_affinity
         ):
             self.with_terms[cls.number] = cls
+            self._terms_serial += 1
+            self._terms_came[cls.number] = self._terms_serial
+        self.moves.add(cls.number, row, sign)
         counts[row] = counts.get(row, 0) + sign
         if not counts[row]:
             del counts[row]
@@ -358,6 +380,7 @@ class Cluster:
     def _forget(self, number: int) -> None:
         del self.classes[number], self.class_of[number]
         self.with_terms.pop(number, None)
+        self._terms_came.pop(number, None)
 
     def _count_again(self, row: int) -> None:
         """Of a node that is new here: pods were there before it."""
@@ -393,6 +416,7 @@ class Cluster:
             return
         self.allocatable = np.pad(self.allocatable, ((0, 0), (0, more)))
         self.requested = np.zeros_like(self.allocatable)
-        self.classes, self.class_of, self.with_terms = {}, {}, {}
+        self.classes, self.class_of, self.with_terms, self._terms_came = {}, {}, {}, {}
+        self.moves.forget()
         for row in self.rows():
             self._count_again(int(row))

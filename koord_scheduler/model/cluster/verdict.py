@@ -5,9 +5,9 @@ A plugin judges all nodes at once. Its numbers of reasons stand for texts in one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,18 @@ class Plugin(Protocol):
         ...
 
     def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict: ...
+
+
+@runtime_checkable
+class ByPods(Protocol):
+    """A plugin that is not local, whose refusal pods elsewhere can end."""
+
+    def helped(
+        self, cluster: Cluster, pod: PodClass, others: Collection[PodClass], *, gone: bool
+    ) -> bool:
+        """Whether such a pod may fit somewhere because pods of one of these classes got a node, or
+        left theirs (``gone``)."""
+        ...
 
 
 class Refusal(NamedTuple):

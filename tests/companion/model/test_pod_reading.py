@@ -269,6 +269,45 @@ def test_what_is_required_beyond_the_bound_is_refused_in_words(
     assert cls.unsupported == ((f"more than 64 {refused}",) if refused else ())
 
 
+def not_in(expressions: int, values: int = 1) -> dict[str, Any]:
+    texts = [f"v{i}" for i in range(values)]
+    each = [{"key": f"k{i}", "operator": "NotIn", "values": texts} for i in range(expressions)]
+    return {"matchExpressions": each}
+
+
+FAR = {"topologyKey": "zone", "labelSelector": not_in(16, 8)}
+MOST = "more than 1024 expressions or 8192 values in"
+OF_PODS = f"{MOST} required pod affinity, anti-affinity and topology spread constraints"
+
+
+@pytest.mark.parametrize(
+    ("spec", "refused"),
+    [
+        (required("podAffinity", [FAR] * 64), ""),
+        (required("podAffinity", [FAR] * 63 + [NEAR | {"namespaceSelector": not_in(16)}]), OF_PODS),
+        (required("podAffinity", [FAR | {"labelSelector": not_in(1, 8193)}]), OF_PODS),
+        (required("podAffinity", [FAR] * 40) | spreading(*[SPREAD | FAR] * 25), OF_PODS),
+        (
+            required("nodeAffinity", {"nodeSelectorTerms": [not_in(17)] * 61}),
+            f"{MOST} node selector and required node affinity",
+        ),
+    ],
+)
+def test_more_expressions_or_values_than_are_read_are_refused_in_words(
+    spec: dict[str, Any], refused: str
+) -> None:
+    assert read({"containers": [], **spec}).cls.unsupported == ((refused,) if refused else ())
+
+
+def test_what_is_preferred_is_cut_where_it_becomes_too_much() -> None:
+    preferred = [{"weight": 1, "podAffinityTerm": FAR}] * 64
+    asks = required("podAntiAffinity", [FAR] * 40)["affinity"]
+    asks["podAffinity"] = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    cls = read({"containers": [], "affinity": asks}).cls
+    assert not cls.unsupported
+    assert (len(cls.anti_affinity), len(cls.preferred_affinity)) == (40, 24)
+
+
 def test_a_term_that_matches_no_node_stays_so_beside_volumes() -> None:
     nothing = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "bound"}}]

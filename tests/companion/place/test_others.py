@@ -154,7 +154,7 @@ def test_namespaces_by_their_labels() -> None:
     by_label = LabelSelector(match_labels={"kind": "prod"})
     of = cls(anti_affinity=(term(namespaces=frozenset(), namespace_selector=by_label),))
     assert reasons(plugin, where, of) == [""] * 4
-    where.namespaces["team"] = {"kind": "prod"}
+    where.namespaces = {"team": {"kind": "prod"}}
     assert reasons(plugin, where, of)[2] != ""
 
 
@@ -179,3 +179,39 @@ def test_wishes_of_the_pod_and_of_those_that_are_there() -> None:
 def test_wrong_arguments(weight: int) -> None:
     with pytest.raises(Exception, match="hardPodAffinityWeight"):
         pod_affinity.make({"hardPodAffinityWeight": weight})
+
+
+# Whom pods that come or go may help.
+
+
+@pytest.mark.parametrize(
+    ("of", "other", "when"),
+    [
+        (cls(affinity=(term(),)), "web", {"came"}),
+        (web(affinity=(term(),)), "web", {"came", "went"}),  # it may go first again
+        (cls(affinity=(term(),)), "else", set()),
+        (cls(anti_affinity=(term(),)), "web", {"went"}),
+        (cls(anti_affinity=(term(),)), "else", set()),
+        (web(), "far from web", {"went"}),
+        (cls(), "far from web", set()),
+    ],
+)
+def test_only_pods_that_terms_are_about_may_help(of: PodClass, other: str, when: set[str]) -> None:
+    others = {
+        "web": web(),
+        "else": cls(labels={"app": "db"}),
+        "far from web": cls(labels={"app": "db"}, anti_affinity=(term(),)),
+    }
+    where, plugin = zones(), pod_affinity.make({})
+    for gone in (False, True):
+        helped = plugin.helped(where, of, [others["else"], others[other]], gone=gone)
+        assert helped is (("went" if gone else "came") in when)
+
+
+def test_only_pods_that_a_constraint_counts_may_help() -> None:
+    where, plugin = zones(), spread.make({})
+    for gone in (False, True):
+        assert plugin.helped(where, spreading(), [web()], gone=gone)
+        assert not plugin.helped(where, spreading(), [cls(labels={"app": "db"})], gone=gone)
+        assert not plugin.helped(where, spreading(), [web(namespace="far")], gone=gone)
+        assert not plugin.helped(where, spreading(hard=False), [web()], gone=gone)

@@ -14,6 +14,7 @@ from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, Verdict, reason
 from koord_scheduler.plan.engine import MOST_TRIES, Engine
+from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.outcomes import Failure, Placement
 from tests.companion.plan.build import (
     NO_CPU,
@@ -343,7 +344,7 @@ def test_a_plugin_that_fails_refuses_these_pods_alone(label: str, words: str) ->
     assert isinstance(failure, Failure)
     assert failure.refused_by == "Broken"
     assert words in failure.text()
-    assert decide.opens(bad, np.array([0], np.intp))
+    assert decide.helped(pod("p", bad), {"Broken"}, Event.LOAD, np.array([0], np.intp))
     assert decide.offers(bad, 3).tolist() == [3]
     assert isinstance(decide.place(pod("q", make())), Placement)
 
@@ -416,3 +417,44 @@ def test_verdicts_change_with_time_where_a_plugin_says_so() -> None:
     assert isinstance(decide.place(pod("p", cls)), Failure)
     decide.tick(100.0)
     assert isinstance(decide.place(pod("p", cls)), Placement)
+
+
+@pytest.mark.parametrize(
+    ("refused_by", "event", "expected"),
+    [
+        ({"NodeResourcesFit"}, Event.POD_GONE, "n2"),
+        ({"NodeResourcesFit"}, Event.LOAD, ""),
+        ({"NodeResourcesFit", "Coscheduling"}, Event.POD_GONE, "n1 n2"),
+        ({"InterPodAffinity"}, Event.POD_GONE, "n1 n2"),  # it does not say whom pods help
+        ({"ElasticQuota"}, Event.POD_GONE, ""),
+    ],
+)
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_event_helps_where_what_refused_the_pod_may_be_gone(
+    refused_by: set[str], event: Event, expected: str, kept: bool
+) -> None:
+    """Of two nodes the second one has room; the quota still refuses the pod."""
+
+    class Quota:
+        name = "ElasticQuota"
+
+        def admit(self, asking: Pod) -> str | None:
+            return "Insufficient quotas"
+
+        def may_preempt(self, asking: Pod, victim: Pod) -> bool:
+            return False
+
+    make = classes()
+    found = cluster(node("n1", cpu=1000), node("n2", cpu=4000))
+    decide = engine(found, Fit(), Apart())
+    asking = pod("p", make(cpu=2000))
+    if kept:
+        decide.place(asking)
+        found.remove("a/p")
+    decide.gates.append(Quota())
+    helped = [
+        name
+        for name, row in found.row.items()
+        if decide.helped(asking, refused_by, event, np.array([row]), [make()])
+    ]
+    assert " ".join(helped) == expected

@@ -13,7 +13,13 @@ from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import NoPreemption, Preemption, PreemptionArgs, Preemptor
+from koord_scheduler.plan.preemption import (
+    MOST_S,
+    NoPreemption,
+    Preemption,
+    PreemptionArgs,
+    Preemptor,
+)
 from koordlet.protocol.selector import LabelSelector
 from tests.companion.plan.build import (
     Fit,
@@ -344,3 +350,46 @@ def test_victims_suffice_and_none_is_spare(seed: int) -> None:
             assert found.remove(victim.key) is not None
             assert victim.cls.priority < 4
         assert decide.fits(great, row) == 0
+
+
+def test_an_attempt_ends_when_its_time_is_up_and_the_next_goes_on_elsewhere() -> None:
+    """Only one of forty nodes has a pod that may go; each look takes as long as ten nodes may."""
+    make = classes()
+    found = cluster(*(node(f"n{i}") for i in range(40)))
+    for i in range(40):
+        running(found, f"v{i}", make(cpu=4000, priority=1, labels={"team": str(i != 7)}), f"n{i}")
+    decide = engine(found)
+    preemptor, spent_s = Preemptor(decide), [0.0]
+
+    class Slow:
+        name = "ElasticQuota"
+
+        def admit(self, asking: Pod) -> str | None:
+            return None
+
+        def may_preempt(self, asking: Pod, victim: Pod) -> bool:
+            spent_s[0] += MOST_S / 9.5
+            return victim.cls.labels["team"] == "False"
+
+    decide.gates.append(Slow())
+    preemptor.cpu_s = lambda: spent_s[0]
+    great = pod("p", make(cpu=2000, priority=10))
+    outcomes: list[Preemption | NoPreemption] = []
+    while not outcomes or isinstance(outcomes[-1], NoPreemption):
+        before_s = spent_s[0]
+        outcomes.append(preemptor.preempt(great))
+        assert spent_s[0] - before_s < 2 * MOST_S
+        assert len(outcomes) <= 5
+    assert victims(outcomes[-1]) == ("n7", ["v7"])
+    for each in outcomes[:-1]:
+        assert isinstance(each, NoPreemption)
+        assert each.cut and "not all nodes were looked at yet" in each.words
+
+
+def test_without_a_clock_an_attempt_takes_what_it_takes() -> None:
+    make = classes()
+    found = cluster(*(node(f"n{i}") for i in range(5)))
+    for i in range(5):
+        running(found, f"v{i}", make(cpu=4000, priority=9), f"n{i}")
+    outcome = Preemptor(engine(found)).preempt(pod("p", make(cpu=2000, priority=1)))
+    assert isinstance(outcome, NoPreemption) and not outcome.cut

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from koord_scheduler.plan.accounts import Accounts
 from koord_scheduler.plan.hints import Event, helps
 from koord_scheduler.plan.queue import FLUSH_S, Queue, State, Unit, backoff_s
 
@@ -75,7 +76,7 @@ def test_an_event_during_the_attempt_is_not_lost() -> None:
     assert queue.pop(0.0) is not None
     queue.failed("p", 0.0, FIT)
     assert queue.pop(0.0) is not None
-    queue.event(Event.POD_GONE, 0.0, lambda unit: False)
+    queue.event(Event.POD_GONE, 0.0, lambda unit, by: False)
     queue.failed("q", 0.0, FIT)
     states = [position.state for name in "pq" if (position := queue.position(name)) is not None]
     assert states == [State.WAITING, State.BACKOFF]
@@ -88,7 +89,7 @@ def test_a_closer_look_decides_whom_an_event_helps() -> None:
     for name in "ab":
         queue.pop(0.0)
         queue.failed(name, 0.0, FIT)
-    assert queue.event(Event.NODE, 60.0, lambda unit: unit.name == "b") == 1
+    assert queue.event(Event.NODE, 60.0, lambda unit, by: unit.name == "b") == 1
     assert names(queue, 60.0) == ["b"]
 
 
@@ -186,3 +187,125 @@ def test_all_positions_are_those_of_each() -> None:
     found = queue.positions(3)
     assert found == {name: queue.position(name) for name in ("a", "b", "c")}
     assert queue.positions(9)["a"].ahead == 2
+
+
+# Turns by CPU seconds.
+
+
+class Cpu:
+    """Seconds that somebody else spends."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Player:
+    """Decides for all that is active; each attempt of a namespace takes ``costs_s`` of it, and
+    leads to nothing but for those of ``placed``."""
+
+    def __init__(self, costs_s: dict[str, float], placed: str = "") -> None:
+        self.cpu, self.costs_s, self.placed = Cpu(), costs_s, placed
+        self.queue = Queue(Accounts(self.cpu))
+        self.spent_s = dict.fromkeys(costs_s, 0.0)
+
+    def step(self, now_s: float) -> str:
+        unit = self.queue.pop(now_s)
+        if unit is None:
+            return ""
+        self.cpu.now_s += self.costs_s[unit.space]
+        self.spent_s[unit.space] += self.costs_s[unit.space]
+        if unit.space == self.placed:
+            self.queue.remove(unit.name)
+        else:
+            self.queue.failed(unit.name, now_s, FIT)
+        self.queue.decided(now_s)
+        return unit.name
+
+
+def of(space: str, number: int, priority: int = 0, created_s: float = 0.0) -> Unit:
+    key = f"{space}/{number}"
+    return Unit(key, priority, created_s, (key,))
+
+
+def test_equals_take_turns_by_the_cpu_that_they_took_not_by_their_number() -> None:
+    player = Player({"dear": 0.02, "cheap": 0.001}, placed="cheap")
+    for i in range(200):
+        player.queue.put(of("dear", i, created_s=i), 0.0)
+        player.queue.put(of("cheap", i, created_s=1000 + i), 0.0)
+    order = [player.step(0.0) for _ in range(100)]
+    assert sum(name.startswith("cheap") for name in order) > 80
+    assert order.index("cheap/0") <= 3  # after a quantum of those that are older
+    assert abs(player.spent_s["dear"] - player.spent_s["cheap"]) < 0.1
+
+
+def test_without_a_clock_of_cpu_age_alone_decides() -> None:
+    queue = Queue()
+    for i in range(50):
+        queue.put(of("abc"[i % 3], i, created_s=i), 0.0)
+    assert names(queue, 0.0) == [f"{'abc'[i % 3]}/{i}" for i in range(50)]
+
+
+def test_a_namespace_of_high_priority_lets_others_go_first_when_it_took_too_much() -> None:
+    """Priority decides until its pods that find no place have taken their share."""
+    player = Player({"high": 0.02, "low": 0.001}, placed="low")
+    for i in range(400):
+        player.queue.put(of("high", i, priority=1000), 0.0)
+    for i in range(20):
+        player.queue.put(of("low", i), 0.0)
+    order = [player.step(0.0) for _ in range(60)]
+    first = order.index("low/0")
+    assert 0.1 < first * 0.02 < 0.4  # seconds
+    assert order[first : first + 20] == [f"low/{i}" for i in sorted(range(20), key=str)]
+    position = player.queue.position("high/399")
+    assert position is not None
+    player.queue.put(of("low", 99), 0.0)
+    assert player.step(0.0) == "low/99"
+
+
+def test_what_leads_to_nothing_takes_a_small_share_of_the_time_in_the_long_run() -> None:
+    player = Player({"evil": 0.02, "good": 0.001}, placed="good")
+    for i in range(50):
+        player.queue.put(of("evil", i, priority=1000), 0.0)
+    for tick in range(6_000):
+        now_s = tick / 10
+        player.queue.event(Event.POD_GONE, now_s)
+        if tick % 2:
+            player.queue.put(of("good", tick), now_s)
+        while player.step(now_s):
+            pass
+    assert player.spent_s["good"] == pytest.approx(3.0)  # all of them had their turn
+    assert player.spent_s["evil"] < 1.5 + 600 * 0.02
+
+
+def test_a_dear_attempt_rests_in_proportion() -> None:
+    player = Player({"evil": 0.3})
+    player.queue.put(of("evil", 0), 0.0)
+    player.step(0.0)
+    player.queue.event(Event.POD_GONE, 0.0)
+    position = player.queue.position("evil/0")
+    assert position is not None
+    assert (position.state, round(position.until_s)) == (State.BACKOFF, 30)
+
+
+def test_looks_are_paid_for_and_alike_units_are_looked_at_once() -> None:
+    player, asked = Player({"evil": 0.0, "good": 0.0}), list[str]()
+
+    def look(unit: Unit, refused_by: frozenset[str]) -> bool:
+        asked.append(unit.space)
+        player.cpu.now_s += 0.06 if unit.space == "evil" else 0.0
+        return False
+
+    for i in range(10):
+        for space in ("evil", "good"):
+            key = f"{space}/{i}"
+            player.queue.put(Unit(key, pods=(key,), like=7 if space == "good" else i + 10), 0.0)
+    while player.step(0.0):
+        pass
+    woken = player.queue.event(Event.POD_GONE, 20.0, look)
+    assert asked.count("good") == 1
+    assert asked.count("evil") == 2 and woken == 8  # those it may not look at wait for their turn
+    player.queue.flush(20.0)
+    assert player.step(20.0) == ""

@@ -236,6 +236,22 @@ def test_a_pod_of_higher_priority_gets_room() -> None:
     told(story)
 
 
+def test_a_namespace_that_looked_for_victims_for_long_looks_again_later() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        async with scheduling(rig.here) as made:
+            scheduler = scheduler_of(made)
+            await rig.pod("low", cpu="2", priority=1)
+            await rig.until_bound("low")
+            await until(lambda: not scheduler.assumed)
+            scheduler.queue.accounts.of(SPACE).evictions.owe(0.102, scheduler.now_s())
+            await rig.pod("high", cpu="2", priority=1000)
+            await rig.until_said("high", "it looks again soon")
+            assert (await rig.until_bound("high"))["high"] == "a"
+
+    told(story)
+
+
 def test_a_gang_starts_when_all_its_members_have_room() -> None:
     async def story(rig: Rig) -> None:
         await rig.node("a", cpu="2")
