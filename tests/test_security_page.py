@@ -32,7 +32,8 @@ def _stated(cell: str) -> list[float]:
 @pytest.mark.parametrize("limit", LIMITS, ids=[file + names for file, names, _, _ in LIMITS])
 def test_a_limit_has_the_value_and_a_test(limit: tuple[str, str, str, str]) -> None:
     file, names, values, tests = limit
-    module = importlib.import_module(f"koordlet.{file.replace('/', '.')}")
+    package = "" if file.startswith("koord_scheduler/") else "koordlet."
+    module = importlib.import_module(f"{package}{file.replace('/', '.')}")
     actual: list[float] = []
     for name in re.findall(r"\w+", names):
         value = getattr(module, name)
