@@ -49,11 +49,9 @@ def make(args: Mapping[str, Any]) -> BinPack:
     check_namespaces(NAME, "evictableNamespaces", found.evictable_namespaces)
     check_selector(NAME, "nodeSelector", found.node_selector)
     check_pod_selectors(NAME, found.pod_selectors)
-    if not found.resources:
-        raise ArgumentError(f"{NAME}: resources: needs one at least")
-    least = 1 if found.strategy == "EvictDirectly" else 0
-    where = f"maxPodsToEvict (strategy {found.strategy})"
-    check_range(NAME, where, found.max_pods_to_evict, least, None)
+    if found.strategy == "EvictDirectly":
+        where = f"maxPodsToEvict (strategy {found.strategy})"
+        check_range(NAME, where, found.max_pods_to_evict, 1, None)
     for name, weight in found.resource_weights.items():
         if not (weight > 0 and math.isfinite(weight)):
             raise ArgumentError(f"{NAME}: resourceWeights.{name} is {weight}; it must be above 0")

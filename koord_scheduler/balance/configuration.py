@@ -11,7 +11,7 @@ from koord_scheduler.balance.ledger import LedgerArgs, check_ledger_args
 from koord_scheduler.balance.plugins import BALANCE, DESCHEDULE, EVICT, FILTER, POINTS, Known, made
 from koord_scheduler.balance.round import Limits, Running
 from koord_scheduler.balance.selecting import check_selector, duration_s
-from koord_scheduler.model.cluster.arguments import ArgumentError
+from koord_scheduler.model.cluster.arguments import ArgumentError, without_nulls
 from koordlet.protocol.selector import LabelSelector
 
 API_VERSIONS = ("descheduler/v1alpha2", "descheduler.koordinator.sh/v1alpha2")
@@ -112,7 +112,7 @@ class Made(NamedTuple):
 def read_configuration(document: Any) -> DeschedulerConfiguration:
     """Of a parsed file. Raises ArgumentError."""
     try:
-        found = msgspec.convert(document, DeschedulerConfiguration)
+        found = msgspec.convert(without_nulls(document), DeschedulerConfiguration)
     except msgspec.ValidationError as error:
         raise ArgumentError(f"{_WHAT}: {error}") from None
     if found.kind != KIND or found.api_version not in API_VERSIONS:

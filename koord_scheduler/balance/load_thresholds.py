@@ -32,9 +32,11 @@ Percents = dict[str, float]
 class AnomalyCondition(
     msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True
 ):
+    """Counts of 0 are those of the arguments, or else 5 and 3."""
+
     timeout: str = "1m"
-    consecutive_abnormalities: int = 5
-    consecutive_normalities: int = 3
+    consecutive_abnormalities: int = 0
+    consecutive_normalities: int = 0
 
 
 class Pool(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -156,8 +158,11 @@ def _pool(args: LowNodeLoadArgs, pool: Pool, where: str) -> PoolSettings:
     if weights is None:
         weights = args.resource_weights or {}
     weighed = {"cpu", "memory", *low, *high, *weights}
-    anomaly = pool.anomaly_condition or args.anomaly_condition
-    if min(anomaly.consecutive_abnormalities, anomaly.consecutive_normalities) <= 0:
+    base = args.anomaly_condition
+    anomaly = pool.anomaly_condition or base
+    abnormal = anomaly.consecutive_abnormalities or base.consecutive_abnormalities or 5
+    normal = anomaly.consecutive_normalities or base.consecutive_normalities or 3
+    if min(abnormal, normal) <= 0:
         raise ArgumentError(f"{NAME}: {where}.anomalyCondition: counts must be more than 0")
     return PoolSettings(
         name=pool.name,
@@ -172,8 +177,8 @@ def _pool(args: LowNodeLoadArgs, pool: Pool, where: str) -> PoolSettings:
         },
         weights={name: float(max(weights.get(name, 1), 0) or 1) for name in sorted(weighed)},
         condition=Condition(
-            anomaly.consecutive_abnormalities,
-            anomaly.consecutive_normalities,
+            abnormal,
+            normal,
             duration_s(NAME, f"{where}.anomalyCondition.timeout", anomaly.timeout),
         ),
     )

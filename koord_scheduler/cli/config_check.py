@@ -53,16 +53,20 @@ def _file(path: str) -> Iterator[Finding]:
 
 
 def _document(path: str, tree: Any) -> Iterator[Finding]:
-    kind = tree.get("kind") if isinstance(tree, Mapping) else None
+    kind = _kind(tree)
     if kind in _CHECKS:
-        yield _checked(path, str(kind), tree)
+        yield _checked(path, kind, tree)
     elif kind == "ConfigMap" and isinstance(tree.get("data"), Mapping):
         yield from _config_map(path, tree["data"])
     elif isinstance(tree, Mapping) and tree.keys() & set(KEY_OF_FIELD.values()):
         yield _slo(path, tree)
     else:
         known = f"{', '.join(_CHECKS)} or a ConfigMap with data"
-        yield Finding(path, str(kind or "file"), f"kind: must be {known}")
+        yield Finding(path, kind, f"kind: must be {known}")
+
+
+def _kind(tree: Any) -> str:
+    return str((tree.get("kind") if isinstance(tree, Mapping) else None) or "file")
 
 
 def _config_map(path: str, data: Mapping[Any, Any]) -> Iterator[Finding]:
@@ -78,11 +82,11 @@ def _config_map(path: str, data: Mapping[Any, Any]) -> Iterator[Finding]:
             continue
         for each in documents[:_MOST_DOCUMENTS]:
             # No ConfigMap within a ConfigMap: each level is looked at once.
-            kind = each.get("kind") if isinstance(each, Mapping) else None
+            kind = _kind(each)
             if kind in _CHECKS:
-                yield _checked(where, str(kind), each)
+                yield _checked(where, kind, each)
             else:
-                yield Finding(where, str(kind or "file"), f"kind: must be {' or '.join(_CHECKS)}")
+                yield Finding(where, kind, f"kind: must be {' or '.join(_CHECKS)}")
 
 
 def _slo(path: str, data: Mapping[Any, Any]) -> Finding:

@@ -13,7 +13,7 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import PodClass
 from koord_scheduler.model.cluster.verdict import Normalize, Verdict
-from koord_scheduler.place.fit import ResourceWeight
+from koord_scheduler.place.fit import ResourceWeight, as_in_kubernetes, evenly
 from koordlet.protocol.resources import CPU, MEMORY
 
 NAME = "NodeResourcesBalancedAllocation"
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 class BalancedArgs(Args, frozen=True, kw_only=True):
     """Weights must be 1, as in Kubernetes."""
 
-    resources: tuple[ResourceWeight, ...] = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+    resources: tuple[ResourceWeight, ...] = evenly(CPU, MEMORY)
 
 
 class Balanced:
@@ -56,7 +56,7 @@ def _part(cluster: Cluster, rows: Rows, column: int, own: int) -> Floats:
 def make(args: Mapping[str, Any]) -> Balanced:
     """Raises ArgumentError."""
     found = read_args(NAME, BalancedArgs, args)
-    for i, each in enumerate(found.resources):
+    for i, each in enumerate(as_in_kubernetes(found.resources)):
         check_range(NAME, f"resources[{i}].weight ({each.name})", each.weight, 1, 1)
     check_unique(NAME, "resources", [each.name for each in found.resources])
     return Balanced(found)

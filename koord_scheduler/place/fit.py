@@ -26,8 +26,14 @@ it."""
 
 
 class ResourceWeight(msgspec.Struct, frozen=True):
+    """``weight``: 0 where the file has none, which only plugins of Kubernetes take for 1."""
+
     name: str
-    weight: int = 1
+    weight: int = 0
+
+
+def evenly(*names: str) -> tuple[ResourceWeight, ...]:
+    return tuple(ResourceWeight(name, 1) for name in names)
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -43,7 +49,7 @@ class Ratio(msgspec.Struct, frozen=True):
 
 class Strategy(msgspec.Struct, frozen=True, rename="camel"):
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"] = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+    resources: tuple[ResourceWeight, ...] = evenly(CPU, MEMORY)
     requested_to_capacity_ratio: Ratio = Ratio()
 
 
@@ -133,6 +139,11 @@ class Fit:
         return total // np.maximum(weights, 1)
 
 
+def as_in_kubernetes(resources: Iterable[ResourceWeight]) -> tuple[ResourceWeight, ...]:
+    """Return them with weight 1 where the file has 0 or none."""
+    return tuple(ResourceWeight(each.name, each.weight or 1) for each in resources)
+
+
 def check_weights(plugin: str, where: str, resources: Iterable[ResourceWeight]) -> None:
     """Raises ArgumentError."""
     for i, each in enumerate(resources):
@@ -166,7 +177,8 @@ def _scored(strategy: Strategy, used: Ints, offered: Ints) -> Ints:
 def make(args: Mapping[str, Any]) -> Fit:
     found = read_args(NAME, FitArgs, args)
     strategy = found.scoring_strategy
-    check_weights(NAME, "scoringStrategy.resources", strategy.resources)
+    weights = as_in_kubernetes(strategy.resources) or evenly(CPU, MEMORY)
+    check_weights(NAME, "scoringStrategy.resources", weights)
     if strategy.type == "RequestedToCapacityRatio":
         points = [p.utilization for p in strategy.requested_to_capacity_ratio.shape]
         if not points or points != sorted(set(points)):
@@ -178,4 +190,5 @@ def make(args: Mapping[str, Any]) -> Fit:
             where = f"scoringStrategy.requestedToCapacityRatio.shape[{i}]"
             check_range(NAME, f"{where}.utilization", point.utilization, 0, 100)
             check_range(NAME, f"{where}.score", point.score, 0, 10)
-    return Fit(found)
+    strategy = msgspec.structs.replace(strategy, resources=weights)
+    return Fit(msgspec.structs.replace(found, scoring_strategy=strategy))

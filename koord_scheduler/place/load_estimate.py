@@ -38,6 +38,8 @@ _TRANSLATED: Mapping[PriorityClass, Mapping[str, str]] = {
     PriorityClass.FREE: {},
 }
 _MOST_KEPT = 65_536
+_MOST_PERCENT = 1_000
+"""Of what a pod asks for, as its annotation may say; arguments go up to 100."""
 _percents = msgspec.json.Decoder(dict[str, int])
 
 
@@ -77,7 +79,7 @@ class Estimates:
 
     def _own_factors(self, pod: PodClass) -> Mapping[str, int]:
         found = decoded(_percents, pod.annotations.get(FACTORS)) or {}
-        return {name: percent for name, percent in found.items() if 0 < percent <= 100}
+        return {name: percent for name, percent in found.items() if 0 <= percent <= _MOST_PERCENT}
 
 
 def estimate(pod: PodClass, name: str, factors: Mapping[str, int]) -> int:

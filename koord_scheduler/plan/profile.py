@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from koord_scheduler.model.cluster.arguments import Declared
+from koord_scheduler.model.cluster.arguments import Declared, without_nulls
 from koord_scheduler.model.cluster.verdict import Plugin
 from koord_scheduler.place.plugins import PLUGINS
 from koordlet.protocol import resources
@@ -48,6 +48,8 @@ _POINTS = frozenset(
     {*_FILTERING, *_SCORING, "preEnqueue", "queueSort", "postFilter", "permit", "bind", "postBind"}
 )
 _MOST_PROFILES = 16
+_KIND = "KubeSchedulerConfiguration"
+_API_VERSIONS = tuple(f"kubescheduler.config.k8s.io/{e}" for e in ("v1", "v1beta3", "v1beta2"))
 _BATCH = (resources.BATCH_CPU, resources.BATCH_MEMORY)
 SAMPLE_ARGS: Mapping[str, Mapping[str, Any]] = {
     "LoadAwareScheduling": {
@@ -122,7 +124,8 @@ class _Profile(msgspec.Struct, frozen=True, rename="camel"):
 class _File(msgspec.Struct, frozen=True):
     """What else such a file has (leader election, client connection) is no profile's."""
 
-    kind: str = "KubeSchedulerConfiguration"
+    kind: str = _KIND
+    api_version: str = msgspec.field(default=_API_VERSIONS[0], name="apiVersion")
     profiles: tuple[_Profile, ...] = ()
 
 
@@ -195,11 +198,12 @@ def _function(declared: Declared) -> Callable[[Mapping[str, Any]], Any]:
 
 def _file(tree: Mapping[str, Any]) -> _File:
     try:
-        found = msgspec.convert(tree, _File)
+        found = msgspec.convert(without_nulls(tree), _File)
     except msgspec.ValidationError as error:
         raise ProfileError(f"the configuration cannot be read: {error}") from None
-    if found.kind != "KubeSchedulerConfiguration":
-        raise ProfileError(f"kind is {found.kind!r}; it must be KubeSchedulerConfiguration")
+    if found.kind != _KIND or found.api_version not in _API_VERSIONS:
+        given = f"apiVersion and kind are {found.api_version[:80]} and {found.kind[:80]}"
+        raise ProfileError(f"{given}; they must be {_API_VERSIONS[0]} and {_KIND}")
     return found
 
 

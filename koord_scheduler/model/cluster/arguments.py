@@ -8,6 +8,8 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 T = TypeVar("T", bound="Args")
+_MOST_LEVELS = 32
+"""Deeper than any configuration; what lies below stays as it is."""
 
 
 class Args(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True, kw_only=True):
@@ -20,12 +22,39 @@ class ArgumentError(Exception):
 
 def read_args(plugin: str, shape: type[T], args: Mapping[str, Any]) -> T:
     """Raises ArgumentError. ``apiVersion`` and ``kind``, which the reference's files have, count
-    for nothing."""
-    given = {key: value for key, value in args.items() if key not in ("apiVersion", "kind")}
+    for nothing; what is
+    empty is the default, as in the reference."""
+    given = {
+        key: value
+        for key, value in without_nulls(args).items()
+        if key not in ("apiVersion", "kind") and value not in ("", [], {})
+    }
     try:
         return msgspec.convert(given, shape)
     except msgspec.ValidationError as error:
         raise ArgumentError(f"{plugin}: {error}") from None
+
+
+def without_nulls(tree: Any) -> Any:
+    """Return it without the keys whose value is null: such a key, which templates write, is as if
+    it were not there. What stands behind several YAML aliases is still one object."""
+    return _stripped(tree, {}, _MOST_LEVELS)
+
+
+def _stripped(tree: Any, done: dict[int, Any], levels: int) -> Any:
+    if not levels or not isinstance(tree, Mapping | list):
+        return tree
+    if id(tree) not in done:
+        if isinstance(tree, list):
+            made: Any = [_stripped(each, done, levels - 1) for each in tree]
+        else:
+            made = {
+                key: _stripped(value, done, levels - 1)
+                for key, value in tree.items()
+                if value is not None
+            }
+        done[id(tree)] = made
+    return done[id(tree)]
 
 
 def check_range(plugin: str, where: str, value: float, least: float, most: float | None) -> None:

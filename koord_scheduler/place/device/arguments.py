@@ -10,7 +10,7 @@ import msgspec
 from koord_scheduler.model.cluster.arguments import Args, read_args
 from koord_scheduler.place.device.free import NAME
 from koord_scheduler.place.device.request import FPGA_SHARE, NPU_CORE
-from koord_scheduler.place.fit import ResourceWeight, check_weights
+from koord_scheduler.place.fit import ResourceWeight, check_weights, evenly
 from koordlet.protocol.resources import GPU_MEMORY, GPU_MEMORY_RATIO, RDMA_SHARE
 
 _NAMES = (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA_SHARE, FPGA_SHARE)
@@ -18,7 +18,7 @@ _NAMES = (GPU_MEMORY_RATIO, GPU_MEMORY, RDMA_SHARE, FPGA_SHARE)
 
 class Scoring(msgspec.Struct, frozen=True):
     type: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = tuple(map(ResourceWeight, _NAMES))
+    resources: tuple[ResourceWeight, ...] = evenly(*_NAMES)
 
 
 class TemplatesConfig(msgspec.Struct, frozen=True, rename="camel"):

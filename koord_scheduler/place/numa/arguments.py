@@ -8,14 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from koord_scheduler.model.cluster.arguments import Args, read_args
-from koord_scheduler.place.fit import ResourceWeight, check_weights
+from koord_scheduler.place.fit import ResourceWeight, check_weights, evenly
 from koord_scheduler.place.numa.types import NAME
 from koordlet.protocol.resources import CPU, MEMORY
 
 
 class Strategy(msgspec.Struct, frozen=True):
     type: Literal["LeastAllocated", "MostAllocated"] = "LeastAllocated"
-    resources: tuple[ResourceWeight, ...] = (ResourceWeight(CPU), ResourceWeight(MEMORY))
+    resources: tuple[ResourceWeight, ...] = evenly(CPU, MEMORY)
 
 
 class NumaArgs(Args, frozen=True, kw_only=True):

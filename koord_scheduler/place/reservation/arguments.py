@@ -61,4 +61,6 @@ def reservation_args(args: Mapping[str, Any]) -> ReservationArgs:
 
 
 def _is_extended(group: str) -> bool:
-    return is_subdomain(group) and not group.endswith("kubernetes.io")
+    return is_subdomain(group) and not (
+        group.endswith("kubernetes.io") or group.startswith("requests.")
+    )

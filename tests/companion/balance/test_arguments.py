@@ -78,6 +78,11 @@ def test_what_the_reference_does_not_start_with(
     [
         (LEVELS, {"evictionOrder": [{**GOLD, "keepThreshold": {"cpu": 20, "memory": 30.5}}, TIN]}),
         (PACK, {**DIRECTLY, "maxPodsToEvict": 1, "resourceWeights": {"cpu": 0.5}}),
+        (PACK, {"strategy": "", "maxPodsToEvict": -1, "resources": [], "nodeSelector": None}),
+        (PIECES, {"resources": []}),
+        (LEVELS, {**ORDER, "mode": "", "nodeFit": None}),
+        ("LowNodeLoad", {"nodePools": [{"anomalyCondition": {"consecutiveAbnormalities": 0}}]}),
+        (MIGRATION, {"maxConcurrentReconciles": None, "defaultJobMode": "", "evictionPolicy": ""}),
         (MIGRATION, {"labelSelector": {"matchLabels": {"app": "web"}}}),
     ],
 )

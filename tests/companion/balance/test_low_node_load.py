@@ -201,7 +201,7 @@ def test_a_node_is_processed_by_one_pool() -> None:
         ({**both(10, 50), **both(10, 60, "prod")}, "prodHighThresholds must not exceed"),
         ({"numberOfNodes": -1}, "numberOfNodes"),
         ({"evictableNamespaces": {"include": ["a"], "exclude": ["b"]}}, "not both"),
-        ({"anomalyCondition": {"consecutiveAbnormalities": 0}}, "more than 0"),
+        ({"anomalyCondition": {"consecutiveAbnormalities": -1}}, "more than 0"),
         ({"detectorCacheTimeout": "soon"}, "detectorCacheTimeout"),
         ({"colour": 1}, "colour"),
     ],

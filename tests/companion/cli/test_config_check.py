@@ -50,6 +50,11 @@ CHECKS = [
     ("a: [", "line 2: neither YAML nor JSON"),
     ("kind: Pod", "kind: must be KubeSchedulerConfiguration"),
     ("", "0 documents"),
+    ("kind: [Pod]", "kind: must be KubeSchedulerConfiguration"),
+    ("kind: {a: b}", "kind: must be KubeSchedulerConfiguration"),
+    (SCHEDULER.replace("config.k8s.io/v1", "config.k8s.io/v9"), "apiVersion and kind are"),
+    (SCHEDULER.replace("SECONDS", ""), "KubeSchedulerConfiguration: ok"),
+    ("kind: DeschedulerConfiguration\nprofiles:\n", "DeschedulerConfiguration: ok"),
 ]
 
 

@@ -12,6 +12,7 @@ from koord_scheduler.plan.parts import Parts
 from koord_scheduler.plan.profile import read_profiles
 
 CPU_0 = {"resources": [{"name": "cpu", "weight": 0}]}
+NO_WEIGHT = {"resources": [{"name": "cpu"}]}
 CPU_101 = {"resources": [{"name": "cpu", "weight": 101}]}
 LOAD, NUMA, DEVICE = "LoadAwareScheduling", "NodeNUMAResource", "DeviceShare"
 FIT, BALANCED = "NodeResourcesFit", "NodeResourcesBalancedAllocation"
@@ -22,6 +23,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     (LOAD, {"usageThresholds": {"cpu": 101}}, "usageThresholds.cpu is 101"),
     (LOAD, {"estimatedScalingFactors": {"cpu": 0}}, "estimatedScalingFactors.cpu is 0"),
     (NUMA, {"scoringStrategy": CPU_0}, "scoringStrategy.resources[0].weight (cpu) is 0"),
+    (NUMA, {"scoringStrategy": NO_WEIGHT}, "scoringStrategy.resources[0].weight (cpu) is 0"),
+    (DEVICE, {"scoringStrategy": NO_WEIGHT}, "scoringStrategy.resources[0].weight (cpu) is 0"),
     (NUMA, {"numaScoringStrategy": CPU_101}, "numaScoringStrategy.resources[0].weight"),
     (DEVICE, {"scoringStrategy": CPU_0}, "scoringStrategy.resources[0].weight (cpu) is 0"),
     (DEVICE, {"scoringStrategy": CPU_101}, "scoringStrategy.resources[0].weight (cpu) is 101"),
@@ -33,6 +36,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("Reservation", {"resyncIntervalSeconds": -1}, "resyncIntervalSeconds is -1"),
     ("Reservation", {"ignoredResources": ["cpu"]}, "ignoredResources[0]"),
     ("Reservation", {"ignoredResources": ["a.b/c", "x.kubernetes.io/y"]}, "ignoredResources[1]"),
+    ("Reservation", {"ignoredResources": ["requests.a.b/c"]}, "ignoredResources[0]"),
     ("Reservation", {"ignoredResourceGroups": ["a.b/c"]}, "ignoredResourceGroups[0]"),
     ("Reservation", {"ignoredResourceGroups": ["kubernetes.io"]}, "ignoredResourceGroups[0]"),
     ("SchedulingHint", {"maxHintNodes": 0}, "maxHintNodes is 0"),
@@ -53,7 +57,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ),
     (BALANCED, {"resources": [{"name": "cpu", "weight": 2}]}, "resources[0].weight (cpu) is 2"),
     (BALANCED, {"resources": [{"name": "cpu"}, {"name": "cpu"}]}, "resources[1]: cpu is there"),
-    (FIT, {"scoringStrategy": CPU_0}, "scoringStrategy.resources[0].weight (cpu) is 0"),
+    (FIT, {"scoringStrategy": CPU_101}, "scoringStrategy.resources[0].weight (cpu) is 101"),
     (
         FIT,
         {
@@ -75,6 +79,21 @@ def test_what_the_reference_does_not_start_with(
         make(plugin, args)
     assert str(caught.value).startswith(f"{plugin}: ")
     assert text in str(caught.value)
+
+
+EMPTY: list[tuple[str, dict[str, Any]]] = [
+    (LOAD, {"nodeMetricExpirationSeconds": None, "usageThresholds": None, "aggregated": None}),
+    (NUMA, {"scoringStrategy": None}),
+    (FIT, {"scoringStrategy": CPU_0}),
+    (FIT, {"scoringStrategy": {"resources": []}}),
+    (BALANCED, NO_WEIGHT),
+    ("SchedulingHint", {"maxHintNodes": None}),
+]
+
+
+@pytest.mark.parametrize(("plugin", "args"), EMPTY)
+def test_a_key_without_a_value_is_no_argument(plugin: str, args: dict[str, Any]) -> None:
+    make(plugin, args)
 
 
 @pytest.mark.parametrize("plugin", sorted({each[0] for each in REFUSED}))
