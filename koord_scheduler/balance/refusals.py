@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 FIRST_S, MOST_S = 30.0, 1800.0
 MOST_KEPT = 10_000
+_MOST_DOUBLINGS = 16
+"""A pod that a budget guards for weeks is refused more often than a float can double."""
 
 
 class _Kept(NamedTuple):
@@ -23,7 +25,7 @@ class Refusals:
     def note(self, uid: str, now_s: float) -> None:
         kept = self._kept.pop(uid, None)
         times = kept.times + 1 if kept is not None and now_s < kept.until_s + MOST_S else 1
-        wait_s = min(FIRST_S * 2.0 ** (times - 1), MOST_S)
+        wait_s = min(FIRST_S * 2.0 ** min(times - 1, _MOST_DOUBLINGS), MOST_S)
         self._kept[uid] = _Kept(times, now_s + wait_s)
         if len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)

@@ -217,7 +217,7 @@ class Jobs:
         kind = why.partition(" ")[2]
         if self._told.get(job.name) != kind:
             self._told[job.name] = kind
-            status = replace(job.status, phase=PENDING, reason="Waiting", message=why[:1024])
+            status = replace(held_back(job.status, why), phase=PENDING)
             await self._write_status(job, status)
 
     # One job.

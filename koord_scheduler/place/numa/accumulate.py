@@ -178,10 +178,14 @@ class _Taking:
                         return
 
     def _listed(self, free: int, exclude: bool) -> list[int]:
-        cpus = bits(self.topology.one_per_core(free) if exclude else free)
-        if self.refs:
-            cpus.sort(key=lambda cpu: (self.refs.get(cpu, 0), cpu))
-        return cpus
+        """Return them, those that few pods share first; with ``exclude`` one of each core."""
+        cpus = self._by_refs(free)
+        if not exclude:
+            return cpus
+        first: dict[int, int] = {}
+        for cpu in cpus:
+            first.setdefault(self._core(cpu), cpu)
+        return list(first.values())
 
     # Step 7.
 
@@ -206,7 +210,7 @@ class _Taking:
                 for core in cores
             }
             cores.sort(key=keys.__getitem__)
-            flat = [cpu for core in cores for cpu in bits(topology.cores[core] & free)]
+            flat = [cpu for core in cores for cpu in self._by_refs(topology.cores[core] & free)]
             self._take(self._round_robin(flat))
             if not self.need:
                 return
@@ -246,6 +250,12 @@ class _Taking:
                 n,
             ),
         )
+
+    def _by_refs(self, cpus: int) -> list[int]:
+        found = bits(cpus)
+        if self.refs:
+            found.sort(key=lambda cpu: (self.refs.get(cpu, 0), cpu))
+        return found
 
     def _refs(self, cpus: int) -> int:
         return sum(self.refs.get(cpu, 0) for cpu in bits(cpus)) if self.refs else 0

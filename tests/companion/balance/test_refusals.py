@@ -43,6 +43,8 @@ def test_refused_pods_are_asked_for_less_and_less_often() -> None:
         now_s += waited_s
     assert waits[:4] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S]
     assert waits[-1] == MOST_S
+    for each in range(1100):
+        refusals.note("for weeks", each * MOST_S)
     assert refusals.why("other", now_s) is None
     refusals.note("u", now_s + 2 * MOST_S)
     assert refusals.why("u", now_s + 2 * MOST_S + FIRST_S) is None, "long ago"

@@ -159,3 +159,21 @@ def test_any_set_that_is_large_enough_serves(seed: int) -> None:
         if found is not None:
             assert found & ~free == 0
             assert found.bit_count() == wish.cpus
+
+
+SHARED = [
+    # Rest of all: within a core the CPU that fewer pods share comes first.
+    ((2, 1, 2, 2), {0: 1}, Wish(5, SPREAD_BY_PCPUS, strategy=MOST), "1-4,6"),
+    # One CPU of each core: of the first the one that nobody shares.
+    ((1, 1, 2, 2), {0: 1}, Wish(2, SPREAD_BY_PCPUS, strategy=MOST), "1-2"),
+]
+
+
+@pytest.mark.parametrize(("shape", "refs", "wish", "expected"), SHARED)
+def test_cpus_that_fewer_pods_share_come_first(
+    shape: tuple[int, int, int, int], refs: dict[int, int], wish: Wish, expected: str
+) -> None:
+    machine = topology(*shape)
+    found = take(machine, machine.all, wish, refs=refs)
+    assert found is not None
+    assert format_cpulist(bits(found)) == expected
