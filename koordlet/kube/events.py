@@ -150,7 +150,9 @@ class Events:
                 if not error.missing:  # the server forgets events after an hour
                     raise
         # The name is chosen first: an answer that gets lost does not make a second event.
-        each.name = each.name or f"{same.subject.name[:200]}.{uuid.uuid4().hex[:16]}"
+        # No label of a name ends with a dash, wherever it is cut.
+        start = same.subject.name[:200].rstrip("-.")
+        each.name = each.name or f"{start}.{uuid.uuid4().hex[:16]}"
         try:
             body = self._body(same, each, namespace)
             await self._client.create(EVENTS, body, namespace, priority=Priority.EVENT)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 
 from koordlet.kube.events import KEPT, Events, Subject
+from koordlet.protocol.selector import is_subdomain
 from tests.fakekube import FakeKube, Fault
 from tests.fakekube.selectors import Selector
 from tests.kube.worlds import fake_world, until
@@ -36,6 +37,22 @@ def test_the_same_event_is_counted() -> None:
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+
+    asyncio.run(run())
+
+
+def test_the_name_of_a_long_pod_is_cut_to_one_that_the_server_takes() -> None:
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            events = Events(world.client, "koordlet", every_s=0.01)
+            task = asyncio.create_task(events.run())
+            for end in ("-", "."):
+                name = f"{'a' * 199}{end}{'b' * 40}"
+                events.tell(Subject("v1", "Pod", world.namespace, name, end), "Normal", "R", end)
+            await until(lambda: len(_told(fake)) == 2)
+            for each in fake.store.all(fake.resource("events"), "", Selector()):
+                assert is_subdomain(each["metadata"]["name"])
+            task.cancel()
 
     asyncio.run(run())
 

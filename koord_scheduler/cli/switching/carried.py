@@ -23,20 +23,23 @@ from koord_scheduler.kube.trees import Ref, Tree
 _SAME = (
     "--config-namespace",
     "--slo-config-name",
-    "--leader-election-namespace",
     "--sync-gpu-shared",
 )
 """Arguments of the manager that mean the same here."""
 _SILENT = re.compile(
-    "--?v|--logtostderr|--metrics-addr|--health-probe-addr|--enable-leader-election|--sync-period"
-    "|--(secure-)?port|--authentication-skip-lookup|--config|--?feature-gates|--namespace|-addr"
-    "|--enable-network-topology-manager|--pprof-addr|--enable-pprof|-cgroup-root-dir"
-    "|-runtime-hooks-(host-endpoint|addr|network)"
+    "--v|--logtostderr|--metrics-addr|--health-probe-addr|--enable-leader-election|--sync-period"
+    "|--leader-election-namespace|--leader-elect(-resource-(name|namespace|lock))?"
+    "|--(secure-)?port|--authentication-skip-lookup|--config|--feature-gates|--namespace|--addr"
+    "|--enable-network-topology-manager|--pprof-addr|--enable-pprof|--cgroup-root-dir"
+    "|--runtime-hooks-(host-endpoint|addr|network)"
 )
 """Those that have no counterpart or need none."""
 _MOUNT = "/etc/koord-switch"
 NO_WEBHOOKS = "--controllers=*"
 """Argument of a manager that admits nothing, as theirs did before."""
+_FALSE = ("false", "False", "FALSE", "f", "F", "0")
+_OF_KUBE_SCHEDULER = ("kube-system", "kube-scheduler")
+"""Namespace and name of the lease where neither file nor flags of a scheduler name them."""
 _OPTION = {SCHEDULER: "--config", DESCHEDULER: "--descheduler-config"}
 
 
@@ -67,14 +70,17 @@ def container(workload: Tree) -> Tree:
 
 
 def arguments(workload: Tree) -> dict[str, str]:
-    """Flags of the first container with their values; empty for those without."""
+    """Flags of the first container with their values, empty for those without. Go takes one dash
+    for two."""
     made = container(workload)
     found = {}
     words = [str(each) for each in (*(made.get("command") or ()), *(made.get("args") or ()))]
     for word, following in zip(words, (*words[1:], "-"), strict=True):
         if word.startswith("-"):
             name, equals, value = word.partition("=")
-            found[name] = value if equals or following.startswith("-") else following
+            found[f"--{name.lstrip('-')}"] = (
+                value if equals or following.startswith("-") else following
+            )
     return found
 
 
@@ -109,8 +115,8 @@ def carried(role: str, seen: Look) -> Carried:
     ]
     pod = _pod(theirs["spec"]["template"]["spec"])
     if role == AGENT:
-        gates = found.get("-feature-gates", "")
-        by_hand += [f"-feature-gates={gates}"] if gates else []
+        gates = found.get("--feature-gates", "")
+        by_hand += [f"--feature-gates={gates}"] if gates else []
         return Carried(by_hand=tuple(by_hand), pod=pod)
     args: list[str] = []
     file = None
@@ -205,19 +211,23 @@ def lenient(seen: Look) -> bool:
 
 
 def lease_of(role: str, workload: Tree, configuration: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Namespace and name of the lease that theirs takes; None where it takes none."""
+    """Namespace and name of the lease that theirs takes; None where it takes none. Flags go before
+    the file."""
     found = arguments(workload)
     if role == MANAGER:
-        if found.get("--enable-leader-election", "true") == "false":
+        if found.get("--enable-leader-election") in _FALSE:
             return None
-        return found.get("--leader-election-namespace", NAMESPACE), LEASES[role]
+        return found.get("--leader-election-namespace") or NAMESPACE, LEASES[role]
     election = configuration.get("leaderElection")
     given = election if isinstance(election, Mapping) else {}
-    if given.get("leaderElect") is False:
+    elects = found.get("--leader-elect", "false" if given.get("leaderElect") is False else "")
+    if elects in _FALSE:
         return None
+    namespace, name = _OF_KUBE_SCHEDULER if role == SCHEDULER else (NAMESPACE, LEASES[role])
+    flag = "--leader-elect-resource-"
     return (
-        str(given.get("resourceNamespace") or NAMESPACE),
-        str(given.get("resourceName") or LEASES[role]),
+        found.get(f"{flag}namespace") or str(given.get("resourceNamespace") or namespace),
+        found.get(f"{flag}name") or str(given.get("resourceName") or name),
     )
 
 

@@ -51,6 +51,8 @@ class Look:
     found: Mapping[Ref, Tree] = field(default_factory=dict)
     elsewhere: tuple[str, ...] = ()
     """Workloads of theirs in other namespaces."""
+    doubled: tuple[str, ...] = ()
+    """Names of further workloads of a role."""
 
     def pods_of(self, key: str, value: str) -> list[Tree]:
         return [e for e in self.pods if (e["metadata"].get("labels") or {}).get(key) == value]
@@ -96,7 +98,7 @@ async def look(client: Client, roles: Iterable[str], others: Iterable[Ref] = ())
     """Raises KubeError."""
     theirs: dict[str, Tree] = {}
     ours: dict[str, Tree] = {}
-    elsewhere = []
+    elsewhere, doubled = [], []
     wanted = tuple(roles)
     for kind in ("DaemonSet", "Deployment"):
         everywhere = Ref("apps/v1", kind, "", "")
@@ -105,10 +107,12 @@ async def look(client: Client, roles: Iterable[str], others: Iterable[Ref] = ())
             if (kind == "DaemonSet") is not (role == AGENT) or role not in wanted:
                 continue
             each["kind"], each["apiVersion"] = kind, "apps/v1"
-            if each["metadata"]["namespace"] == NAMESPACE:
-                theirs[role] = each
-            else:
+            if each["metadata"]["namespace"] != NAMESPACE:
                 elsewhere.append(f"{each['metadata']['namespace']}/{each['metadata']['name']}")
+            elif role in theirs:
+                doubled.append(f"{kind} {each['metadata']['name']}")
+            else:
+                theirs[role] = each
     holders, pods = {}, []
     for role in wanted:
         found = await read(client, workload(role, OURS[role]))
@@ -134,6 +138,7 @@ async def look(client: Client, roles: Iterable[str], others: Iterable[Ref] = ())
         _record(await read(client, place("ConfigMap", RECORD))),
         found={ref: each for ref, each in seen.items() if each is not None},
         elsewhere=tuple(elsewhere),
+        doubled=tuple(doubled),
         **extra,
     )
 
@@ -172,4 +177,14 @@ def _record(tree: Tree | None) -> dict[str, Tree] | None:
             found[role] = json.loads(text)
         except (ValueError, RecursionError):
             continue
-    return {role: each for role, each in found.items() if isinstance(each, dict)}
+    return {role: each for role, each in found.items() if _is_record(each)}
+
+
+def _is_record(tree: Any) -> bool:
+    try:
+        workload = tree["workload"]
+        spec = workload["spec"]["template"]["spec"]
+        named = f"{workload['kind']} {workload['metadata']['name']}"
+        return bool(spec["containers"][0]) and named.startswith(("Deployment ", "DaemonSet "))
+    except (KeyError, IndexError, TypeError):
+        return False

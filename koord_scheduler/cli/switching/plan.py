@@ -11,6 +11,7 @@ from koord_scheduler.cli.switching.back import back, clear
 from koord_scheduler.cli.switching.carried import (
     Carried,
     carried,
+    container,
     file_of,
     lease_of,
 )
@@ -109,14 +110,18 @@ def plan_back(seen: Look, ours: Ours, roles: Iterable[str], image: str) -> Plan:
             problems.append(f"{OURS[role]}: nothing says what theirs was like; install it first")
             continue
         if role not in (seen.record or {}):
-            notes.append(f"{role}: no record of what theirs was like; it becomes what it is now")
+            notes.append(
+                f"{role}: no record of what theirs was like: it becomes what it is now, on all of "
+                "its nodes, with one replica where it has none"
+            )
         found: Carried = carried(role, seen)
         if role == AGENT:
             steps += agents.back(seen)
         else:
             configuration, _ = _configuration(role, seen)
             same = _same_lease(role, remembered(seen, role), configuration)
-            steps += back(role, ours, seen, found, image, same_lease=same)
+            running = container(seen.ours[role])["image"] if role in seen.ours else ""
+            steps += back(role, ours, seen, found, image or running, same_lease=same)
         steps += clear(role, ours, seen)
     if not steps and not problems:
         notes.append("nothing of ours is there beside theirs: nothing to go back from")
@@ -127,6 +132,10 @@ def _forbidden(seen: Look) -> list[str]:
     found = [
         f"{each}: ours lives in {NAMESPACE}, where lease and ConfigMap are; move theirs there first"
         for each in seen.elsewhere
+    ]
+    found += [
+        f"{each}: is a second workload of its role, of which one can be switched"
+        for each in seen.doubled
     ]
     urls = {str(each["url"]) for each in clients_of(seen) if each.get("url")}
     found += [

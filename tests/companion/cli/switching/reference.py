@@ -34,7 +34,11 @@ _CONFIG = {
     "koord-scheduler": {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": True, "resourceName": "koord-scheduler"},
+        "leaderElection": {
+            "leaderElect": True,
+            "resourceName": "koord-scheduler",
+            "resourceNamespace": NAMESPACE,
+        },
         "profiles": [{"schedulerName": "koord-scheduler"}],
     },
     "koord-descheduler": {

@@ -53,12 +53,18 @@ class Story(NamedTuple):
         self.kube.round()
         return await look(self.client, roles, others)
 
-    async def plan(self, make: Callable[..., Plan], roles: tuple[str, ...] = ROLES) -> Plan:
+    async def plan(
+        self, make: Callable[..., Plan], roles: tuple[str, ...] = ROLES, image: str = ""
+    ) -> Plan:
         seen = await self.read()
-        return make(await self.read(ROLES, wanted(seen, self.ours)), self.ours, roles, "")
+        return make(await self.read(ROLES, wanted(seen, self.ours)), self.ours, roles, image)
 
     async def go(
-        self, make: Callable[..., Plan], roles: tuple[str, ...] = ROLES, writes: int = 1_000_000
+        self,
+        make: Callable[..., Plan],
+        roles: tuple[str, ...] = ROLES,
+        writes: int = 1_000_000,
+        image: str = "",
     ) -> list[str]:
         """What was done. ``writes``: how many before it is killed."""
         self.client.left = writes
@@ -68,7 +74,7 @@ class Story(NamedTuple):
             if not missing:
                 done.append(f"{step.role} {step.verb} {step.what}")
 
-        made = await self.plan(make, roles)
+        made = await self.plan(make, roles, image)
         assert not made.problems, made.problems
         clock = iter(range(100_000))
         await carry_out(

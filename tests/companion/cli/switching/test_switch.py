@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.cli.main import main
-from koord_scheduler.cli.switching.names import APPLIED, OURS, PARKED, RECORD
+from koord_scheduler.cli.switching.names import APPLIED, NAMESPACE, OURS, PARKED, RECORD
 from koord_scheduler.cli.switching.plan import Plan, plan_back, plan_forward
 from koord_scheduler.cli.switching.steps import StuckError
 from tests.companion.cli.switching import reference
@@ -94,7 +94,7 @@ def test_what_theirs_is_told_ours_is_told(capsys: pytest.CaptureFixture[str]) ->
         made.kube.patch("daemonsets", "koordlet", selector)
         made.kube.settle()
         plan = await made.plan(plan_forward)
-        assert "DaemonSet koordlet: by hand: -feature-gates=BECPUEvict=true" in plan.notes
+        assert "DaemonSet koordlet: by hand: --feature-gates=BECPUEvict=true" in plan.notes
         assert any("--feature-gates=WebhookFramework=true" in each for each in plan.notes)
         assert any("release koordinator" in each for each in plan.notes)
         await made.go(plan_forward)
@@ -135,6 +135,104 @@ def test_another_lease_means_that_theirs_ends_first() -> None:
         ]
 
     told(play)
+
+
+def _file_without_a_lease(made: Story) -> None:
+    text = reference.configuration("koord-scheduler", leaderElection={"leaderElect": True})["data"]
+    made.kube.patch("configmaps", "koord-scheduler-config", {"data": text})
+
+
+def _flag(flag: str) -> Callable[[Story], None]:
+    def change(made: Story) -> None:
+        tree = reference.workload("koord-scheduler")
+        container = tree["spec"]["template"]["spec"]["containers"][0]
+        container["args"] = [*container["args"], flag]
+        made.kube.patch("deployments", "koord-scheduler", {"spec": tree["spec"]})
+        made.kube.settle()
+
+    return change
+
+
+OTHER_LEASES = [
+    _file_without_a_lease,
+    _flag("--leader-elect=false"),
+    _flag("-leader-elect=0"),
+    _flag("--leader-elect-resource-name=mine"),
+    _flag("--leader-elect-resource-namespace=kube-system"),
+]
+
+
+@pytest.mark.parametrize("change", OTHER_LEASES)
+def test_theirs_without_our_lease_ends_before_ours_begins(change: Callable[[Story], None]) -> None:
+    async def play(made: Story) -> None:
+        change(made)
+        plan = await made.plan(plan_forward, roles=("scheduler",))
+        steps = [each.verb for each in plan.steps if each.what.startswith("Deployment")]
+        assert steps == ["create", "scale", "create"]
+
+    told(play)
+
+
+BROKEN_ROLES = ("{", "{}", '{"workload": 7}', '{"workload": {"kind": "Deployment"}}')
+
+
+@pytest.mark.parametrize(
+    ("record", "again"),
+    [(None, False), (None, True), (dict(zip(ROLES, BROKEN_ROLES, strict=True)), False)],
+)
+def test_a_lost_record_leaves_nobody_without_theirs(record: Tree | None, again: bool) -> None:
+    """``again``: --apply comes before --back, and must not write down the switched state."""
+
+    async def play(made: Story) -> None:
+        await made.go(plan_forward)
+        made.kube.drop("configmaps", RECORD)
+        if record is not None:
+            meta = {"name": RECORD, "namespace": NAMESPACE}
+            made.kube.put("configmaps", {"metadata": meta, "data": record})
+        if again:
+            await made.go(plan_forward)
+        await made.go(plan_back)
+        assert made.kube.faults == []
+        seen = await made.read()
+        assert not any(seen.our_pods(role) for role in ROLES)
+        assert all(seen.their_pods(role) for role in ROLES)
+        assert len(seen.their_pods("agent")) == 2
+        ends = [e["targetRef"]["name"] for each in seen.slices for e in each["endpoints"]]
+        assert ends
+        assert all(name.startswith("koord-manager") for name in ends)
+
+    told(play, nodes=2)
+
+
+def test_back_keeps_the_image_that_runs_and_the_number_of_an_autoscaler() -> None:
+    async def play(made: Story) -> None:
+        await made.go(plan_forward, image="registry.example/koordlet:7")
+        plan = await made.plan(plan_back)
+        (unregister,) = (e for e in plan.steps if "leaves the registration" in e.why)
+        (write,) = unregister.writes(await made.read())
+        container = write.body["spec"]["template"]["spec"]["containers"][0]
+        assert container["image"] == "registry.example/koordlet:7"
+        made.kube.patch("deployments", "koord-manager", {"spec": {"replicas": 3}})
+        made.kube.faults.clear()
+        made.kube.watched = frozenset()
+        await made.go(plan_back)
+        assert (await made.read()).theirs["manager"]["spec"]["replicas"] == 3
+
+    told(play, nodes=1)
+
+
+def test_one_dash_is_two_and_a_second_workload_is_a_problem() -> None:
+    async def play(made: Story) -> None:
+        tree = reference.workload("koordlet", name="koordlet-gpu")
+        tree["spec"]["template"]["spec"]["containers"][0]["args"] = ["--feature-gates=A=true"]
+        made.kube.put("daemonsets", tree)
+        plan = await made.plan(plan_forward, roles=("agent",))
+        assert any("is a second workload" in each for each in plan.problems)
+        made.kube.drop("daemonsets", "koordlet")
+        plan = await made.plan(plan_forward, roles=("agent",))
+        assert "DaemonSet koordlet-gpu: by hand: --feature-gates=A=true" in plan.notes
+
+    told(play, nodes=1)
 
 
 def test_registrations_that_came_with_us_go_before_we_do() -> None:
