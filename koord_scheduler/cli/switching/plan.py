@@ -28,6 +28,7 @@ from koord_scheduler.cli.switching.names import (
 )
 from koord_scheduler.cli.switching.objects import Ours, definition_ref
 from koord_scheduler.cli.switching.recording import remembered, workload_ref
+from koord_scheduler.cli.switching.states import replicas
 from koord_scheduler.cli.switching.steps import Step
 from koord_scheduler.daemon.files import FileError, parse_documents
 from koord_scheduler.daemon.scheduler.setup import SetupError, read_setup
@@ -69,7 +70,9 @@ def wanted(seen: Look, ours: Ours) -> tuple[Ref, ...]:
 
 
 def plan_forward(seen: Look, ours: Ours, roles: Iterable[str], image: str) -> Plan:
-    chosen = [role for role in APPS.values() if role in roles and role in seen.theirs]
+    installed = [role for role in APPS.values() if role in roles and role in seen.theirs]
+    idle = [role for role in installed if not replicas(remembered(seen, role))]
+    chosen = [role for role in installed if role not in idle]
     problems = _forbidden(seen)
     steps: list[Step] = list(definitions(ours, seen)) if chosen else []
     steps += [
@@ -82,6 +85,7 @@ def plan_forward(seen: Look, ours: Ours, roles: Iterable[str], image: str) -> Pl
         for role in APPS.values()
         if role in roles and role not in seen.theirs
     ]
+    notes += [f"{role}: theirs is scaled to 0, so none of ours is installed" for role in idle]
     for role in chosen:
         theirs = seen.theirs[role]
         notes += _installed(theirs)
@@ -94,7 +98,7 @@ def plan_forward(seen: Look, ours: Ours, roles: Iterable[str], image: str) -> Pl
         problems += wrong
         same = _same_lease(role, remembered(seen, role), configuration)
         steps += forward(role, ours, seen, found, image, same_lease=same)
-    if not chosen:
+    if not installed:
         problems.append(f"no workload with label koord-app in {NAMESPACE}: nothing to switch from")
     return Plan(tuple(steps), tuple(dict.fromkeys(notes)), tuple(problems))
 

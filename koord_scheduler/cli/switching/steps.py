@@ -37,7 +37,8 @@ class Step(NamedTuple):
 
 
 class StuckError(Exception):
-    """A step did not come about in its time. The text says which, what is missing, what to do."""
+    """A step did not come about in its time, or was refused. The text says which, what is missing,
+    what to do."""
 
 
 Reader = Callable[[tuple[str, ...], tuple[Ref, ...]], Awaitable[Look]]
@@ -54,7 +55,7 @@ async def carry_out(
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
     """All of them, in their order. ``tell`` is called with each step and what it waits for, at each
-    change; empty when it is done. Raises StuckError and KubeError."""
+    change; empty when it is done. Raises StuckError."""
     for step in steps:
         await _one(client, step, read, tell, every_s, clock)
 
@@ -87,16 +88,16 @@ async def _one(
         except KubeError as failed:
             # A server that restarts meanwhile is waited for; a refusal stays one.
             if isinstance(failed, RefusedError) and not (failed.passing or failed.conflict):
-                raise
+                raise _stuck(step, str(failed)) from None
             error = f"; {failed}"
         if clock() >= until_s:
-            waited = f"{step.what}: {before or 'not begun'} after {step.limit_s:.0f} s{error}"
-            raise StuckError(f"{step.role}: {waited}. {_advice(step)}")
+            waited = f"{before or 'not begun'} after {step.limit_s:.0f} s{error}"
+            raise _stuck(step, waited)
         await asyncio.sleep(every_s)
 
 
-def _advice(step: Step) -> str:
-    return (
-        "Nothing more was changed. Mend it and give the same command again, which goes on from "
-        "here, or go back with --back"
+def _stuck(step: Step, why: str) -> StuckError:
+    return StuckError(
+        f"{step.role or 'all'}: {step.what}: {why}. Nothing more was changed. Mend it and give the "
+        "same command again, which goes on from here, or go back with --back"
     )

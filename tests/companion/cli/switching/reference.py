@@ -30,7 +30,7 @@ _ARGS = {
     "koord-descheduler": ["--v=4", "--config=/config/koord-descheduler.config"],
     "koordlet": ["-addr=:9316", "-feature-gates=BECPUEvict=true", "--v=4"],
 }
-_CONFIG = {
+_CONFIG: dict[str, Tree] = {
     "koord-scheduler": {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -36,7 +36,7 @@ class Mortal(Client):
 
     left = 1_000_000
 
-    async def _request(self, method: str, path: str, **rest: Any) -> bytes:
+    async def _request(self, method: str, path: str, **rest: Any) -> bytearray:
         if method != "GET":
             if not self.left:
                 raise KilledError

@@ -14,6 +14,7 @@ from koord_scheduler.cli.switching.plan import Plan, plan_back, plan_forward
 from koord_scheduler.cli.switching.steps import StuckError
 from tests.companion.cli.switching import reference
 from tests.companion.cli.switching.story import OURS_FILES, ROLES, KilledError, Story, told
+from tests.fakekube.faults import Fault
 
 Tree = dict[str, Any]
 
@@ -221,6 +222,16 @@ def test_back_keeps_the_image_that_runs_and_the_number_of_an_autoscaler() -> Non
     told(play, nodes=1)
 
 
+def test_nobody_runs_ours_where_theirs_was_switched_off() -> None:
+    async def play(made: Story) -> None:
+        made.kube.patch("deployments", "koord-descheduler", {"spec": {"replicas": 0}})
+        plan = await made.plan(plan_forward)
+        assert "descheduler" not in {each.role for each in plan.steps}
+        assert any(each.startswith("descheduler: theirs is scaled to 0") for each in plan.notes)
+
+    told(play, nodes=1)
+
+
 def test_one_dash_is_two_and_a_second_workload_is_a_problem() -> None:
     async def play(made: Story) -> None:
         tree = reference.workload("koordlet", name="koordlet-gpu")
@@ -286,6 +297,17 @@ def test_ours_that_does_not_start_changes_nothing_else(role: str) -> None:
         assert len(seen.their_pods("agent")) == 6
 
     told(play)
+
+
+def test_a_right_that_is_missing_is_named_with_its_step() -> None:
+    async def play(made: Story) -> None:
+        made.kube.fake.faults.add(
+            Fault(lambda what: "PATCH" in what and "/clusterroles/" in what, times=99, status=403)
+        )
+        with pytest.raises(StuckError, match=r"descheduler: ClusterRole koord-descheduler: .*403"):
+            await made.go(plan_forward, roles=("descheduler",))
+
+    told(play, nodes=1)
 
 
 def refused(made: Story) -> None:
