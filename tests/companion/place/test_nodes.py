@@ -114,7 +114,7 @@ def test_scores_of_fit(strategy: dict[str, Any], score: int) -> None:
 @pytest.mark.parametrize(
     "strategy",
     [
-        {"resources": [{"name": "cpu", "weight": 0}]},
+        {"resources": [{"name": "cpu", "weight": 101}]},
         {"type": "RequestedToCapacityRatio"},
         {"type": "Most"},
     ],
