@@ -153,12 +153,12 @@ def test_a_verdict_is_what_it_would_be_anew(make: Callable[[Any], Plugin], seed:
 
 def _same(kept: Plugin, anew: Plugin, where: Cluster, of: PodClass) -> None:
     if kept.applies(where, of):
-        (why, score), (why_now, score_now) = (
-            each.judge(where, of, where.rows()) for each in (kept, anew)
-        )
-        assert why.tolist() == why_now.tolist()
-        assert (score is None) == (score_now is None)
-        assert score is None or score_now is None or score.tolist() == score_now.tolist()
+        before, now = (each.judge(where, of, where.rows()) for each in (kept, anew))
+        assert before.why.tolist() == now.why.tolist()
+        assert (before.score is None) == (now.score is None)
+        if before.score is not None and now.score is not None:
+            assert before.score.tolist() == now.score.tolist()
+        assert before.is_normal == now.is_normal
 
 
 @pytest.mark.parametrize("seed", range(40))
