@@ -13,6 +13,7 @@ from koord_scheduler.kube.shapes import NodeMetric
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import MOST_AMOUNT
+from koord_scheduler.place import load_estimate
 from koord_scheduler.place.load import make
 from koord_scheduler.place.load_estimate import estimate
 from koord_scheduler.place.load_reading import LOAD, NodeLoad, read_load
@@ -317,14 +318,17 @@ def test_estimates(
     assert (estimate(of, "cpu", percents), estimate(of, "memory", percents)) == (cpu, memory)
 
 
-def test_annotations_change_an_estimate_where_they_may() -> None:
+@pytest.mark.parametrize(
+    ("factor", "estimated"), [(100, 4000), (150, 6000), (0, 0), (-1, 3400), (1001, 3400)]
+)
+def test_annotations_change_an_estimate_where_they_may(factor: int, estimated: int) -> None:
     of = cls(
         priority_class=PROD,
         requests={"cpu": 4000},
-        annotations={"scheduling.koordinator.sh/load-estimated-scaling-factors": '{"cpu": 100}'},
+        annotations={load_estimate.FACTORS: f'{{"cpu": {factor}}}'},
     )
     assert make({}).estimates.of(of)[0] == 3400
-    assert make({"allowCustomizeEstimation": True}).estimates.of(of)[0] == 4000
+    assert make({"allowCustomizeEstimation": True}).estimates.of(of)[0] == estimated
 
 
 def test_a_report_that_becomes_old_is_judged_again() -> None:
