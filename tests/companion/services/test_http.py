@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.services import gate, http
-from koord_scheduler.services.http import Address, Reply, Route, serving
+from koord_scheduler.services.http import Address, Page, Reply, Route, serving
 from koord_scheduler.webhook import line
 
 LARGE = 4 << 20
@@ -33,7 +33,10 @@ def played(story: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 @contextlib.asynccontextmanager
 async def port(**pages: str) -> AsyncIterator[int]:
-    shown = {f"/{path}": lambda text=text: (200, text) for path, text in pages.items()}
+    def showing(text: str) -> Page:
+        return lambda: (200, text)
+
+    shown = {f"/{path}": showing(text) for path, text in pages.items()}
     echo = Route(
         "*", "/echo/{name}", lambda r: Reply(200, f"{r.method} {r.names['name']} {r.body}")
     )
