@@ -9,7 +9,7 @@ import msgspec
 
 from koord_scheduler.cli.errors import BadInputError
 from koord_scheduler.cli.output import NOTHING, amount, clean, columns, emit
-from koord_scheduler.cli.seen import configuration, now_s, read_config, seen
+from koord_scheduler.cli.seen import configuration, looked, read_config, seen
 from koord_scheduler.kube.listing import Seen
 from koord_scheduler.overcommit.configuration import Configuration
 from koord_scheduler.services.compare import Difference, compare, totals
@@ -27,9 +27,9 @@ class Answer(msgspec.Struct, frozen=True):
 
 def main(args: argparse.Namespace) -> int:
     found = seen(args)
-    inputs = found.inputs()
+    inputs, at_s = looked(args, found.inputs())
     old, new = _side(args.old, found), _side(args.new, found)
-    differences = compare(inputs, old, new, now_s(args, inputs))
+    differences = compare(inputs, old, new, at_s)
     differing = {each.node for each in differences}
     answer = Answer(len(inputs), len(differing), totals(differences), differences)
     emit(answer, args.output, lambda: _lines(answer))

@@ -10,7 +10,7 @@ import msgspec
 
 from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.output import clean, columns, cores, emit, size
-from koord_scheduler.cli.seen import configuration, now_s, seen
+from koord_scheduler.cli.seen import configuration, looked, seen
 from koord_scheduler.model.amounts import Amounts
 from koord_scheduler.overcommit.explain import Explanation, Term, explain
 from koord_scheduler.overcommit.noderesource import TIERS
@@ -25,7 +25,7 @@ def main(args: argparse.Namespace) -> int:
     inputs = [each for each in found.inputs() if each.node.name == args.node]
     if not inputs:
         raise BadInputError(f"there is no node {args.node!r}")
-    at_s = now_s(args, inputs)
+    inputs, at_s = looked(args, inputs)
     answer = explain(inputs[0], configuration(found.config, "ConfigMap"), at_s)
     if answer is None:
         raise BadInputError("colocation-config cannot be read, so nothing is computed")

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 
 from koord_scheduler.cli.output import amount, columns, emit, share, span
-from koord_scheduler.cli.seen import configuration, now_s, seen
+from koord_scheduler.cli.seen import configuration, looked, seen
 from koord_scheduler.overcommit.noderesource import TIERS
 from koord_scheduler.services.overview import NodeRow, overview
 
@@ -23,8 +23,8 @@ _HEADER = (
 
 def main(args: argparse.Namespace) -> int:
     found = seen(args)
-    inputs = found.inputs()
-    rows = overview(inputs, configuration(found.config, "ConfigMap"), now_s(args, inputs))
+    inputs, at_s = looked(args, found.inputs())
+    rows = overview(inputs, configuration(found.config, "ConfigMap"), at_s)
     emit(rows, args.output, lambda: columns(_HEADER, map(_cells, rows)))
     return 0
 

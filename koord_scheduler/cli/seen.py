@@ -6,8 +6,10 @@ import argparse
 import asyncio
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
 
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import BadInputError
@@ -15,6 +17,7 @@ from koord_scheduler.cli.output import clean
 from koord_scheduler.daemon import files
 from koord_scheduler.daemon.files import FileError, parse_documents
 from koord_scheduler.kube.listing import Seen, from_cluster, from_documents
+from koord_scheduler.model.arrivals import is_ahead
 from koord_scheduler.model.facts import Inputs
 from koord_scheduler.overcommit.configuration import Configuration, load
 from koord_scheduler.services.overview import newest_report_s
@@ -23,6 +26,8 @@ from koordlet.kube.errors import UnusableError
 
 _MOST_BYTES = 1 << 30
 _DEADLINE_S = 60.0
+_MOST_NAMED = 10
+AHEAD = "updateTime of the NodeMetric is ahead of this clock, so its age is unknown"
 
 
 def seen(args: argparse.Namespace, node: str = "") -> Seen:
@@ -44,11 +49,41 @@ async def _from_cluster(args: argparse.Namespace, node: str) -> Seen:
         return await from_cluster(client, args.config_namespace, args.slo_config_name, node)
 
 
-def now_s(args: argparse.Namespace, inputs: list[Inputs]) -> float:
-    """Saved objects are looked at as of their last report, others as of now. A report of the
-    future is one of a clock that is ahead."""
-    saved = newest_report_s(inputs) if args.files else None
-    return time.time() if saved is None else min(saved, time.time())
+class Looked(NamedTuple):
+    """``now_s``: Unix time as of which it is looked at."""
+
+    inputs: list[Inputs]
+    now_s: float
+
+
+def looked(args: argparse.Namespace, inputs: list[Inputs]) -> Looked:
+    """Saved objects are looked at as of their last report, others as of now. The time of a report
+    of the future is unknown, which is told."""
+    now_s = time.time()
+    found = [_dated(each, now_s) for each in inputs]
+    if args.files:
+        saved = newest_report_s(found)
+        now_s = now_s if saved is None else min(saved, now_s)
+    pairs = zip(inputs, found, strict=True)
+    tell_ahead(old.node.name for old, new in pairs if old is not new)
+    return Looked(found, now_s)
+
+
+def _dated(inputs: Inputs, now_s: float) -> Inputs:
+    metric = inputs.metric
+    if metric is None or not is_ahead(metric.update_time_s, now_s):
+        return inputs
+    metric = msgspec.structs.replace(metric, update_time_s=None, fault=AHEAD)
+    return msgspec.structs.replace(inputs, metric=metric)
+
+
+def tell_ahead(nodes: Iterable[str]) -> None:
+    """Say of which nodes the reports do not count."""
+    names = sorted(nodes)
+    if names:
+        more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+        text = clean(", ".join(names[:_MOST_NAMED]))
+        print(f"koord-scheduler: {AHEAD}: {text}{more}", file=sys.stderr)
 
 
 def configuration(data: Mapping[str, str] | None, where: str) -> Configuration:

@@ -205,7 +205,7 @@ RECOMMENDER = (
     Need(
         "analysis.koordinator.sh",
         "recommendations",
-        ("list", "watch", "patch"),
+        ("get", "list", "watch", "patch"),
         "a recommendation says whose usage to look at, and keeps what was learned",
     ),
     Need(
@@ -238,7 +238,7 @@ PODGROUP = (
     Need(
         "scheduling.sigs.k8s.io",
         "podgroups",
-        ("list", "watch", "patch"),
+        ("get", "list", "watch", "patch"),
         "the status of a gang follows its pods",
     ),
     # A definition that is not ours keeps the status apart.
@@ -255,7 +255,7 @@ NETWORKTOPOLOGY = (
     Need(
         "scheduling.koordinator.sh",
         "clusternetworktopologies",
-        ("list", "watch"),
+        ("get", "list", "watch"),
         "labels of nodes make the network a tree",
     ),
     Need(
@@ -393,7 +393,7 @@ DESCHEDULER_NEEDS = (
     Need(
         "scheduling.koordinator.sh",
         "podmigrationjobs",
-        ("list", "watch", "create", "patch", "delete"),
+        ("get", "list", "watch", "create", "patch", "delete"),
         "each pod that shall move has a job",
     ),
     Need(

@@ -77,11 +77,8 @@ class NetworkTopologies:
             return
         self._told = ""
         if _known(found) != wanted:
-            await self._context.writes.patch(
-                NETWORK_TOPOLOGIES,
-                NETWORK_TOPOLOGY,
-                {"status": {"detailStatus": wanted}},
-                subresource="status",
+            await self._context.writes.set_status(
+                NETWORK_TOPOLOGIES, found.metadata, {"detailStatus": wanted}
             )
 
     def _tell(self, found: ClusterNetworkTopology, words: str) -> None:

@@ -110,16 +110,17 @@ class PodGroups:
         new = self._settled(text, group, old)
         if new == old:
             return None
-        body = {"status": _tree(new)}
+        body, head = _tree(new), {"uid": group.metadata.uid}
         writes = self._context.writes
         try:
             if not self._apart:
-                answer = await writes.patch(POD_GROUPS, name, body, namespace)
+                changes = {"metadata": head, "status": body}
+                answer = await writes.patch(POD_GROUPS, name, changes, namespace)
                 self._apart = _status(answer) != new
             if self._apart:
-                await writes.patch(POD_GROUPS, name, body, namespace, subresource="status")
+                await writes.set_status(POD_GROUPS, group.metadata, body)
         except RefusedError as error:
-            if not error.missing:
+            if not error.gone:
                 raise
             self._apart = False
         return None

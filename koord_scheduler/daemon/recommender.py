@@ -214,11 +214,15 @@ class Recommender:
         await self._ask_for_containers(known)
         self._forget(key, known)
         now_s = self._context.wall()
+        if item.metadata.uid != known.uid:
+            return None
         await self._write_status(key, known, item, now_s)
         if known.history.last_s > known.kept_samples_s and now_s - known.kept_s >= WRITE_S / 2:
             head = {"uid": known.uid, "annotations": {HISTORY: text_of(known.history)}}
             last_s = known.history.last_s
-            await self._patch(key, {"metadata": head})
+            await self._context.writes.patch(
+                RECOMMENDATIONS, key.name, {"metadata": head}, key.namespace
+            )
             known.kept_s, known.kept_samples_s, known.note = now_s, last_s, ""
         return WRITE_S * random.uniform(0.9, 1.1)
 
@@ -263,13 +267,8 @@ class Recommender:
             if same and not _is_stale(old, now_s):
                 return
         known.history.stands(requests)
-        body = {"metadata": {"uid": known.uid}, "status": {"podStatus": None, **_tree(new)}}
-        await self._patch(key, body, "status")
-
-    async def _patch(self, key: Key, body: dict[str, Any], subresource: str = "") -> None:
-        await self._context.writes.patch(
-            RECOMMENDATIONS, key.name, body, key.namespace, subresource=subresource
-        )
+        body = {"podStatus": None, **_tree(new)}
+        await self._context.writes.set_status(RECOMMENDATIONS, item.metadata, body)
 
     def _failed(self, key: str, error: Exception) -> None:
         _log.debug("recommendation waits", recommendation=key, problem=str(error))

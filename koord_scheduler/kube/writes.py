@@ -11,7 +11,7 @@ from koordlet.kube.budget import Priority
 from koordlet.kube.client import Client
 from koordlet.kube.errors import KubeError, NotSentError, RefusedError
 from koordlet.kube.kinds import PODS, Kind
-from koordlet.kube.objects import Object
+from koordlet.kube.objects import Metadata, Object
 
 T = TypeVar("T", bound=Object)
 
@@ -19,6 +19,8 @@ PER_NODE_AND_MINUTE = 12
 """Writes about one node in a minute, for all controllers together. The steady state of a node is
 one write in five minutes."""
 MINUTE_S = 60.0
+_TRIES = 3
+"""Until a status is written that others write to as well."""
 _IN_TURN = Priority.READ
 """A new configuration writes to all nodes; a list that is needed meanwhile waits no longer than one
 of these writes."""
@@ -115,6 +117,8 @@ class Writes:
         priority: Priority = _IN_TURN,
     ) -> T:
         self._admit(kind, "patch", about, subresource)
+        fenced = subresource != "status" or not kind.group or _version_in(body)
+        assert fenced, f"{kind}/status: use set_status"
         return await self._client.patch(
             kind,
             name,
@@ -124,6 +128,27 @@ class Writes:
             strategic=strategic,
             priority=priority,
         )
+
+    async def set_status(self, kind: Kind[T], there: Metadata, status: Any) -> T:
+        """Merge ``status`` into that of the custom resource whose metadata is ``there``. The server
+        compares its version, and never its uid: where the version is another one by now, read it
+        again. Raises RefusedError, ``gone`` for another object of its name."""
+        version = there.resource_version
+        for more in reversed(range(_TRIES)):
+            changes = {"metadata": {"resourceVersion": version}, "status": status}
+            try:
+                return await self.patch(
+                    kind, there.name, changes, there.namespace, subresource="status"
+                )
+            except RefusedError as error:
+                if not (error.conflict and more):
+                    raise
+            now = (await self._client.get(kind, there.name, there.namespace)).metadata
+            if now.uid != there.uid:
+                text = f"{kind} {there.name} is another one by now"
+                raise RefusedError(text, 409, "Conflict")
+            version = now.resource_version
+        raise AssertionError  # the last try returns or raises
 
     async def replace(
         self,
@@ -175,3 +200,7 @@ class Writes:
         if about:
             self.tally.take(about, f"{verb} {what}")
         self.tally.counts[(what, verb)] += 1
+
+
+def _version_in(body: Any) -> str:
+    return str(body.get("metadata", {}).get("resourceVersion", ""))

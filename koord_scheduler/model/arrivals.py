@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+MOST_AHEAD_S = 60.0
+"""A clock may be so far ahead of ours, for who reads once and has no arrival to go by."""
+
+
+def is_ahead(told_s: float | None, now_s: float) -> bool:
+    """Whether a report that was read once gives a time at which it cannot have been made: nobody
+    knows how old it is."""
+    return told_s is not None and told_s > now_s + MOST_AHEAD_S
+
 
 class Arrivals:
     """Remembers of each source the time that its last report gives, and when that came.

@@ -192,7 +192,8 @@ def _stale(metric: MetricFacts | None, strategy: ColocationStrategy, now_s: floa
     if metric is None:
         return "no NodeMetric yet"
     if metric.update_time_s is None:
-        return "the NodeMetric was never reported"
+        why = metric.fault if metric.node_usage is not None else ""
+        return why or "the NodeMetric was never reported"
     if metric.fault:
         return f"the NodeMetric cannot be used: {metric.fault}"
     minutes = strategy.degrade_time_minutes or 0

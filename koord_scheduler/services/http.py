@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from aiohttp import web
+from aiohttp.typedefs import Handler as HttpHandler
+
+from koord_scheduler.services.gate import Gate, PlainLine
+from koord_scheduler.webhook.line import WRITE_S
+from koord_scheduler.webhook.turns import Peer, Turns
+from koordlet.serving.listener import Pace
 
 Answer = tuple[int, str]
 Page = Callable[[], Answer]
@@ -37,7 +45,12 @@ class Route(NamedTuple):
     reply: Callable[[Request], Reply]
 
 
+CORES, BURST_MS = 0.1, 500
+"""Most CPU of the answers of a port in the long run, and at once: the loop has other work too."""
+_REQUEST_S = 0.0003
+"""CPU of an answer besides its text."""
 _LONGEST_REQUEST = 4096
+_CHUNK_BYTES = 64 << 10
 
 
 class Address(NamedTuple):
@@ -67,30 +80,102 @@ async def serving(
     if address is None:
         yield 0
         return
-    app = web.Application(client_max_size=_LONGEST_REQUEST)
+    served = _Served()
+    app = web.Application(client_max_size=_LONGEST_REQUEST, middlewares=[served.answered])
     for path, page in pages.items():
         app.router.add_get(path, _handler(page))
     for route in routes:
         app.router.add_route(route.method, route.path, _reply(route))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=0.5,
+        handler_cancellation=True,
+        auto_decompress=False,  # a bomb is small
+        max_line_size=_LONGEST_REQUEST,
+        max_field_size=_LONGEST_REQUEST,
+    )
     await runner.setup()
+    assert runner.server is not None
+    gate = Gate(runner.server)
     try:
-        await web.TCPSite(runner, address.host or None, address.port).start()
-        yield int(runner.addresses[0][1])
+        yield gate.open(address.host, address.port)
     finally:
+        await gate.close()
         await runner.cleanup()
 
 
-def _handler(page: Page) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(_request: web.Request) -> web.Response:
+class _Served:
+    """Answers of one port. What they take of the event loop has a bound, and is shared out among
+    those who ask."""
+
+    def __init__(self) -> None:
+        self._turns = Turns(1)
+        self._pace = Pace(CORES * 1000, BURST_MS)
+        """Of milliseconds of CPU."""
+
+    @web.middleware
+    async def answered(self, request: web.Request, handler: HttpHandler) -> web.StreamResponse:
+        line = _line(request)
+        try:
+            await request.read()
+            line.waits()
+            made = await self._made(line.peer, request, handler)
+            body = made.body
+            if isinstance(body, bytes) and len(body) > _CHUNK_BYTES and request.method != "HEAD":
+                line.answers(len(body))
+                return await _in_pieces(request, made, body)
+            return made
+        except TimeoutError:
+            line.drop("slow")
+            raise ConnectionResetError from None
+        finally:
+            line.rests()
+
+    async def _made(self, peer: Peer, request: web.Request, handler: HttpHandler) -> web.Response:
+        await self._turns.take(peer)
+        begun_s = time.thread_time()
+        try:
+            made = await handler(request)
+        finally:
+            spent_s = time.thread_time() - begun_s + _REQUEST_S
+            rest_s = self._pace.wait_s(spent_s * 1000)
+            asyncio.get_running_loop().call_later(rest_s, self._turns.give, peer, spent_s)
+        assert isinstance(made, web.Response)
+        return made
+
+
+async def _in_pieces(request: web.Request, made: web.Response, body: bytes) -> web.StreamResponse:
+    """Who reads slowly costs one piece beside the answer. Raises TimeoutError."""
+    answer = web.StreamResponse(status=made.status, headers=made.headers)
+    answer.content_length = len(body)
+    async with asyncio.timeout(WRITE_S):
+        await answer.prepare(request)
+        for start in range(0, len(body), _CHUNK_BYTES):
+            await answer.write(body[start : start + _CHUNK_BYTES])
+        await answer.write_eof()
+    return answer
+
+
+def _line(request: web.Request) -> PlainLine:
+    transport = request.transport
+    if transport is None:
+        raise ConnectionResetError
+    line = transport.get_protocol()
+    assert isinstance(line, PlainLine)
+    return line
+
+
+def _handler(page: Page) -> HttpHandler:
+    async def handle(_request: web.Request) -> web.StreamResponse:
         status, text = page()
         return web.Response(status=status, text=text, content_type="text/plain")
 
     return handle
 
 
-def _reply(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(request: web.Request) -> web.Response:
+def _reply(route: Route) -> HttpHandler:
+    async def handle(request: web.Request) -> web.StreamResponse:
         raw = await request.read()
         body = raw.decode("utf-8", "replace")
         made = Request(request.method, dict(request.match_info), dict(request.query), body)

@@ -40,6 +40,9 @@ WATCH_S = (300.0, 600.0)
 """How long a watch shall last, drawn anew each time, so that a thousand do not end at once."""
 MOST_OBJECTS = 500_000
 """More than three times the pods of the largest cluster that Kubernetes supports."""
+MOST_MORE_OBJECTS = 20_000
+"""A list of a kind that is known may have so many more than twice what is known. A longer one is
+taken for one without end, and may be twice as long at the next try."""
 MOST_WAIT_S = 30.0
 HASTY_TRIES = 12
 """Some 40 s. After them an answer may begin as late as any other."""
@@ -121,6 +124,8 @@ class Mirror(Generic[T]):
         self._page = page
         self._most = most
         self._passed_over = False
+        self._longer = 0
+        """Lists in a row that were too long for what is known."""
         self._clock = clock
         self._draw = draw
         self._version = ""
@@ -208,6 +213,7 @@ class Mirror(Generic[T]):
                 for raw in items[: self._most - len(found)]:
                     self._add(found, told, raw)
                 version = metadata.resource_version
+                self._check_length(len(found))
                 if len(found) >= self._most and metadata.continue_:
                     self._pass_over()
                     break
@@ -216,6 +222,7 @@ class Mirror(Generic[T]):
         if not version:
             raise UnusableError(f"list {self.kind}: it has no resourceVersion")
         self.lists += 1
+        self._longer = 0
         self._version = version
         before, after = self.objects.by_text, found.by_text
         differing = tuple(
@@ -231,6 +238,15 @@ class Mirror(Generic[T]):
         if differing or not self.synced:
             self.synced = True
             self._on_change(differing)
+
+    def _check_length(self, number: int) -> None:
+        """Raises UnusableError."""
+        most = (2 * len(self.objects) + MOST_MORE_OBJECTS) << self._longer
+        if self.synced and number > most:
+            self._longer += 1
+            raise UnusableError(
+                f"list {self.kind}: more than {most} objects, where {len(self.objects)} are known"
+            )
 
     def _add(self, found: Known[T], told: dict[str, T], raw: msgspec.Raw) -> None:
         new = self._read(raw)

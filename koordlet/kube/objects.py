@@ -47,6 +47,8 @@ class Object(Shape, frozen=True):
 class ListMetadata(Shape, frozen=True):
     resource_version: str = ""
     continue_: str = msgspec.field(default="", name="continue")
+    remaining_item_count: int | None = None
+    """What comes after this page. Lists with selectors do not say."""
 
 
 class Page(Shape, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Mapping
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from koordlet.kube.objects import ListMetadata, Object
 T = TypeVar("T", bound=Object)
 _MOST_EMPTY = 10
 """Pages in a row without an object. The API server sends none."""
+_SPARE_OBJECTS = 5_000
+"""So many objects more than twice what the first page promised may come."""
 
 
 async def pages(
@@ -31,8 +34,8 @@ async def pages(
 
     Whoever goes on must have let go of the objects: they hold the page.
     """
-    asked, limit, empty = dict(query or {}), page, 0
-    seen = ""
+    asked, limit, empty, number, most = dict(query or {}), page, 0, 0, math.inf
+    seen: set[str] = set()
     while True:
         asked["limit"] = str(limit)
         try:
@@ -45,13 +48,18 @@ async def pages(
         items, metadata = [*(found.items or ())], found.metadata
         del found
         empty = 0 if items else empty + 1
+        number += len(items)
+        if metadata.remaining_item_count is not None and not seen:
+            most = 2 * (number + metadata.remaining_item_count) + _SPARE_OBJECTS
         yield items, metadata
         items.clear()
         if not metadata.continue_:
             return
-        if empty > _MOST_EMPTY or metadata.continue_ == seen:
+        token = metadata.continue_
+        if empty > _MOST_EMPTY or token in seen or number > most:
             raise UnusableError(f"GET {kind.path(namespace)}: a list that does not end")
-        seen = asked["continue"] = metadata.continue_
+        seen.add(token)
+        asked["continue"] = token
 
 
 async def items(

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.attack import apiserver, daemons, disks, journals, pods, tenants, webhook, writer
+from tests.attack import (
+    apiserver,
+    central,
+    daemons,
+    disks,
+    journals,
+    pods,
+    tenants,
+    webhook,
+    writer,
+)
 
-MODULES = (daemons, writer, disks, journals, pods, tenants, webhook, apiserver)
+MODULES = (daemons, writer, disks, journals, pods, tenants, webhook, apiserver, central)
 ATTACKS = {module.ATTACK.name: module.ATTACK for module in MODULES}

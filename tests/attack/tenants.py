@@ -256,19 +256,24 @@ class Seen(NamedTuple):
 class Stage:
     """A scheduler on ``fake``, and the hands of its users."""
 
-    def __init__(self, fake: FakeKube, directory: Path) -> None:
+    def __init__(
+        self,
+        fake: FakeKube,
+        directory: Path,
+        program: tuple[str, ...] = ("-m", "koord_scheduler.cli"),
+    ) -> None:
         self.fake = fake
         kubeconfig = directory / "kubeconfig"
         place = {"clusters": [{"name": "c", "cluster": {"server": fake.url}}]}
         user = {"users": [{"name": "c", "user": {}}], "current-context": "c"}
         context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]}
         kubeconfig.write_text(json.dumps(place | user | context))
-        metrics, health = free_ports(2)
+        self.metrics, self.health = free_ports(2)
         command = [
-            sys.executable, "-m", "koord_scheduler.cli", "run", "--roles", "scheduler",
+            sys.executable, *program, "run", "--roles", "scheduler",
             "--kubeconfig", kubeconfig, "--no-leader-election",
-            "--metrics-addr", f"127.0.0.1:{metrics}",
-            "--health-probe-addr", f"127.0.0.1:{health}",
+            "--metrics-addr", f"127.0.0.1:{self.metrics}",
+            "--health-probe-addr", f"127.0.0.1:{self.health}",
         ]  # fmt: skip
         self.process = Process(command, directory / "log")
         self._waves = 0
@@ -283,17 +288,17 @@ class Stage:
             self.fake.store.delete(self.fake.resource(plural), name, {})
         self.fake.store.on_write()
 
-    def furnish(self) -> None:
+    def furnish(self, nodes: int = NODES, running: int = RUNNING) -> None:
         amounts = {"cpu": "32", "memory": "128Gi", "pods": "110"}
-        for i in range(NODES):
+        for i in range(nodes):
             tags = {_KEYS[0]: f"n{i}", _KEYS[1]: f"z{i % ZONES}", "rack": f"r{i % 50}"}
             meta = {"name": f"n{i}", "labels": tags}
             head = {"apiVersion": "v1", "kind": "Node", "metadata": meta}
             self.make("nodes", {**head, "status": {"capacity": amounts, "allocatable": amounts}})
-        for i in range(RUNNING):
+        for i in range(running):
             tags = {"app": f"app-{i % 40}"}
             plural, body = _pod(f"old-{i}", f"team-{i % NAMESPACES}", labels=tags)
-            body["spec"]["nodeName"] = f"n{i % NODES}"
+            body["spec"]["nodeName"] = f"n{i % nodes}"
             body["status"] = {"phase": "Running"}
             self.make(plural, body)
 

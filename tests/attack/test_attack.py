@@ -16,6 +16,7 @@ CYCLES = {
     "webhook": 1,
     "apiserver": 3,
     "tenants": 3,
+    "central": 2,
 }
 ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
 SEED = 1

@@ -4,9 +4,10 @@ one request: set one as ``faults.breaks``. None lets the fake server answer as i
 from __future__ import annotations
 
 import asyncio
+import functools
 import gzip
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -28,12 +29,12 @@ def deep(name: str, kind: str, levels: int, version: int = 1, **more: Any) -> st
     return json.dumps(tree).replace('"*"', json.dumps(fields)).replace('"*"', nested(levels))
 
 
-def listed(kind: str, items: Iterator[str] | list[str], more: str = "") -> Iterator[bytes]:
+def listed(
+    kind: str, items: Iterator[str] | list[str], more: str = "", remaining: int | None = None
+) -> Iterator[bytes]:
     """A list in pieces. ``more``: the token for what comes after it."""
-    yield b'{"kind":"%bList","metadata":{"resourceVersion":"1","continue":"%b"},"items":[' % (
-        kind.encode(),
-        more.encode(),
-    )
+    meta = {"resourceVersion": "1", "continue": more, "remainingItemCount": remaining}
+    yield f'{{"kind":"{kind}List","metadata":{json.dumps(meta)},"items":['.encode()
     for number, item in enumerate(items):
         yield ("," * (number > 0) + item).encode()
     yield b"]}"
@@ -87,8 +88,12 @@ async def brackets(request: web.Request) -> web.StreamResponse | None:
 
 
 async def bomb(request: web.Request) -> web.StreamResponse | None:
-    data = gzip.compress(b" " * (200 * MIB), 1)
-    return await send(request, iter((data,)), 200, {"Content-Encoding": "gzip"})
+    return await send(request, iter((_bomb(),)), 200, {"Content-Encoding": "gzip"})
+
+
+@functools.cache
+def _bomb() -> bytes:
+    return gzip.compress(b" " * (200 * MIB), 1)
 
 
 async def short_watches(request: web.Request) -> web.StreamResponse | None:
@@ -103,10 +108,12 @@ def pages(
     kind: str,
     items: Callable[[int, int], Iterator[str] | list[str]],
     last: int | None = None,
-    token: str | None = None,
+    token: str | Sequence[str] = (),
+    remaining: int | None = None,
 ) -> Break:
     """Lists of this kind: ``items`` makes a page of its number and its size. ``last``: the number
-    of the last page; None: they have no end. ``token``: what each page says instead of another."""
+    of the last page; None: they have no end. ``token``: what pages say by turns instead of others.
+    ``remaining``: how many objects each page promises beside its own."""
 
     async def breaks(request: web.Request) -> web.StreamResponse | None:
         plural = request.path.rpartition("/")[2]
@@ -114,8 +121,10 @@ def pages(
             return None
         number = int(request.query.get("continue") or 0)
         limit = int(request.query.get("limit") or 500)
-        more = token or ("" if number == last else str(number + 1))
-        return await send(request, listed(kind, items(number, limit), more))
+        more = "" if number == last else str(number + 1)
+        if token:
+            more = token[number % len(token)]
+        return await send(request, listed(kind, items(number, limit), more, remaining))
 
     return breaks
 

@@ -4,11 +4,13 @@ more."""
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from koordlet.kube import mirror, paging
 from koordlet.kube.answers import MOST_BYTES
 from koordlet.kube.client import Client
 from koordlet.kube.errors import NoAnswerError, RefusedError, TooLargeError, UnusableError
@@ -183,9 +185,11 @@ def test_a_page_that_is_too_large_is_asked_for_in_parts() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize(("token", "objects"), [("", 0), ("7", 1)])
-def test_a_list_ends(token: str, objects: int) -> None:
-    """Where a page brings nothing, or the server says to go on from where it was."""
+@pytest.mark.parametrize(
+    ("token", "objects"), [("", 0), ("7", 1), (["1", "2", "3"], 1), (["1", "2"], 0)]
+)
+def test_a_list_ends(token: str | list[str], objects: int) -> None:
+    """Where a page brings nothing, or the server says to go on from where it was before."""
 
     def page(number: int, _limit: int) -> list[str]:
         return [config(f"c{number}", "1", 1)] * objects
@@ -197,6 +201,56 @@ def test_a_list_ends(token: str, objects: int) -> None:
                 async for _ in items(world.client, CONFIG_MAPS):
                     pass
             assert fake.requests.total() < 20
+
+    asyncio.run(run())
+
+
+def test_a_list_that_has_more_than_its_first_page_promised_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(paging, "_SPARE_OBJECTS", 3)
+
+    def page(number: int, _limit: int) -> list[str]:
+        return [config(f"c{number}", "1", 1)]
+
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            fake.faults.breaks = pages(CONFIG, page, remaining=9)
+            found = 0
+            with pytest.raises(UnusableError, match="does not end"):
+                async for _ in items(world.client, CONFIG_MAPS):
+                    found += 1
+            assert found == 2 * 10 + 3 + 1
+            fake.faults.breaks = pages(CONFIG, page, last=19, remaining=9)
+            assert len([raw async for raw in items(world.client, CONFIG_MAPS)]) == 20
+
+    asyncio.run(run())
+
+
+def test_a_list_much_longer_than_what_is_known_is_taken_by_and_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One without end would take as much memory as the process has."""
+    monkeypatch.setattr(mirror, "MOST_MORE_OBJECTS", 3)
+    most: list[int] = []
+
+    def page(number: int, _limit: int) -> list[str]:
+        most.append(number + 1)
+        return [config(f"c{number}", "1", 1)]
+
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            await world.put("c0", "1")
+            w = Watched(world, most_wait_s=0.01)
+            async with w.running():
+                await w.shows(c0="1")
+                fake.faults.breaks = pages(CONFIG, page, last=29)
+                fake.store.version += 1
+                fake.store.compact()
+                fake.faults.cut_watches()
+                await until(lambda: len(w.mirror.objects) == 30)
+                # 2 x 1 + 3 objects at first, then twice as many and so on.
+                assert [a for a, b in itertools.pairwise(most) if b == 1] == [6, 11, 21]
 
     asyncio.run(run())
 

@@ -10,15 +10,19 @@ import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import msgspec
+
 from koord_scheduler.cli.cluster import cluster_of
 from koord_scheduler.cli.errors import BadInputError, WrongUseError
 from koord_scheduler.cli.output import clean
-from koord_scheduler.cli.seen import read_documents
+from koord_scheduler.cli.seen import read_documents, tell_ahead
 from koord_scheduler.daemon.scheduler.setup import SetupError, load
 from koord_scheduler.kube.scheduling import journal
 from koord_scheduler.kube.scheduling.loading import World, from_server
+from koord_scheduler.model.arrivals import is_ahead
 from koord_scheduler.model.cluster.arguments import ArgumentError
 from koord_scheduler.model.reading import instant_s
+from koord_scheduler.place.load_reading import LOAD
 from koord_scheduler.plan import made_up
 from koord_scheduler.plan.profile import Profile, ProfileError
 from koord_scheduler.plan.settings import with_settings
@@ -96,8 +100,20 @@ def look(
         raise BadInputError("there is no node: give some in a file or with --nodes")
     # A report of the future is one of a clock that is ahead.
     now_s = now_s or min(world.newest_s or time.time(), time.time())
+    _date(world, now_s)
     world.tick(now_s)
     return Looked(world, now_s)
+
+
+def _date(world: World, now_s: float) -> None:
+    """Take the time away from reports of the future: they count as old, which is told."""
+    cluster, ahead = world.cluster, []
+    for name, row in cluster.row.items():
+        load = cluster.get(LOAD, row)
+        if load is not None and is_ahead(load.update_time_s, now_s):
+            cluster.put(LOAD, name, msgspec.structs.replace(load, update_time_s=None))
+            ahead.append(name)
+    tell_ahead(ahead)
 
 
 def _take(world: World, documents: Iterable[Any], where: str) -> None:

@@ -345,15 +345,15 @@ class Jobs:
                 raise
 
     async def _write_status(self, job: Job, status: PodMigrationJobStatus) -> None:
-        if status == job.status:
+        found = self._desk.feed.jobs.get(job.name)
+        if status == job.status or found is None or found.metadata.uid != job.uid:
             return
         body = msgspec.to_builtins(status)
         # What became empty must be said in a merge patch.
         for field in ("phase", "status", "reason", "message"):
             body[field] = getattr(status, field)
-        changes = {"metadata": {"uid": job.uid}, "status": body}
         try:
-            await self._desk.writes.patch(JOBS, job.name, changes, subresource="status")
+            await self._desk.writes.set_status(JOBS, found.metadata, body)
         except RefusedError as error:
             if not error.gone:
                 raise

@@ -47,6 +47,22 @@ def new(tmp_path: Path) -> str:
     return str(path)
 
 
+def test_a_report_of_the_future_has_no_age(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ahead = tmp_path / "ahead.yaml"
+    text = Path(CLUSTER).read_text().replace('updateTime: "2026', 'updateTime: "2199')
+    ahead.write_text(text)
+    assert main(["nodes", "-f", str(ahead), "-o", "json"]) == 0
+    told = capsys.readouterr()
+    first = json.loads(told.out)[0]
+    assert first["report_age_s"] is None and "ahead of this clock" in first["why"]
+    assert "ahead of this clock, so its age is unknown: n1" in told.err
+    for command in (["queue"], ["explain", "node", "n1"]):
+        main([*command, "-f", str(ahead)])
+        assert "so its age is unknown: n1" in capsys.readouterr().err, command
+
+
 def test_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     rows = _json(capsys, "nodes", "-f", CLUSTER)
     assert isinstance(rows, list)

@@ -259,3 +259,26 @@ def test_pods_of_others_and_old_reports_teach_nothing() -> None:
             assert _told(fake, world)[0] == "TooLittleHistory"
 
     asyncio.run(story())
+
+
+def test_another_recommendation_of_the_name_gets_nothing_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recommender, "_is_stale", lambda *_: True)
+
+    async def story() -> None:
+        async with cluster() as (world, fake), companion(world, PART, recommend_policy=EAGER):
+            await _recommendation(world, WORKLOAD)
+            await _until_told(world, fake, "NoPods")
+            fake.faults.refuse_watches()  # so that the process does not hear of it
+            fake.faults.cut_watches()
+            kind = fake.resource("recommendations")
+            fake.store.delete(kind, (world.namespace, "web"), {})
+            await _recommendation(world, WORKLOAD)
+            asked = fake.requests.total()
+            async with asyncio.timeout(20):
+                while fake.requests.total() < asked + 4:
+                    await asyncio.sleep(0.02)
+            assert _told(fake, world) == ("", {})
+
+    asyncio.run(story())

@@ -1,0 +1,106 @@
+"""The API servers of `apiserver.py` before the scheduler as a process: its memory and its requests
+have a bound, it stays alive, and places pods again soon afterwards, on what is there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import urllib.request
+from collections.abc import Awaitable, Callable
+from typing import ClassVar
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.attack.apiserver import MANY, STARTS_S, Subject, play_on
+from tests.attack.attack import Attack, Trial
+from tests.attack.tenants import Stage, _pod
+from tests.companion.daemon.cluster import fake_here
+from tests.fakekube import FakeKube
+
+NODES, RUNNING = 20, 100
+_KNOWN = "koord_scheduler_watched_objects"
+_SOON_FORGIVES = (
+    "-c",
+    """
+import sys
+from koord_scheduler.cli.main import main
+from koordlet.kube import trouble
+trouble.STEADY_S = 1.0
+sys.exit(main(sys.argv[1:]))
+""",
+)
+"""One attack follows the other."""
+HEALTHY_S = 2.0
+"""Until health answers; kubelet's probes wait so long."""
+
+
+class Scheduler(Subject):
+    most_requests = 300
+    """Of some 30 mirrors, and what it writes. Measured: 45 to 112."""
+    right_s = 180.0
+    """It plans for all pods that it was told of. Measured: 37 s after 100,000 of them, else 12."""
+    spare_bytes: ClassVar = {"100,000 pods in a watch": MANY << 10}
+    """It keeps the pods of a cluster, some 700 bytes each."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.process)
+        self._stage, self._made = stage, 0
+
+    async def holds(self, kind: str) -> None:
+        status, _ = await self._page(self._stage.health, "healthz")
+        assert status == 200, f"{kind}: /healthz: {status}"
+
+    async def change(self, kube: FakeKube, number: int) -> Callable[[], Awaitable[object]]:
+        name = f"after-{number}-{self._made}"
+        self._made += 1
+        self._stage.make(*_pod(name, "default"))
+        kube.store.on_write()
+
+        async def lacks() -> object:
+            pods = kube.resource("pods")
+            if not kube.store.get(pods, ("default", name))["spec"].get("nodeName"):
+                return f"{name} has no node"
+            known = await self._known()
+            there = float(RUNNING + self._made)
+            return None if known == there else f"{known:g} pods are known, {there:g} are there"
+
+        return lacks
+
+    async def _known(self) -> float:
+        _, page = await self._page(self._stage.metrics, "metrics")
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                if sample.labels.get("resource") == "pods" and sample.name == _KNOWN:
+                    return sample.value
+        return 0.0
+
+    async def _page(self, port: int, path: str) -> tuple[int, str]:
+        """Asked for in a thread: the fake server takes its time on the event loop."""
+
+        def ask() -> tuple[int, str]:
+            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=HEALTHY_S) as it:
+                return it.status, it.read().decode()
+            return 0, ""
+
+        url = f"http://127.0.0.1:{port}/{path}"
+        return await asyncio.to_thread(ask)
+
+
+def play(trial: Trial) -> None:
+    async def story() -> None:
+        async with fake_here() as (_, fake):
+            stage = Stage(fake, trial.directory, _SOON_FORGIVES)
+            stage.furnish(NODES, RUNNING)
+            stage.process.start()
+            subject = Scheduler(stage)
+            try:
+                lacks = await subject.change(fake, -1)
+                await subject.until(lacks, "the scheduler places a pod", STARTS_S)
+                await play_on(trial, fake, subject)
+            finally:
+                await asyncio.to_thread(stage.process.end)
+
+    asyncio.run(story())
+
+
+ATTACK = Attack("central", play)
