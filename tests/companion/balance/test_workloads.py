@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from koord_scheduler.balance.world import Workload
@@ -17,13 +16,13 @@ class _Client:
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    async def raw(self, path: str) -> bytes:
+    async def tree(self, path: str) -> dict[str, Any]:
         self.asked.append(path)
         if path.endswith("/scale"):
-            return b'{"spec": {"replicas": 3}}'
+            return {"spec": {"replicas": 3}}
         kinds = {"CloneSet": "clonesets", "ReplicationController": "replicationcontrollers"}
         found = [{"kind": kind, "name": name} for kind, name in kinds.items()]
-        return msgspec.json.encode({"resources": found})
+        return {"resources": found}
 
 
 def _asked(version: str, kind: str, name: str = "web") -> tuple[list[str], int | None]:
@@ -76,10 +75,9 @@ def test_a_job_is_read_itself(
     spec: dict[str, Any], status: dict[str, Any], replicas: int, left: int | None
 ) -> None:
     class Batch:
-        async def raw(self, path: str) -> bytes:
+        async def tree(self, path: str) -> dict[str, Any]:
             assert path == "/apis/batch/v1/namespaces/default/jobs/train"
-            body = {"metadata": {"uid": "u"}, "spec": spec, "status": status}
-            return msgspec.json.encode(body)
+            return {"metadata": {"uid": "u"}, "spec": spec, "status": status}
 
     async def ask(uid: str) -> Workload | None:
         client: Any = Batch()
