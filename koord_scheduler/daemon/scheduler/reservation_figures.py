@@ -56,7 +56,7 @@ def declare(metrics: Metrics, known: Mapping[str, Reservation], cluster: Cluster
 
 def _amounts(each: Reservation, cluster: Cluster) -> Iterator[tuple[Labels, float]]:
     claims = cluster.claims
-    users = [claims[key].pod for key in cluster.users_of(each.uid) if key in claims]
+    users = [claims[key].pod for key in cluster.users_of(each.uid, each.node) if key in claims]
     for resource, kept in each.allocatable.items():
         unit, one = _UNITS.get(resource, ("raw", 1.0))
         taken = sum(in_normal_form(pod.cls.requests).get(resource, 0) for pod in users)

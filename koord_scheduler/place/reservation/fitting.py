@@ -43,7 +43,7 @@ def _counted(
 
 
 def left_of(cluster: Cluster, reservation: Reservation) -> Ints:
-    left = dict(cluster.left_of(reservation.uid))
+    left = dict(cluster.left_of(reservation.uid, reservation.node))
     for name, amount in reservation.reserved.items():
         if name in left:
             left[name] = max(left[name] - amount, 0)
@@ -81,7 +81,7 @@ def by_order(reservation: Reservation) -> tuple[int, str]:
 
 def score(cluster: Cluster, pod: PodClass, reservation: Reservation) -> int:
     """How much of it is used with this pod: the more the better."""
-    left, asked = cluster.left_of(reservation.uid), in_normal_form(pod.requests)
+    left, asked = cluster.left_of(reservation.uid, reservation.node), in_normal_form(pod.requests)
     names = [name for name, n in reservation.allocatable.items() if n and name != "pods"]
     if not names:
         return 0

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from koord_scheduler.model.annotations import RESERVATION_ALLOCATED
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import AS_RESERVATION, OPERATING_MODE, Pod, PodClass
@@ -27,7 +28,6 @@ from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs, r
 from koord_scheduler.place.reservation.matched import Matched, report
 from koord_scheduler.place.reservation.matching import Wishes
 from koord_scheduler.place.reservation.reservation import (
-    ALLOCATED,
     RESERVATIONS,
     RESERVE_POD,
     Reservation,
@@ -148,10 +148,12 @@ class ReservationPlugin:
     def annotations(self, pod: Pod, grant: ReservationGrant) -> Mapping[str, str]:
         if pod.holds or not grant.reservation:
             return {}
-        return {ALLOCATED: allocated_text(grant.name, grant.reservation)}
+        return {RESERVATION_ALLOCATED: allocated_text(grant.name, grant.reservation)}
 
     def recognise(self, pod: Pod) -> ReservationGrant | None:
-        found = None if pod.holds else decoded(_allocated, pod.annotations.get(ALLOCATED))
+        found = (
+            None if pod.holds else decoded(_allocated, pod.annotations.get(RESERVATION_ALLOCATED))
+        )
         return ReservationGrant(found.uid, found.name) if found is not None and found.uid else None
 
     def loans(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[Loan, ...]:

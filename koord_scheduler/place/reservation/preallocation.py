@@ -51,13 +51,19 @@ def chosen(
         )
     else:
         candidates = by_use(cluster, reservation, cluster.claims_on(row).values())
+    # Those that an earlier attempt told, which did not get to its end.
+    candidates.sort(key=lambda claim: claim.reservation != reservation.uid)
     taken: list[Claim] = []
     room = free.copy()
     total: Counter[str] = Counter()
     for claim in candidates:
         own = cluster.vector(claim.pod.cls)
         asked = Counter({"pods": 1, **in_normal_form(claim.pod.cls.requests)})
-        if claim.reservation or claim.holds or not keeps.keys() & (asked.keys() - {"pods"}):
+        if (
+            claim.reservation not in ("", reservation.uid)
+            or claim.holds
+            or not keeps.keys() & (asked.keys() - {"pods"})
+        ):
             continue
         if any(total[name] + asked[name] > most for name, most in keeps.items()):
             continue

@@ -20,7 +20,7 @@ def node_reservations(cluster: Cluster, node: str) -> dict[str, Any]:
 
 
 def _item(cluster: Cluster, each: Reservation) -> dict[str, Any]:
-    users = sorted(cluster.users_of(each.uid))
+    users = sorted(cluster.users_of(each.uid, each.node))
     pods = [cluster.claims[key].pod for key in users if key in cluster.claims]
     allocated: Counter[str] = Counter()
     for pod in pods:
