@@ -291,17 +291,22 @@ class Cluster:
 
     @contextlib.contextmanager
     def unseen(self, numbers: Iterable[int]) -> Iterator[None]:
-        """Pods of these classes are no neighbours inside."""
+        """Pods of these classes are no neighbours inside; ``moves`` tell it to who keeps sums."""
         away = [
             (n, self.classes.pop(n), self.class_of.pop(n)) for n in numbers if n in self.classes
         ]
-        terms = {n: found for n, _, _ in away if (found := self.with_terms.pop(n, None))}
+        self._tell_moves(away, -1)
         try:
             yield
         finally:
             for number, counts, cls in away:
                 self.classes[number], self.class_of[number] = counts, cls
-            self.with_terms.update(terms)
+            self._tell_moves(away, 1)
+
+    def _tell_moves(self, of: Iterable[tuple[int, Mapping[int, int], object]], sign: int) -> None:
+        for number, counts, _ in of:
+            for row, many in counts.items():
+                self.moves.add(number, row, sign * many)
 
     def reserved_rows(self) -> Rows:
         """Rows with a reservation, each once."""

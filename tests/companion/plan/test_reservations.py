@@ -337,3 +337,17 @@ def test_such_a_pod_serves_its_own_namespace_alone() -> None:
 def test_such_a_pod_goes_where_policies_agree() -> None:
     kept = [reservation("r", node="a"), reservation("s", node="b", allocatePolicy="Aligned")]
     assert nodes_of(node("a", cpu="64"), node("b"), *kept, box()) == {"box": "b"}
+
+
+def test_owners_see_a_reservation_while_it_is_not_theirs() -> None:
+    """Sums of neighbours that were kept before it served them, or while it did, do not stay."""
+    web = {"app": "web", **OWNER}
+    world = World((built_in(),))
+    held = reservation("r", web, node="a", pod_spec={"affinity": apart("web")})
+    world.take_all((node("a"), pod("own", web, affinity=apart("web"))), "test")
+    cls = world.waiting["default/own"].cls
+    for closed in (True, False, True, False):
+        held["spec"]["unschedulable"] = closed
+        world.take_all((held,), "test")
+        why = world.parts.first.evaluator.judge(cls).why.tolist()
+        assert (why == [0]) is not closed
