@@ -22,9 +22,9 @@ from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.place.grants import claim_of
 from koord_scheduler.place.reservation import reservation as words
 from koord_scheduler.place.reservation import status
-from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
+from koord_scheduler.place.reservation.arguments import ReservationArgs
 from koord_scheduler.place.reservation.matching import named_by
-from koord_scheduler.place.reservation.preallocation import hand_over
+from koord_scheduler.place.reservation.preallocation import hand_over, lenders
 from koord_scheduler.place.reservation.reading import read_operating_pod, read_reservation
 from koord_scheduler.place.reservation.reservation import Reservation
 from koord_scheduler.plan.outcomes import Placement
@@ -167,8 +167,7 @@ class Reservations:
                 writes = self._context.writes
                 made = await writes.patch(RESERVATIONS, pod.holds, {"metadata": head})
                 version = made.metadata.resource_version
-            grant = placement.claim.grants.get(NAME)
-            for key in grant.pre_allocated if grant is not None else ():
+            for key in lenders(placement.claim):
                 await self._take_room(key, pod)
             wall_s = self._context.wall()
             body = status.bound(item.tree(), placement.node, known.texts, wall_s)

@@ -351,3 +351,10 @@ def test_owners_see_a_reservation_while_it_is_not_theirs() -> None:
         world.take_all((held,), "test")
         why = world.parts.first.evaluator.judge(cls).why.tolist()
         assert (why == [0]) is not closed
+
+
+def test_room_that_was_lent_is_taken_once() -> None:
+    wants = pre_allocating({"cpu": "8"}, multiple=False)
+    lender = pod("lender", OWNER, nodeName="a", amounts={"cpu": "4"})
+    found = nodes_of(node("a", cpu="10"), lender, wants, pod("other", amounts={"cpu": "2"}))
+    assert found == {"(reservation)/r": "a", "other": "a"}
