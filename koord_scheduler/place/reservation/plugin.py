@@ -78,10 +78,12 @@ class ReservationPlugin:
             return True
         return bool(cluster.all(RESERVATIONS)) and bool(self._matched.of(cluster, pod).rows)
 
-    def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints | None:
+    def credit(
+        self, cluster: Cluster, pod: PodClass, rows: Rows, *, together: bool = False
+    ) -> Ints | None:
         """What is kept for such pods, beside what is free. Where several reservations are for them
         it is the most of each resource; `judge` looks at each by itself. Who ignores reservations
-        finds what all of them keep."""
+        finds what all of them keep, and so do several pods ``together``, each in another one."""
         if RESERVE_POD in pod.annotations:
             return reserve_pods.room(cluster, pod, rows, self._given)
         if not cluster.all(RESERVATIONS):
@@ -90,7 +92,8 @@ class ReservationPlugin:
         if not matched:
             return None
         found: Ints | None = None
-        combine = np.add if self._matched.wishes_of(pod).ignored else np.maximum
+        every = together or self._matched.wishes_of(pod).ignored
+        combine = np.add if every else np.maximum
         for i, row in enumerate(rows.tolist()):
             for each in matched.get(row, ()):
                 if found is None:

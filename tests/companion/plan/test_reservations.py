@@ -353,6 +353,42 @@ def test_owners_see_a_reservation_while_it_is_not_theirs() -> None:
         assert (why == [0]) is not closed
 
 
+@pytest.mark.parametrize(
+    ("node_of", "amounts"),
+    [
+        ((node("a", cpu="8"),), {"cpu": "4"}),
+        (machine("a"), {"cpu": "1", CORE: "100", RATIO: "100"}),
+    ],
+    ids=["cpu", "gpu"],
+)
+def test_members_of_a_gang_use_a_reservation_each(
+    node_of: tuple[Tree, ...], amounts: Mapping[str, str]
+) -> None:
+    key = "gang.scheduling.koordinator.sh/"
+    said = {"annotations": {f"{key}name": "g", f"{key}min-available": "2"}}
+    gang = [pod(f"p{i}", OWNER, metadata=said, amounts=amounts) for i in range(2)]
+    kept = [
+        reservation(
+            f"r{i}",
+            node="a",
+            amounts=amounts,
+            metadata={
+                "annotations": {
+                    f"{KEY}device-allocated": json.dumps(
+                        {"gpu": [{"minor": i, "resources": {CORE: "100", RATIO: "100"}}]}
+                    )
+                }
+            },
+        )
+        for i in range(8 if CORE in amounts else 2)
+    ]
+    found = course(*node_of, *kept, *gang)
+    used = {
+        json.loads(d.annotations[f"{KEY}reservation-allocated"])["name"] for d in found.values()
+    }
+    assert len(found) == len(used) == 2
+
+
 def test_room_that_was_lent_is_taken_once() -> None:
     wants = pre_allocating({"cpu": "8"}, multiple=False)
     lender = pod("lender", OWNER, nodeName="a", amounts={"cpu": "4"})
