@@ -89,6 +89,8 @@ class State:
         else:
             self.cluster.put(WAITING, new.name, new)
             self.put(new.pod)
+        if old is not None and old.node != new.node:
+            self._show(old.node)
 
     def unreserve(self, name: str) -> None:
         """It is gone, or over."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.kube.scheduling.loading import World
+from koord_scheduler.place.reservation.reservation import RESERVATIONS
 from koord_scheduler.plan.course import Decision, decide
 from koord_scheduler.plan.profile import built_in
 from koordlet.protocol.cpuset import parse_cpulist
@@ -394,3 +395,12 @@ def test_room_that_was_lent_is_taken_once() -> None:
     lender = pod("lender", OWNER, nodeName="a", amounts={"cpu": "4"})
     found = nodes_of(node("a", cpu="10"), lender, wants, pod("other", amounts={"cpu": "2"}))
     assert found == {"(reservation)/r": "a", "other": "a"}
+
+
+def test_a_reservation_that_moved_keeps_nothing_where_it_was() -> None:
+    world = World((built_in(),))
+    world.take_all((node("a"), node("b"), reservation("r", node="a")), "test")
+    world.take_all((reservation("r", node="b"),), "test")
+    assert list(world.cluster.all(RESERVATIONS)) == ["b"]
+    world.take_all((reservation("r"),), "test")
+    assert not world.cluster.all(RESERVATIONS)
