@@ -323,7 +323,7 @@ def test_such_a_pod_serves_its_own_namespace_alone() -> None:
     made = box(nodeName="a")
     everybody = {f"{KEY}reservation-owners": "[{}]"}
     made["metadata"] |= {"namespace": "team", "annotations": everybody}
-    eight = {"amounts": {"cpu": "8"}, "preemptionPolicy": "Never"}
+    eight: Tree = {"amounts": {"cpu": "8"}, "preemptionPolicy": "Never"}
     ignoring = {f"{KEY}reservation-ignored": "true"}
     pods = (pod("other", **eight), pod("ignoring", ignoring, **eight), pod("own", **eight))
     pods[2]["metadata"]["namespace"] = "team"

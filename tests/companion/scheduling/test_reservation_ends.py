@@ -136,9 +136,9 @@ def test_a_decision_about_what_has_changed_is_not_written(
             await reserve(rig, "r", "2")
             found = await until_phase(rig, "r", "Available")
             cluster = scheduler_of(made).cluster
+            await until(lambda: not scheduler_of(made).assumed)
             await until(lambda: "(reservation)/r" in cluster.claims)
             claim = cluster.claims["(reservation)/r"]
-            await until(lambda: not scheduler_of(made).assumed)
             found = dict((await rig.client.get(RESERVATIONS, "r")).status)
             if meanwhile is not None:
                 assert (found["nodeName"], claim.node) == ("b", "b")
