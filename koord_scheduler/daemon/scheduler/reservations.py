@@ -23,6 +23,7 @@ from koord_scheduler.place.grants import claim_of
 from koord_scheduler.place.reservation import reservation as words
 from koord_scheduler.place.reservation import status
 from koord_scheduler.place.reservation.arguments import ReservationArgs
+from koord_scheduler.place.reservation.fitting import users_of
 from koord_scheduler.place.reservation.matching import named_by
 from koord_scheduler.place.reservation.preallocation import hand_over, lenders
 from koord_scheduler.place.reservation.reading import read_operating_pod, read_reservation
@@ -240,12 +241,7 @@ class Reservations:
                 await self._patch(item, body)
 
     def _synced(self, reservation: Reservation, item: ReservationObject) -> dict[str, Any] | None:
-        claims = self._cluster.claims
-        users = [
-            claims[k].pod
-            for k in self._cluster.users_of(reservation.uid, reservation.node)
-            if k in claims
-        ]
+        users = users_of(self._cluster, reservation)
         return status.synced(
             item.tree(),
             [pod for pod in users if pod.node == reservation.node],

@@ -10,7 +10,7 @@ import numpy as np
 from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints
-from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
 from koord_scheduler.place.reservation.reservation import RESTRICTED, Reservation
@@ -40,6 +40,12 @@ def _counted(
         if slash and (name in args.ignored_resources or group in args.ignored_resource_groups):
             continue
         yield column, name, int(vector[column])
+
+
+def users_of(cluster: Cluster, reservation: Reservation) -> list[Pod]:
+    """Return the pods that use it, in the order of their keys."""
+    keys = sorted(cluster.users_of(reservation.uid, reservation.node))
+    return [cluster.claims[key].pod for key in keys if key in cluster.claims]
 
 
 def left_of(cluster: Cluster, reservation: Reservation) -> Ints:
