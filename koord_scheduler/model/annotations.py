@@ -7,8 +7,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from koordlet.protocol import keys
+
 MOST_BYTES = 256 << 10
 """Names and values of all annotations of an object together, as the API server counts them."""
+RESERVATION_ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
+GIVEN = (keys.RESOURCE_STATUS.name, keys.DEVICE_ALLOCATED.name, RESERVATION_ALLOCATED)
+"""Written when a pod gets its node. On one without a node they were copied from another pod."""
 NAME = "Annotations"
 """``Failure.refused_by`` of a pod that has no room for those of its binding."""
 _MOST_PREFIX, _MOST_NAME = 253, 63

@@ -75,7 +75,7 @@ class Ending:
         found = np.zeros(len(self.cluster.nodes), np.int64)
         for number, counts in self._counts.items():
             weight = weights.get(number)
-            if weight:
+            if weight and number in self.cluster.class_of:
                 for name, many in counts.items():
                     row = self.cluster.row.get(name)
                     if row is not None:

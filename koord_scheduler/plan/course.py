@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord_scheduler.model.cluster.pods import Pod
+from koord_scheduler.place.reservation.preallocation import hand_over, lenders
 from koord_scheduler.plan import gangs
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
@@ -236,6 +237,7 @@ def _settled(
         annotations={**pod.annotations, **outcome.annotations},
     )
     state.put(bound)
+    hand_over(state.cluster, pod.uid, lenders(outcome.claim))
     return Decision(
         pod=pod.key,
         uid=pod.uid,

@@ -248,7 +248,9 @@ class Engine:
                 np.minimum(found, offered, out=found)
         if _FIT in by_name and not hasattr(by_name[_FIT], "offers"):
             credit = getattr(by_name.get("Reservation"), "credit", None)
-            beside = credit(self.cluster, cls, rows) if credit is not None else None
+            beside = None
+            if credit is not None:
+                beside = credit(self.cluster, cls, rows, together=True)
             np.minimum(found, room(self.cluster, cls, rows, most, beside), out=found)
         counts[rows] = found
         return counts

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from koord_scheduler.model.annotations import GIVEN
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.grants import claim_of
@@ -21,6 +22,7 @@ from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.parts import Parts
 from koord_scheduler.plan.profile import Profile
+from koord_scheduler.share.gang.book import bind_annotations
 from koordlet.protocol.selector import matches
 
 DONE = frozenset({"Succeeded", "Failed"})
@@ -87,6 +89,8 @@ class State:
         else:
             self.cluster.put(WAITING, new.name, new)
             self.put(new.pod)
+        if old is not None and old.node != new.node:
+            self._show(old.node)
 
     def unreserve(self, name: str) -> None:
         """It is gone, or over."""
@@ -196,15 +200,5 @@ def bare(pod: Pod) -> Pod:
     )
 
 
-_RESULTS = frozenset(
-    f"{prefix}scheduling.koordinator.sh/{name}"
-    for prefix in ("", "internal.")
-    for name in (
-        "resource-status",
-        "device-allocated",
-        "reservation-allocated",
-        "bind-gang-group-id",
-        "bind-gang-member-count",
-    )
-)
+_RESULTS = frozenset((*GIVEN, *bind_annotations("", 2)))
 """What a scheduler wrote when it bound the pod."""

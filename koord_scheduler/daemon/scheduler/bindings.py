@@ -132,6 +132,9 @@ class Bindings:
 
     def _look_again(self, pod: Pod) -> None:
         """What the watch told of it while its binding was on the way was not looked at."""
+        if pod.holds and self._scheduler.reservations is not None:
+            self._scheduler.reservations.look_again(pod)
+            return
         item = self._scheduler.feed.pod(pod.key)
         if item is None or item.pod.uid != pod.uid or item.whole is None:
             return

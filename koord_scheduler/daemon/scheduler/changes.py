@@ -87,6 +87,8 @@ class Changes:
         engine = scheduler.parts.engines[pod.scheduler]
         if pod.nominated and engine.nomination(pod) == pod.nominated:
             engine.nominate(pod, pod.nominated)
+        elif before is not None and before.nominated and not pod.nominated:
+            self._not_nominated(pod.key, before.nominated)
         if scheduler.parts.quotas is not None and not pod.holds:
             scheduler.parts.quotas.wait(pod)
         if scheduler.parts.gangs is not None and pod.gang:
@@ -97,6 +99,13 @@ class Changes:
             if helped:
                 scheduler.queue.wake(pod.key, scheduler.now_s())
             scheduler.wake()
+
+    def _not_nominated(self, key: str, node: str) -> None:
+        """Its status does not name the node any more."""
+        for engine in self._scheduler.parts.engines.values():
+            if engine.nominated_to(key) == node:
+                engine.forget(key)
+                self.happened(Event.POD_GONE, (node,))
 
     def _queued(self, pod: Pod) -> bool:
         """Whether its unit is in the queue already; a change of what is said of it changes

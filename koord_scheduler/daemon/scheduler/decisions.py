@@ -22,6 +22,7 @@ from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
+from koord_scheduler.plan.hints import Event
 from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
 from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption, may_make_room
@@ -131,8 +132,8 @@ class Decisions:
     def _make_room(
         self, engine: Engine, pod: Pod, failure: Failure
     ) -> tuple[str, str | None, float]:
-        """Words for the condition, the node to which the pod is nominated, and when to try again
-        even if nothing happens; 0: never."""
+        """Words for the condition, the node to which the pod is nominated (empty: to none any more;
+        None: as before), and when to try again even if nothing happens; 0: never."""
         scheduler = self._scheduler
         preemptor = scheduler.parts.preemptors.get(pod.scheduler)
         may_help = scheduler.parts.may_evict(pod) and may_make_room(engine, failure)
@@ -155,12 +156,24 @@ class Decisions:
             accounts.looked_for_victims(space, cost_s, now_s, found=room)
         if not isinstance(found, Preemption):
             self._audit(pod.key, _step(found.words), found.words)
-            return found.words, None, now_s if found.cut else 0.0
+            if found.cut:
+                return found.words, None, now_s
+            ends = not found.words.startswith(NOT_ELIGIBLE)
+            return found.words, self._end_nomination(engine, pod) if ends else None, 0.0
         if scheduler.auditor is not None:
             scheduler.auditor.nominated(pod.key, found.victims)
         engine.nominate(pod, found.node)
         scheduler.spawn(scheduler.evictions.preempt(found))
         return "", found.node, 0.0
+
+    def _end_nomination(self, engine: Engine, pod: Pod) -> str | None:
+        """Others may have what is left of the room that was made for it. Return what the pod's
+        status is to say of its node."""
+        node = engine.nominated_to(pod.key)
+        engine.forget(pod.key)
+        if node:
+            self._scheduler.changes.happened(Event.POD_GONE, (node,))
+        return "" if node or pod.nominated else None
 
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         scheduler = self._scheduler
@@ -176,7 +189,7 @@ class Decisions:
     def _make_room_for_group(
         self, unit: Unit, engine: Engine, failed: gangs.GroupFailed
     ) -> dict[str, str]:
-        """The node to which each member is nominated."""
+        """The node to which each member is nominated; empty: to none any more."""
         scheduler = self._scheduler
         book = scheduler.parts.gangs
         if failed.root is None or book is None:
@@ -195,12 +208,15 @@ class Decisions:
         accounts.looked_for_victims(space, accounts.cpu_s() - cpu_s, now_s, found=room)
         if book.args.enable_preemption:
             scheduler.figures.job_preemption(failed.group, found, time.perf_counter() - begun_s)
-        for pod in failed.pods:
-            engine.forget(pod.key)
         if not isinstance(found, JobPreemption):
             step = _step(found.words) if book.args.enable_preemption else Step.FAILED
             self._audit(unit.name, step, failed.words)
-            return {}
+            if found.words.startswith(NOT_ELIGIBLE):
+                return {}
+            ended = ((pod.key, self._end_nomination(engine, pod)) for pod in failed.pods)
+            return {key: said for key, said in ended if said is not None}
+        for pod in failed.pods:
+            engine.forget(pod.key)
         if scheduler.auditor is not None:
             scheduler.auditor.nominated(
                 unit.name, itertools.chain.from_iterable(found.victims.values())

@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
-from koord_scheduler.place.reservation import status
+from koord_scheduler.place.reservation.fitting import users_of
 from koord_scheduler.place.reservation.reservation import Reservation
+from koord_scheduler.place.reservation.status import (
+    AVAILABLE,
+    FAILED,
+    PENDING,
+    SUCCEEDED,
+    allocated,
+)
 from koord_scheduler.services.metrics import Family, Labels, Metrics
 from koordlet.protocol.resources import CPU, MEMORY
 
 MOST = 2048
 """Reservations on the page."""
-_PHASES = (status.PENDING, status.AVAILABLE, status.SUCCEEDED, status.FAILED)
+_PHASES = (PENDING, AVAILABLE, SUCCEEDED, FAILED)
 _UNITS = {CPU: ("core", 1000.0), MEMORY: ("Gi", float(1 << 30))}
 
 
@@ -55,12 +61,10 @@ def declare(metrics: Metrics, known: Mapping[str, Reservation], cluster: Cluster
 
 
 def _amounts(each: Reservation, cluster: Cluster) -> Iterator[tuple[Labels, float]]:
-    claims = cluster.claims
-    users = [claims[key].pod for key in cluster.users_of(each.uid) if key in claims]
+    taken = allocated(users_of(cluster, each), each.allocatable)
     for resource, kept in each.allocatable.items():
         unit, one = _UNITS.get(resource, ("raw", 1.0))
-        taken = sum(in_normal_form(pod.cls.requests).get(resource, 0) for pod in users)
         yield ("allocatable", each.name, resource, unit), kept / one
-        yield ("allocated", each.name, resource, unit), taken / one
+        yield ("allocated", each.name, resource, unit), taken[resource] / one
         if kept:
-            yield ("utilization", each.name, resource, "ratio"), taken / kept
+            yield ("utilization", each.name, resource, "ratio"), taken[resource] / kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
 import structlog
@@ -13,17 +13,19 @@ import structlog
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.queue import UNFORESEEN
 from koord_scheduler.kube.reservation_shapes import RESERVATIONS, ReservationObject
-from koord_scheduler.kube.scheduling.binder import STALE, Bound, Outcome
+from koord_scheduler.kube.scheduling.binder import Bound, Outcome
 from koord_scheduler.kube.scheduling.shapes import CLASSES, PODS
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
+from koord_scheduler.model.annotations import GIVEN, RESERVATION_ALLOCATED
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.place.grants import claim_of
 from koord_scheduler.place.reservation import reservation as words
 from koord_scheduler.place.reservation import status
-from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
+from koord_scheduler.place.reservation.arguments import ReservationArgs
+from koord_scheduler.place.reservation.fitting import users_of
 from koord_scheduler.place.reservation.matching import named_by
-from koord_scheduler.place.reservation.preallocation import hand_over
+from koord_scheduler.place.reservation.preallocation import hand_over, lenders
 from koord_scheduler.place.reservation.reading import read_operating_pod, read_reservation
 from koord_scheduler.place.reservation.reservation import Reservation
 from koord_scheduler.plan.outcomes import Placement
@@ -70,8 +72,6 @@ class Reservations:
         self._pods: dict[str, Reservation] = {}
         """Pods that are reservations themselves, by key."""
         self._wake = asyncio.Event()
-        self._handing: dict[str, Pod] = {}
-        """Keys of running pods that still have to be told that a reservation has their room."""
         cluster.follow(self._on_claim)
         self._watched = context.watches.of(RESERVATIONS, optional=True)
         self._watched.listen(self._on_changes)
@@ -92,6 +92,12 @@ class Reservations:
                 nodes.add(new.node)
                 self._take(new)
         self._show(nodes)
+
+    def look_again(self, pod: Pod) -> None:
+        """Take up a reservation, by its reserve pod, as it is by now."""
+        known = self.known.get(pod.holds)
+        if known is not None and known.uid == pod.uid:
+            self._take(known)
 
     def pod_changed(self, pod: Pod, *, gone: bool = False) -> None:
         """A pod with a node came, changed or went: it may be a reservation."""
@@ -140,13 +146,20 @@ class Reservations:
 
     async def bind(self, placement: Placement) -> Outcome:
         """The status says where it is; there is no pod to bind. Annotations say what it was given,
-        and stand there before the status does: until then they mean nothing."""
+        and which pods have lent their room; they stand there before the status does, and until
+        then they mean nothing."""
         pod = placement.pod
         item, known = self._watched.get(pod.holds), self.known.get(pod.holds)
         if item is None or known is None or item.metadata.uid != pod.uid:
             return Outcome(Bound.GONE, "the reservation is gone")
+        if known.node or known.phase in _OVER:
+            return Outcome(
+                Bound.ELSEWHERE, "somebody else gave the reservation a node, or ended it"
+            )
+        if known.pod.cls is not pod.cls:
+            return Outcome(Bound.NO, "the reservation was changed meanwhile")
         there, version = item.metadata.annotations, item.metadata.resource_version
-        told: dict[str, str | None] = {key: None for key in STALE if key in there}
+        told: dict[str, str | None] = {key: None for key in GIVEN if key in there}
         told.update(placement.annotations)
         told = {key: text for key, text in told.items() if there.get(key) != text}
         try:
@@ -155,17 +168,31 @@ class Reservations:
                 writes = self._context.writes
                 made = await writes.patch(RESERVATIONS, pod.holds, {"metadata": head})
                 version = made.metadata.resource_version
+            for key in lenders(placement.claim):
+                await self._take_room(key, pod)
             wall_s = self._context.wall()
             body = status.bound(item.tree(), placement.node, known.texts, wall_s)
             await self._write_status(item, body, version)
         except _REFUSED as error:
             return Outcome(Bound.NO, _said(error))
-        grant = placement.claim.grants.get(NAME)
-        for key in grant.pre_allocated if grant is not None else ():
-            self._handing[key] = pod
-            hand_over(self._cluster, pod.uid, (key,))
-        await self._tell_pre_allocated()
         return Outcome(Bound.YES)
+
+    async def _take_room(self, key: str, holder: Pod) -> None:
+        """Tell a running pod that a reservation has its room. One that is gone left it free. Raises
+        one of ``_REFUSED``."""
+        claim = self._cluster.claims.get(key)
+        if claim is None or claim.reservation == holder.uid:
+            return
+        text = words.allocated_text(holder.holds, holder.uid)
+        body = {"metadata": {"uid": claim.pod.uid, "annotations": {RESERVATION_ALLOCATED: text}}}
+        namespace, _, name = key.partition("/")
+        try:
+            await self._context.writes.patch(PODS, name, body, namespace)
+        except RefusedError as error:
+            if not error.gone:
+                raise
+        else:
+            hand_over(self._cluster, holder.uid, (key,))
 
     async def say(self, pod: Pod, message: str) -> bool:
         """That no node was found, and why; once for the same words. Whether it stands there."""
@@ -191,7 +218,6 @@ class Reservations:
                 continue
             all_s = self._context.clock()
             await self._sync(None)
-            await self._tell_pre_allocated()
             now_s = self._context.wall()
             due = now_s - collected_s >= self._args.gc_interval_seconds
             if due and not self._args.disable_garbage_collection:
@@ -215,8 +241,7 @@ class Reservations:
                 await self._patch(item, body)
 
     def _synced(self, reservation: Reservation, item: ReservationObject) -> dict[str, Any] | None:
-        claims = self._cluster.claims
-        users = [claims[k].pod for k in self._cluster.users_of(reservation.uid) if k in claims]
+        users = users_of(self._cluster, reservation)
         return status.synced(
             item.tree(),
             [pod for pod in users if pod.node == reservation.node],
@@ -230,28 +255,19 @@ class Reservations:
             tree = item.tree()
             node = tree["status"].get("nodeName") or ""
             if status.collectable(tree, node in self._cluster.row, keep_s, now_s):
-                with _told():
+                try:
                     await self._context.writes.delete(RESERVATIONS, key.name, uid=item.metadata.uid)
-
-    async def _tell_pre_allocated(self) -> None:
-        """Tell running pods which reservation has their room; those not reached are told again."""
-        for key, holder in tuple(self._handing.items()):
-            claim = self._cluster.claims.get(key)
-            if claim is not None:
-                text = words.allocated_text(holder.holds, holder.uid)
-                body = {"metadata": {"uid": claim.pod.uid, "annotations": {words.ALLOCATED: text}}}
-                namespace, _, name = key.partition("/")
-                with _told() as failed:
-                    await self._context.writes.patch(PODS, name, body, namespace)
-                if failed and not failed[0]:
-                    continue
-            self._handing.pop(key, None)
+                except _REFUSED as error:
+                    _said(error)
 
     async def _patch(self, item: ReservationObject, body: Mapping[str, Any]) -> bool:
         """Return whether it was written."""
-        with _told() as failed:
+        try:
             await self._write_status(item, body, item.metadata.resource_version)
-        return not failed
+        except _REFUSED as error:
+            _said(error)
+            return False
+        return True
 
     async def _write_status(
         self, item: ReservationObject, body: Mapping[str, Any], version: str
@@ -280,15 +296,3 @@ def _said(error: Exception) -> str:
     if isinstance(error, RefusedError) and not expected:
         _log.warning("a Reservation was not written", error=str(error))
     return str(error)
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[list[bool]]:
-    """Take what a write raises: afterwards the list says whether the object is gone; empty where
-    the write succeeded."""
-    failed: list[bool] = []
-    try:
-        yield failed
-    except _REFUSED as error:
-        _said(error)
-        failed.append(isinstance(error, RefusedError) and error.gone)

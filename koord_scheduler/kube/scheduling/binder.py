@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from koord_scheduler.kube.writes import NotLeadingError, Writes
+from koord_scheduler.model.annotations import GIVEN
 from koord_scheduler.model.cluster.pods import Pod
 from koordlet.kube.budget import Priority
 from koordlet.kube.client import Client
@@ -24,12 +25,9 @@ from koordlet.kube.errors import (
 )
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object, Shape
-from koordlet.protocol import keys
 
 SETTLE_S = 2.0
 """How long the watch may take to show what became of a binding, before the pod itself is asked."""
-STALE = (keys.RESOURCE_STATUS.name, keys.DEVICE_ALLOCATED.name)
-"""Annotations of a pod without a node that somebody copied from another pod."""
 
 
 class Bound(Enum):
@@ -78,7 +76,7 @@ class Binder:
         """Raises nothing but what cancels it."""
         namespace, _, name = pod.key.partition("/")
         try:
-            stale = [key for key in STALE if key in pod.annotations and key not in annotations]
+            stale = [key for key in GIVEN if key in pod.annotations and key not in annotations]
             if stale:
                 # A binding can add annotations and take none away.
                 gone = {"metadata": {"uid": pod.uid, "annotations": dict.fromkeys(stale)}}

@@ -108,7 +108,8 @@ class Cluster:
         self._by_node: dict[str, list[Claim]] = {}
         """In the order in which they came; a list takes a third of a dictionary."""
         self._slots: dict[str, dict[str, Any]] = {}
-        self._held: dict[str, _Held] = {}
+        self._held: dict[tuple[str, str], _Held] = {}
+        """By uid and node: a pod elsewhere that says so uses nothing."""
         self._vectors: dict[int, Ints] = {}
         self._free: list[int] = []
         self._latest: list[int] = []
@@ -277,30 +278,35 @@ class Cluster:
             found.append(self.with_terms[number])
         return self._terms_serial, found
 
-    def left_of(self, reservation: str) -> Mapping[str, int]:
+    def left_of(self, reservation: str, node: str) -> Mapping[str, int]:
         """Return what the users of a reservation, by its uid, have not taken of it; empty where it
-        is on no node."""
-        held = self._held.get(reservation)
+        is not on this node."""
+        held = self._held.get((reservation, node))
         return held.left() if held is not None else {}
 
-    def users_of(self, reservation: str) -> frozenset[str]:
-        """Keys of the pods that use it."""
-        held = self._held.get(reservation)
+    def users_of(self, reservation: str, node: str) -> frozenset[str]:
+        """Keys of the pods that use it on this node."""
+        held = self._held.get((reservation, node))
         return frozenset(held.users) if held is not None else frozenset()
 
     @contextlib.contextmanager
     def unseen(self, numbers: Iterable[int]) -> Iterator[None]:
-        """Pods of these classes are no neighbours inside."""
+        """Pods of these classes are no neighbours inside; ``moves`` tell it to who keeps sums."""
         away = [
             (n, self.classes.pop(n), self.class_of.pop(n)) for n in numbers if n in self.classes
         ]
-        terms = {n: found for n, _, _ in away if (found := self.with_terms.pop(n, None))}
+        self._tell_moves(away, -1)
         try:
             yield
         finally:
             for number, counts, cls in away:
                 self.classes[number], self.class_of[number] = counts, cls
-            self.with_terms.update(terms)
+            self._tell_moves(away, 1)
+
+    def _tell_moves(self, of: Iterable[tuple[int, Mapping[int, int], object]], sign: int) -> None:
+        for number, counts, _ in of:
+            for row, many in counts.items():
+                self.moves.add(number, row, sign * many)
 
     def reserved_rows(self) -> Rows:
         """Rows with a reservation, each once."""
@@ -316,7 +322,7 @@ class Cluster:
         if not uid:
             self._on_row(claim, sign)
             return
-        held = self._held.setdefault(uid, _Held())
+        held = self._held.setdefault((uid, claim.node), _Held())
         self._add_left(held, -1)
         if claim.holds:
             # A reserve pod stands for one pod until the first user is there.
@@ -330,7 +336,7 @@ class Cluster:
             self._on_row(claim, sign)
         self._add_left(held, 1)
         if held.amounts is None and not held.users:
-            del self._held[uid]
+            del self._held[uid, claim.node]
 
     def _add_left(self, held: _Held, sign: int) -> None:
         row = self.row.get(held.node)
@@ -386,7 +392,7 @@ class Cluster:
         """Of a node that is new here: pods were there before it."""
         for claim in self.claims_on(row).values():
             if claim.holds:
-                self._add_left(self._held[claim.holds], 1)
+                self._add_left(self._held[claim.holds, claim.node], 1)
                 self._as_holder(claim, 1)
             else:
                 self._on_row(claim, 1)

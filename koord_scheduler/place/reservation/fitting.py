@@ -10,7 +10,7 @@ import numpy as np
 from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import PODS, Ints
-from koord_scheduler.model.cluster.pods import PodClass
+from koord_scheduler.model.cluster.pods import Pod, PodClass
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs
 from koord_scheduler.place.reservation.reservation import RESTRICTED, Reservation
@@ -42,8 +42,14 @@ def _counted(
         yield column, name, int(vector[column])
 
 
+def users_of(cluster: Cluster, reservation: Reservation) -> list[Pod]:
+    """Return the pods that use it, in the order of their keys."""
+    keys = sorted(cluster.users_of(reservation.uid, reservation.node))
+    return [cluster.claims[key].pod for key in keys if key in cluster.claims]
+
+
 def left_of(cluster: Cluster, reservation: Reservation) -> Ints:
-    left = dict(cluster.left_of(reservation.uid))
+    left = dict(cluster.left_of(reservation.uid, reservation.node))
     for name, amount in reservation.reserved.items():
         if name in left:
             left[name] = max(left[name] - amount, 0)
@@ -81,7 +87,7 @@ def by_order(reservation: Reservation) -> tuple[int, str]:
 
 def score(cluster: Cluster, pod: PodClass, reservation: Reservation) -> int:
     """How much of it is used with this pod: the more the better."""
-    left, asked = cluster.left_of(reservation.uid), in_normal_form(pod.requests)
+    left, asked = cluster.left_of(reservation.uid, reservation.node), in_normal_form(pod.requests)
     names = [name for name, n in reservation.allocatable.items() if n and name != "pods"]
     if not names:
         return 0

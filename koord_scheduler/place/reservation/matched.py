@@ -118,7 +118,7 @@ class Matched:
         wishes, asked = self.wishes_of(pod), in_normal_form(pod.requests)
         usable, matched, why_not = [], 0, []
         for each in sorted(there, key=lambda each: each.name):
-            outcome = match(pod, wishes, each, node, bool(cluster.users_of(each.uid)))
+            outcome = match(pod, wishes, each, node, bool(cluster.users_of(each.uid, each.node)))
             if outcome is Match.YES:
                 matched += not wishes.ignored
                 # Without an affinity it uses none that keeps nothing of what it asks for.

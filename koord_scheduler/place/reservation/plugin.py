@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from koord_scheduler.model.annotations import RESERVATION_ALLOCATED
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints, Rows
 from koord_scheduler.model.cluster.pods import AS_RESERVATION, OPERATING_MODE, Pod, PodClass
@@ -27,7 +28,6 @@ from koord_scheduler.place.reservation.arguments import NAME, ReservationArgs, r
 from koord_scheduler.place.reservation.matched import Matched, report
 from koord_scheduler.place.reservation.matching import Wishes
 from koord_scheduler.place.reservation.reservation import (
-    ALLOCATED,
     RESERVATIONS,
     RESERVE_POD,
     Reservation,
@@ -78,10 +78,12 @@ class ReservationPlugin:
             return True
         return bool(cluster.all(RESERVATIONS)) and bool(self._matched.of(cluster, pod).rows)
 
-    def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints | None:
+    def credit(
+        self, cluster: Cluster, pod: PodClass, rows: Rows, *, together: bool = False
+    ) -> Ints | None:
         """What is kept for such pods, beside what is free. Where several reservations are for them
         it is the most of each resource; `judge` looks at each by itself. Who ignores reservations
-        finds what all of them keep."""
+        finds what all of them keep, and so do several pods ``together``, each in another one."""
         if RESERVE_POD in pod.annotations:
             return reserve_pods.room(cluster, pod, rows, self._given)
         if not cluster.all(RESERVATIONS):
@@ -90,7 +92,8 @@ class ReservationPlugin:
         if not matched:
             return None
         found: Ints | None = None
-        combine = np.add if self._matched.wishes_of(pod).ignored else np.maximum
+        every = together or self._matched.wishes_of(pod).ignored
+        combine = np.add if every else np.maximum
         for i, row in enumerate(rows.tolist()):
             for each in matched.get(row, ()):
                 if found is None:
@@ -148,10 +151,12 @@ class ReservationPlugin:
     def annotations(self, pod: Pod, grant: ReservationGrant) -> Mapping[str, str]:
         if pod.holds or not grant.reservation:
             return {}
-        return {ALLOCATED: allocated_text(grant.name, grant.reservation)}
+        return {RESERVATION_ALLOCATED: allocated_text(grant.name, grant.reservation)}
 
     def recognise(self, pod: Pod) -> ReservationGrant | None:
-        found = None if pod.holds else decoded(_allocated, pod.annotations.get(ALLOCATED))
+        found = (
+            None if pod.holds else decoded(_allocated, pod.annotations.get(RESERVATION_ALLOCATED))
+        )
         return ReservationGrant(found.uid, found.name) if found is not None and found.uid else None
 
     def loans(self, cluster: Cluster, pod: PodClass, row: int) -> tuple[Loan, ...]:

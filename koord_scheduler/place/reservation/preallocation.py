@@ -12,8 +12,13 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.columns import Ints
 from koord_scheduler.model.cluster.pods import Claim
 from koord_scheduler.model.texts import whole_number
+from koord_scheduler.place.reservation.arguments import NAME
 from koord_scheduler.place.reservation.matching import owned
-from koord_scheduler.place.reservation.reservation import RESTRICTED, Reservation
+from koord_scheduler.place.reservation.reservation import (
+    RESTRICTED,
+    Reservation,
+    ReservationGrant,
+)
 from koordlet.protocol.objects.reservation import ReservationOwner
 
 
@@ -51,13 +56,19 @@ def chosen(
         )
     else:
         candidates = by_use(cluster, reservation, cluster.claims_on(row).values())
+    # Those that an earlier attempt told, which did not get to its end.
+    candidates.sort(key=lambda claim: claim.reservation != reservation.uid)
     taken: list[Claim] = []
     room = free.copy()
     total: Counter[str] = Counter()
     for claim in candidates:
         own = cluster.vector(claim.pod.cls)
         asked = Counter({"pods": 1, **in_normal_form(claim.pod.cls.requests)})
-        if claim.reservation or claim.holds or not keeps.keys() & (asked.keys() - {"pods"}):
+        if (
+            claim.reservation not in ("", reservation.uid)
+            or claim.holds
+            or not keeps.keys() & (asked.keys() - {"pods"})
+        ):
             continue
         if any(total[name] + asked[name] > most for name, most in keeps.items()):
             continue
@@ -114,6 +125,12 @@ def use(reservation: Reservation, requests: Mapping[str, int]) -> int:
     names = [name for name, n in reservation.allocatable.items() if n and name != "pods"]
     parts = [100 * asked.get(name, 0) // reservation.allocatable[name] for name in names]
     return sum(part for part in parts if part <= 100) // max(len(names), 1)
+
+
+def lenders(claim: Claim) -> tuple[str, ...]:
+    """Return keys of the running pods whose room a reserve pod took by this claim."""
+    grant = claim.grants.get(NAME)
+    return grant.pre_allocated if isinstance(grant, ReservationGrant) else ()
 
 
 def hand_over(cluster: Cluster, reservation: str, keys: Iterable[str]) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from koord_scheduler.model import pod_wire
 from koord_scheduler.model.amounts import Text, amount_of, in_normal_form
+from koord_scheduler.model.annotations import GIVEN
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import AS_RESERVATION, OPERATING_MODE, Pod
 from koord_scheduler.model.pod_reading import Classes, pod_of
@@ -17,7 +18,6 @@ from koord_scheduler.model.reading import instant_s
 from koord_scheduler.model.texts import decoded, whole_number
 from koord_scheduler.place.reservation.reservation import (
     ALIGNED,
-    ALLOCATED,
     AVAILABLE,
     CURRENT_OWNER,
     NO_POLICY,
@@ -33,14 +33,12 @@ from koord_scheduler.place.reservation.reservation import (
     Reservation,
 )
 from koord_scheduler.place.reservation.status import quantities
-from koordlet.protocol import keys
 from koordlet.protocol.objects.reservation import ReservationOwner, ReservationSpec
 
 PRIORITY_LABEL = "koordinator.sh/priority"
 HIGHEST = 2**31 - 1
 _MOST_OWNERS = 64
 _MOST_DIGITS = 19
-_GIVEN = frozenset((keys.RESOURCE_STATUS.name, keys.DEVICE_ALLOCATED.name, ALLOCATED))
 Tree = Mapping[str, Any]
 
 
@@ -126,7 +124,7 @@ def _reserve_pod(
     pod_spec = dict(spec.template.get("spec") or {})
     labels = {**(inner.get("labels") or {}), **(meta.get("labels") or {})}
     # What a scheduler gave the pod that the template was copied of is not the reservation's.
-    copied = {k: v for k, v in (inner.get("annotations") or {}).items() if k not in _GIVEN}
+    copied = {k: v for k, v in (inner.get("annotations") or {}).items() if k not in GIVEN}
     name, uid = meta["name"], meta.get("uid") or meta["name"]
     marks = {RESERVE_POD: spec.allocate_policy or NO_POLICY, RESERVATION_NAME: name}
     wanted = pod_spec.pop("nodeName", "")

@@ -7,7 +7,7 @@ are Unix times.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from koord_scheduler.model.amounts import amount_of, in_normal_form
@@ -82,12 +82,7 @@ def synced(tree: Tree, users: Sequence[Pod], node_exists: bool, now_s: float) ->
         {"namespace": pod.key.partition("/")[0], "name": pod.key.partition("/")[2], "uid": pod.uid}
         for pod in sorted(users, key=lambda pod: pod.uid)[:_MOST_OWNERS]
     ]
-    total: Counter[str] = Counter()
-    for pod in users:
-        asked = in_normal_form(pod.cls.requests)
-        for name in status.get("allocatable") or {}:
-            total[name] += asked.get(GPU_CORE if name == GPU_SHARE else name, 0)
-    total = +total
+    total = allocated(users, status.get("allocatable") or {})
     same = _same_owners(status.get("currentOwners"), owners)
     told = status.get("allocated") or {}
     if same and {name: amount_of(text, name) for name, text in told.items()} == total:
@@ -100,6 +95,17 @@ def synced(tree: Tree, users: Sequence[Pod], node_exists: bool, now_s: float) ->
         found["phase"] = SUCCEEDED
         found["conditions"] = _with(_conditions(tree), READY, "False", SUCCEEDED, "", now_s)
     return found
+
+
+def allocated(users: Iterable[Pod], names: Collection[str]) -> Counter[str]:
+    """Return what pods take of these resources, without those of which they take nothing; a share
+    of GPUs is as much as its cores."""
+    total: Counter[str] = Counter()
+    for pod in users:
+        asked = in_normal_form(pod.cls.requests)
+        for name in names:
+            total[name] += asked.get(GPU_CORE if name == GPU_SHARE else name, 0)
+    return +total
 
 
 def expires_s(tree: Tree) -> float:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import msgspec
 
-from koord_scheduler.model.amounts import in_normal_form
 from koord_scheduler.model.cluster.cluster import Cluster
+from koord_scheduler.place.reservation.fitting import users_of
 from koord_scheduler.place.reservation.reservation import RESERVATIONS, Reservation
-from koord_scheduler.place.reservation.status import quantities
+from koord_scheduler.place.reservation.status import allocated, quantities
 
 
 def node_reservations(cluster: Cluster, node: str) -> dict[str, Any]:
@@ -20,14 +19,10 @@ def node_reservations(cluster: Cluster, node: str) -> dict[str, Any]:
 
 
 def _item(cluster: Cluster, each: Reservation) -> dict[str, Any]:
-    users = sorted(cluster.users_of(each.uid))
-    pods = [cluster.claims[key].pod for key in users if key in cluster.claims]
-    allocated: Counter[str] = Counter()
-    for pod in pods:
-        asked = in_normal_form(pod.cls.requests)
-        allocated.update({name: asked.get(name, 0) for name in each.allocatable})
+    pods = users_of(cluster, each)
+    taken = allocated(pods, each.allocatable)
     left = {
-        name: max(amount - allocated[name] - each.reserved.get(name, 0), 0)
+        name: max(amount - taken[name] - each.reserved.get(name, 0), 0)
         for name, amount in each.allocatable.items()
     }
     namespace, _, name = each.name.rpartition("/")
@@ -41,7 +36,7 @@ def _item(cluster: Cluster, each: Reservation) -> dict[str, Any]:
         "allocatePolicy": each.policy,
         "allocatable": quantities(each.allocatable),
         "reserved": quantities(each.reserved),
-        "allocated": quantities(+allocated),
+        "allocated": quantities(taken),
         "availableResource": quantities(left),
         "owners": msgspec.to_builtins(each.owners or ()),
         "assignedPods": [

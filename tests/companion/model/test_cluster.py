@@ -71,13 +71,14 @@ def test_users_of_a_reservation_take_what_its_reserve_pod_holds() -> None:
     assert cluster.requested[0, [CPU, PODS]].tolist() == [1000, 1]
     cluster.add(Claim(pod("user", 1), "n1", reservation="r"))
     assert cluster.requested[0, [CPU, MEMORY, PODS]].tolist() == [1000, 10, 1]
-    assert cluster.left_of("r") == {"cpu": 500, "memory": 10, "pods": 0}
-    assert cluster.users_of("r") == {"a/user"}
+    assert cluster.left_of("r", "n1") == {"cpu": 500, "memory": 10, "pods": 0}
+    cluster.add(Claim(pod("elsewhere", 1), "n2", reservation="r"))
+    assert cluster.users_of("r", "n1") == {"a/user"}
     cluster.remove("a/reserve")
     assert cluster.requested[0, [CPU, PODS]].tolist() == [500, 1]
     cluster.remove("a/user")
     assert not cluster.requested.any()
-    assert cluster.users_of("r") == frozenset()
+    assert cluster.users_of("r", "n1") == frozenset()
 
 
 def test_a_trial_leaves_nothing() -> None:
@@ -138,7 +139,7 @@ def test_what_is_requested_is_the_sum_of_claims(steps: list[tuple[str, int, int,
             left: np.ndarray = np.zeros(len(cluster.columns), np.int64)
             for claim in cluster.claims_on(row).values():
                 if claim.pod.holds:
-                    left += cluster.columns.vector(cluster.left_of(claim.holds))
+                    left += cluster.columns.vector(cluster.left_of(claim.holds, name))
                 else:
                     left += cluster.vector(claim.pod.cls)
             assert (cluster.requested[row] == left).all(), name

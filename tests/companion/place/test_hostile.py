@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from koord_scheduler.model.annotations import RESERVATION_ALLOCATED
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.place import hint, load, load_arguments, load_estimate, load_reading, strain
 from koord_scheduler.place.device import reading as devices
@@ -37,7 +38,7 @@ READERS: dict[str, Callable[[str], object]] = {
     ),
     "report": lambda text: load_reading.read_load(text.encode(), b"").usage,
     "allocated": lambda text: plugin.make({}).recognise(
-        pod("p", annotations={reservation.ALLOCATED: text})
+        pod("p", annotations={RESERVATION_ALLOCATED: text})
     ),
     "restricted": lambda text: reading._names(text),
     "partitions": lambda text: devices.read_device({}, {devices.GPU_PARTITIONS: text}, {}).shape[1],

@@ -148,6 +148,10 @@ def test_a_verdict_is_what_it_would_be_anew(make: Callable[[Any], Plugin], seed:
             with story.where.trial():
                 story.pod()
                 _same(kept, make({}), story.where, of)
+        if story.chance.random() < 0.3:
+            hidden = [n for n in story.where.class_of if story.chance.random() < 0.3]
+            with story.where.unseen(hidden):
+                _same(kept, make({}), story.where, of)
         _same(kept, make({}), story.where, of)
 
 

@@ -232,7 +232,9 @@ def test_offers_are_the_least_that_any_plugin_says() -> None:
         def judge(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Verdict:
             return Verdict(np.zeros(len(rows), np.int16))
 
-        def credit(self, cluster: Cluster, pod: PodClass, rows: Rows) -> Ints:
+        def credit(
+            self, cluster: Cluster, pod: PodClass, rows: Rows, *, together: bool = False
+        ) -> Ints:
             found = np.zeros((len(rows), len(cluster.columns)), np.int64)
             found[rows == 0, 0] = 1000
             return found

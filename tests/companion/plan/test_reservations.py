@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from koord_scheduler.kube.scheduling.loading import World
+from koord_scheduler.place.reservation.reservation import RESERVATIONS
 from koord_scheduler.plan.course import Decision, decide
 from koord_scheduler.plan.profile import built_in
 from koordlet.protocol.cpuset import parse_cpulist
@@ -322,7 +323,7 @@ def test_such_a_pod_serves_its_own_namespace_alone() -> None:
     made = box(nodeName="a")
     everybody = {f"{KEY}reservation-owners": "[{}]"}
     made["metadata"] |= {"namespace": "team", "annotations": everybody}
-    eight = {"amounts": {"cpu": "8"}, "preemptionPolicy": "Never"}
+    eight: Tree = {"amounts": {"cpu": "8"}, "preemptionPolicy": "Never"}
     ignoring = {f"{KEY}reservation-ignored": "true"}
     pods = (pod("other", **eight), pod("ignoring", ignoring, **eight), pod("own", **eight))
     pods[2]["metadata"]["namespace"] = "team"
@@ -337,3 +338,69 @@ def test_such_a_pod_serves_its_own_namespace_alone() -> None:
 def test_such_a_pod_goes_where_policies_agree() -> None:
     kept = [reservation("r", node="a"), reservation("s", node="b", allocatePolicy="Aligned")]
     assert nodes_of(node("a", cpu="64"), node("b"), *kept, box()) == {"box": "b"}
+
+
+def test_owners_see_a_reservation_while_it_is_not_theirs() -> None:
+    """Sums of neighbours that were kept before it served them, or while it did, do not stay."""
+    web = {"app": "web", **OWNER}
+    world = World((built_in(),))
+    held = reservation("r", web, node="a", pod_spec={"affinity": apart("web")})
+    world.take_all((node("a"), pod("own", web, affinity=apart("web"))), "test")
+    cls = world.waiting["default/own"].cls
+    for closed in (True, False, True, False):
+        held["spec"]["unschedulable"] = closed
+        world.take_all((held,), "test")
+        why = world.parts.first.evaluator.judge(cls).why.tolist()
+        assert (why == [0]) is not closed
+
+
+@pytest.mark.parametrize(
+    ("node_of", "amounts"),
+    [
+        ((node("a", cpu="8"),), {"cpu": "4"}),
+        (machine("a"), {"cpu": "1", CORE: "100", RATIO: "100"}),
+    ],
+    ids=["cpu", "gpu"],
+)
+def test_members_of_a_gang_use_a_reservation_each(
+    node_of: tuple[Tree, ...], amounts: Mapping[str, str]
+) -> None:
+    key = "gang.scheduling.koordinator.sh/"
+    said = {"annotations": {f"{key}name": "g", f"{key}min-available": "2"}}
+    gang = [pod(f"p{i}", OWNER, metadata=said, amounts=amounts) for i in range(2)]
+    kept = [
+        reservation(
+            f"r{i}",
+            node="a",
+            amounts=amounts,
+            metadata={
+                "annotations": {
+                    f"{KEY}device-allocated": json.dumps(
+                        {"gpu": [{"minor": i, "resources": {CORE: "100", RATIO: "100"}}]}
+                    )
+                }
+            },
+        )
+        for i in range(8 if CORE in amounts else 2)
+    ]
+    found = course(*node_of, *kept, *gang)
+    used = {
+        json.loads(d.annotations[f"{KEY}reservation-allocated"])["name"] for d in found.values()
+    }
+    assert len(found) == len(used) == 2
+
+
+def test_room_that_was_lent_is_taken_once() -> None:
+    wants = pre_allocating({"cpu": "8"}, multiple=False)
+    lender = pod("lender", OWNER, nodeName="a", amounts={"cpu": "4"})
+    found = nodes_of(node("a", cpu="10"), lender, wants, pod("other", amounts={"cpu": "2"}))
+    assert found == {"(reservation)/r": "a", "other": "a"}
+
+
+def test_a_reservation_that_moved_keeps_nothing_where_it_was() -> None:
+    world = World((built_in(),))
+    world.take_all((node("a"), node("b"), reservation("r", node="a")), "test")
+    world.take_all((reservation("r", node="b"),), "test")
+    assert list(world.cluster.all(RESERVATIONS)) == ["b"]
+    world.take_all((reservation("r"),), "test")
+    assert not world.cluster.all(RESERVATIONS)

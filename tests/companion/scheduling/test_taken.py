@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from koordlet.kube.kinds import Kind
 from tests.companion.daemon.cluster import PODS, Tree, Whole
 from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling, told
@@ -47,6 +49,47 @@ def test_a_pod_that_another_scheduler_is_about_to_bind_counts() -> None:
             await until(lambda: "a" in nominated)
             await rig.client.bind(SPACE, "theirs", "a", uid="")
             await until(lambda: not nominated)
+
+    told(story)
+
+
+def test_a_pod_whose_room_went_to_another_keeps_none() -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a")
+        await rig.pod("high", cpu="3", priority=9, nodeName="a")
+        await rig.pod("mid", cpu="4", priority=5)
+        before = {"status": {"nominatedNodeName": "a"}}  # for the room that ``high`` has now
+        await rig.client.patch(PODS, "mid", before, SPACE, subresource="status")
+        async with scheduling(rig.here) as made:
+            await rig.pod("small", cpu="1", priority=2)
+            await rig.until_bound("small")
+            assert not scheduler_of(made).parts.first.nominated
+            await until(lambda: not scheduler_of(made).waiting["default/mid"].nominated)
+
+    told(story)
+
+
+@pytest.mark.parametrize("who", ["a user", "nobody"])
+def test_a_nomination_ends_where_its_status_is_cleared(who: str) -> None:
+    async def story(rig: Rig) -> None:
+        await rig.node("a", cpu="2")
+        async with scheduling(rig.here) as made:
+            await rig.pod("full", cpu="2")
+            await rig.until_bound("full")
+            engine = scheduler_of(made).parts.first
+            await rig.pod("waits", cpu="1", preemptionPolicy="Never", nodeSelector={"no": "node"})
+            about = {"status": {"nominatedNodeName": "a"}}
+            await rig.client.patch(PODS, "waits", about, SPACE, subresource="status")
+            await until(lambda: "a" in engine.nominated)
+            if who == "a user":
+                cleared = {"status": {"nominatedNodeName": None}}
+                await rig.client.patch(PODS, "waits", cleared, SPACE, subresource="status")
+                await until(lambda: not engine.nominated)
+            else:
+                labels = {"metadata": {"labels": {"x": "y"}}}
+                await rig.client.patch(PODS, "waits", labels, SPACE)
+                await until(lambda: scheduler_of(made).waiting["default/waits"].labels)
+                assert "a" in engine.nominated
 
     told(story)
 

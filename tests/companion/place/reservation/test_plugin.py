@@ -284,7 +284,7 @@ def test_room_of_running_pods_is_taken_over(multiple: bool, keys: list[str]) -> 
     where.add(Claim(waiting.pod, "n1"))
     hand_over(where, "r", found.pre_allocated)
     assert where.requested[0, CPU] == 8000
-    assert where.users_of("r") == set(keys)
+    assert where.users_of("r", "n1") == set(keys)
 
 
 def test_reports_count_what_keeps_pods_from_reservations() -> None:
