@@ -170,7 +170,7 @@ def test_who_shows_a_certificate_has_a_place_of_its_own(
     signed, stranger = bundle(), bundle()
     (tmp_path / "ca").write_bytes(signed.authorities)
     for name, each in (("signed", signed), ("stranger", stranger)):
-        (tmp_path / name).write_bytes(_of_a_client(each))
+        (tmp_path / name).write_bytes(of_a_client(each))
 
     async def story() -> None:
         async with staged(str(tmp_path / "ca")) as stage:
@@ -193,7 +193,7 @@ def test_who_shows_a_certificate_has_a_place_of_its_own(
     asyncio.run(story())
 
 
-def _of_a_client(authority: Bundle) -> bytes:
+def of_a_client(authority: Bundle) -> bytes:
     """A certificate as an API server has it, and its key."""
     by = x509.load_pem_x509_certificates(authority.authorities)[0]
     signing = serialization.load_pem_private_key(authority.authority_key, None)
