@@ -169,7 +169,12 @@ class Server:
             working = loop.run_in_executor(self._worker, work)
             # Whoever asked may be gone when it ends.
             working.add_done_callback(lambda done: done.cancelled() or done.exception())
-            return await asyncio.shield(working)
+            try:
+                return await asyncio.shield(working)
+            finally:
+                # Else the error holds this frame, and the frame the error: the review would stay
+                # until garbage is collected.
+                del working
 
     def _tell(self, path: str, error: Exception) -> None:
         now_s = time.monotonic()
