@@ -46,7 +46,7 @@ SWITCHING: tuple[Command, ...] = (
                 metavar="DIRECTORY",
                 default="",
                 is_path=True,
-                help="directory with our objects, as deploy/ of a checkout (default: what was installed)",
+                help="directory with our objects, as deploy/ of a checkout (default: as installed)",
             ),
             OUTPUT,
             *CLUSTER,
