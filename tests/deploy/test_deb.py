@@ -91,6 +91,9 @@ def test_the_life_of_an_installation(container: Container) -> None:
     _dpkg(container, "-i", INSIDE)
     assert container.run("koordlet", "--version").stdout.strip() == f"koordlet {__version__}"
     assert "manager" in container.run("koord-scheduler", "run", "--help").stdout
+    # What `koord-scheduler switch` applies, without a checkout.
+    reads = "from koord_scheduler.cli.switching.objects import read_ours; read_ours('')"
+    container.run("/usr/lib/koordlet/bin/python", "-I", "-c", reads)
     for page in ("koordlet", "koord-scheduler", "koordlet.toml"):
         assert container.run("man", "-w", page).stdout.startswith("/usr/share/man/")
     shown = container.show(SERVICE, "ActiveState", "UnitFileState")

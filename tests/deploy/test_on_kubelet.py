@@ -1,7 +1,8 @@
-"""What is deployed, run by a real kubelet from the image that `make image` has made.
+"""The commands of docs/kubernetes.md, typed without a pause: what is deployed is run by a real
+kubelet from the image that `make image` has made, until a batch pod runs.
 
 CI does not make the image. What differs from the files is what this machine lacks: shared mounts,
-a Service network, and directories that are not also those of the machine.
+a Service network, directories that are not also those of the machine, and idle CPUs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import copy
 import platform
 import re
+import shlex
 import subprocess
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +23,7 @@ import yaml
 from koordlet import __version__
 from tests.cluster.whole.cluster import Whole, wait, whole
 from tests.deploy.objects import DEPLOY, Tree, container, kustomized
+from tests.realkube.binaries import program
 from tests.realkube.binaries import why_not as no_cluster
 from tests.realkube.control_plane import free_ports
 from tests.realkube.node import NODE
@@ -30,6 +33,14 @@ from tests.runtime.containerd import binaries_of
 
 IMAGE = DEPLOY.parent / "dist" / f"koordlet-{__version__}.oci.tar"
 NAMESPACE = "koordinator-system"
+COMPANIONS = ("koord-manager", "koord-scheduler", "koord-descheduler")
+_PAGE = DEPLOY.parent / "docs" / "kubernetes.md"
+_ADDRESSES = {
+    "metrics": "--metrics-addr",
+    "health": "--health-probe-addr",
+    "webhook": "--webhook-addr",
+}
+_TYPED_S = 500.0
 _AREA = "/api/v1/namespaces/koordinator-system"
 
 
@@ -60,22 +71,65 @@ def deployed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Whole, 
             check=True,
             capture_output=True,
         )
-        names = ("koordlet", "metrics", "health", "webhook")
-        ports = dict(zip(names, free_ports(4), strict=True))
-        authority = made.plane.ca.read_text()
-        objects = [_adapted(each, made, ports) for each in kustomized()]
-        objects.append(
-            {
-                "apiVersion": "v1",
-                "kind": "ConfigMap",
-                "metadata": {"name": "kube-root-ca.crt", "namespace": NAMESPACE},
-                "data": {"ca.crt": authority},
-            }
-        )
-        made.apply(yaml.safe_dump_all(objects))
+        # Bare, as the page begins: what every cluster of the tests has goes again.
+        made.kubectl("delete", "namespace", NAMESPACE, "--timeout=50s")
+        made.kubectl("delete", "crd", "--all", "--timeout=50s")
+        names = [f"{workload} {each}" for workload in COMPANIONS for each in _ADDRESSES]
+        ports = dict(zip(("koordlet", *names), free_ports(1 + len(names)), strict=True))
+        _type(made, _checkout(made, ports))
+        beside = kustomized(DEPLOY / "descheduler")
+        made.apply(yaml.safe_dump_all(_adapted(each, made, ports) for each in beside))
         yield made, ports
-        for kind in ("daemonset/koordlet", "deployment/koord-manager"):
+        for kind in ("daemonset/koordlet", *(f"deployment/{name}" for name in COMPANIONS)):
             made.kubectl("-n", NAMESPACE, "delete", kind, "--wait=false")
+
+
+def _checkout(made: Whole, ports: dict[str, int]) -> Path:
+    """A directory with ``deploy/`` as the page uses it."""
+    top = made.plane.work / "checkout"
+    examples = top / "deploy" / "examples"
+    examples.mkdir(parents=True)
+    authority = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "kube-root-ca.crt", "namespace": NAMESPACE},
+        "data": {"ca.crt": made.plane.ca.read_text()},
+    }
+    objects = [*(_adapted(each, made, ports) for each in kustomized()), authority]
+    (top / "deploy" / "all.yaml").write_text(yaml.safe_dump_all(objects))
+    (top / "deploy" / "kustomization.yaml").write_text("resources: [all.yaml]\n")
+    for name, old, new in (
+        # Others keep this machine busy, and a report a minute is long.
+        ("colocation", '"cpuReclaimThresholdPercent": 60', '"cpuReclaimThresholdPercent": 300'),
+        ("colocation", '"metricReportIntervalSeconds": 60', '"metricReportIntervalSeconds": 5'),
+        ("be-pod", "image: busybox:1", "image: localhost/busybox:1"),
+    ):
+        path = examples / f"{name}.yaml"
+        text = (path if path.exists() else DEPLOY / "examples" / path.name).read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    return top
+
+
+def _type(made: Whole, top: Path) -> None:
+    """All commands of the page's first block after the image is there, one after the other."""
+    section = _PAGE.read_text().partition("## From a bare cluster to a best-effort pod")[2]
+    first, load, *typed = section.split("```")[1].strip().splitlines()
+    assert (first, load.split()[0], len(typed)) == ("make image", "kind", 3)
+    words = (str(program("kubectl")), f"--kubeconfig={made.plane.kubeconfig}")
+    wrapper = made.plane.work / "bin" / "kubectl"
+    wrapper.parent.mkdir()
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+    wrapper.chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-ec", "\n".join(typed)],
+        cwd=top,
+        env={"HOME": str(made.plane.work), "PATH": f"{wrapper.parent}:/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        timeout=_TYPED_S,
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}{_logs(made, 'koord-manager')}"
 
 
 def _adapted(tree: Tree, made: Whole, ports: dict[str, int]) -> Tree:
@@ -113,16 +167,11 @@ def _adapted(tree: Tree, made: Whole, ports: dict[str, int]) -> Tree:
         tree["spec"]["replicas"] = 1
         tree["spec"]["template"]["spec"]["hostNetwork"] = True
         only = container(tree)
-        only["ports"] = [
-            {"name": name, "containerPort": ports[name]}
-            for name in ("metrics", "health", "webhook")
-        ]
-        only["args"] += [
-            *("--metrics-addr", f"127.0.0.1:{ports['metrics']}"),
-            *("--health-probe-addr", f"127.0.0.1:{ports['health']}"),
-            *("--webhook-addr", f"127.0.0.1:{ports['webhook']}"),
-            *("--webhook-url", f"https://127.0.0.1:{ports['webhook']}"),
-        ]
+        for each in only["ports"]:
+            port = each["containerPort"] = ports[f"{tree['metadata']['name']} {each['name']}"]
+            only["args"] += [_ADDRESSES[each["name"]], f"127.0.0.1:{port}"]
+            if each["name"] == "webhook":
+                only["args"] += ["--webhook-url", f"https://127.0.0.1:{port}"]
         for name in ("livenessProbe", "readinessProbe"):
             only[name]["httpGet"]["host"] = "127.0.0.1"
         _in_cluster(tree, made)
@@ -192,6 +241,29 @@ def _ready(made: Whole, name: str) -> Any:
     return wait(f"{name} is ready", probe, shows)
 
 
+def test_the_last_command_makes_a_batch_pod_which_runs(
+    deployed: tuple[Whole, dict[str, int]],
+) -> None:
+    made, _ = deployed
+
+    def pod() -> Any:
+        return made.plane.get("/api/v1/namespaces/batch/pods/crunch")
+
+    (only,) = pod()["spec"]["containers"]
+    amounts = {"kubernetes.io/batch-cpu": "500", "kubernetes.io/batch-memory": "64Mi"}
+    assert only["resources"] == {"requests": amounts, "limits": amounts}
+    wait(
+        "the pod runs",
+        lambda: pod()["status"].get("phase") == "Running",
+        lambda: f"{pod()['status']} {made.node_object()['status']['allocatable']}",
+    )
+
+
+@pytest.mark.parametrize("name", COMPANIONS)
+def test_each_companion_becomes_ready(deployed: tuple[Whole, dict[str, int]], name: str) -> None:
+    _ready(deployed[0], name)
+
+
 def test_both_run_and_the_node_reports(deployed: tuple[Whole, dict[str, int]]) -> None:
     made, ports = deployed
     _ready(made, "koord-manager")
@@ -244,8 +316,8 @@ def test_koordlet_has_no_capability_more_than_as_a_service(
     assert all(each & ~most == 0 for each in found), [f"{each:x}" for each in found]
 
 
-def test_no_request_of_either_is_refused(deployed: tuple[Whole, dict[str, int]]) -> None:
+def test_no_request_is_refused(deployed: tuple[Whole, dict[str, int]]) -> None:
     made, _ = deployed
-    for name in ("koordlet", "koord-manager"):
+    for name in ("koordlet", *COMPANIONS):
         _ready(made, name)
         assert "forbidden" not in _logs(made, name).lower()

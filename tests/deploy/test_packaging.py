@@ -74,13 +74,28 @@ def test_the_version_is_that_of_the_code() -> None:
     assert first.startswith(f"koordlet ({__version__}) ")
 
 
+def copied_names() -> list[str]:
+    """What the image is built from, relative to the checkout."""
+    found = instructions((ROOT / "Containerfile").read_text())
+    lines = [each.words[:-1] for each in found if each.name == "COPY"]
+    return [name for words in lines if not words[0].startswith("--from=") for name in words]
+
+
+def copied(target: Path) -> None:
+    for name in copied_names():
+        at = target / name
+        at.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, at, symlinks=True, ignore=ignored)
+        else:
+            shutil.copy2(ROOT / name, at)
+
+
 def test_the_image_is_made_of_what_is_there() -> None:
     found = [*instructions((ROOT / "Containerfile").read_text())]
     assert [each.name for each in found].count("FROM") == 2
-    for each in found:
-        if each.name == "COPY" and not each.words[0].startswith("--from="):
-            for source in each.words[:-1]:
-                assert (ROOT / source).exists(), source
+    assert all((ROOT / source).exists() for source in copied_names())
     (entrypoint,) = (json.loads(each.text) for each in found if each.name == "ENTRYPOINT")
     (command,) = (json.loads(each.text) for each in found if each.name == "CMD")
     assert entrypoint == ["koordlet"]

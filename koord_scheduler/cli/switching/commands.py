@@ -46,7 +46,7 @@ SWITCHING: tuple[Command, ...] = (
                 metavar="DIRECTORY",
                 default="",
                 is_path=True,
-                help="deploy/ of a checkout, with our objects (default: that of this checkout)",
+                help="directory with our objects, as deploy/ of a checkout (default: as installed)",
             ),
             OUTPUT,
             *CLUSTER,

@@ -14,8 +14,8 @@ from koord_scheduler.daemon.files import FileError, read_documents
 from koord_scheduler.kube.trees import Ref, Tree, Write, ref_of
 from koordlet.protocol.objects.custom import CUSTOM_RESOURCES
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
-"""Of a checkout; a wheel has none."""
+DEPLOY = Path(__file__).parent / "deploy"
+"""A link to that of the checkout; a wheel has what this command reads of it."""
 _DEFINITION = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 USED = {f"{each.plural}.{each.group}": each.version for each in CUSTOM_RESOURCES}
 """Name of a definition to the version that we ask for."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import gc
 import itertools
 import json
 import socket
 import ssl
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +21,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from koord_scheduler.webhook import door, line
+from koord_scheduler.webhook import door, line, server
 from koord_scheduler.webhook.certificates import Bundle, renewed
 from koord_scheduler.webhook.handlers import Settings
+from koord_scheduler.webhook.review import MOST_VALUES
 from koord_scheduler.webhook.server import Outcomes, Server, load_pair, tls_context
 from koord_scheduler.webhook.turns import Peer, Turns
 from tests.companion.webhook.stories import pod
@@ -170,7 +173,7 @@ def test_who_shows_a_certificate_has_a_place_of_its_own(
     signed, stranger = bundle(), bundle()
     (tmp_path / "ca").write_bytes(signed.authorities)
     for name, each in (("signed", signed), ("stranger", stranger)):
-        (tmp_path / name).write_bytes(_of_a_client(each))
+        (tmp_path / name).write_bytes(of_a_client(each))
 
     async def story() -> None:
         async with staged(str(tmp_path / "ca")) as stage:
@@ -193,7 +196,7 @@ def test_who_shows_a_certificate_has_a_place_of_its_own(
     asyncio.run(story())
 
 
-def _of_a_client(authority: Bundle) -> bytes:
+def of_a_client(authority: Bundle) -> bytes:
     """A certificate as an API server has it, and its key."""
     by = x509.load_pem_x509_certificates(authority.authorities)[0]
     signing = serialization.load_pem_private_key(authority.authority_key, None)
@@ -217,6 +220,33 @@ def _of_a_client(authority: Bundle) -> bytes:
 
 def _pem(context: ssl.SSLContext) -> str:
     return "".join(map(ssl.DER_cert_to_PEM_cert, context.get_ca_certs(binary_form=True)))
+
+
+def test_a_refused_review_is_gone_with_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when garbage is collected, which is long after many large ones."""
+    bodies: list[weakref.ref[bytearray]] = []
+
+    class Body(bytearray):
+        def __init__(self) -> None:
+            bodies.append(weakref.ref(self))
+
+    monkeypatch.setattr(server, "bytearray", Body, raising=False)
+    too_much = BODY.replace(b'"name"', b'"x":[' + b"0," * MOST_VALUES + b'0],"name"', 1)
+
+    async def story() -> None:
+        async with staged() as stage:
+            reader, writer = await stage.connect()
+            for body in (too_much, BODY):
+                await asked(reader, writer, body)
+            refused, _ = bodies
+            assert refused() is None
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(story())
+    finally:
+        gc.enable()
 
 
 def test_turns_are_fair() -> None:

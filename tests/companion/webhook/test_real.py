@@ -66,9 +66,11 @@ async def admitting(
     gates: str = GATES,
     us: Cluster | None = None,
     names: tuple[str, ...] = (),
+    port: int = 0,
+    **extra: str,
 ) -> AsyncIterator[Client]:
     """With everything that admission needs; afterwards nothing stands between pods and server."""
-    port = free_port()
+    port = port or free_port()
     async with Client(plane.admin, per_second=1e6, burst=1000) as client:
         for name in (NAMESPACE, "colocated", "plain"):
             labels = {"colocation": "true"} if name == "colocated" else {}
@@ -77,7 +79,7 @@ async def admitting(
         for name in PRIORITIES:
             await ensure(client, PRIORITY_CLASSES, priority_class(name))
         try:
-            async with companion(us or plane.admin, options(port, gates), *names):
+            async with companion(us or plane.admin, options(port, gates, **extra), *names):
                 await _registered(client)
                 yield client
         finally:
