@@ -51,8 +51,9 @@ _log = structlog.get_logger()
 class Role:
     """Each role has a lease of its own, so that several processes may share them out."""
 
-    def __init__(self, name: str, lease: str, elect: bool) -> None:
+    def __init__(self, name: str, lease: str, elect: bool, client: Client) -> None:
         self.name, self.lease = name, lease
+        self.events = Events(client, AGENT, may_write=self.leads)
         self.leadership: Leadership | None = None
         self.leading, self.changed = asyncio.Event(), asyncio.Event()
         self.writes: Writes | None = None
@@ -85,9 +86,12 @@ class Companion:
             burst=options.bindings_burst,
             deadline_s=DEADLINE_S,
         )
-        self.roles = {name: Role(name, options.lease_of(name), options.elect) for name in names}
+        self.roles = {
+            name: Role(name, options.lease_of(name), options.elect, self.client) for name in names
+        }
         metrics = Metrics()
-        watches, events = Watches(self.client, self._fault), Events(self.client, AGENT)
+        watches = Watches(self.client, self._fault)
+        events = Events(self.client, AGENT, may_write=self.leads)
         self.context = Context(
             options=options,
             client=self.client,
@@ -120,7 +124,9 @@ class Companion:
         client = self._binding if part.role == SCHEDULER else self.client
         if role.writes is None:
             role.writes = Writes(client, role.leads, self.context.writes.tally)
-        return replace(self.context, client=client, writes=role.writes, leads=role.leads)
+        return replace(
+            self.context, client=client, writes=role.writes, events=role.events, leads=role.leads
+        )
 
     async def run(self) -> None:
         options, pages = self.options, self.context.pages
@@ -140,7 +146,8 @@ class Companion:
             asyncio.TaskGroup() as group,
         ):
             group.create_task(self.context.watches.run(), name="watches")
-            group.create_task(self.context.events.run(), name="events")
+            for events in (self.context.events, *(role.events for role in self.roles.values())):
+                group.create_task(events.run(), name="events")
             group.create_task(self._run_controllers(), name="everywhere")
             identity = f"{socket.gethostname()}_{uuid.uuid4()}"
             for role in self.roles.values():

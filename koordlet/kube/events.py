@@ -66,13 +66,16 @@ class Events:
         host: str = "",
         *,
         every_s: float = EVERY_S,
+        may_write: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """``may_write``: asked before each event; those that it forbids are forgotten, because
+        another process speaks by then."""
         self.dropped = 0
         """Forgotten before they could be written."""
         self.error = ""
-        self._client = client
+        self._client, self._may_write = client, may_write
         self._source = {"component": component, **({"host": host} if host else {})}
         self._every_s, self._clock, self._wall = every_s, clock, wall
         self._known: OrderedDict[_Same, _Counted] = OrderedDict()
@@ -123,6 +126,9 @@ class Events:
         now_s = self._clock()
         due = [(s, each) for s, each in self._known.items() if each.unsaid and each.due_s <= now_s]
         for same, each in due:
+            if not self._may_write():
+                self._known.clear()
+                return
             each.due_s = now_s + self._every_s
             each.unsaid = False
             try:
