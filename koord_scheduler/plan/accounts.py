@@ -96,17 +96,15 @@ class Accounts:
         if not found:
             self.of(space).evictions.owe(cost_s, now_s)
 
-    def in_vain(self, space: str, pods: int, now_s: float, *, first: bool) -> float:
+    def in_vain(self, account: Account, pods: int, now_s: float, *, first: bool) -> float:
         """The attempt led to nothing. What it took above what is cheap."""
         spent_s, self._in_vain = self.cpu_s() - self._begun_s, True
-        account = self.of(space)
         bucket = account.first if first else account.vain
         bucket.owe(_above_cheap_s(spent_s - self._evictions_s, pods), now_s)
         return _above_cheap_s(spent_s, pods)
 
-    def end(self, space: str, pods: int, now_s: float) -> None:
+    def end(self, account: Account, pods: int, now_s: float) -> None:
         spent_s = self.cpu_s() - self._begun_s
-        account = self.of(space)
         account.virtual_s += spent_s
         account.dear.owe(spent_s if self._in_vain else _above_cheap_s(spent_s, pods), now_s)
 
