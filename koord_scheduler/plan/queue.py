@@ -220,6 +220,12 @@ class Queue:
         if not entry.unit.gate:
             self._ready(entry, now_s, not_before_s)
 
+    def go_on(self, name: str) -> None:
+        """The attempt is not at its end: it goes on when it is the unit's turn again."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.state is State.TRIED:
+            self._set(entry, State.GATED if entry.unit.gate else State.ACTIVE)
+
     def event(
         self,
         event: Event,

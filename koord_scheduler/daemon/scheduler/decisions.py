@@ -119,9 +119,13 @@ class Decisions:
     def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
         scheduler = self._scheduler
         engine = scheduler.parts.engines[pod.scheduler]
+        words, nominated, again_s = self._make_room(engine, pod, failure)
+        if again_s and scheduler.parts.preemptors[pod.scheduler].goes_on(pod):
+            scheduler.monitor.ended(unit.name)
+            scheduler.queue.go_on(unit.name)
+            return
         scheduler.figures.counts("unschedulable", pod.scheduler)
         scheduler.flags.failed(engine, failure)
-        words, nominated, again_s = self._make_room(engine, pod, failure)
         # What is said when it was looked for victims on all nodes stays.
         known = again_s and scheduler.conditions.told(pod.key)
         if failure.refused_by != SCHEDULING_GATES and not known:
@@ -146,13 +150,13 @@ class Decisions:
             self._audit(pod.key, Step.FAILED, failure)
             return "", None, 0.0
         accounts, space, now_s = scheduler.queue.accounts, space_of(pod.key), scheduler.now_s()
-        denied_s = accounts.of(space).denied_s(now_s)
+        denied_s = 0.0 if preemptor.goes_on(pod) else accounts.of(space).denied_s(now_s)
         if denied_s:
             self._audit(pod.key, Step.NO_ROOM, _RESTS)
             return _RESTS, None, denied_s
         begun_s, found = accounts.cpu_s(), None
         try:
-            found = preemptor.preempt(pod, scheduler.feed.budgets())
+            found = preemptor.preempt(pod, scheduler.feed.budgets(), accounts.spent_s())
         except PluginError as error:
             self._audit(pod.key, Step.NO_ROOM, str(error))
             return str(error), None, 0.0
