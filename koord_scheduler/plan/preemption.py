@@ -22,12 +22,13 @@ from koord_scheduler.plan.budgets import Budget, Ready, ready, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.potential import Potentials
 from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
-from koord_scheduler.plan.search import Search, Searches
 from koord_scheduler.plan.victims import (
     Ask,
     Candidate,
+    Potentials,
+    Search,
+    Searches,
     Sketch,
     candidate_of,
     cost,
