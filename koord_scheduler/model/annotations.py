@@ -23,6 +23,8 @@ _MOST_SHOWN = 80
 
 
 def bytes_of(annotations: Mapping[str, str]) -> int:
+    if not annotations:
+        return 0
     return sum(_size(name) + _size(text) for name, text in annotations.items())
 
 

@@ -27,9 +27,15 @@ from koord_scheduler.model.pod_bounds import (
     size_of_node_term,
     size_of_pod_term,
 )
+from koord_scheduler.model.pod_terms import (
+    node_term,
+    node_terms,
+    pod_terms,
+    preferred_terms,
+    spread_constraint,
+)
 from koord_scheduler.model.reading import instant_s, kept_annotations, pod_key
 from koordlet.protocol import keys, qos
-from koordlet.protocol.selector import LabelSelector, Requirement
 
 UNIQUE_LABELS = frozenset(
     (
@@ -72,7 +78,6 @@ _MOST_OWNERS = 16
 _NO_MAPPING: Mapping[str, str] = {}
 _time_s = functools.lru_cache(1024)(instant_s)
 """Pods that were made in one second share the number."""
-_ALL_NAMESPACES = LabelSelector()
 
 
 class Volume(NamedTuple):
@@ -320,19 +325,20 @@ def _class(
         node_selector=spec.node_selector,
         node_terms=node_terms(nodes.required),
         preferred_nodes=tuple(
-            pods.PreferredNodes(each.weight, _term(each.preference)) for each in preferred_nodes
+            pods.PreferredNodes(each.weight, node_term(each.preference)) for each in preferred_nodes
         ),
         tolerations=tuple(
             pods.Toleration(t.key, t.operator or "Equal", t.value, t.effect)
             for t in spec.tolerations[:MOST_TERMS]
         ),
         spread=tuple(
-            _spread(each, labels) for each in spec.topology_spread_constraints[:MOST_TERMS]
+            spread_constraint(each, labels)
+            for each in spec.topology_spread_constraints[:MOST_TERMS]
         ),
-        affinity=_pod_terms(together.required, namespace, labels),
-        anti_affinity=_pod_terms(apart.required, namespace, labels),
-        preferred_affinity=_preferred(preferred, namespace, labels),
-        preferred_anti_affinity=_preferred(not_preferred, namespace, labels),
+        affinity=pod_terms(together.required, namespace, labels),
+        anti_affinity=pod_terms(apart.required, namespace, labels),
+        preferred_affinity=preferred_terms(preferred, namespace, labels),
+        preferred_anti_affinity=preferred_terms(not_preferred, namespace, labels),
         ports=tuple(
             pods.HostPort(port.host_port, port.protocol or "TCP", port.host_ip or "0.0.0.0")
             for container in (*spec.containers, *sidecars(spec))
@@ -340,71 +346,3 @@ def _class(
             if port.host_port
         ),
     )
-
-
-def node_terms(required: wire.Terms | None) -> tuple[pods.NodeTerm, ...] | None:
-    if required is None:
-        return None
-    return tuple(_term(each) for each in required.node_selector_terms[:MOST_TERMS])
-
-
-def _term(term: wire.Term) -> pods.NodeTerm:
-    labels = (pods.NodeRequirement(e.key, e.operator, e.values) for e in term.match_expressions)
-    fields = (pods.NodeRequirement(e.key, e.operator, e.values, True) for e in term.match_fields)
-    return (*labels, *fields)
-
-
-def _spread(each: wire.Spread, labels: Mapping[str, str]) -> pods.SpreadConstraint:
-    return pods.SpreadConstraint(
-        topology_key=each.topology_key,
-        max_skew=max(each.max_skew, 1),
-        hard=each.when_unsatisfiable != "ScheduleAnyway",
-        selector=_with_keys(each.label_selector, labels, each.match_label_keys),
-        min_domains=each.min_domains or 1,
-        honor_affinity=each.node_affinity_policy != "Ignore",
-        honor_taints=each.node_taints_policy == "Honor",
-    )
-
-
-def _pod_terms(
-    terms: tuple[wire.PodTerm, ...], namespace: str, labels: Mapping[str, str]
-) -> tuple[pods.PodTerm, ...]:
-    return tuple(_pod_term(each, namespace, labels) for each in terms[:MOST_TERMS])
-
-
-def _preferred(
-    terms: tuple[wire.PreferredPodTerm, ...], namespace: str, labels: Mapping[str, str]
-) -> tuple[pods.PodTerm, ...]:
-    return tuple(
-        _pod_term(each.pod_affinity_term, namespace, labels)._replace(weight=each.weight)
-        for each in terms
-    )
-
-
-def _pod_term(term: wire.PodTerm, namespace: str, labels: Mapping[str, str]) -> pods.PodTerm:
-    """Without namespaces and without a selector of them it means the pod's own."""
-    names = frozenset(term.namespaces[:MOST_TERMS])
-    if not names and term.namespace_selector is None:
-        names = frozenset((namespace,))
-    selector = _with_keys(term.label_selector, labels, term.match_label_keys)
-    selector = _with_keys(selector, labels, term.mismatch_label_keys, operator="NotIn")
-    return pods.PodTerm(term.topology_key, selector, names, term.namespace_selector)
-
-
-def _with_keys(
-    selector: LabelSelector | None,
-    labels: Mapping[str, str],
-    names: tuple[str, ...],
-    operator: str = "In",
-) -> LabelSelector | None:
-    """``selector`` and the pod's own values of ``names`` (matchLabelKeys, mismatchLabelKeys)."""
-    if selector is None:
-        return None
-    own = tuple(
-        Requirement(key=name, operator=operator, values=(labels[name],))  # type: ignore[arg-type]
-        for name in names[:MOST_TERMS]
-        if name in labels
-    )
-    if not own:
-        return selector
-    return msgspec.structs.replace(selector, match_expressions=(*selector.match_expressions, *own))

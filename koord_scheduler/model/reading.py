@@ -42,6 +42,8 @@ def node_facts(
 
 
 def kept_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
+    if not annotations:
+        return {}
     return {k: v for k, v in annotations.items() if any(each in k for each in KEPT_ANNOTATIONS)}
 
 
@@ -59,8 +61,9 @@ def pod_facts(
     status: wire.PodStatus,
 ) -> facts.PodFacts:
     """Classes with default; requests as Kubernetes counts them (`pod_request`)."""
-    request = NOTHING
-    for each in sizes(spec, status):
+    spec_size, *others = sizes(spec, status)
+    request = pod_request(spec_size)
+    for each in others:
         request = request.largest(pod_request(each))
     kube = _kube_qos(spec, status)
     raw = qos.raw_qos(labels.get(keys.QOS_CLASS.name))

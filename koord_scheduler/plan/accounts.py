@@ -91,22 +91,23 @@ class Accounts:
     def begin(self) -> None:
         self._begun_s, self._evictions_s, self._in_vain = self.cpu_s(), 0.0, False
 
+    def spent_s(self) -> float:
+        return self.cpu_s() - self._begun_s
+
     def looked_for_victims(self, space: str, cost_s: float, now_s: float, *, found: bool) -> None:
         self._evictions_s += cost_s
         if not found:
             self.of(space).evictions.owe(cost_s, now_s)
 
-    def in_vain(self, space: str, pods: int, now_s: float, *, first: bool) -> float:
+    def in_vain(self, account: Account, pods: int, now_s: float, *, first: bool) -> float:
         """The attempt led to nothing. What it took above what is cheap."""
-        spent_s, self._in_vain = self.cpu_s() - self._begun_s, True
-        account = self.of(space)
+        spent_s, self._in_vain = self.spent_s(), True
         bucket = account.first if first else account.vain
         bucket.owe(_above_cheap_s(spent_s - self._evictions_s, pods), now_s)
         return _above_cheap_s(spent_s, pods)
 
-    def end(self, space: str, pods: int, now_s: float) -> None:
-        spent_s = self.cpu_s() - self._begun_s
-        account = self.of(space)
+    def end(self, account: Account, pods: int, now_s: float) -> None:
+        spent_s = self.spent_s()
         account.virtual_s += spent_s
         account.dear.owe(spent_s if self._in_vain else _above_cheap_s(spent_s, pods), now_s)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import zlib
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ import msgspec
 import numpy as np
 
 from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_range, read_args
-from koord_scheduler.model.cluster.columns import Bools, Ints, Rows
+from koord_scheduler.model.cluster.columns import Bools, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
 from koord_scheduler.plan.budgets import Budget, Ready, ready, split
@@ -27,7 +26,9 @@ from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_
 from koord_scheduler.plan.victims import (
     Ask,
     Candidate,
-    Cost,
+    Potentials,
+    Search,
+    Searches,
     Sketch,
     candidate_of,
     cost,
@@ -37,12 +38,13 @@ from koord_scheduler.plan.victims import (
 
 Ledger = Callable[[Pod, str], str | None]
 """Asked before a pod is chosen to go from a node: None, or why it must stay."""
-_MOST_KEPT = 4
 _MOST_REFUSALS = 16
-MOST_S = 0.1
-"""Of CPU that an attempt takes to find who could go, and as much again to look at them closely. The
-next one goes on with other nodes."""
-_MOST_CUT = 1024
+SLICE_S = 0.04
+"""CPU that an attempt with a look for victims takes at once, of which the look has a quarter at
+least; it goes on when it is the pod's turn again."""
+MOST_S = 0.2
+"""Of all slices in a row. Then the best that was found has to do, or the pod must rest before it
+goes on with other nodes."""
 _CUT = "not all nodes were looked at yet"
 _NO_VICTIMS = "No preemption victims found for incoming pod"
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -101,17 +103,6 @@ class NoPreemption(msgspec.Struct, frozen=True):
     cut: bool = False
 
 
-class _Potential:
-    """For a set of classes: what all their pods take on each row."""
-
-    __slots__ = ("amounts", "numbers", "version")
-
-    def __init__(self, numbers: frozenset[int]) -> None:
-        self.numbers = numbers
-        self.version = -1
-        self.amounts: Ints = np.zeros((0, 0), np.int64)
-
-
 class Preemptor:
     """Keeps between calls what pods of lower priority take on each node. ``ledger`` may refuse each
     victim."""
@@ -125,20 +116,23 @@ class Preemptor:
         self.engine = engine
         self.ledger = ledger
         self.args = args or PreemptionArgs()
-        self._kept: OrderedDict[frozenset[int], _Potential] = OrderedDict()
+        self._potentials = Potentials(engine.cluster)
         self.cpu_s: Callable[[], float] = lambda: 0.0
         """CPU seconds of this thread; without it an attempt takes what it takes."""
-        self._until_s, self._cut, self._begun = 0.0, False, 0
-        self._looked: OrderedDict[str, int] = OrderedDict()
-        """At how many nodes attempts that were cut have looked, by the pod's uid."""
+        self._until_s = float("inf")
+        self._cut = False
+        self._searches = Searches()
         self._budgets: tuple[Iterable[Budget], Ready] = ((), {})
 
-    def preempt(self, pod: Pod, budgets: Iterable[Budget] = ()) -> Preemption | NoPreemption:
+    def preempt(
+        self, pod: Pod, budgets: Iterable[Budget] = (), spent_s: float = 0.0
+    ) -> Preemption | NoPreemption:
         """For a pod that just found no node. Changes nothing: the caller nominates the node
-        (`Engine.nominate`) and evicts. Raises PluginError."""
+        (`Engine.nominate`) and evicts. ``spent_s``: by the attempt before. Raises PluginError."""
         not_eligible = self._not_eligible(pod)
         if not_eligible:
             return NoPreemption(not_eligible)
+        self._until_s = self.cpu_s() + max(SLICE_S - spent_s, SLICE_S / 4)
         if self.engine.refused(pod) is None:
             return self._on_a_node(pod, tuple(budgets))
         return self._in_a_quota(pod, tuple(budgets))
@@ -155,7 +149,7 @@ class Preemptor:
             if engine.refused(pod) is None:
                 return self._wherever(pod, budgets)
         found = self._on_a_node(pod, budgets)
-        if isinstance(found, Preemption):
+        if isinstance(found, Preemption) or found.cut:
             return found
         with cluster.trial():
             for claim in ending:
@@ -215,6 +209,10 @@ class Preemptor:
         words = f"0/{nodes} nodes are available: {told}." if told else "no nodes."
         return NoPreemption(words, self._cut)
 
+    def goes_on(self, pod: Pod) -> bool:
+        """Return whether a look for victims of this pod was cut, and may go on at once."""
+        return self._searches.goes_on(pod.uid)
+
     def _not_eligible(self, pod: Pod) -> str:
         if pod.cls.unsupported or pod.gates:
             return "not eligible: no eviction helps."
@@ -245,7 +243,7 @@ class Preemptor:
         """The rows that would have the room if all that may go went. They start at a place that
         depends on the pod, so that pods that preempt at once look at different nodes."""
         cluster = self.engine.cluster
-        amounts = self._amounts(victims)[rows]
+        amounts = self._potentials.of(victims)[rows]
         ask = cluster.vector(pod.cls)
         columns = np.flatnonzero(ask)
         free = (cluster.allocatable[rows] - cluster.requested[rows] + amounts)[:, columns]
@@ -254,33 +252,7 @@ class Preemptor:
         found = rows[enough & amounts.any(axis=1)]
         if not len(found):
             return found
-        self._begun = self._looked.pop(pod.uid, 0)
-        return np.roll(found, -((zlib.crc32(pod.uid.encode()) + self._begun) % len(found)))
-
-    def _amounts(self, numbers: frozenset[int]) -> Ints:
-        cluster = self.engine.cluster
-        kept = self._kept.get(numbers)
-        if kept is None:
-            if len(self._kept) >= _MOST_KEPT:
-                self._kept.popitem(last=False)
-            kept = self._kept[numbers] = _Potential(numbers)
-        self._kept.move_to_end(numbers)
-        changed = cluster.since(kept.version) if kept.version >= 0 else None
-        if changed is None or kept.amounts.shape != cluster.requested.shape:
-            kept.amounts = np.zeros_like(cluster.requested)
-            for number in numbers:
-                counts = cluster.classes.get(number, {})
-                where = np.fromiter(counts, np.intp, len(counts))
-                many = np.fromiter(counts.values(), np.int64, len(counts))
-                kept.amounts[where] += many[:, None] * cluster.vector(cluster.class_of[number])
-        else:
-            for row in changed:
-                kept.amounts[row] = 0
-                for claim in cluster.claims_on(int(row)).values():
-                    if claim.pod.cls.number in numbers and not claim.pod.holds:
-                        kept.amounts[row] += cluster.vector(claim.pod.cls)
-        kept.version = cluster.version
-        return kept.amounts
+        return np.roll(found, -(zlib.crc32(pod.uid.encode()) % len(found)))
 
     def _candidates(
         self,
@@ -298,50 +270,54 @@ class Preemptor:
         )
         asked: dict[int, bool] = {}
         ask = Ask(self.engine, pod)
-        remaining = iter(rows.tolist())
-        looked, begun_s = 0, self.cpu_s()
+        search, begun_s = self._searches.take(pod.uid), self.cpu_s()
+        order = rows.tolist()
+        search.resume(self.engine.cluster, order)
+        heap = search.heap
         while True:
-            self._until_s = begun_s + MOST_S
-            heap: list[tuple[Cost, int, Sketch | Candidate]] = []
-            harmless = False
-            for row in remaining:
-                if looked and self._out_of_time(pod, looked):
+            harmless = not all(entry[0][0] for entry in heap)
+            while not (harmless and len(heap) >= enough):
+                if heap and search.spent_s + self.cpu_s() - begun_s > MOST_S / 2:
                     break
-                looked += 1
+                row = search.next_row(order)
+                if row is None:
+                    break
                 sketch = self._sketch(ask, row, victims, asked, budgets)
-                if sketch is None:
-                    continue
-                optimistic = candidate_of(sketch, sketch.stay)
-                harmless = harmless or not optimistic.violations
-                heap.append((cost(optimistic), len(heap), sketch))
-                if harmless and len(heap) >= enough:
-                    break
+                if sketch is not None:
+                    optimistic = candidate_of(sketch, sketch.stay)
+                    harmless = harmless or not optimistic.violations
+                    search.put(cost(optimistic), sketch)
+                if self.cpu_s() > self._until_s:
+                    yield from self._pause(pod, search, begun_s)
+                    return
             if not heap:
                 return
-            heapq.heapify(heap)
-            self._until_s = begun_s + 2 * MOST_S
             while heap:
-                _, order, best = heapq.heappop(heap)
+                _, serial, best = heapq.heappop(heap)
                 if isinstance(best, Candidate):
                     yield best
                     continue
-                if self._out_of_time(pod, looked):
-                    continue
                 candidate = self._looked_at(pod, best)
                 if candidate is not None:
-                    heapq.heappush(heap, (cost(candidate), order, candidate))
-            if self._cut:
-                return
+                    heapq.heappush(heap, (cost(candidate), serial, candidate))
+                if self.cpu_s() > self._until_s:
+                    yield from self._pause(pod, search, begun_s)
+                    return
 
-    def _out_of_time(self, pod: Pod, looked: int) -> bool:
-        if self.cpu_s() <= self._until_s:
-            return False
-        if not self._cut:
-            self._cut = True
-            if len(self._looked) >= _MOST_CUT:
-                self._looked.popitem(last=False)
-            self._looked[pod.uid] = self._begun + looked
-        return True
+    def _pause(self, pod: Pod, search: Search, begun_s: float) -> Sequence[Candidate]:
+        """Cut the search: it goes on at the pod's next turn. Once it took too much, what it found
+        by now, which is given, has to do, and the rest is for an attempt after a rest."""
+        search.spent_s += self.cpu_s() - begun_s
+        self._cut = True
+        found: list[Candidate] = []
+        if search.spent_s >= MOST_S:
+            search.spent_s = 0.0
+            ordered = sorted(search.heap, key=lambda entry: entry[:2])
+            found = [each for _, _, each in ordered if isinstance(each, Candidate)]
+            search.heap = [each for each in search.heap if isinstance(each[2], Sketch)]
+            heapq.heapify(search.heap)
+        self._searches.keep(pod.uid, search, self.engine.cluster)
+        return found
 
     def _sketch(
         self,

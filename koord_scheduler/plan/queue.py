@@ -71,13 +71,14 @@ class _Entry:
     """``woken``: it may have been helped during the attempt."""
 
     __slots__ = (
-        "attempts", "cost_s", "failed_s", "group", "refused_by", "serial", "space", "state", "unit",
-        "until_s", "woken",
+        "account", "age", "attempts", "cost_s", "failed_s", "group", "refused_by", "serial",
+        "space", "state", "unit", "until_s", "woken",
     )  # fmt: skip
 
-    def __init__(self, unit: Unit) -> None:
-        self.unit = unit
+    def __init__(self, unit: Unit, accounts: Accounts) -> None:
+        self.take(unit)
         self.space = unit.space
+        self.account = accounts.of(self.space)
         self.state = State.GATED
         self.attempts = 0
         self.cost_s = 0.0
@@ -87,6 +88,10 @@ class _Entry:
         self.group: _Group = (self.refused_by, 0)
         self.serial = 0
         self.woken = False
+
+    def take(self, unit: Unit) -> None:
+        self.unit = unit
+        self.age = (-unit.priority, unit.created_s, unit.name)
 
 
 class _Space:
@@ -131,11 +136,11 @@ class Queue:
         `wake` where it may."""
         entry = self._entries.get(unit.name)
         if entry is None:
-            entry = self._entries[unit.name] = _Entry(unit)
-            entry.unit = unit
+            entry = self._entries[unit.name] = _Entry(unit, self.accounts)
             self._set(entry, State.GATED if unit.gate else State.ACTIVE)
             return
-        before, entry.unit = entry.unit, unit
+        before = entry.unit
+        entry.take(unit)
         if entry.state is State.TRIED:
             return
         if unit.gate:
@@ -172,7 +177,7 @@ class Queue:
                 entry.until_s = free_s
                 self._set(entry, State.BACKOFF)
                 continue
-            self._turn_s = max(self._turn_s, self.accounts.of(name).virtual_s)
+            self._turn_s = max(self._turn_s, entry.account.virtual_s)
             entry.woken = False
             self._set(entry, State.TRIED)
             self._tried = entry
@@ -184,10 +189,13 @@ class Queue:
         """The attempt that `pop` began is over; what comes of it may be known later."""
         entry, self._tried = self._tried, None
         if entry is not None:
-            self.accounts.end(entry.space, len(entry.unit.pods), now_s)
+            self.accounts.end(entry.account, len(entry.unit.pods), now_s)
 
-    def failed(self, name: str, now_s: float, refused_by: frozenset[str]) -> None:
-        """The attempt found no place. What happened meanwhile counts as if it happened now."""
+    def failed(
+        self, name: str, now_s: float, refused_by: frozenset[str], again_s: float = 0.0
+    ) -> None:
+        """The attempt found no place. What happened meanwhile counts as if it happened now.
+        ``again_s``: when it is tried again even if nothing happens; 0: after `FLUSH_S`."""
         entry = self._entries.get(name)
         if entry is None or entry.state is not State.TRIED:
             return
@@ -198,7 +206,7 @@ class Queue:
         elif entry.woken or self._helped_since(entry):
             self._ready(entry, now_s)
         else:
-            entry.until_s = now_s + FLUSH_S
+            entry.until_s = max(again_s, self._rested_s(entry)) if again_s else now_s + FLUSH_S
             self._set(entry, State.WAITING)
 
     def again(self, name: str, now_s: float, not_before_s: float = 0.0) -> None:
@@ -211,6 +219,12 @@ class Queue:
         self._set(entry, State.GATED)
         if not entry.unit.gate:
             self._ready(entry, now_s, not_before_s)
+
+    def go_on(self, name: str) -> None:
+        """The attempt is not at its end: it goes on when it is the unit's turn again."""
+        entry = self._entries.get(name)
+        if entry is not None and entry.state is State.TRIED:
+            self._set(entry, State.GATED if entry.unit.gate else State.ACTIVE)
 
     def event(
         self,
@@ -238,7 +252,7 @@ class Queue:
     def _look(self, entry: _Entry, helped: Callable[[Unit, frozenset[str]], bool]) -> bool:
         """Looks cost their namespace too. Where it must rest, nobody looks: its units are tried
         when it may go on."""
-        vain = self.accounts.of(entry.space).vain
+        vain = entry.account.vain
         if vain.free_s(self._now_s) > self._now_s:
             return True
         begun_s = self.accounts.cpu_s()
@@ -320,24 +334,28 @@ class Queue:
         entry.cost_s = 0.0
         if entry is self._tried:
             first, pods = not entry.attempts, len(entry.unit.pods)
-            entry.cost_s = self.accounts.in_vain(entry.space, pods, now_s, first=first)
+            entry.cost_s = self.accounts.in_vain(entry.account, pods, now_s, first=first)
         entry.attempts += 1
         entry.failed_s = now_s
 
     def _free_s(self, entry: _Entry) -> float:
         """When its namespace may make the attempt."""
-        account = self.accounts.of(entry.space)
+        account = entry.account
         return (account.vain if entry.attempts else account.first).free_s(self._now_s)
 
     def _ready(self, entry: _Entry, now_s: float, not_before_s: float = 0.0) -> None:
         """Active, or as soon as the back-off since the last failure has ended."""
-        rest_s = max(backoff_s(entry.attempts), min(entry.cost_s * REST_TIMES, MOST_REST_S))
-        until_s = max(entry.failed_s + rest_s, not_before_s)
+        until_s = max(self._rested_s(entry), not_before_s)
         if entry.attempts and until_s > now_s:
             entry.until_s = until_s
             self._set(entry, State.BACKOFF)
         else:
             self._set(entry, State.ACTIVE)
+
+    def _rested_s(self, entry: _Entry) -> float:
+        """When the back-off since the last failure ends."""
+        rest_s = max(backoff_s(entry.attempts), min(entry.cost_s * REST_TIMES, MOST_REST_S))
+        return entry.failed_s + rest_s
 
     def _leave(self, entry: _Entry) -> None:
         if entry.state is State.WAITING:
@@ -357,9 +375,8 @@ class Queue:
             space = self._spaces.get(entry.space)
             if space is None:
                 space = self._spaces[entry.space] = _Space()
-                account = self.accounts.of(entry.space)
-                account.virtual_s = max(account.virtual_s, self._turn_s)
-            heapq.heappush(space.active, (*_age(entry.unit), entry.serial))
+                entry.account.virtual_s = max(entry.account.virtual_s, self._turn_s)
+            heapq.heappush(space.active, (*entry.age, entry.serial))
         elif state in (State.BACKOFF, State.WAITING):
             heapq.heappush(self._timed, (entry.until_s, entry.unit.name, entry.serial))
         if State.ACTIVE in (was, state):
@@ -386,9 +403,9 @@ class Queue:
         return None
 
     def _order(self, entry: _Entry) -> _Order:
-        account = self.accounts.of(entry.space)
+        account = entry.account
         yields = account.dear.free_s(self._now_s) > self._now_s
-        priority, created_s, name = _age(entry.unit)
+        priority, created_s, name = entry.age
         return (yields, priority, int(account.virtual_s / QUANTUM_S), created_s, name)
 
 
@@ -402,7 +419,3 @@ def backoff_s(attempts: int) -> float:
     if attempts <= 0:
         return 0.0
     return min(FIRST_BACKOFF_S * 2.0 ** min(attempts - 1, 16), MOST_BACKOFF_S)
-
-
-def _age(unit: Unit) -> tuple[int, float, str]:
-    return (-unit.priority, unit.created_s, unit.name)

@@ -157,8 +157,10 @@ def event_of(line: bytes) -> Read[Event]:
 
 def _decode(body: bytes | bytearray | msgspec.Raw, shape: type[S]) -> Read[S]:
     if not shape.open_ended:
-        with contextlib.suppress(RecursionError):
+        try:
             return Read(msgspec.json.decode(body, type=shape), False)
+        except RecursionError:
+            pass
     cut = _cut(body)
     return Read(msgspec.json.decode(cut, type=shape), cut != bytes(body))
 

@@ -58,6 +58,11 @@ class Decisions:
             scheduler.monitor.ended(unit.name)
             scheduler.queue.again(unit.name, scheduler.now_s())
 
+    def spoken(self, pod: Pod, message: str) -> None:
+        """The event goes with the condition; those of groups are told beside it."""
+        if not pod.gang:
+            telling.failure(self._scheduler.context.events, pod, message)
+
     def _try_pod(self, unit: Unit) -> None:
         scheduler = self._scheduler
         pod = scheduler.waiting.get(unit.name)
@@ -114,20 +119,24 @@ class Decisions:
     def _failed(self, unit: Unit, pod: Pod, failure: Failure) -> None:
         scheduler = self._scheduler
         engine = scheduler.parts.engines[pod.scheduler]
+        words, nominated, again_s = self._make_room(engine, pod, failure)
+        if again_s and scheduler.parts.preemptors[pod.scheduler].goes_on(pod):
+            scheduler.monitor.ended(unit.name)
+            scheduler.queue.go_on(unit.name)
+            return
         scheduler.figures.counts("unschedulable", pod.scheduler)
         scheduler.flags.failed(engine, failure)
-        words, nominated, again_s = self._make_room(engine, pod, failure)
         # What is said when it was looked for victims on all nodes stays.
         known = again_s and scheduler.conditions.told(pod.key)
         if failure.refused_by != SCHEDULING_GATES and not known:
             said = Said(UNSCHEDULABLE, explain.condition(failure.text(), None, words), nominated)
-            scheduler.conditions.tell(pod, said)
-            telling.failure(scheduler.context.events, pod, said.message)
-        if failure.untried or again_s:
+            if scheduler.conditions.tell(pod, said):
+                self.spoken(pod, said.message)
+        if failure.untried:
             scheduler.monitor.ended(unit.name)
             scheduler.queue.again(unit.name, scheduler.now_s(), again_s)
         else:
-            self._give_up(unit.name, failure.plugins)
+            self._give_up(unit.name, failure.plugins, again_s)
 
     def _make_room(
         self, engine: Engine, pod: Pod, failure: Failure
@@ -141,13 +150,13 @@ class Decisions:
             self._audit(pod.key, Step.FAILED, failure)
             return "", None, 0.0
         accounts, space, now_s = scheduler.queue.accounts, space_of(pod.key), scheduler.now_s()
-        denied_s = accounts.of(space).denied_s(now_s)
+        denied_s = 0.0 if preemptor.goes_on(pod) else accounts.of(space).denied_s(now_s)
         if denied_s:
             self._audit(pod.key, Step.NO_ROOM, _RESTS)
             return _RESTS, None, denied_s
         begun_s, found = accounts.cpu_s(), None
         try:
-            found = preemptor.preempt(pod, scheduler.feed.budgets())
+            found = preemptor.preempt(pod, scheduler.feed.budgets(), accounts.spent_s())
         except PluginError as error:
             self._audit(pod.key, Step.NO_ROOM, str(error))
             return str(error), None, 0.0
@@ -178,30 +187,32 @@ class Decisions:
     def _failed_group(self, unit: Unit, engine: Engine, failed: gangs.GroupFailed) -> None:
         scheduler = self._scheduler
         scheduler.figures.counts("unschedulable", failed.pods[0].scheduler)
-        nominations = self._make_room_for_group(unit, engine, failed)
+        nominations, again_s = self._make_room_for_group(unit, engine, failed)
         for pod in failed.pods:
             said = Said(UNSCHEDULABLE, failed.text(pod.key), nominations.get(pod.key))
             scheduler.conditions.tell(pod, said)
         told = ((pod, failed.text(pod.key)) for pod in failed.pods)
         telling.failures(scheduler.context.events, told)
-        self._give_up(unit.name, failed.refused_by)
+        self._give_up(unit.name, failed.refused_by, again_s)
 
     def _make_room_for_group(
         self, unit: Unit, engine: Engine, failed: gangs.GroupFailed
-    ) -> dict[str, str]:
-        """The node to which each member is nominated; empty: to none any more."""
+    ) -> tuple[dict[str, str], float]:
+        """The node to which each member is nominated, empty: to none any more; and when to try
+        again even if nothing happens, 0: never."""
         scheduler = self._scheduler
         book = scheduler.parts.gangs
         if failed.root is None or book is None:
             self._audit(unit.name, Step.FAILED, failed.words)
-            return {}
+            return {}, 0.0
         scheduler.figures.looked_at(failed.root)
         scheduler.flags.failed(engine, failed.root)
         accounts, now_s = scheduler.queue.accounts, scheduler.now_s()
         space = space_of(failed.pods[0].key)
-        if book.args.enable_preemption and accounts.of(space).evictions.free_s(now_s) > now_s:
+        denied_s = accounts.of(space).denied_s(now_s) if book.args.enable_preemption else 0.0
+        if denied_s:
             self._audit(unit.name, Step.NO_ROOM, _RESTS)
-            return {}
+            return {}, denied_s
         begun_s, cpu_s = time.perf_counter(), accounts.cpu_s()
         found = gangs.make_room(engine, book, failed, scheduler.evictions.refuse, scheduler.network)
         room = isinstance(found, JobPreemption)
@@ -212,9 +223,9 @@ class Decisions:
             step = _step(found.words) if book.args.enable_preemption else Step.FAILED
             self._audit(unit.name, step, failed.words)
             if found.words.startswith(NOT_ELIGIBLE):
-                return {}
+                return {}, 0.0
             ended = ((pod.key, self._end_nomination(engine, pod)) for pod in failed.pods)
-            return {key: said for key, said in ended if said is not None}
+            return {key: said for key, said in ended if said is not None}, 0.0
         for pod in failed.pods:
             engine.forget(pod.key)
         if scheduler.auditor is not None:
@@ -227,17 +238,17 @@ class Decisions:
         for node, victims in found.victims.items():
             by = Preemption(failed.root.pod, node, victims)
             scheduler.spawn(scheduler.evictions.preempt(by))
-        return dict(found.nominations)
+        return dict(found.nominations), 0.0
 
     def _audit(self, name: str, step: Step, why: str | Failure) -> None:
         if self._scheduler.auditor is not None:
             words = why if isinstance(why, str) else why.text()
             self._scheduler.auditor.step(name, step, words)
 
-    def _give_up(self, name: str, refused_by: frozenset[str]) -> None:
+    def _give_up(self, name: str, refused_by: frozenset[str], again_s: float = 0.0) -> None:
         scheduler = self._scheduler
         scheduler.monitor.ended(name)
-        scheduler.queue.failed(name, scheduler.now_s(), refused_by)
+        scheduler.queue.failed(name, scheduler.now_s(), refused_by, again_s)
 
 
 def _step(words: str) -> Step:

@@ -79,6 +79,7 @@ class Scheduler:
         self.conditions = Conditions(context.writes, clock=context.clock, wall=context.wall)
         self.changes = Changes(self)
         self.decisions = Decisions(self)
+        self.conditions.spoken = self.decisions.spoken
         self.bindings = Bindings(self)
         plugins = self.parts.plugins()
         self.feed = Feed(

@@ -1,13 +1,16 @@
-"""The condition PodScheduled of pods that wait, written where it changed and not too often."""
+"""The condition PodScheduled of pods that wait, written where it changed, not too often, and by
+turns of namespaces."""
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from koord_scheduler.kube.queue import Queue
 from koord_scheduler.kube.scheduling.shapes import PODS
+from koord_scheduler.kube.scheduling.turns import Turns
 from koord_scheduler.kube.writes import NotLeadingError, Writes
 from koord_scheduler.model.cluster.pods import Pod
 from koordlet.kube.errors import RefusedError
@@ -52,6 +55,9 @@ class Conditions:
         self._on_way: dict[str, _Wanted] = {}
         """What is being written, until it is forgotten."""
         self._queue = self._new_queue()
+        self._turns = self._new_turns()
+        self.spoken: Callable[[Pod, str], None] = lambda pod, message: None
+        """Hears what is about to be written."""
         self.of_reservation: Callable[[Pod, str], Awaitable[bool]] | None = None
         """Writes what is to be said of a reserve pod, which is no object of its own; whether it
         stands there."""
@@ -63,6 +69,13 @@ class Conditions:
             retry=lambda error: self._every_s if isinstance(error, NotLeadingError) else None,
         )
 
+    def _new_turns(self) -> Turns:
+        return Turns(
+            lambda key: self._queue.add(key),
+            lambda wait_s, call: asyncio.get_running_loop().call_later(wait_s, call),
+            self._clock,
+        )
+
     def learn(self, key: str, reason: str, message: str) -> None:
         """What the watch shows."""
         if reason:
@@ -72,10 +85,11 @@ class Conditions:
         """Whether something stands there, or will soon."""
         return key in self._known or key in self._wanted or key in self._on_way
 
-    def tell(self, pod: Pod, said: Said) -> None:
+    def tell(self, pod: Pod, said: Said) -> bool:
+        """Return whether that stands there already, so that nothing is written."""
         if said.nominated is None and self._known.get(pod.key) == (said.reason, said.message):
             self._wanted.pop(pod.key, None)
-            return
+            return True
         before = self._wanted.get(pod.key)
         if before is not None and said.nominated is None and before.pod.uid == pod.uid:
             said = said._replace(nominated=before.said.nominated)
@@ -85,12 +99,14 @@ class Conditions:
             self._queue.add(pod.key)
         else:
             self._queue.add_after(pod.key, due_s)
+        return False
 
     def forget(self, key: str) -> None:
         """The pod has a node or is gone."""
         for each in (self._known, self._wanted, self._written_s, self._on_way):
             each.pop(key, None)
         self._queue.drop(key)
+        self._turns.drop(key)
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -101,13 +117,16 @@ class Conditions:
         self._wanted.clear()
         self._written_s.clear()
         self._queue = self._new_queue()
+        self._turns = self._new_turns()
 
     async def _write(self, key: str) -> float | None:
-        wanted = self._wanted.pop(key, None)
-        if wanted is None:
+        wanted = self._wanted.get(key)
+        if wanted is None or (wanted.said.nominated is None and not self._turns.has(key)):
             return None
+        del self._wanted[key]
         self._on_way[key] = wanted
         pod, said = wanted
+        self.spoken(pod, said.message)
         if pod.holds:
             if self.of_reservation is None or await self.of_reservation(pod, said.message):
                 self._is_written(key, wanted)

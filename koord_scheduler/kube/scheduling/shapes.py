@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import force_setattr
 
 from koord_scheduler.kube import shapes
-from koord_scheduler.model import node_reading, pod_reading, pod_wire
+from koord_scheduler.model import node_reading, pod_reading, pod_terms, pod_wire
 from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import NodeTerm, Pod, PodClass
 from koordlet.kube.kinds import Kind
@@ -225,7 +225,7 @@ def volume_of(claim: VolumeClaim, volume: Volume | None) -> pod_reading.Volume:
     affinity = volume.spec.node_affinity
     terms: tuple[NodeTerm, ...] = ()
     if affinity is not None and affinity.required is not None:
-        terms = pod_reading.node_terms(affinity.required) or ()
+        terms = pod_terms.node_terms(affinity.required) or ()
     return pod_reading.Volume(terms=terms)
 
 

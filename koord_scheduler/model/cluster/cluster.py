@@ -349,24 +349,36 @@ class Cluster:
         if row is None:
             return
         self.requested[row] += sign * self.vector(claim.pod.cls)
-        self._as_neighbour(claim, sign)
+        self._as_neighbour(claim.pod.cls, row, sign)
 
     def _as_holder(self, claim: Claim, sign: int) -> None:
         """Count a holder but for what is left of its reservation; a pod that is one is there."""
         row = self.row.get(claim.node)
-        if row is not None and not claim.pod.holds:
-            self.requested[row, PODS] += sign
-        self._as_neighbour(claim, sign)
-
-    def _as_neighbour(self, claim: Claim, sign: int) -> None:
-        """Its labels, ports and terms count for other pods, whatever it takes of the node."""
-        row = self.row.get(claim.node)
         if row is None:
             return
-        cls = claim.pod.cls
-        counts = self.classes.setdefault(cls.number, {})
+        if not claim.pod.holds:
+            self.requested[row, PODS] += sign
+        self._as_neighbour(claim.pod.cls, row, sign)
+
+    def _as_neighbour(self, cls: PodClass, row: int, sign: int) -> None:
+        """Its labels, ports and terms count for other pods, whatever it takes of the node."""
+        number = cls.number
+        counts = self.classes.get(number)
+        if counts is None:
+            counts = self._meet(cls)
+        self.moves.add(number, row, sign)
+        many = counts.get(row, 0) + sign
+        if many:
+            counts[row] = many
+        else:
+            del counts[row]
+            if not counts:
+                self._forget(number)
+        self.touch(row)
+
+    def _meet(self, cls: PodClass) -> dict[int, int]:
         self.class_of[cls.number] = cls
-        if cls.number not in self.with_terms and (
+        if (
             cls.affinity
             or cls.anti_affinity
             or cls.preferred_affinity
@@ -375,13 +387,8 @@ class Cluster:
             self.with_terms[cls.number] = cls
             self._terms_serial += 1
             self._terms_came[cls.number] = self._terms_serial
-        self.moves.add(cls.number, row, sign)
-        counts[row] = counts.get(row, 0) + sign
-        if not counts[row]:
-            del counts[row]
-            if not counts:
-                self._forget(cls.number)
-        self.touch(row)
+        found = self.classes[cls.number] = {}
+        return found
 
     def _forget(self, number: int) -> None:
         del self.classes[number], self.class_of[number]

@@ -14,7 +14,6 @@ from koord_scheduler.share.quota.words import (
     NOTHING,
     Amounts,
     Quota,
-    added,
     capped,
     largest,
     masked,
@@ -193,17 +192,16 @@ class Tree:
             request = dict(at.child_request) if at.lends else largest(at.child_request, at.min)
             limited = capped(request, at.quota.max)
             guaranteed: Amounts = largest(at.allocated, at.min) if self.guarantees else NOTHING
-            changed = {name for name in limited if limited[name] != at.limited.get(name, 0)}
-            raised = {name for name in guaranteed if guaranteed[name] != at.guaranteed.get(name, 0)}
-            parent = at.parent
-            if parent is not None and (changed or raised):
-                if at.name not in APART:
-                    parent.stale |= changed | raised
-                _into(parent.child_request, added(limited, at.limited, -1), parent.names)
-                _into(parent.allocated, added(guaranteed, at.guaranteed, -1), parent.names)
+            more = _changes(at.limited, limited)
+            raised = _changes(at.guaranteed, guaranteed)
             at.request, at.limited, at.guaranteed = request, limited, guaranteed
-            if not (changed or raised):
+            parent = at.parent
+            if parent is None or not (more or raised):
                 return
+            if at.name not in APART:
+                parent.stale.update(more, raised)
+            _into(parent.child_request, more, parent.names)
+            _into(parent.allocated, raised, parent.names)
             at = parent
 
     def _share_out(self, parent: Share) -> None:
@@ -237,6 +235,11 @@ class Tree:
                 each.runtime[name] = runtime
         parent.stale = set()
         parent.spread = dict(total)
+
+
+def _changes(before: Amounts, now: Amounts) -> dict[str, int]:
+    """Return by how much each name of ``now`` differs."""
+    return {name: more for name, n in now.items() if (more := n - before.get(name, 0))}
 
 
 def _into(

@@ -309,3 +309,15 @@ def test_looks_are_paid_for_and_alike_units_are_looked_at_once() -> None:
     assert asked.count("evil") == 2 and woken == 8  # those it may not look at wait for their turn
     player.queue.flush(20.0)
     assert player.step(20.0) == ""
+
+
+def test_who_was_denied_is_tried_again_in_time_and_sooner_where_an_event_helps() -> None:
+    for helps_at_s, tried_at_s in ((None, 7.0), (3.0, 3.0)):
+        player = Player({"a": 0.0})
+        player.queue.put(of("a", 0), 0.0)
+        assert player.queue.pop(0.0) is not None
+        player.queue.failed("a/0", 0.0, FIT, 7.0)
+        assert player.queue.pop(tried_at_s - 0.1) is None
+        if helps_at_s is not None:
+            player.queue.event(Event.POD_GONE, helps_at_s)
+        assert player.queue.pop(tried_at_s) is not None

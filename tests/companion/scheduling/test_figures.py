@@ -18,7 +18,7 @@ from koord_scheduler.plan.profile import read_profiles
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.services.metrics import Metrics
 from tests.companion.daemon.cluster import fake_here
-from tests.companion.scheduling.rig import Rig, scheduler_of, scheduling
+from tests.companion.scheduling.rig import SPACE, Rig, scheduler_of, scheduling
 from tests.kube.worlds import until
 
 
@@ -128,7 +128,9 @@ def test_nodes_that_a_pod_was_tried_on_and_the_queue() -> None:
     asyncio.run(story())
 
 
-def test_gangs_and_the_room_that_is_made_for_them() -> None:
+@pytest.mark.parametrize("owed_s", [0.0, 0.102])
+def test_gangs_and_the_room_that_is_made_for_them(owed_s: float) -> None:
+    """Also where their namespace must rest from looking for victims for a while."""
     annotations = {
         "gang.scheduling.koordinator.sh/name": "g",
         "gang.scheduling.koordinator.sh/min-available": "2",
@@ -154,6 +156,8 @@ def test_gangs_and_the_room_that_is_made_for_them() -> None:
             async with scheduling(here, extra=extra) as made:
                 await rig.pod("low", cpu="2", priority=1)
                 await rig.until_bound("low")
+                scheduler = scheduler_of(made)
+                scheduler.queue.accounts.of(SPACE).evictions.owe(owed_s, scheduler.now_s())
                 for name in ("m0", "m1"):
                     await rig.pod(name, priority=1000, annotations=annotations)
                 await rig.until_bound("m0", "m1")

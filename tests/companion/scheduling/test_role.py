@@ -252,6 +252,34 @@ def test_a_namespace_that_looked_for_victims_for_long_looks_again_later() -> Non
     told(story)
 
 
+def test_a_look_for_victims_that_was_cut_goes_on_at_the_next_turn() -> None:
+    async def story(rig: Rig) -> None:
+        for name in "abc":
+            await rig.node(name, cpu="2")
+        async with scheduling(rig.here) as made:
+            scheduler = scheduler_of(made)
+            for name in "abc":
+                await rig.pod(f"low-{name}", cpu="2", priority=ord(name))
+            await rig.until_bound("low-a", "low-b", "low-c")
+            await until(lambda: not scheduler.assumed)
+            preemptor, ticks, pauses = scheduler.parts.preemptors["koord-scheduler"], 0, 0
+
+            def cpu_s() -> float:
+                nonlocal ticks, pauses
+                ticks += 1
+                pauses += preemptor.goes_on(scheduler.waiting[f"{SPACE}/high"])
+                return ticks * 0.02
+
+            preemptor.cpu_s = cpu_s
+            await rig.pod("high", cpu="2", priority=1000)
+            await rig.until_bound("high")
+            assert pauses
+            nodes = await rig.nodes_of()
+            assert "low-a" not in nodes and "low-b" in nodes and "low-c" in nodes
+
+    told(story)
+
+
 def test_a_gang_starts_when_all_its_members_have_room() -> None:
     async def story(rig: Rig) -> None:
         await rig.node("a", cpu="2")
