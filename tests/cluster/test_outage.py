@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from koordlet.cluster import known, member
+from koordlet.cluster import known
 from koordlet.cluster.known import Known
 from koordlet.cluster.shapes import Node, NodeSLO
+from koordlet.kube import following
 from koordlet.kube.objects import Metadata
 from tests.cluster.conftest import Join
 from tests.cluster.joined import NODE, Joined, config, definitions, kubeconfig, node, pod, running
@@ -77,7 +78,7 @@ def test_an_outage_changes_nothing_and_its_end_brings_what_was_missed(join: Join
 def test_the_server_is_looked_for_by_one_and_never_seldom() -> None:
     """What makes a node right 5 s after an outage: a look takes as long as the longest wait, then
     the others follow."""
-    longest_s = member.LOOK_S + member.FOLLOW_S + 1.0
+    longest_s = following.LOOK_S + following.FOLLOW_S + 1.0
     assert longest_s < 5.0
 
 

@@ -107,7 +107,8 @@ async def _until_asked(server: Server, account: Account, unplayed: frozenset[Ver
 
 def _at_once(made: Companion) -> None:
     """An event that is told again is counted without a wait."""
-    made.context.events._every_s = 0.1
+    for role in made.roles.values():
+        role.events._every_s = 0.1
 
 
 async def _make(rig: Rig, kind: Kind[Any], name: str, space: str = "", **body: Any) -> Whole:
@@ -136,7 +137,7 @@ async def _scheduler(rig: Rig, server: Server, _: Path) -> None:
         copied = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-3"}'}
         await rig.pod("copied", cpu="500m", annotations=copied, labels=label)
         await rig.until_bound("copied")
-        await reserve(rig, "room", "500m")
+        await reserve(rig, "room", "500m", annotations=copied)
         await until_phase(rig, "room", "Available")
         await rig.pod("high", cpu="2500m", priority=1000, priorityClassName="high")
         await rig.until_bound("high")
@@ -261,8 +262,8 @@ async def _descheduler(rig: Rig, server: Server, work: Path) -> None:
         again = ("patch", "", "events")
         await _until_asked(server, DESCHEDULER, _unplayed(server) | {*late, again})
         # The same word of the same pod once more.
-        (subject, kind, reason, text), *_rest = made.context.events._known
-        made.context.events.tell(subject, kind, reason, text)
+        (subject, kind, reason, text), *_rest = controller.desk.context.events._known
+        controller.desk.context.events.tell(subject, kind, reason, text)
         # An hour later.
         desk = controller.desk
         desk.context = replace(desk.context, wall=lambda: time.time() + 3600)

@@ -6,9 +6,12 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from koord_scheduler.daemon.parts import PARTS
 from koord_scheduler.kube import quota_shapes, shapes
 from koord_scheduler.overcommit.quota_profile import tree_id
+from koordlet.kube.errors import RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.objects import Object
 from tests.companion.running import NODES, cluster, companion, make, node, tree

@@ -26,7 +26,9 @@ ALLOCATED = "scheduling.koordinator.sh/reservation-allocated"
 DEVICE = "scheduling.koordinator.sh/device-allocated"
 
 
-async def reserve(rig: Rig, name: str, cpu: str, **spec: Any) -> None:
+async def reserve(
+    rig: Rig, name: str, cpu: str, annotations: dict[str, str] | None = None, **spec: Any
+) -> None:
     container = {
         "name": "c",
         "image": "none",
@@ -35,7 +37,7 @@ async def reserve(rig: Rig, name: str, cpu: str, **spec: Any) -> None:
     body = {
         "apiVersion": RESERVATIONS.api_version,
         "kind": "Reservation",
-        "metadata": {"name": name},
+        "metadata": {"name": name, "annotations": annotations or {}},
         "spec": {
             "template": {
                 "spec": {"schedulerName": "koord-scheduler", "containers": [container]},
