@@ -17,7 +17,7 @@ from koord_scheduler.place.load_tables import PodLoad
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import explain
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Preemption, Preemptor
+from koord_scheduler.plan.preemption.pods import Preemption, Preemptor
 from koord_scheduler.plan.profile import built_in, make
 from koordlet.protocol.selector import LabelSelector
 

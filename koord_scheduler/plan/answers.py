@@ -12,13 +12,13 @@ from koord_scheduler.model.cluster.columns import Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS
 from koord_scheduler.plan import gangs
-from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import MOST_NODES
-from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.plan.preemption import Ledger, Preemption, Preemptor, may_make_room
+from koord_scheduler.plan.preemption.budgets import Budget
+from koord_scheduler.plan.preemption.jobs import JobPreemption
+from koord_scheduler.plan.preemption.pods import Ledger, Preemption, Preemptor, may_make_room
 from koord_scheduler.share.gang.book import Gangs
 from koordlet.protocol.objects.explanation import (
     DetailedExplanation,

@@ -17,9 +17,9 @@ from koord_scheduler.plan import gangs
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event, helps
-from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Preemption, may_make_room
+from koord_scheduler.plan.preemption.jobs import JobPreemption
+from koord_scheduler.plan.preemption.pods import Preemption, may_make_room
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.plan.state import State, bare
 

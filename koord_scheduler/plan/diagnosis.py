@@ -10,7 +10,7 @@ from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import failed_nodes
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.plan.preemption import NoPreemption, Preemption
+from koord_scheduler.plan.preemption.pods import NoPreemption, Preemption
 
 _MOST_OFFERS = 100
 EVICT_SELF = "EvictWorkloadSelf"

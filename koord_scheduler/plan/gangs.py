@@ -20,14 +20,14 @@ from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.model.cluster.verdict import FITS, reason
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
-from koord_scheduler.plan.job_preemption import (
+from koord_scheduler.plan.network import Network, place_job
+from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.preemption.jobs import (
     JobPreemption,
     NoJobPreemption,
     preempt_for_job,
 )
-from koord_scheduler.plan.network import Network, place_job
-from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Ledger
+from koord_scheduler.plan.preemption.pods import Ledger
 from koord_scheduler.plan.queue import Unit
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import NAME, Policy

@@ -8,7 +8,7 @@ from koord_scheduler.model.cluster.verdict import Gate, Plugin
 from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.plugin import ReservationPlugin
 from koord_scheduler.plan.engine import Engine
-from koord_scheduler.plan.preemption import PreemptionArgs, Preemptor, preemption_args
+from koord_scheduler.plan.preemption.pods import PreemptionArgs, Preemptor, preemption_args
 from koord_scheduler.plan.profile import Profile, make
 from koord_scheduler.share.gang.book import Gangs
 from koord_scheduler.share.gang.declared import coscheduling_args

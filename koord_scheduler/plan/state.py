@@ -17,10 +17,10 @@ from koord_scheduler.place.reservation.reservation import (
     WAITING,
     Reservation,
 )
-from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.network import Network
 from koord_scheduler.plan.parts import Parts
+from koord_scheduler.plan.preemption.budgets import Budget
 from koord_scheduler.plan.profile import Profile
 from koord_scheduler.share.gang.book import bind_annotations
 from koordlet.protocol.selector import matches

@@ -58,6 +58,9 @@ PLAYED_ELSEWHERE: frozenset[Verb] = frozenset(
         # A drain that fails opens its node again: told by tests/companion/balance, where the fake
         # server refuses what the role does not allow.
         ("get", "", "nodes"),
+        # A status that somebody wrote meanwhile is read again: tests/companion/kube.
+        ("get", "scheduling.sigs.k8s.io", "podgroups"),
+        ("get", "scheduling.koordinator.sh", "clusternetworktopologies"),
     }
 )
 GROUPS, QUOTAS = (

@@ -26,7 +26,7 @@ from koord_scheduler.plan import gangs
 from koord_scheduler.plan.evaluator import GONE
 from koord_scheduler.plan.explain import Explanation, condition, explain, table
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.plan.preemption import Preemption, may_make_room
+from koord_scheduler.plan.preemption.pods import Preemption, may_make_room
 from koord_scheduler.plan.state import bare
 from koord_scheduler.share.gang.summary import summary
 from koord_scheduler.share.quota.answers import invoice

@@ -23,9 +23,9 @@ from koord_scheduler.plan import explain, gangs
 from koord_scheduler.plan.engine import SCHEDULING_GATES, Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.hints import Event
-from koord_scheduler.plan.job_preemption import JobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Preemption, may_make_room
+from koord_scheduler.plan.preemption.jobs import JobPreemption
+from koord_scheduler.plan.preemption.pods import VICTIMS_LEAVE, Preemption, may_make_room
 from koord_scheduler.plan.queue import Unit, space_of
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.place.device.plugin import DeviceShare
 from koord_scheduler.plan import gangs
-from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption
 from koord_scheduler.plan.outcomes import Failure, Placement
+from koord_scheduler.plan.preemption.jobs import JobPreemption, NoJobPreemption
 from koord_scheduler.plan.queue import State
 from koord_scheduler.services.metrics import Family, Metrics, exponential
 

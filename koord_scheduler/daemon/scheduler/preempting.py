@@ -10,7 +10,7 @@ from koord_scheduler.daemon.controller import SCHEDULER, Context
 from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.kube.writes import NotLeadingError, perhaps_done
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.events import Subject
 from koordlet.protocol.objects.times import instant

@@ -32,8 +32,8 @@ from koord_scheduler.model.cluster.nodes import Node
 from koord_scheduler.model.cluster.pods import Claim, Pod, PodClass
 from koord_scheduler.place.grants import claim_of
 from koord_scheduler.plan import node_backoff
-from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
+from koord_scheduler.plan.preemption.budgets import Budget
 from koordlet.kube.mirror import Change, Keep, Key
 from koordlet.kube.objects import Object
 

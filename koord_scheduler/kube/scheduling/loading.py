@@ -43,8 +43,8 @@ from koord_scheduler.place.reservation.arguments import NAME as RESERVATION
 from koord_scheduler.place.reservation.matching import named_by
 from koord_scheduler.place.reservation.reading import read_reservation
 from koord_scheduler.place.reservation.status import why_unscheduled
-from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.hints import Event
+from koord_scheduler.plan.preemption.budgets import Budget
 from koord_scheduler.plan.profile import Profile
 from koord_scheduler.plan.state import State
 from koord_scheduler.share.gang.declared import Source as GangSource

@@ -12,7 +12,7 @@ from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.daemon.scheduler.preempting import Evictions
 from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.cluster.pods import Pod
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import NoAnswerError, NotSentError, RefusedError
 from tests.companion.balance.build import NOW_S, pod
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from koord_scheduler.daemon.scheduler.scheduler import Scheduler
 from koord_scheduler.plan.outcomes import Placement
-from koord_scheduler.plan.preemption import Preemption
+from koord_scheduler.plan.preemption.pods import Preemption
 from koord_scheduler.plan.queue import Unit
 from koordlet.protocol.objects.times import instant
 from tests.companion.histories.hands import (

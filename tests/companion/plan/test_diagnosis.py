@@ -7,7 +7,7 @@ import msgspec
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.plan.diagnosis import diagnose
 from koord_scheduler.plan.outcomes import Failure
-from koord_scheduler.plan.preemption import Preemptor
+from koord_scheduler.plan.preemption.pods import Preemptor
 from tests.companion.plan.build import classes, cluster, engine, node, pod, running
 
 NOW = "2026-11-27T01:00:00Z"

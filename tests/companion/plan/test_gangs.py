@@ -22,9 +22,9 @@ from koord_scheduler.plan.gangs import (
     place_group,
     unit,
 )
-from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption
 from koord_scheduler.plan.network import SELECTOR, Network
 from koord_scheduler.plan.outcomes import Placement
+from koord_scheduler.plan.preemption.jobs import JobPreemption, NoJobPreemption
 from koord_scheduler.share.gang.book import Gangs, bind_annotations
 from koord_scheduler.share.gang.declared import CoschedulingArgs, from_core
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer

@@ -9,8 +9,8 @@ import pytest
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import Pod, PodClass
-from koord_scheduler.plan.job_preemption import JobPreemption, NoJobPreemption, preempt_for_job
 from koord_scheduler.plan.network import Network
+from koord_scheduler.plan.preemption.jobs import JobPreemption, NoJobPreemption, preempt_for_job
 from koordlet.protocol.objects.network_topology import ClusterNetworkTopologySpec, TopologyLayer
 from tests.companion.plan.build import Fit, Taints, classes, cluster, engine, node, pod, running
 from tests.companion.plan.test_preemption import SameTeam

@@ -10,10 +10,10 @@ import pytest
 from koord_scheduler.model.cluster.cluster import Cluster
 from koord_scheduler.model.cluster.nodes import Taint
 from koord_scheduler.model.cluster.pods import Pod, PodClass
-from koord_scheduler.plan.budgets import Budget
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import (
+from koord_scheduler.plan.preemption.budgets import Budget
+from koord_scheduler.plan.preemption.pods import (
     MOST_S,
     NoPreemption,
     Preemption,

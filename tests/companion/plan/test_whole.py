@@ -22,7 +22,7 @@ from koord_scheduler.place.load_reading import LOAD, NodeLoad
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.explain import explain
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import Preemption, Preemptor
+from koord_scheduler.plan.preemption.pods import Preemption, Preemptor
 from koord_scheduler.plan.profile import built_in, make
 from koordlet.protocol.selector import LabelSelector
 from tests.companion.plan.build import classes, pod

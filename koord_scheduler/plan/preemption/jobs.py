@@ -17,9 +17,9 @@ from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import PluginError
 from koord_scheduler.plan.network import Network, place_job
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.preemption import VICTIMS_LEAVE, Ledger
-from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
-from koord_scheduler.plan.victims import importance, preemptible
+from koord_scheduler.plan.preemption.pods import VICTIMS_LEAVE, Ledger
+from koord_scheduler.plan.preemption.quotas import evict_until_admitted, who_may_go
+from koord_scheduler.plan.preemption.victims import importance, preemptible
 from koordlet.protocol.keys import QUESTIONED_OBJECT_KEY
 
 FAILURE = "JobPreemptionFailurePlugin"

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from koord_scheduler.model.cluster.pods import Claim, Pod
-from koord_scheduler.plan.budgets import Budget, ready, split
 from koord_scheduler.plan.engine import Engine
-from koord_scheduler.plan.victims import importance
+from koord_scheduler.plan.preemption.budgets import Budget, ready, split
+from koord_scheduler.plan.preemption.victims import importance
 
 MOST_VICTIMS = 256
 """Evictions for one pod; the sums of a quota are made anew after each."""

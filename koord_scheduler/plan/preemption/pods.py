@@ -18,12 +18,12 @@ from koord_scheduler.model.cluster.arguments import Args, ArgumentError, check_r
 from koord_scheduler.model.cluster.columns import Bools, Rows
 from koord_scheduler.model.cluster.pods import Claim, Pod
 from koord_scheduler.model.cluster.verdict import FITS, REASONS, Codes
-from koord_scheduler.plan.budgets import Budget, Ready, ready, split
 from koord_scheduler.plan.engine import Engine
 from koord_scheduler.plan.evaluator import GONE
 from koord_scheduler.plan.outcomes import Failure, Placement
-from koord_scheduler.plan.quota_preemption import evict_until_admitted, who_may_go
-from koord_scheduler.plan.victims import (
+from koord_scheduler.plan.preemption.budgets import Budget, Ready, ready, split
+from koord_scheduler.plan.preemption.quotas import evict_until_admitted, who_may_go
+from koord_scheduler.plan.preemption.victims import (
     Ask,
     Candidate,
     Potentials,

@@ -1,0 +1,1 @@
+"""Whose pods make room for a more important pod, for a job, or for a quota."""
