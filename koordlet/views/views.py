@@ -145,7 +145,8 @@ class Views:
 
     def unreadable(self) -> tuple[str, ...]:
         """Objects of the API server that cannot be read as they are."""
-        refused = self._engine.parts.listed["api"].refused
+        source = self._engine.parts.listed.get("api")
+        refused = source.refused if source is not None else ()
         return tuple(f"{each.subject}: {each.message}" for each in refused)
 
     def summary(self) -> str:

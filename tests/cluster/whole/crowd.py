@@ -24,7 +24,7 @@ from koordlet.kube.client import Client
 from koordlet.kube.errors import NotSentError, RefusedError
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Mirror
-from koordlet.kube.objects import Object, Page
+from koordlet.kube.objects import ListMetadata, Object, Page
 from koordlet.state.listed import ListedSource
 from tests.daemon.virtual import run_virtually
 
@@ -73,20 +73,20 @@ class Server:
     async def page(self, kind: Kind[Object], **_: Any) -> Page:
         await self._served()
         item = msgspec.Raw(json.dumps(self._item(kind)).encode())
-        return Page(msgspec.convert({"resourceVersion": str(self.version)}, _LIST), (item,))
+        return Page(f"{kind.name}List", ListMetadata(str(self.version)), (item,))
 
     async def watch(
         self, kind: Kind[Object], *, query: Mapping[str, str], lasts_s: float, **_: Any
-    ) -> AsyncGenerator[bytes, None]:
+    ) -> AsyncGenerator[list[bytes], None]:
         cut = self._cut
         await self._served()
         if int(query["resourceVersion"]) < self.oldest:
             raise RefusedError("too old", 410, "Expired")
-        yield b""
+        yield []
         seen = int(query["resourceVersion"])
         if seen < self.version:
             event = {"type": "MODIFIED", "object": self._item(kind)}
-            yield json.dumps(event).encode() + b"\n"
+            yield [json.dumps(event).encode()]
         try:
             async with asyncio.timeout(lasts_s):
                 await cut.wait()
@@ -108,9 +108,6 @@ class Server:
     def _item(self, kind: Kind[Object]) -> dict[str, Any]:
         meta = {"name": "node-1", "uid": _UID, "resourceVersion": str(self.version)}
         return {"metadata": meta}
-
-
-_LIST = type(Page().metadata)
 
 
 @dataclass(frozen=True)

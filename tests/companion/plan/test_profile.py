@@ -168,7 +168,7 @@ profiles:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kind: Deployment", "must be KubeSchedulerConfiguration"),
+        ("kind: Deployment", "must be .* and KubeSchedulerConfiguration"),
         ("profiles: 7", "cannot be read"),
         (
             "profiles: [{plugins: {filter: {enabled: [{name: LoadAwareSchedulin}]}}}]",

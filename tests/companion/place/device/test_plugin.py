@@ -356,7 +356,7 @@ def test_score_of_an_idle_node(gpus: int, asked: dict[str, int], score: int) -> 
     ],
 )
 def test_score_of_a_device(strategy: str, used: int, asked: int, score: int) -> None:
-    lab = Lab(scoringStrategy={"type": strategy, "resources": [{"name": RATIO}]})
+    lab = Lab(scoringStrategy={"type": strategy, "resources": [{"name": RATIO, "weight": 1}]})
     lab.node([gpu(0)])
     lab.use({"gpu": {0: used}})
     assert lab.scores(pods({RATIO: asked})) == [score]

@@ -423,7 +423,8 @@ def test_scores_of_nodes_and_of_numa_nodes() -> None:
 
 
 def test_bound_cpus_are_amplified_in_scores() -> None:
-    lab = Lab(scoringStrategy={"type": "LeastAllocated", "resources": [{"name": "cpu"}]})
+    resources = [{"name": "cpu", "weight": 1}]
+    lab = Lab(scoringStrategy={"type": "LeastAllocated", "resources": resources})
     ratio = {AMPLIFICATION_RATIO: '{"cpu": 2}'}
     lab.node(shape=(1, 1, 4, 2), cpu=16_000, annotations=ratio)
     assert lab.scores(pods(4000)) == [75]
