@@ -107,7 +107,7 @@ class Server:
 
     def _item(self, kind: Kind[Object]) -> dict[str, Any]:
         meta = {"name": "node-1", "uid": _UID, "resourceVersion": str(self.version)}
-        return {"metadata": meta}
+        return {"apiVersion": kind.api_version, "kind": kind.name, "metadata": meta}
 
 
 @dataclass(frozen=True)
