@@ -24,6 +24,7 @@ GOLDEN = Path(__file__).parent / "golden" / "metrics.txt"
 NOT_IN_THE_SCENE = {
     "cluster_connected",
     "cluster_object_age_seconds",
+    "cluster_objects_refused_total",
     "cluster_writes_total",
     "node_metric_node_usage",
     "node_metric_numa_node_usage",
