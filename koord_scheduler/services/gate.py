@@ -9,11 +9,10 @@ import socket
 from collections import Counter
 from collections.abc import Callable
 
-import structlog
-
+from koord_scheduler.webhook.acceptor import Acceptor
 from koord_scheduler.webhook.line import Http, Line
 from koord_scheduler.webhook.turns import Peer
-from koordlet.serving.listener import NO_DESCRIPTORS_S, Slot, Slots
+from koordlet.serving.listener import Slot, Slots
 
 PLACES, PLACES_OF_ONE = 48, 32
 """Most connections of a port, and of one address. Each port has its own: health waits for nobody
@@ -22,9 +21,7 @@ MOST_REQUEST_BYTES = 12 << 10
 """A request with its head and its body."""
 MOST_HELD_BYTES = 12 << 20
 """Answers that are being read. Where they are more, the one that has been read for longest goes."""
-_BACKLOG, _ACCEPTED_AT_ONCE = 1024, 16
 _BEGINS = b" HTTP/"
-_log = structlog.get_logger()
 
 
 class PlainLine(Line):
@@ -54,55 +51,25 @@ class Gate:
         self._slots = Slots(PLACES, PLACES_OF_ONE)
         self._lines: dict[Line, Slot] = {}
         self._held_bytes = 0
-        self._sock: socket.socket | None = None
+        self._acceptor = Acceptor(self._take)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self, host: str, port: int) -> int:
         """Begin to accept. Returns the port. Raises OSError where the address cannot be had."""
-        both = not host and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
-        self._sock = socket.create_server(
-            (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
-        )
-        self._sock.setblocking(False)
-        self._listen()
-        return int(self._sock.getsockname()[1])
+        return self._acceptor.open(host, port)
 
     async def close(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().remove_reader(self._sock)
-            self._sock.close()
-            self._sock = None
+        self._acceptor.close()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for line in tuple(self._lines):
             line.drop("closing")
 
-    def _listen(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().add_reader(self._sock, self._accept)
+    def _take(self, sock: socket.socket, peer: Peer) -> None:
+        task = asyncio.get_running_loop().create_task(self._connect(sock, peer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
-    def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(_ACCEPTED_AT_ONCE):
-            if self._sock is None:
-                return
-            try:
-                sock, address = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionError:
-                continue  # it hung up while it waited
-            except OSError as error:
-                _log.warning("connections are not accepted", error=str(error))
-                loop.remove_reader(self._sock)
-                loop.call_later(NO_DESCRIPTORS_S, self._listen)
-                return
-            sock.setblocking(False)
-            task = loop.create_task(self._take(sock, Peer(str(address[0]))))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _take(self, sock: socket.socket, peer: Peer) -> None:
+    async def _connect(self, sock: socket.socket, peer: Peer) -> None:
         slot = self._slots.take(peer.address, lambda: _hang_up(sock))
         if slot is None:
             self.count("full")

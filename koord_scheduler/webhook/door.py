@@ -16,11 +16,10 @@ from asyncio import sslproto
 from collections import Counter
 from collections.abc import Callable
 
-import structlog
-
+from koord_scheduler.webhook.acceptor import Acceptor
 from koord_scheduler.webhook.line import HANDSHAKE_S, HELLO_S, Http, Line
 from koord_scheduler.webhook.turns import Peer, Turns
-from koordlet.serving.listener import NO_DESCRIPTORS_S, Slot, Slots
+from koordlet.serving.listener import Slot, Slots
 
 WAITING, OPEN, FIRST = 256, 144, 256
 """Most connections that do not speak TLS yet, that do, and that have shown the certificate of an
@@ -30,11 +29,10 @@ WAITING_OF_ONE, OPEN_OF_ONE = 192, 112
 MOST_HELD_BYTES, MOST_HELD_FIRST_BYTES = 10 << 20, 32 << 20
 """Most bytes of requests and answers in memory, of all who do not go first and of all who do."""
 _TLS_BUFFER_BYTES = 32 << 10
-_BACKLOG, _ACCEPTED_AT_ONCE, _HANDSHAKES_AT_ONCE = 1024, 16, 4
+_HANDSHAKES_AT_ONCE = 4
 _HANDSHAKE_COST_S = 0.002
 _RECORD = b"\x16\x03"
 """Beginning of a connection of TLS."""
-_log = structlog.get_logger()
 
 
 class _Knock:
@@ -63,62 +61,30 @@ class Door:
         self._held_bytes = {False: 0, True: 0}
         self._handshakes = Turns(_HANDSHAKES_AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._sock: socket.socket | None = None
+        self._acceptor = Acceptor(self._take)
         # asyncio takes 256 KiB for each connection of TLS, before anything has come.
         sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
     def open(self, host: str, port: int) -> int:
         """Begin to accept. Returns the port. Raises OSError where the address cannot be had."""
-        both = not host and socket.has_dualstack_ipv6()
-        family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
-        self._sock = socket.create_server(
-            (host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=both
-        )
-        self._sock.setblocking(False)
-        # The kernel keeps to itself who says nothing, for a while.
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, int(HELLO_S))
-        self._listen()
-        return int(self._sock.getsockname()[1])
+        return self._acceptor.open(host, port, defer_s=int(HELLO_S))
 
     async def close(self) -> None:
         """End what has no request yet; whoever serves HTTP ends the others."""
-        if self._sock is not None:
-            asyncio.get_running_loop().remove_reader(self._sock)
-            self._sock.close()
-            self._sock = None
+        self._acceptor.close()
         for knock in tuple(self._knocks):
             self._turn_away(knock, "closing")
         for sock in self._shaking:
             _hang_up(sock)
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _listen(self) -> None:
-        if self._sock is not None:
-            asyncio.get_running_loop().add_reader(self._sock, self._accept)
-
-    def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        for _ in range(_ACCEPTED_AT_ONCE):
-            if self._sock is None:
-                return
-            try:
-                sock, address = self._sock.accept()
-            except (BlockingIOError, InterruptedError):
-                return
-            except ConnectionError:
-                continue  # it hung up while it waited
-            except OSError as error:
-                _log.warning("connections are not accepted", error=str(error))
-                loop.remove_reader(self._sock)
-                loop.call_later(NO_DESCRIPTORS_S, self._listen)
-                return
-            sock.setblocking(False)
-            knock = _Knock(sock, Peer(str(address[0])))
-            turn_away = functools.partial(self._turn_away, knock, "full")
-            knock.slot = self._waiting.take(knock.peer.address, turn_away)
-            self._knocks.add(knock)
-            loop.add_reader(sock, self._greeted, knock)
-            knock.timer = loop.call_later(HELLO_S, self._turn_away, knock, "silent")
+    def _take(self, sock: socket.socket, peer: Peer) -> None:
+        loop, knock = asyncio.get_running_loop(), _Knock(sock, peer)
+        turn_away = functools.partial(self._turn_away, knock, "full")
+        knock.slot = self._waiting.take(peer.address, turn_away)
+        self._knocks.add(knock)
+        loop.add_reader(sock, self._greeted, knock)
+        knock.timer = loop.call_later(HELLO_S, self._turn_away, knock, "silent")
 
     def _turn_away(self, knock: _Knock, why: str) -> None:
         self._forget(knock)
