@@ -110,8 +110,8 @@ class Bound(NamedTuple):
     times: int
 
 
-def audited(plane: ControlPlane, space: str) -> dict[str, Bound]:
-    """What became of the pods of a namespace."""
+def audited(plane: ControlPlane, *spaces: str) -> dict[str, Bound]:
+    """Return what became of the pods of the namespaces, by name."""
     made: dict[str, float] = {}
     bound: dict[str, list[float]] = {}
     for line in plane._audit.read_text().splitlines():
@@ -120,7 +120,7 @@ def audited(plane: ControlPlane, space: str) -> dict[str, Bound]:
         except ValueError:  # the end of the file is being written
             continue
         target = told.get("objectRef", {})
-        if target.get("namespace") != space or target.get("resource") != "pods":
+        if target.get("namespace") not in spaces or target.get("resource") != "pods":
             continue
         if told.get("responseStatus", {}).get("code", 500) >= 300 or told["verb"] != "create":
             continue
