@@ -43,6 +43,8 @@ from koordlet.kube.lease import DEADLINE_S, Leadership
 
 AGENT = "koord-scheduler"
 _MOST_NAMED = 20
+_MOST_LARGE_BYTES = 32 << 20
+"""Of a cluster: objects of more than 16 KiB, by what is kept of them."""
 _LONG_S = 15.0
 """A controller that waits so long for what it watches says for what."""
 _log = structlog.get_logger()
@@ -76,6 +78,7 @@ class Companion:
             burst=options.requests_burst,
             # A write must have ended before another process may lead.
             deadline_s=DEADLINE_S,
+            most_large_bytes=_MOST_LARGE_BYTES,
         )
         # Without parts it still is somebody who can lead.
         names = dict.fromkeys(part.role for part in parts) or {MANAGER: None}

@@ -17,6 +17,7 @@ from koordlet.kube.answers import MOST_BYTES, SMALL_BYTES, answered, paged, refu
 from koordlet.kube.budget import Priority, RequestBudget
 from koordlet.kube.credentials import BearerToken, Cluster
 from koordlet.kube.errors import NoAnswerError, NotSentError, TooLargeError, UnusableError
+from koordlet.kube.holdings import Holdings
 from koordlet.kube.kinds import PODS, Kind
 from koordlet.kube.lines import Lines, LineTooLongError
 from koordlet.kube.objects import Object, Page
@@ -28,6 +29,8 @@ BEGINS_S = 3.0
 """The wait of a mirror for an answer to begin. A server that hangs takes connections and says
 nothing; who asks it again soon is right soon after it has recovered."""
 PAGE = 500
+MOST_LARGE_BYTES = 12 << 20
+"""Of a node: its pods, and single objects."""
 _ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
 """A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
 server could not send for longer it sends again ever more seldom: a new connection is sooner right.
@@ -45,6 +48,7 @@ class Client:
     Methods raise KubeError of the kind that fits, and CredentialsError. Writes and lists share a
     budget; watches wait for nobody. ``deadline_s``: of a request, its wait for the budget included,
     which may take half of it: who may send until some instant must know when the last one ends.
+    ``most_large_bytes``: of large objects that all mirrors keep.
     """
 
     def __init__(
@@ -56,8 +60,11 @@ class Client:
         burst: int = 40,
         deadline_s: float = DEADLINE_S,
         connections: int = 32,
+        most_large_bytes: int = MOST_LARGE_BYTES,
     ) -> None:
         self.cluster = cluster
+        self.holdings = Holdings(most_large_bytes)
+        """Shared by the mirrors that ask through this client."""
         self.writes = 0
         """Requests sent that change something, for those who count them."""
         self._agent = f"{agent}/{__version__}"

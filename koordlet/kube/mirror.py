@@ -28,6 +28,7 @@ from koordlet.kube.errors import (
     RefusedError,
     UnusableError,
 )
+from koordlet.kube.holdings import TOO_MUCH, Share, size_bytes
 from koordlet.kube.kinds import Kind
 from koordlet.kube.known import Key as Key
 from koordlet.kube.known import Known
@@ -78,8 +79,9 @@ class Mirror(Generic[T]):
 
     ``fields`` and ``labels`` are selectors of the API. ``on_fault`` hears once of each object that
     cannot be decoded, which keeps its last good state here. ``most``: objects that are kept; more
-    are passed over. ``most_wait_s``: between two tries while the server is away; ``pause`` waits
-    for so long, or until there is reason to try.
+    are passed over, as are large ones that ``client.holdings`` has no room for. ``most_wait_s``:
+    between two tries while the server is away; ``pause`` waits for so long, or until there is
+    reason to try.
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Mirror(Generic[T]):
         self._page = page
         self._most = most
         self._passed_over = False
+        self._share = client.holdings.share()
         self._longer = 0
         """Lists in a row that were too long for what is known."""
         self._clock = clock
@@ -196,6 +199,7 @@ class Mirror(Generic[T]):
 
     async def _list(self) -> None:
         found: Known[T] = Known()
+        share = self._share.successor()
         told: dict[str, T] = {}
         self._passed_over = False
         self.trouble.lists()
@@ -211,7 +215,7 @@ class Mirror(Generic[T]):
         async with contextlib.aclosing(listing):
             async for items, metadata in listing:
                 for raw in items[: self._most - len(found)]:
-                    self._add(found, told, raw)
+                    self._add(found, share, told, raw)
                 version = metadata.resource_version
                 self._check_length(len(found))
                 if len(found) >= self._most and metadata.continue_:
@@ -232,7 +236,8 @@ class Mirror(Generic[T]):
         ) + tuple(
             Change(Key.of(text), old, None) for text, old in before.items() if text not in after
         )
-        self.objects = found
+        self.objects, self._share = found, share
+        share.listed()
         self._heard()
         self.trouble.progress()
         if differing or not self.synced:
@@ -248,15 +253,16 @@ class Mirror(Generic[T]):
                 f"list {self.kind}: more than {most} objects, where {len(self.objects)} are known"
             )
 
-    def _add(self, found: Known[T], told: dict[str, T], raw: msgspec.Raw) -> None:
+    def _add(self, found: Known[T], share: Share, told: dict[str, T], raw: msgspec.Raw) -> None:
         new = self._read(raw)
-        if new is None:
-            text = self._name(raw)
+        text = self._name(raw) if new is None else new.full_name
+        kept: Any = None if new is None else self._kept(raw, new)
+        if new is None or not self._has_room(share, text, raw, kept):
             if text in self.objects.by_text:  # its last good state
                 found.by_text[text] = self.objects.by_text[text]
+                share.stays(text)
             return
-        text = new.full_name
-        found.by_text[text] = self._kept(raw, new)
+        found.by_text[text] = kept
         if self.keep is Keep.NOTHING:
             told[text] = new
 
@@ -264,6 +270,12 @@ class Mirror(Generic[T]):
         if self.keep is Keep.NOTHING:
             return hash(bytes(raw))
         return new.lean() if self.keep is Keep.LEAN else new
+
+    def _has_room(self, share: Share, text: str, raw: msgspec.Raw, kept: Any) -> bool:
+        has_room = share.keep(text, size_bytes(raw, kept))
+        if not has_room:
+            self._pass_over(text, TOO_MUCH)
+        return has_room
 
     def _read(self, raw: msgspec.Raw, *, was_cut: bool = False) -> T | None:
         """None where it cannot be decoded, which is told."""
@@ -284,9 +296,10 @@ class Mirror(Generic[T]):
             return head_of(raw).full_name
         return ""
 
-    def _pass_over(self) -> None:
+    def _pass_over(self, name: str = "", why: str = "") -> None:
         self._passed_over = True
-        self.trouble.add("", f"{self.kind}: more than {self._most}; the others are passed over")
+        many = f"{self.kind}: more than {self._most}; the others are passed over"
+        self.trouble.add(name, why or many)
 
     async def _watch(self) -> None:
         shortest, longest = WATCH_S
@@ -337,6 +350,7 @@ class Mirror(Generic[T]):
             self.trouble.over(text)
             if old is not None:
                 del known[text]
+                self._share.drop(text)
                 changes.append(Change(Key.of(text), old, None))
             return
         if old is None and len(known) >= self._most:
@@ -345,9 +359,12 @@ class Mirror(Generic[T]):
         whole = self._read(event.object, was_cut=is_cut)
         if whole is None:
             return
+        kept = self._kept(event.object, whole)
+        if not self._has_room(self._share, text, event.object, kept):
+            return
         if self.keep is Keep.LEAN:  # a key that stays is the string of the old object
             known.pop(text, None)
-        new = known[whole.full_name] = self._kept(event.object, whole)
+        new = known[whole.full_name] = kept
         changes.append(Change(Key.of(text), old, whole if self.keep is Keep.NOTHING else new))
 
     def _heard(self) -> None:

@@ -48,6 +48,11 @@ def _pod(name: str, text: str = "", levels: int = 1) -> str:
     return found.replace('{"name"', json.dumps(meta)[1:-1].join(("{", ', "name"')), 1)
 
 
+def _large(name: str, size_bytes: int) -> str:
+    selector = {"matchLabels": {"app": "x" * size_bytes}}
+    return deep(name, "PodDisruptionBudget", 1, spec={"selector": selector})
+
+
 def _deep(_number: int, _limit: int) -> list[str]:
     return [_pod(f"p{number}", levels=9000) for number in range(PODS)]
 
@@ -65,6 +70,9 @@ KINDS: dict[str, Break] = {
     "pages without end": broken.pages("Pod", _pods),
     "empty pages without end": broken.pages("Pod", lambda *_: []),
     "100,000 pods in a watch": broken.events("Pod", lambda: (_pod(f"e{n}") for n in range(MANY))),
+    "1,500 large objects in a watch": broken.events(
+        "PodDisruptionBudget", lambda: (_large(f"l{n}", 80 << 10) for n in range(1500))
+    ),
     "a deep object in each page": broken.pages("Pod", _deep, last=0),
     "deep objects in a watch": broken.events(
         "Pod", lambda: (_pod(f"d{n}", levels=9000) for n in range(200))

@@ -173,6 +173,7 @@ def test_a_page_that_is_too_large_is_asked_for_in_parts() -> None:
     async def run() -> None:
         async with fake_world() as (world, fake):
             fake.faults.breaks = pages(CONFIG, page, last=3)
+            world.client.holdings.most_bytes = 1 << 30
             w = Watched(world, page=200)
             async with w.running():
                 assert asked == [200, 50, 50, 50, 50]
@@ -270,6 +271,44 @@ def test_no_more_objects_than_the_most_and_all_as_soon_as_there_is_room() -> Non
                 await world.drop("m0")
                 fake.faults.cut_watches()
                 await w.shows(**{f"m{number}": "1" for number in range(1, 6)})
+
+    asyncio.run(run())
+
+
+def test_large_objects_of_all_mirrors_together_have_a_bound() -> None:
+    """Here: of two mirrors, whose large objects share the room of five."""
+    large = "x" * (20 << 10)
+
+    def sizes(w: Watched) -> dict[str, int]:
+        return {name: len(text) for name, text in w.data.items()}
+
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            world.client.holdings.most_bytes = 5 * (len(large) + 500)
+            one, other = Watched(world), Watched(world)
+            await world.put("small", "1")
+            for number in range(2):
+                await world.put(f"l{number}", large)
+            async with one.running(), other.running():
+                await until(lambda: len(fake.faults.watchers) == 2)
+                await world.put("l2", large)
+                await world.put("small", "2")
+                await until(lambda: one.data.get("small") == other.data.get("small") == "2")
+                assert sorted((len(one.data), len(other.data))) == [3, 4]
+                assert "l2: no room" in "".join(one.faults + other.faults)
+                assert world.client.holdings.bytes > 5 * len(large)
+                await world.put("l1", large + "y" * 2000)  # its last good state stays
+                await world.drop("l0")
+                await until(lambda: "l0" not in one.data and "l0" not in other.data)
+                assert sizes(one)["l1"] == sizes(other)["l1"] == len(large)
+                fake.faults.cut_watches()
+                whole = {"small": 1, "l1": len(large) + 2000, "l2": len(large)}
+                await until(lambda: sizes(one) == sizes(other) == whole)
+                assert not one.mirror.trouble.objects
+            world.client.holdings.most_bytes = 0
+            last = Watched(world)
+            async with last.running():
+                assert [*last.data] == ["small"]
 
     asyncio.run(run())
 
