@@ -8,11 +8,12 @@ from tests.attack import (
     daemons,
     disks,
     journals,
+    overcommit,
     pods,
     tenants,
     webhook,
     writer,
 )
 
-MODULES = (daemons, writer, disks, journals, pods, tenants, webhook, apiserver, central)
+MODULES = (daemons, writer, disks, journals, pods, tenants, webhook, apiserver, central, overcommit)
 ATTACKS = {module.ATTACK.name: module.ATTACK for module in MODULES}

@@ -19,7 +19,7 @@ from tests.fakekube import FakeKube
 
 NODES, RUNNING = 20, 100
 _KNOWN = "koord_scheduler_watched_objects"
-_SOON_FORGIVES = (
+SOON_FORGIVES = (
     "-c",
     """
 import sys
@@ -47,7 +47,7 @@ class Scheduler(Subject):
         self._stage, self._made = stage, 0
 
     async def holds(self, kind: str) -> None:
-        status, _ = await self._page(self._stage.health, "healthz")
+        status, _ = await page(self._stage.health, "healthz")
         assert status == 200, f"{kind}: /healthz: {status}"
 
     async def change(self, kube: FakeKube, number: int) -> Callable[[], Awaitable[object]]:
@@ -67,29 +67,31 @@ class Scheduler(Subject):
         return lacks
 
     async def _known(self) -> float:
-        _, page = await self._page(self._stage.metrics, "metrics")
-        for family in text_string_to_metric_families(page):
+        _, text = await page(self._stage.metrics, "metrics")
+        for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.labels.get("resource") == "pods" and sample.name == _KNOWN:
                     return sample.value
         return 0.0
 
-    async def _page(self, port: int, path: str) -> tuple[int, str]:
-        """Asked for in a thread: the fake server takes its time on the event loop."""
 
-        def ask() -> tuple[int, str]:
-            with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=HEALTHY_S) as it:
-                return it.status, it.read().decode()
-            return 0, ""
+async def page(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the text; 0 where it does not answer. It is asked for in a thread: the
+    fake server takes its time on the event loop."""
 
-        url = f"http://127.0.0.1:{port}/{path}"
-        return await asyncio.to_thread(ask)
+    def ask() -> tuple[int, str]:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=HEALTHY_S) as it:
+            return it.status, it.read().decode()
+        return 0, ""
+
+    url = f"http://127.0.0.1:{port}/{path}"
+    return await asyncio.to_thread(ask)
 
 
 def play(trial: Trial) -> None:
     async def story() -> None:
         async with fake_here() as (_, fake):
-            stage = Stage(fake, trial.directory, _SOON_FORGIVES)
+            stage = Stage(fake, trial.directory, SOON_FORGIVES)
             stage.furnish(NODES, RUNNING)
             stage.process.start()
             subject = Scheduler(stage)

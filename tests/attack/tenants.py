@@ -254,13 +254,14 @@ class Seen(NamedTuple):
 
 
 class Stage:
-    """A scheduler on ``fake``, and the hands of its users."""
+    """A process of this role on ``fake``, and the hands of its users."""
 
     def __init__(
         self,
         fake: FakeKube,
         directory: Path,
         program: tuple[str, ...] = ("-m", "koord_scheduler.cli"),
+        role: str = "scheduler",
     ) -> None:
         self.fake = fake
         kubeconfig = directory / "kubeconfig"
@@ -270,7 +271,7 @@ class Stage:
         kubeconfig.write_text(json.dumps(place | user | context))
         self.metrics, self.health = free_ports(2)
         command = [
-            sys.executable, *program, "run", "--roles", "scheduler",
+            sys.executable, *program, "run", "--roles", role,
             "--kubeconfig", kubeconfig, "--no-leader-election",
             "--metrics-addr", f"127.0.0.1:{self.metrics}",
             "--health-probe-addr", f"127.0.0.1:{self.health}",

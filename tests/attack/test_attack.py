@@ -17,6 +17,7 @@ CYCLES = {
     "apiserver": 3,
     "tenants": 3,
     "central": 2,
+    "overcommit": 2,
 }
 ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
 SEED = 1
