@@ -226,7 +226,8 @@ class Checks:
             return
         self.seen["migrated"] += 1
         if not pod["metadata"].get("ownerReferences"):
-            self._say(f"pod {name} was evicted, and nobody makes it anew")
+            conditions = pod.get("status", {}).get("conditions", ())
+            self._say(f"pod {name} was evicted, and nobody makes it anew; conditions {conditions}")
         if not node:
             self._say(f"pod {name} was evicted, and it had no node")
             return
