@@ -249,8 +249,9 @@ class Member:
                 continue
             self._changed, self._saved_s = False, clock()
             heard_s = self.around.host.time()
-            self.known = Known(self.options.node, heard_s, self.node, self.slo)
-            error = await asyncio.to_thread(save, self.options.state_dir, self.known)
+            known = Known(self.options.node, heard_s, self.node, self.slo)
+            error = await asyncio.to_thread(save, self.options.state_dir, known)
+            self.known = known
             part = f"{PROBLEM}: objects on disk"
             if error:
                 self.around.problems[part] = error

@@ -15,7 +15,7 @@ CYCLES = {
     "pods": 2,
     "webhook": 1,
     "apiserver": 3,
-    "tenants": 3,
+    "tenants": 1,
     "central": 2,
     "overcommit": 2,
 }

@@ -123,6 +123,7 @@ def test_what_was_deleted_while_nobody_looked_stays_and_is_said(
             joined.delete("nodeslos", NODE)
             async with running(world, kube) as joined:
                 await joined.sees(lambda: joined.object("NodeSLO").state == "deleted")
+                await joined.sees(lambda: joined.member.nodes.synced)  # one may be listed first
                 assert threshold(joined) == 40
                 checks = {each.name: each for each in world.views.doctor()().checks}
                 assert checks["cluster: NodeSLO"].state == "limited"

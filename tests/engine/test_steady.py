@@ -15,7 +15,7 @@ from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, NO_ALARMS, World, su
 from tests.engine.test_kubepods import BOX
 
 MakeWorld = Callable[..., World]
-TICKS = 8_000
+TICKS = 6_000
 WARM = 4_000
 """Until the ring of events is full."""
 SCORES = 8

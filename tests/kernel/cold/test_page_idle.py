@@ -66,9 +66,12 @@ def furnished(sampled_words: int = 1 << 20) -> tuple[FakeHost, PageIdle]:
     return host, idle
 
 
-@pytest.mark.parametrize(("below", "is_found"), [(64, True), (65, False)])
-def test_of_a_pod_with_very_many_cgroups_nothing_is_said(below: int, is_found: bool) -> None:
+@pytest.mark.parametrize(("below", "is_found"), [(4, True), (5, False)])
+def test_of_a_pod_with_very_many_cgroups_nothing_is_said(
+    monkeypatch: pytest.MonkeyPatch, below: int, is_found: bool
+) -> None:
     """Rather than of a part of them."""
+    monkeypatch.setattr(page_idle, "_MOST_BELOW", 4)
     host, idle = furnished()
     for number in range(below - 1):
         host.make_cgroup(f"pods/a/c/{number}")
