@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -287,9 +288,11 @@ class _Lane:
             with self._lock:
                 if self._stopped:
                     return
+                begun_s = time.monotonic()
                 child = subprocess.Popen(command, stdout=subprocess.PIPE)
                 self._children.add(child)
             output, _ = child.communicate()
+            _say(name, f"took {time.monotonic() - begun_s:.0f} s")
             with self._lock:
                 self._children.remove(child)
             decode = msgspec.json.decode
