@@ -144,17 +144,19 @@ class ControlPlane:
                 return None
             raise
 
-    def send(self, method: str, path: str, body: Any) -> None:
+    def send(self, method: str, path: str, body: Any, within_s: float = 10) -> None:
         """Write as the administrator. Raises OSError, of which a refusal is an HTTPError."""
-        self._get(path, method, json.dumps(body).encode())
+        self._get(path, method, json.dumps(body).encode(), within_s)
 
-    def _get(self, path: str, method: str = "GET", body: bytes | None = None) -> bytes:
+    def _get(
+        self, path: str, method: str = "GET", body: bytes | None = None, within_s: float = 10
+    ) -> bytes:
         if self._trust is None:
             self._trust = ssl.create_default_context(cafile=str(self.ca))
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         head = {"Authorization": f"Bearer {self._token}", "Content-Type": kind}
         request = urllib.request.Request(self.url + path, body, head, method=method)
-        with urllib.request.urlopen(request, timeout=10, context=self._trust) as answer:
+        with urllib.request.urlopen(request, timeout=within_s, context=self._trust) as answer:
             found: bytes = answer.read()
             return found
 

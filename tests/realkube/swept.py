@@ -39,11 +39,22 @@ def swept(plane: ControlPlane) -> Iterator[None]:
     try:
         yield
     finally:
+        for path in sorted(_new_collections(set(_objects(plane)), before), key=_webhooks_first):
+            _delete(plane, path)  # thousands of pods in one request
         until_s = time.monotonic() + _GONE_WITHIN_S
-        while left := sorted(set(_objects(plane)) - before, key=lambda p: "webhook" not in p):
+        while left := sorted(set(_objects(plane)) - before, key=_webhooks_first):
             assert time.monotonic() < until_s, f"these cannot be deleted: {left[:5]}"
             for path in left:
                 _delete(plane, path)
+
+
+def _webhooks_first(path: str) -> bool:
+    return "webhook" not in path
+
+
+def _new_collections(objects: set[str], before: set[str]) -> set[str]:
+    """Return the paths of those, of a namespace each, that had nothing in them."""
+    return {p.rpartition("/")[0] for p in objects} - {p.rpartition("/")[0] for p in before}
 
 
 def _objects(plane: ControlPlane) -> Iterator[str]:
@@ -76,6 +87,7 @@ def _custom(plane: ControlPlane) -> Iterator[str]:
 
 def _delete(plane: ControlPlane, path: str) -> None:
     """Nobody waits for a kubelet or for a controller that would take its finalizer away."""
-    with contextlib.suppress(urllib.error.HTTPError):
-        plane.send("DELETE", path, {"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+    with contextlib.suppress(OSError):
+        options = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+        plane.send("DELETE", path, options, within_s=120)
         plane.send("PATCH", path, {"metadata": {"finalizers": None}})
