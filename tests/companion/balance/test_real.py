@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from koord_scheduler.balance.ledger import _SKEW_S
 from tests.companion.balance.test_refusals import old_pods
 from tests.realkube.control_plane import ControlPlane, free_ports
 from tests.realkube.kubectl import kubectl
@@ -36,7 +37,8 @@ def test_what_budgets_guard_starves_nobody(plane: ControlPlane, tmp_path: Path) 
         kubectl(plane, "patch", "pod", f"old-{number}", "-n", SPACE, *patch)
     for name, guard in (("b0", "zero"), ("b1", "two"), ("b2", "two")):
         apply(plane, tmp_path, budget(name, guard))
-    time.sleep(2.0)  # older than the plugin lets them become
+    # Older than the plugin lets them become, and than what the ledger takes for one that came back.
+    time.sleep(2.0 + _SKEW_S)
     config = old_pods(
         tmp_path, life_s=1, deschedulingInterval="2s", evictionLedger={"simulate": False}
     )
