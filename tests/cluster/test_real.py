@@ -61,7 +61,7 @@ def test_node_slo_and_pods_over_a_death_of_the_server(
                 await asyncio.to_thread(plane.end_server, 9)
                 await joined.sees(lambda: joined.object("NodeSLO").state == "last known")
                 assert threshold(joined) == 40
-                await asyncio.to_thread(plane.start_server)
+                plane.start_server()  # here, because it dies with the thread that starts it
                 use = {"resourceUsedThresholdWithBE": {"cpuSuppressThresholdPercent": 50}}
                 await client.patch(NODE_SLOS, NODE, {"spec": use})
                 labels = {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}}

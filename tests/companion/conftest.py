@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 
 from tests.kube.conftest import defined, plane, real
+from tests.realkube.control_plane import ControlPlane
 from tests.realkube.swept import swept
 
 __all__ = ["defined", "plane", "real"]
@@ -18,5 +20,6 @@ def _swept_after_each(request: pytest.FixtureRequest) -> Iterator[None]:
     if request.node.get_closest_marker("cluster") is None or "plane" not in request.fixturenames:
         yield
         return
-    with swept(request.getfixturevalue("plane")):
+    plane: ControlPlane = request.getfixturevalue("plane")
+    with swept(plane) if plane.shared else contextlib.nullcontext():
         yield

@@ -4,15 +4,24 @@ recommendations and YARN. Nothing that they ask is refused, and every verb is as
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from koord_scheduler.daemon.access import QUOTA_PROFILE, RECOMMENDER, YARN
 from koordlet.kube.events import EVERY_S
 from tests.companion.running import NODES
-from tests.companion.sinks.test_real_api import MINE, NODE, PROFILES, playing, settled
+from tests.companion.sinks.test_real_api import (
+    MINE,
+    NODE,
+    PROFILES,
+    RECOMMENDATIONS,
+    playing,
+    settled,
+)
 from tests.deploy.audited import audited, cluster_of, requests
 from tests.deploy.least import unused
 from tests.kube.worlds import world_on
@@ -59,6 +68,15 @@ def test_every_verb_is_asked_for_and_none_is_missing(
                     await world.client.patch(PROFILES, "p", spec, world.namespace)
                     await asyncio.sleep(0.5 if ratio != "0.5" else EVERY_S)
                 await _until_asked(plane, "patch", "events")
+                asked = asyncio.create_task(_until_asked(plane, "get", "recommendations"))
+                no_more: dict[str, Any] = {"status": {"conditions": None, "podStatus": None}}
+                while not asked.done():  # until it writes the status of a version that is past
+                    await world.client.patch(
+                        RECOMMENDATIONS, "web", no_more, world.namespace, subresource="status"
+                    )
+                    label = {"metadata": {"labels": {"now": str(time.monotonic_ns())}}}
+                    await world.client.patch(RECOMMENDATIONS, "web", label, world.namespace)
+                await asked
                 assert played.url
 
     asyncio.run(story())

@@ -23,6 +23,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     if reason := why_not():
         pytest.skip(reason)
     with control_plane(tmp_path_factory.mktemp("cluster")) as made:
+        made.shared = True
         yield made
 
 

@@ -58,6 +58,8 @@ class ControlPlane:
         """``users``: name -> groups, of those that get a token of their own. ``options``: further
         ones of kube-apiserver."""
         self.work, self._options = work, options
+        self.shared = False
+        """Whether tests follow one another on it."""
         self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self._users = {"admin": ("system:masters",), **(users or {})}
