@@ -25,10 +25,12 @@ from koord_scheduler.share.quota.tree import Share, Tree
 from koord_scheduler.share.quota.views import (
     METRIC_LABELS,
     Status,
+    figures_of,
     spec_metrics,
     status_metrics,
     status_of,
 )
+from koord_scheduler.share.quota.words import Amounts
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.mirror import Key
 from koordlet.protocol.objects.quota import (
@@ -59,6 +61,8 @@ class QuotaStatus:
         self._watched = context.watches.of(QUOTAS, optional=True)
         self._sent: dict[Key, tuple[ElasticQuota, Status]] = {}
         """The last write to each, with what the watch showed then."""
+        self._written: dict[Key, tuple[ElasticQuota, dict[str, Amounts]]] = {}
+        """Objects that say what they shall, with the figures."""
         self._seen = True
         """Whether the watch told something since the last round."""
         self._done = -1
@@ -115,7 +119,9 @@ class QuotaStatus:
             self._processing.observe(time.perf_counter() - begun_s, "status")
 
     async def _round(self, trees: Mapping[str, Tree], version: int) -> float:
-        self._sent = {key: sent for key, sent in self._sent.items() if key in self._watched.objects}
+        objects = self._watched.objects
+        self._sent = {key: sent for key, sent in self._sent.items() if key in objects}
+        self._written = {key: each for key, each in self._written.items() if key in objects}
         try:
             await self._make_built_in()
             left = MOST_WRITES
@@ -142,7 +148,11 @@ class QuotaStatus:
         if known is None:
             self._sent.pop(key, None)
             return False
-        wanted = status_of(tree, share)
+        figures = figures_of(tree, share)
+        written = self._written.get(key)
+        if written is not None and written[0] is known and written[1] == figures:
+            return False
+        wanted = status_of(figures)
         if self._sent.get(key) == (known, wanted):
             return False  # the watch has not brought it back yet
         annotations = {
@@ -158,6 +168,7 @@ class QuotaStatus:
             gone = dict.fromkeys(used.keys() - wanted.used.keys())
             changes["status"] = {"used": {**gone, **wanted.used}}
         if not changes:
+            self._written[key] = (known, figures)
             return False
         changes.setdefault("metadata", {})["uid"] = known.metadata.uid
         begun_s = time.perf_counter()

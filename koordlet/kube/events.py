@@ -53,7 +53,6 @@ class _Counted:
     first_s: float = 0.0
     last_s: float = 0.0
     due_s: float = 0.0
-    unsaid: bool = True
 
 
 class Events:
@@ -79,6 +78,8 @@ class Events:
         self._source = {"component": component, **({"host": host} if host else {})}
         self._every_s, self._clock, self._wall = every_s, clock, wall
         self._known: OrderedDict[_Same, _Counted] = OrderedDict()
+        self._unsaid: dict[_Same, _Counted] = {}
+        """Those of them that are to be written, now or when they are due again."""
         self._wake = asyncio.Event()
 
     def tell(
@@ -98,13 +99,13 @@ class Events:
         if known is None:
             known = self._known[same] = _Counted(first_s=now_s)
             if len(self._known) > KEPT:
-                _, old = self._known.popitem(last=False)
-                self.dropped += old.unsaid
+                old, _ = self._known.popitem(last=False)
+                self.dropped += self._unsaid.pop(old, None) is not None
         self._known.move_to_end(same)
         known.count += 1
         known.message = message
         known.last_s = now_s
-        known.unsaid = True
+        self._unsaid[same] = known
         self._wake.set()
 
     async def run(self) -> None:
@@ -113,9 +114,9 @@ class Events:
             await self._wake.wait()
             self._wake.clear()
             await self._write_due()
-            unsaid = [each.due_s for each in self._known.values() if each.unsaid]
-            if unsaid and not self._wake.is_set():
-                wait_s = max(0.01, min(unsaid) - self._clock())
+            if self._unsaid and not self._wake.is_set():
+                due_s = min(each.due_s for each in self._unsaid.values())
+                wait_s = max(0.01, due_s - self._clock())
                 try:
                     async with asyncio.timeout(wait_s):
                         await self._wake.wait()
@@ -124,19 +125,25 @@ class Events:
 
     async def _write_due(self) -> None:
         now_s = self._clock()
-        due = [(s, each) for s, each in self._known.items() if each.unsaid and each.due_s <= now_s]
-        for same, each in due:
+        for same, each in tuple(self._unsaid.items()):
+            if each.due_s > now_s or self._unsaid.get(same) is not each:
+                continue
             if not self._may_write():
                 self._known.clear()
+                self._unsaid.clear()
                 return
             each.due_s = now_s + self._every_s
-            each.unsaid = False
+            del self._unsaid[same]
             try:
                 await self._write(same, each)
                 self.error = ""
             except (KubeError, CredentialsError) as error:
                 # When it is due again: an event is never worth a retry at once.
-                each.unsaid = not isinstance(error, RefusedError) or error.passing
+                again = not isinstance(error, RefusedError) or error.passing
+                if again and same in self._known:
+                    self._unsaid[same] = each
+                elif not again:
+                    self._unsaid.pop(same, None)
                 self.error = str(error)
 
     async def _write(self, same: _Same, each: _Counted) -> None:

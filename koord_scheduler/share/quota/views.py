@@ -21,6 +21,8 @@ from koordlet.protocol.objects.quota import (
     RUNTIME,
 )
 
+USED = "used"
+
 
 class Status(NamedTuple):
     """``used`` is ``status.used``; ``annotations`` beside it, as text."""
@@ -29,10 +31,11 @@ class Status(NamedTuple):
     annotations: Mapping[str, str]
 
 
-def status_of(tree: Tree, share: Share) -> Status:
-    """What the ElasticQuota shall say of itself."""
-    names = share.quota.max
+def figures_of(tree: Tree, share: Share) -> dict[str, Amounts]:
+    """Return what the ElasticQuota shall say of itself, by annotation, and under USED what its
+    status says."""
     figures: dict[str, Amounts] = {
+        USED: share.used,
         RUNTIME: tree.runtime_of(share),
         REQUEST: share.request,
         CHILD_REQUEST: share.child_request,
@@ -41,11 +44,13 @@ def status_of(tree: Tree, share: Share) -> Status:
     }
     if tree.guarantees:
         figures |= {ALLOCATED: share.allocated, GUARANTEED: share.guaranteed}
-    zeros = dict.fromkeys(names, 0)
-    return Status(
-        quantities_of({**zeros, **share.used}),
-        {key: _json({**zeros, **amounts}) for key, amounts in figures.items()},
-    )
+    zeros = dict.fromkeys(share.quota.max, 0)
+    return {key: {**zeros, **amounts} for key, amounts in figures.items()}
+
+
+def status_of(figures: Mapping[str, Amounts]) -> Status:
+    texts = {key: _json(amounts) for key, amounts in figures.items() if key != USED}
+    return Status(quantities_of(figures[USED]), texts)
 
 
 def summary_of(quotas: Quotas, tree: Tree, share: Share, *, pods: bool = False) -> dict[str, Any]:

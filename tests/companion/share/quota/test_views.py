@@ -13,6 +13,7 @@ from koord_scheduler.share.quota.answers import (
     what_if,
 )
 from koord_scheduler.share.quota.views import (
+    figures_of,
     spec_metrics,
     status_metrics,
     status_of,
@@ -45,7 +46,7 @@ def _world() -> World:
 def test_what_a_quota_says_of_itself() -> None:
     world = _world()
     tree = world.quotas.trees()[""]
-    status = status_of(tree, tree.shares["b"])
+    status = status_of(figures_of(tree, tree.shares["b"]))
     assert status.used == {"cpu": "18", "memory": "0"}
     assert status.annotations == {
         f"{PREFIX}runtime": '{"cpu":"18","memory":"0"}',
