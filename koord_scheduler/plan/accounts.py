@@ -48,11 +48,11 @@ class Account:
     nothing; beyond it no such attempt is made. ``evictions``: looks for pods that could go, in
     vain; beyond it nobody looks."""
 
-    __slots__ = ("_denied", "dear", "evictions", "first", "vain", "virtual_s")
+    __slots__ = ("_next_s", "dear", "evictions", "first", "vain", "virtual_s")
 
     def __init__(self) -> None:
         self.virtual_s = 0.0
-        self._denied = 0
+        self._next_s = 0.0
         self.dear = Bucket(0.1, 0.2)
         self.first = Bucket(0.05, 0.2)
         self.vain = Bucket(0.01, 0.1)
@@ -63,10 +63,9 @@ class Account:
         meanwhile come one after the other."""
         free_s = self.evictions.free_s(now_s)
         if free_s <= now_s:
-            self._denied = 0
             return 0.0
-        self._denied += 1
-        return free_s + min(self._denied * _APART_S, MOST_REST_S)
+        self._next_s = min(max(self._next_s, free_s) + _APART_S, now_s + MOST_REST_S)
+        return self._next_s
 
 
 class Accounts:
