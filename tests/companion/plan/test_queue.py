@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
-from koord_scheduler.plan.accounts import Accounts
+from koord_scheduler.plan.accounts import MOST_REST_S, Accounts
 from koord_scheduler.plan.hints import Event, helps
 from koord_scheduler.plan.queue import FLUSH_S, Queue, State, Unit, backoff_s
 
@@ -321,3 +322,17 @@ def test_who_was_denied_is_tried_again_in_time_and_sooner_where_an_event_helps()
         if helps_at_s is not None:
             player.queue.event(Event.POD_GONE, helps_at_s)
         assert player.queue.pop(tried_at_s) is not None
+
+
+def test_those_that_may_not_look_for_victims_come_back_one_after_the_other() -> None:
+    """Also when one of them may look meanwhile: else all would come back at each of its looks."""
+    accounts = Accounts()
+    account, now_s, back_s = accounts.of("a"), 100.0, list[float]()
+    accounts.looked_for_victims("a", 0.1, now_s, found=False)
+    for _ in range(10):
+        accounts.looked_for_victims("a", 0.015, now_s, found=False)
+        back_s += [account.denied_s(now_s + 0.01) for _ in range(10)]
+        now_s = account.evictions.free_s(now_s)
+        assert account.denied_s(now_s) == 0.0
+    assert all(b - a >= 0.5 or b - now_s > MOST_REST_S / 2 for a, b in pairwise(back_s))
+    assert max(back_s) <= now_s + MOST_REST_S
