@@ -19,16 +19,17 @@ CYCLES = {
     "central": 2,
     "overcommit": 2,
 }
-ON_THE_REAL_MACHINE = {"daemons", "writer", "disks"}
+MARKS = {
+    **dict.fromkeys(("daemons", "writer", "disks"), pytest.mark.kernel),
+    # Even CPU seconds grow by a half where others take the caches: once more, and listed.
+    "tenants": pytest.mark.flaky(reruns=1),
+}
 SEED = 1
 
 
 @pytest.mark.parametrize(
     "attack",
-    [
-        pytest.param(each, marks=[pytest.mark.kernel] * (each.name in ON_THE_REAL_MACHINE))
-        for each in ATTACKS.values()
-    ],
+    [pytest.param(each, marks=MARKS.get(each.name, ())) for each in ATTACKS.values()],
     ids=ATTACKS,
 )
 def test_it_holds(attack: Attack) -> None:
