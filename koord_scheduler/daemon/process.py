@@ -44,7 +44,7 @@ from koordlet.kube.lease import DEADLINE_S, Leadership
 AGENT = "koord-scheduler"
 _MOST_NAMED = 20
 _MOST_LARGE_BYTES = 32 << 20
-"""Of a cluster: objects of more than 16 KiB, by what is kept of them."""
+"""Most bytes of large objects of a cluster (`Holdings`)."""
 _LONG_S = 15.0
 """A controller that waits so long for what it watches says for what."""
 _log = structlog.get_logger()

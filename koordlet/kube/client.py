@@ -30,7 +30,7 @@ BEGINS_S = 3.0
 nothing; who asks it again soon is right soon after it has recovered."""
 PAGE = 500
 MOST_LARGE_BYTES = 12 << 20
-"""Of a node: its pods, and single objects."""
+"""Most bytes of large objects of a node (`Holdings`): its pods, and single objects."""
 _ALIVE_IDLE_S, _ALIVE_EVERY_S, _ALIVE_TRIES = 3, 1, 2
 """A watch says nothing for minutes; keepalive tells within 5 s that its server is gone. What a
 server could not send for longer it sends again ever more seldom: a new connection is sooner right.

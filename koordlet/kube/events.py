@@ -79,7 +79,7 @@ class Events:
         self._every_s, self._clock, self._wall = every_s, clock, wall
         self._known: OrderedDict[_Same, _Counted] = OrderedDict()
         self._unsaid: dict[_Same, _Counted] = {}
-        """Those of them that are to be written, now or when they are due again."""
+        """Events that are to be written, now or when they are due again."""
         self._wake = asyncio.Event()
 
     def tell(

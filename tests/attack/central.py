@@ -19,7 +19,7 @@ from tests.fakekube import FakeKube
 
 NODES, RUNNING = 20, 100
 _KNOWN = "koord_scheduler_watched_objects"
-SOON_FORGIVES = (
+_SOON_FORGIVES = (
     "-c",
     """
 import sys
@@ -88,21 +88,27 @@ async def page(port: int, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
-def play(trial: Trial) -> None:
+def play_before(trial: Trial, role: str, subject_of: Callable[[Stage], Subject]) -> None:
+    """Play the attacks before a process of this role."""
+
     async def story() -> None:
         async with fake_here() as (_, fake):
-            stage = Stage(fake, trial.directory, SOON_FORGIVES)
+            stage = Stage(fake, trial.directory, _SOON_FORGIVES, role)
             stage.furnish(NODES, RUNNING)
             stage.process.start()
-            subject = Scheduler(stage)
+            subject = subject_of(stage)
             try:
                 lacks = await subject.change(fake, -1)
-                await subject.until(lacks, "the scheduler places a pod", STARTS_S)
+                await subject.until(lacks, f"the {role} follows the server", STARTS_S)
                 await play_on(trial, fake, subject)
             finally:
                 await asyncio.to_thread(stage.process.end)
 
     asyncio.run(story())
+
+
+def play(trial: Trial) -> None:
+    play_before(trial, "scheduler", Scheduler)
 
 
 ATTACK = Attack("central", play)

@@ -3,19 +3,17 @@ have a bound, every node keeps its NodeSLO, and a change reaches them soon after
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable
 
-from tests.attack.apiserver import STARTS_S, Subject, play_on
+from tests.attack.apiserver import Subject
 from tests.attack.attack import Attack, Trial
-from tests.attack.central import SOON_FORGIVES, Scheduler, page
+from tests.attack.central import NODES, Scheduler, page, play_before
 from tests.attack.tenants import Stage
-from tests.companion.daemon.cluster import CONFIG, fake_here
+from tests.companion.daemon.cluster import CONFIG
 from tests.fakekube import FakeKube
 from tests.fakekube.selectors import Selector
 
-NODES, RUNNING = 20, 100
 _SPACE = "koordinator-system"
 
 
@@ -27,6 +25,7 @@ class Manager(Subject):
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.process)
         self._stage = stage
+        stage.make("configmaps", {"metadata": {"namespace": _SPACE, "name": CONFIG}})
 
     def _thresholds(self) -> list[int | None]:
         store, slos = self._stage.fake.store, self._stage.fake.resource("nodeslos")
@@ -59,21 +58,7 @@ class Manager(Subject):
 
 
 def play(trial: Trial) -> None:
-    async def story() -> None:
-        async with fake_here() as (_, fake):
-            stage = Stage(fake, trial.directory, SOON_FORGIVES, role="manager")
-            stage.furnish(NODES, RUNNING)
-            stage.make("configmaps", {"metadata": {"namespace": _SPACE, "name": CONFIG}})
-            stage.process.start()
-            subject = Manager(stage)
-            try:
-                lacks = await subject.change(fake, 49)
-                await subject.until(lacks, "each node gets its NodeSLO", STARTS_S)
-                await play_on(trial, fake, subject)
-            finally:
-                await asyncio.to_thread(stage.process.end)
-
-    asyncio.run(story())
+    play_before(trial, "manager", Manager)
 
 
 ATTACK = Attack("overcommit", play)

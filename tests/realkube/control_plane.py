@@ -59,7 +59,7 @@ class ControlPlane:
         ones of kube-apiserver."""
         self.work, self._options = work, options
         self.shared = False
-        """Whether tests follow one another on it."""
+        """Say that tests follow one another on it."""
         self.port, self._etcd_port, self._peer_port = free_ports(3)
         self.url = f"https://127.0.0.1:{self.port}"
         self._users = {"admin": ("system:masters",), **(users or {})}

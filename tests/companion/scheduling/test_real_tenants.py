@@ -64,7 +64,7 @@ class World:
         return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]) / 1e9
 
     async def settled(self) -> None:
-        """Until the scheduler has rested for two seconds, or as long as hostile ones let it."""
+        """Return when the scheduler has rested for two seconds; after a minute anyhow."""
         quiet = 0
         for _ in range(tenants.SETTLE_S):
             began_s = self.cpu_s()
