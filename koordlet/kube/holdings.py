@@ -13,7 +13,7 @@ TOO_MUCH = "no room for it beside the other large objects; it is passed over"
 
 
 class Holdings:
-    """What all `Share` hold is ``most_bytes`` at most."""
+    """Bound of what all `Share` hold together: ``most_bytes``."""
 
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
@@ -57,19 +57,22 @@ class Share:
         others = 0 if self._before is None else self.bytes - self._before.bytes
         if more > 0 and self._holdings.bytes + others + more > self._holdings.most_bytes:
             return False
-        self.drop(name)
-        if size_bytes:
-            self._bytes_of[name] = size_bytes
-            self.bytes += size_bytes
+        self._count(name, size_bytes)
         return True
 
     def drop(self, name: str) -> None:
         self.bytes -= self._bytes_of.pop(name, 0)
 
     def stays(self, name: str) -> None:
-        """Count an object as it was before."""
+        """Count an object as it was before: it is kept, whether there is room or not."""
         if self._before is not None:
-            self.keep(name, self._before._bytes_of.get(name, 0))
+            self._count(name, self._before._bytes_of.get(name, 0))
+
+    def _count(self, name: str, size_bytes: int) -> None:
+        self.drop(name)
+        if size_bytes:
+            self._bytes_of[name] = size_bytes
+            self.bytes += size_bytes
 
 
 def size_bytes(raw: msgspec.Raw, kept: Any) -> int:
