@@ -253,6 +253,22 @@ class Seen(NamedTuple):
     p99_s: float
 
 
+def cpu_s_of(process: Process) -> float:
+    return int(Path(f"/proc/{process.pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+async def settled(process: Process) -> None:
+    """Return when it has rested for two seconds, because it has seen what came and has told each
+    of its pods; after a minute anyhow."""
+    quiet = 0
+    for _ in range(SETTLE_S):
+        began_s = cpu_s_of(process)
+        await asyncio.sleep(1.0)
+        quiet = quiet + 1 if cpu_s_of(process) - began_s < 0.05 else 0
+        if quiet == 2:
+            break
+
+
 class Stage:
     """A process of this role on ``fake``, and the hands of its users."""
 
@@ -304,18 +320,7 @@ class Stage:
             self.make(plural, body)
 
     def cpu_s(self) -> float:
-        nanoseconds = Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]
-        return int(nanoseconds) / 1e9
-
-    async def settle(self) -> None:
-        """Until the scheduler has seen what came, and has told each of its pods."""
-        quiet = 0
-        for _ in range(SETTLE_S):
-            began_s = self.cpu_s()
-            await asyncio.sleep(1.0)
-            quiet = quiet + 1 if self.cpu_s() - began_s < 0.05 else 0
-            if quiet == 2:
-                break
+        return cpu_s_of(self.process)
 
     async def wave(self, hostile: Objects | None = None) -> Seen:
         """Pods of other namespaces come one after the other, and hostile objects between them."""
@@ -376,10 +381,10 @@ async def _cycle(stage: Stage, trial: Trial, kind: str, calm: Seen) -> None:
     for _, body in objects:
         body["metadata"]["namespace"] = f"{EVIL}-{kind}"
     coming = await stage.wave(objects)
-    await stage.settle()
+    await settled(stage.process)
     seen = await stage.wave()
     stage.remove(objects)
-    await stage.settle()
+    await settled(stage.process)
     if seen.cpu_s > calm.cpu_s * TIMES + SPARE_S:
         # Whoever else takes the caches of this machine by now makes everything dearer.
         calm = max(calm, await stage.wave())

@@ -60,26 +60,13 @@ class World:
         self.plane, self.process = plane, process
         self.waves = 0
 
-    def cpu_s(self) -> float:
-        return int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[0]) / 1e9
-
-    async def settled(self) -> None:
-        """Return when the scheduler has rested for two seconds; after a minute anyhow."""
-        quiet = 0
-        for _ in range(tenants.SETTLE_S):
-            began_s = self.cpu_s()
-            await asyncio.sleep(1.0)
-            quiet = quiet + 1 if self.cpu_s() - began_s < 0.05 else 0
-            if quiet == 2:
-                return
-
     async def wave(self, client: Client) -> tuple[float, float]:
         """CPU seconds of the scheduler for each of the pods, which come one after the other, and
         seconds until 99 of 100 were bound, by the server's clock."""
         self.waves += 1
         names = [f"p{self.waves}-{i}" for i in range(OTHERS)]
         spaces = [f"team-{i}" for i in range(SPACES)]
-        began_s = self.cpu_s()
+        began_s = tenants.cpu_s_of(self.process)
         for i, name in enumerate(names):
             body = tenants._pod(name, spaces[i % SPACES], labels={"app": f"app-{i % 40}"})[1]
             made = client.create(PODS, body, spaces[i % SPACES])
@@ -89,7 +76,7 @@ class World:
             assert time.monotonic() < until_s, self.process.said()
             await asyncio.sleep(0.5)
         waits_s = sorted(bound[each].bound_s - bound[each].made_s for each in names)
-        return (self.cpu_s() - began_s) / OTHERS, waits_s[OTHERS * 99 // 100 - 1]
+        return (tenants.cpu_s_of(self.process) - began_s) / OTHERS, waits_s[OTHERS * 99 // 100 - 1]
 
 
 @pytest.fixture
@@ -139,7 +126,7 @@ def test_hostile_pods_of_each_kind_cost_others_little(world: World) -> None:
         for kind, objects in ATTACKS.items():
             hostile, space = objects(), f"{EVIL}-{kind}"
             await come(client, hostile, space)
-            await world.settled()
+            await tenants.settled(world.process)
             spent_s, wait_s = await world.wave(client)
             if spent_s > most_s:  # once more: one wave differs from the next by a fifth
                 spent_s, wait_s = min((spent_s, wait_s), await world.wave(client))
@@ -147,7 +134,7 @@ def test_hostile_pods_of_each_kind_cost_others_little(world: World) -> None:
             if spent_s > most_s:
                 dear.append(kind)
             world.plane.send("DELETE", f"/api/v1/namespaces/{space}/pods", GONE_AT_ONCE, 60)
-            await world.settled()
+            await tenants.settled(world.process)
         print(*told, sep="\n")
         assert not dear, told
 
