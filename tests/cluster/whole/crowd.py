@@ -20,8 +20,9 @@ from koordlet.cluster.member import Member
 from koordlet.cluster.options import Options
 from koordlet.kernel.host import Host
 from koordlet.kube.backoff import Backoff
-from koordlet.kube.client import Client
+from koordlet.kube.client import MOST_LARGE_BYTES, Client
 from koordlet.kube.errors import NotSentError, RefusedError
+from koordlet.kube.holdings import Holdings
 from koordlet.kube.kinds import Kind
 from koordlet.kube.mirror import Mirror
 from koordlet.kube.objects import ListMetadata, Object, Page
@@ -61,6 +62,7 @@ class Server:
     """Slot of SLOT_S -> requests that reached it."""
     tried: Counter[int] = field(default_factory=Counter)
     """Slot -> connections that were refused."""
+    holdings: Holdings = field(default_factory=lambda: Holdings(MOST_LARGE_BYTES))
     _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     _cut: asyncio.Event = field(default_factory=asyncio.Event)
 

@@ -84,13 +84,18 @@ class Rig:
         items = [msgspec.json.decode(raw, type=Whole) for raw in page.items or ()]
         return {each.metadata.name: each.spec.get("nodeName", "") for each in items}
 
-    async def until_bound(self, *names: str) -> dict[str, str]:
-        async with asyncio.timeout(60):
-            while True:
-                found = await self.nodes_of()
-                if all(found.get(name) for name in names):
-                    return found
-                await asyncio.sleep(0.01)
+    async def until_bound(self, *names: str, within_s: float = 60.0) -> dict[str, str]:
+        try:
+            async with asyncio.timeout(within_s):
+                while True:
+                    found = await self.nodes_of()
+                    if all(found.get(name) for name in names):
+                        return found
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            said = {name: (await self.said(name)).get("message", "") for name in names}
+            text = f"not bound within {within_s} s; their conditions: {said}"
+            raise AssertionError(text) from None
 
     async def said(self, name: str) -> Tree:
         """The condition PodScheduled, empty without one."""
