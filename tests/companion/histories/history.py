@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import os
 import random
@@ -23,7 +24,7 @@ from koord_scheduler.daemon.process import Companion
 from koordlet.kube.credentials import Cluster
 from koordlet.protocol.objects.times import instant
 from tests.companion.histories.checks import Checks
-from tests.companion.histories.hands import GANG, GPU, OURS, QUOTA, RATIO, SPACE, Hands
+from tests.companion.histories.hands import GANG, GPU, OURS, QUOTA, RATIO, SPACE, Hands, Tree
 from tests.companion.running import definitions
 from tests.companion.scheduling.rig import scheduler_of
 from tests.fakekube import FakeKube, Fault, serving
@@ -32,6 +33,8 @@ FASTER = 5.0
 """The clock of back-offs and intervals: seconds of it in a second."""
 REST_S = 60.0
 """A machine that others use too may take so long until all is at rest."""
+MOVES_S = 5.0
+"""For moves that are under way when all is at rest; one may wait for its time limit."""
 DESCHEDULER = Path(__file__).with_name("descheduler.yaml")
 
 
@@ -309,7 +312,17 @@ async def _rescue(world: World) -> None:
         ]
         if not _agree(world):
             world.checks.broken.append("the scheduler counts other pods than the server has")
+    # How far a move has come by now is up to the machine; some must come to an end on all.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(MOVES_S):
+            while any(_is_under_way(job) for job in hands.all("podmigrationjobs")):
+                hands.control()
+                await asyncio.sleep(0.05)
     world.alive()
+
+
+def _is_under_way(job: Tree) -> bool:
+    return (job.get("status") or {}).get("phase", "") not in ("Succeeded", "Failed")
 
 
 def _waiting(world: World) -> list[str]:
