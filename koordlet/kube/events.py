@@ -138,13 +138,13 @@ class Events:
                 await self._write(same, each)
                 self.error = ""
             except (KubeError, CredentialsError) as error:
-                # When it is due again: an event is never worth a retry at once.
-                again = not isinstance(error, RefusedError) or error.passing
-                if again and same in self._known:
-                    self._unsaid[same] = each
-                elif not again:
-                    self._unsaid.pop(same, None)
                 self.error = str(error)
+                if self._known.get(same) is not each:
+                    continue  # forgotten meanwhile, and perhaps told anew
+                if isinstance(error, RefusedError) and not error.passing:
+                    self._unsaid.pop(same, None)
+                else:  # when it is due again: an event is never worth a retry at once
+                    self._unsaid[same] = each
 
     async def _write(self, same: _Same, each: _Counted) -> None:
         namespace = same.subject.namespace or "default"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
+import pytest
+
 from koordlet.kube.events import KEPT, Events, Subject
 from koordlet.protocol.selector import is_subdomain
 from tests.fakekube import FakeKube, Fault
@@ -86,6 +88,27 @@ def test_an_event_that_the_server_forgot_is_made_again() -> None:
             fake.store.delete(resource, ("default", event["metadata"]["name"]), {})
             events.tell(node, "Normal", "Started", "hello")
             await until(lambda: _told(fake) == [("hello", 2)])
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_an_event_that_was_forgotten_while_it_was_written_gives_way_to_its_successor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("koordlet.kube.events.KEPT", 3)
+
+    async def run() -> None:
+        async with fake_world() as (world, fake):
+            events = Events(world.client, "koordlet", every_s=EVERY_S)
+            slow = fake.faults.add(Fault(lambda what: True, before_s=0.2, status=503))
+            task = asyncio.create_task(events.run())
+            pod = Subject("v1", "Pod", world.namespace, "p", "u1")
+            events.tell(pod, "Normal", "R", "told again")
+            await until(lambda: slow.met > 0)
+            for message in ("0", "1", "2", "told again", "told again"):
+                events.tell(pod, "Normal", "R", message)
+            await until(lambda: ("told again", 2) in _told(fake))
             task.cancel()
 
     asyncio.run(run())
