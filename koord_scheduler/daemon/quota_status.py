@@ -24,7 +24,6 @@ from koord_scheduler.share.quota.quotas import Quotas
 from koord_scheduler.share.quota.tree import Share, Tree
 from koord_scheduler.share.quota.views import (
     METRIC_LABELS,
-    Status,
     figures_of,
     spec_metrics,
     status_metrics,
@@ -59,10 +58,8 @@ class QuotaStatus:
     def __init__(self, context: Context, quotas: Quotas) -> None:
         self._context, self._quotas = context, quotas
         self._watched = context.watches.of(QUOTAS, optional=True)
-        self._sent: dict[Key, tuple[ElasticQuota, Status]] = {}
-        """The last write to each, with what the watch showed then."""
-        self._written: dict[Key, tuple[ElasticQuota, dict[str, Amounts]]] = {}
-        """Objects that say what they shall, with the figures."""
+        self._said: dict[Key, tuple[ElasticQuota, dict[str, Amounts]]] = {}
+        """Objects as the watch showed them -> figures that they hold, or that were sent then."""
         self._seen = True
         """Whether the watch told something since the last round."""
         self._done = -1
@@ -93,7 +90,7 @@ class QuotaStatus:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        self._sent.clear()
+        self._said.clear()
         self._seen, self._done = True, -1
         end = self._watched.listen(self._on_change)
         try:
@@ -120,8 +117,7 @@ class QuotaStatus:
 
     async def _round(self, trees: Mapping[str, Tree], version: int) -> float:
         objects = self._watched.objects
-        self._sent = {key: sent for key, sent in self._sent.items() if key in objects}
-        self._written = {key: each for key, each in self._written.items() if key in objects}
+        self._said = {key: said for key, said in self._said.items() if key in objects}
         try:
             await self._make_built_in()
             left = MOST_WRITES
@@ -146,15 +142,12 @@ class QuotaStatus:
         key = self._key(tree, share)
         known = self._watched.objects.get(key)
         if known is None:
-            self._sent.pop(key, None)
+            self._said.pop(key, None)
             return False
         figures = figures_of(tree, share)
-        written = self._written.get(key)
-        if written is not None and written[0] is known and written[1] == figures:
-            return False
+        if self._said.get(key) == (known, figures):
+            return False  # nothing has changed, or the watch has not brought it back yet
         wanted = status_of(figures)
-        if self._sent.get(key) == (known, wanted):
-            return False  # the watch has not brought it back yet
         annotations = {
             name: text
             for name, text in wanted.annotations.items()
@@ -168,7 +161,7 @@ class QuotaStatus:
             gone = dict.fromkeys(used.keys() - wanted.used.keys())
             changes["status"] = {"used": {**gone, **wanted.used}}
         if not changes:
-            self._written[key] = (known, figures)
+            self._said[key] = (known, figures)
             return False
         changes.setdefault("metadata", {})["uid"] = known.metadata.uid
         begun_s = time.perf_counter()
@@ -182,7 +175,7 @@ class QuotaStatus:
             if not error.gone:
                 self._tell_once(share.name, "a quota cannot be written", error)
         self._writing.observe(time.perf_counter() - begun_s)
-        self._sent[key] = (known, wanted)
+        self._said[key] = (known, figures)
         return True
 
     def _key(self, tree: Tree, share: Share) -> Key:

@@ -49,6 +49,7 @@ def figures_of(tree: Tree, share: Share) -> dict[str, Amounts]:
 
 
 def status_of(figures: Mapping[str, Amounts]) -> Status:
+    """Return the figures as the object holds them."""
     texts = {key: _json(amounts) for key, amounts in figures.items() if key != USED}
     return Status(quantities_of(figures[USED]), texts)
 
