@@ -34,7 +34,7 @@ FASTER = 5.0
 REST_S = 60.0
 """A machine that others use too may take so long until all is at rest."""
 MOVES_S = 5.0
-"""For moves that are under way when all is at rest; one may wait for its time limit."""
+"""Longest wait for moves under way when all is at rest; one may wait for its time limit."""
 DESCHEDULER = Path(__file__).with_name("descheduler.yaml")
 
 
