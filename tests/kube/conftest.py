@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from tests.kube.worlds import OpenWorld, World, fake_world, world_on
-from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, control_plane
 from tests.realkube.kubectl import kubectl
 from tests.realkube.swept import swept
@@ -20,8 +19,6 @@ CRDS = DEPLOY / "crds"
 
 @pytest.fixture(scope="session")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    if reason := why_not():
-        pytest.skip(reason)
     with control_plane(tmp_path_factory.mktemp("cluster")) as made:
         made.shared = True
         yield made

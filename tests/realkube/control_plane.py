@@ -19,8 +19,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from koordlet.kube.credentials import Cluster, Material
-from tests.realkube.binaries import program
+from tests.realkube.binaries import program, why_not
 from tests.runtime.process import Process
 
 READY_S = 120.0
@@ -226,6 +228,9 @@ class ControlPlane:
 
 @contextlib.contextmanager
 def control_plane(work: Path, *options: str) -> Iterator[ControlPlane]:
+    """Start a control plane of a test's own; the test is skipped where none can run."""
+    if reason := why_not():
+        pytest.skip(reason)
     made = ControlPlane(work, options=options)
     try:
         made.start()

@@ -17,7 +17,6 @@ from tests.attack.tenants import EVIL, NODES, SPARE_S, TIMES, Objects
 from tests.companion.daemon.cluster import NAMESPACES, PODS, Tree, Whole
 from tests.companion.scheduling.real import Bound, audited, client_of, make_node, many, ours
 from tests.kube.conftest import CRDS
-from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import ControlPlane, control_plane
 from tests.realkube.kubectl import kubectl
 from tests.runtime.process import Process
@@ -82,8 +81,6 @@ class World:
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     """A server of its own, because what is made here concerns everybody."""
-    if reason := why_not():
-        pytest.skip(reason)
     (tmp_path / "plane").mkdir()
     with control_plane(tmp_path / "plane", "--max-requests-inflight=2000") as plane:
         kubectl(plane, "apply", "--server-side", "-f", str(CRDS))

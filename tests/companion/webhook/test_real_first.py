@@ -25,7 +25,6 @@ from tests.companion.webhook.stories import NAMESPACE, free_port, pod
 from tests.companion.webhook.test_door import bundle, of_a_client
 from tests.companion.webhook.test_real import admitting
 from tests.kube.conftest import CRDS
-from tests.realkube.binaries import why_not
 from tests.realkube.control_plane import control_plane
 from tests.realkube.kubectl import kubectl
 
@@ -37,8 +36,6 @@ _PODS = 20
 def test_an_api_server_with_a_certificate_goes_first_under_attack(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    if reason := why_not():
-        pytest.skip(reason)
     port, signed = free_port(), bundle()
     (tmp_path / "ca.crt").write_bytes(signed.authorities)
     (tmp_path / "client.pem").write_bytes(of_a_client(signed))
