@@ -7,8 +7,10 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import ClassVar
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.attack.apiserver import MANY, STARTS_S, Subject, play_on
@@ -30,8 +32,8 @@ sys.exit(main(sys.argv[1:]))
 """,
 )
 """One attack follows the other."""
-HEALTHY_S = 2.0
-"""Until health answers; kubelet's probes wait so long."""
+PAGE_S = 60.0
+_DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 class Scheduler(Subject):
@@ -47,8 +49,7 @@ class Scheduler(Subject):
         self._stage, self._made = stage, 0
 
     async def holds(self, kind: str) -> None:
-        status, _ = await page(self._stage.health, "healthz")
-        assert status == 200, f"{kind}: /healthz: {status}"
+        await stays_alive(kind, self._stage, "scheduler")
 
     async def change(self, kube: FakeKube, number: int) -> Callable[[], Awaitable[object]]:
         name = f"after-{number}-{self._made}"
@@ -75,12 +76,28 @@ class Scheduler(Subject):
         return 0.0
 
 
-async def page(port: int, path: str) -> tuple[int, str]:
+async def stays_alive(kind: str, stage: Stage, role: str) -> None:
+    """Raise AssertionError where kubelet would end the role's container, by the probe of its
+    Deployment."""
+    (container,) = yaml.safe_load((_DEPLOY / role / "deployment.yaml").read_text())["spec"][
+        "template"
+    ]["spec"]["containers"]
+    probe = container["livenessProbe"]
+    seen = []
+    for _ in range(probe["failureThreshold"]):
+        status, _ = await page(stage.health, "healthz", probe["timeoutSeconds"])
+        if status == 200:
+            return
+        seen.append(status)
+    raise AssertionError(f"{kind}: /healthz: {seen}")
+
+
+async def page(port: int, path: str, within_s: float = PAGE_S) -> tuple[int, str]:
     """Return the status and the text; 0 where it does not answer. It is asked for in a thread: the
     fake server takes its time on the event loop."""
 
     def ask() -> tuple[int, str]:
-        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=HEALTHY_S) as it:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=within_s) as it:
             return it.status, it.read().decode()
         return 0, ""
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from tests.attack.apiserver import Subject
 from tests.attack.attack import Attack, Trial
-from tests.attack.central import NODES, Scheduler, page, play_before
+from tests.attack.central import NODES, Scheduler, play_before, stays_alive
 from tests.attack.tenants import Stage
 from tests.companion.daemon.cluster import CONFIG
 from tests.fakekube import FakeKube
@@ -38,8 +38,7 @@ class Manager(Subject):
         ]
 
     async def holds(self, kind: str) -> None:
-        status, _ = await page(self._stage.health, "healthz")
-        assert status == 200, f"{kind}: /healthz: {status}"
+        await stays_alive(kind, self._stage, "manager")
         assert None not in self._thresholds(), f"{kind}: a node has lost its NodeSLO"
 
     async def change(self, kube: FakeKube, number: int) -> Callable[[], Awaitable[object]]:
