@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import random
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -64,6 +65,13 @@ class _Refused:
     until_s: float = 0.0
 
 
+class _Reserving(NamedTuple):
+    """``uid``: of the job."""
+
+    uid: str
+    reservation: str
+
+
 class Jobs:
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -78,6 +86,8 @@ class Jobs:
         self._unsure: dict[str, str | None] = {}
         """By uid: jobs that may or may not have the word that they pass, and what they take away.
         """
+        self._reserving: dict[str, _Reserving] = {}
+        """By name: jobs for which this process makes a Reservation that they do not name yet."""
         self._told: dict[str, str] = {}
         """Why each waiting job waits, as it was last said."""
         self._queue = Queue(
@@ -100,6 +110,8 @@ class Jobs:
             self._told = {name: kind for name, kind in self._told.items() if name in names}
             for each in jobs:
                 self._add(each)
+            for name in self._reserving.keys() - names:
+                self._queue.add(name)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._queue.run())
                 group.create_task(self._arbitrate())
@@ -121,6 +133,8 @@ class Jobs:
             self._told.pop(name, None)
             self._refused.pop(name, None)
             old = change.old.job if change.old is not None else None
+            if name in self._reserving:
+                self._queue.add(name)
             if old is not None and old.ours(self._desk.instance):
                 self._drains.look_at(old, gone=True)
             if old is not None and old.reservation and old.ours(self._desk.instance):
@@ -230,9 +244,15 @@ class Jobs:
             await self._drains.give_back(name.partition("/")[2])
             return None
         found = self._desk.feed.jobs.get(name)
+        reserving = self._reserving.get(name)
+        if reserving is not None and (found is None or found.job.uid != reserving.uid):
+            await self._delete_reservation(reserving.reservation)
+            del self._reserving[name]
         if found is None:
             return None
         job = found.job
+        if job.reservation:
+            self._reserving.pop(name, None)
         if not self._ours(job):
             return None
         facts = await facts_of(self._desk, job)
@@ -293,10 +313,12 @@ class Jobs:
         desk = self._desk
         match action:
             case CreateReservation(body):
+                self._reserving[job.name] = _Reserving(job.uid, body["metadata"]["name"])
                 try:
                     await desk.writes.create(RESERVATIONS, body)
                 except RefusedError as error:
                     if not error.exists:
+                        del self._reserving[job.name]
                         raise
             case PatchSpec(changes):
                 await desk.writes.patch(JOBS, job.name, {"spec": changes})

@@ -119,6 +119,21 @@ async def test_a_job_that_cannot_be_made_ends_the_drain(tmp_path: Path) -> None:
 
 
 @on_loop
+async def test_a_job_that_goes_while_its_reservation_is_made_takes_it_along(
+    tmp_path: Path,
+) -> None:
+    async with cluster() as (world, fake):
+        await two_nodes(world, fake)
+        begin = "POST /apis/scheduling.koordinator.sh/v1alpha1/reservations"
+        met = fake.faults.add(Fault(lambda text: text.startswith(begin), after_s=0.5))
+        async with companion(world, PART, descheduler_config=draining(tmp_path)):
+            await until(lambda: bool(reservations(fake)))
+            await world.client.delete(JOBS, jobs(fake)[0]["metadata"]["name"])
+            assert met.met
+            await until(lambda: not reservations(fake))
+
+
+@on_loop
 async def test_who_cordons_by_hand_uncordons_by_hand(tmp_path: Path) -> None:
     """And so do jobs about other matters leave cordons alone."""
     async with cluster() as (world, fake):
