@@ -7,16 +7,15 @@ import asyncio
 import contextlib
 import urllib.request
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import ClassVar
 
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.attack.apiserver import MANY, STARTS_S, Subject, play_on
 from tests.attack.attack import Attack, Trial
 from tests.attack.tenants import Stage, _pod
 from tests.companion.daemon.cluster import fake_here
+from tests.deploy.objects import container, the
 from tests.fakekube import FakeKube
 
 NODES, RUNNING = 20, 100
@@ -33,7 +32,6 @@ sys.exit(main(sys.argv[1:]))
 )
 """One attack follows the other."""
 PAGE_S = 60.0
-_DEPLOY = Path(__file__).parents[2] / "deploy"
 
 
 class Scheduler(Subject):
@@ -79,10 +77,7 @@ class Scheduler(Subject):
 async def stays_alive(kind: str, stage: Stage, role: str) -> None:
     """Raise AssertionError where kubelet would end the role's container, by the probe of its
     Deployment."""
-    (container,) = yaml.safe_load((_DEPLOY / role / "deployment.yaml").read_text())["spec"][
-        "template"
-    ]["spec"]["containers"]
-    probe = container["livenessProbe"]
+    probe = container(the("Deployment", f"koord-{role}"))["livenessProbe"]
     seen = []
     for _ in range(probe["failureThreshold"]):
         status, _ = await page(stage.health, "healthz", probe["timeoutSeconds"])

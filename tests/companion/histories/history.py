@@ -17,6 +17,7 @@ from unittest import mock
 
 import structlog
 
+from koord_scheduler.balance.job import ENDED
 from koord_scheduler.daemon import process
 from koord_scheduler.daemon.controller import Context, Options
 from koord_scheduler.daemon.parts import chosen
@@ -322,7 +323,7 @@ async def _rescue(world: World) -> None:
 
 
 def _is_under_way(job: Tree) -> bool:
-    return (job.get("status") or {}).get("phase", "") not in ("Succeeded", "Failed")
+    return (job.get("status") or {}).get("phase", "") not in ENDED
 
 
 def _waiting(world: World) -> list[str]:
