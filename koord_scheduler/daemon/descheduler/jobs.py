@@ -66,10 +66,10 @@ class _Refused:
 
 
 class _Reserving(NamedTuple):
-    """``uid``: of the job."""
+    """Name of a Reservation, and uid of the job that it is made for."""
 
-    uid: str
     reservation: str
+    uid: str
 
 
 class Jobs:
@@ -87,7 +87,7 @@ class Jobs:
         """By uid: jobs that may or may not have the word that they pass, and what they take away.
         """
         self._reserving: dict[str, _Reserving] = {}
-        """By name: jobs for which this process makes a Reservation that they do not name yet."""
+        """Job -> Reservation that this process makes for it, until the job names that itself."""
         self._told: dict[str, str] = {}
         """Why each waiting job waits, as it was last said."""
         self._queue = Queue(
@@ -313,7 +313,7 @@ class Jobs:
         desk = self._desk
         match action:
             case CreateReservation(body):
-                self._reserving[job.name] = _Reserving(job.uid, body["metadata"]["name"])
+                self._reserving[job.name] = _Reserving(body["metadata"]["name"], job.uid)
                 try:
                     await desk.writes.create(RESERVATIONS, body)
                 except RefusedError as error:
