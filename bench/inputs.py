@@ -9,7 +9,6 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from bench.child import Daemon, DaemonFailedError, daemon, prepare
 from bench.daemon import CONFIG, MIB, tenant
@@ -26,7 +25,9 @@ from koordlet.tsdb.files import DiskFiles
 _SWITCH = "\n[inputs]\nenable = {}\n"
 _SETTLE_S = 5.0
 _LONGEST_MINUTE_S = 180.0
-"""Until the first minute is over and written, on a machine that is busy."""
+"""Seconds until a minute is over and written, on a busy machine."""
+_LAST_TURN_S = 2.0
+"""Seconds at most from the last turn of a minute to its end."""
 _FRAMES_A_DAY, _FILES_A_DAY = 24 * 60, 24
 
 
@@ -53,8 +54,7 @@ def run(smoke: bool, tell: Callable[[str], None]) -> list[Figure]:
                     cores[is_on].append(_cores(child, measure_s))
                     rss[is_on].append(child.rss_bytes() / MIB)
                     if is_on:
-                        _await_frame(child)
-                        files, verified, took_s = _replayed(child.directory / "state")
+                        files, verified, took_s = _replayed(child)
     without, with_log = (100 * statistics.median(cores[is_on]) for is_on in (False, True))
     return [
         Figure("CPU of the whole daemon without it, of a core", without, "%"),
@@ -77,28 +77,31 @@ def _cores(child: Daemon, measure_s: float) -> float:
     return (child.cpu_s() - cpu_s) / (time.monotonic() - started)
 
 
-def _await_frame(child: Daemon) -> None:
+def _await_minute(child: Daemon, trace: Trace) -> None:
     """Return once this minute is in the log: it is written when it is over, in a worker that waits
     for the CPU where other benches run. Raises DaemonFailedError when it does not come."""
-    files = DiskFiles(str(child.directory / "state" / "inputs"))
-    now_ms = 1000 * time.time()
+    now_s = time.time()
     deadline = time.monotonic() + _LONGEST_MINUTE_S
     while True:
         with contextlib.suppress(FileNotFoundError):  # the first frame makes the directory
-            written = log_files(files, files.directory)
-            if any(frame.last_ms + 2000 > now_ms for file in written for frame in file.frames):
+            extent = trace.extent()
+            if extent is not None and extent[1] > now_s - _LAST_TURN_S:
                 return
         child.check()
         if time.monotonic() > deadline:
-            raise DaemonFailedError(f"this minute is not in {files.directory}")
+            raise DaemonFailedError(f"the log of inputs has not grown in {_LONGEST_MINUTE_S:.0f} s")
         time.sleep(1.0)
 
 
-def _replayed(state: Path) -> tuple[list[LogFile], Verified, float]:
+def _replayed(child: Daemon) -> tuple[list[LogFile], Verified, float]:
+    state = child.directory / "state"
     inputs = str(state / "inputs")
+    files = DiskFiles(inputs)
+    trace = Trace(files, inputs, str(state / "tsdb"))
+    _await_minute(child, trace)
     started = time.monotonic()
-    found = verify(Trace(DiskFiles(inputs), inputs, str(state / "tsdb")), 0, time.time())
-    return log_files(DiskFiles(inputs), inputs), found, time.monotonic() - started
+    found = verify(trace, 0, time.time())
+    return log_files(files, inputs), found, time.monotonic() - started
 
 
 def _size(files: list[LogFile]) -> list[Figure]:
