@@ -18,6 +18,12 @@ from koordlet.protocol.qos import KubeQoS
 BE = "/sys/fs/cgroup/unified/be"
 
 
+def test_no_process_has_a_number_of_the_real_machine() -> None:
+    """One that had the number of the test itself was taken for koordlet."""
+    taken_below = int(Path("/proc/sys/kernel/pid_max").read_text())
+    assert FakeHost("v2").spawn("").pid >= taken_below
+
+
 @pytest.fixture
 def host() -> FakeHost:
     made = FakeHost("hybrid")

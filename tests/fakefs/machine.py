@@ -163,7 +163,9 @@ class Machine:
     hierarchies: list[Hierarchy] = field(default_factory=list)
     processes: dict[int, Process] = field(default_factory=dict)
     forks: int = 0
-    next_pid: int = 5000
+    next_pid: int = 1 << 22
+    """No process of the real machine has such a number (PID_MAX_LIMIT of the kernel): one that has
+    the number of the test itself would be taken for koordlet."""
     generation: int = 0
     """Counts every change that may alter who runs where: the scheduler's cache key."""
     events: deque[Callable[[], None]] = field(default_factory=deque)

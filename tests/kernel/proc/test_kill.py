@@ -18,6 +18,8 @@ from koordlet.kernel.proc import kill
 from koordlet.kernel.syscalls import send_signal
 from tests.kernel.dict_host import DictHost
 
+OTHER = 1 << 22
+"""No process of the machine has this number, so it is not the test's own."""
 SLEEP = "import time; print(flush=True); time.sleep(600)"
 
 
@@ -28,11 +30,11 @@ def status(name: str, pids: str) -> str:
 @pytest.mark.parametrize(
     ("pid", "name", "pids", "found"),
     [
-        (700, "python3", "700", ""),
-        (700, "kubelet", "700", "process 700 is kubelet"),
-        (700, "containerd", "700", "process 700 is containerd"),
+        (OTHER, "python3", f"{OTHER}", ""),
+        (OTHER, "kubelet", f"{OTHER}", f"process {OTHER} is kubelet"),
+        (OTHER, "containerd", f"{OTHER}", f"process {OTHER} is containerd"),
         # A container that runs its own is one like any other.
-        (700, "containerd", "700\t12", ""),
+        (OTHER, "containerd", f"{OTHER}\t12", ""),
         (1, "systemd", "1", "process 1 is init"),
         pytest.param(
             os.getpid(),
@@ -49,7 +51,7 @@ def test_guarded(pid: int, name: str, pids: str, found: str) -> None:
 
 
 def test_one_that_has_gone_is_not_guarded() -> None:
-    assert kill.guarded(DictHost({}), [700]) == ""
+    assert kill.guarded(DictHost({}), [OTHER]) == ""
 
 
 @pytest.mark.parametrize("layout", ["v1", "hybrid", "v2"])
