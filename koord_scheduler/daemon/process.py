@@ -40,6 +40,7 @@ from koordlet.kube.client import Client
 from koordlet.kube.credentials import Cluster
 from koordlet.kube.events import Events
 from koordlet.kube.lease import DEADLINE_S, Leadership
+from koordlet.serving.garbage import collect_seldom
 
 AGENT = "koord-scheduler"
 _MOST_NAMED = 20
@@ -66,10 +67,18 @@ class Role:
 
 
 class Companion:
-    """``run`` until it is cancelled. The ports are those that were had, for ``:0``."""
+    """``run`` until it is cancelled. The ports are those that were had, for ``:0``.
+    ``on_synced`` is called whenever a controller has everything that it watches."""
 
-    def __init__(self, cluster: Cluster, options: Options, parts: Sequence[Part]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: Options,
+        parts: Sequence[Part],
+        on_synced: Callable[[], None] = lambda: None,
+    ) -> None:
         self.options = options
+        self._on_synced = on_synced
         self.metrics_port = self.health_port = 0
         self.client = Client(
             cluster,
@@ -202,6 +211,7 @@ class Companion:
                 await each.until_synced()
         finally:
             waiting.cancel()
+        self._on_synced()
         await controller.run()
 
     def _waiting(self) -> Iterable[tuple[str, bool]]:
@@ -352,7 +362,7 @@ def _made(part: Part, context: Context) -> Controller:
 
 async def run(cluster: Cluster, options: Options, parts: Sequence[Part]) -> None:
     """Until SIGTERM or SIGINT; the lease is then given back."""
-    companion = Companion(cluster, options, parts)
+    companion = Companion(cluster, options, parts, collect_seldom)
     task = asyncio.current_task()
     assert task is not None
     loop = asyncio.get_running_loop()

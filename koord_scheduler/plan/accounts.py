@@ -53,7 +53,7 @@ class Account:
     def __init__(self) -> None:
         self.virtual_s = 0.0
         self._next_s = 0.0
-        self.dear = Bucket(0.1, 0.2)
+        self.dear = Bucket(0.1, 0.1)
         self.first = Bucket(0.05, 0.2)
         self.vain = Bucket(0.01, 0.1)
         self.evictions = Bucket(0.01, 0.1)

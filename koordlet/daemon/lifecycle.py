@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 from collections.abc import Callable, Coroutine, Sequence
 
@@ -32,6 +31,7 @@ from koordlet.engine.prediction.predictions import UPKEEP_S
 from koordlet.kernel.host import Host
 from koordlet.kernel.probe.probe import grounds, probe
 from koordlet.report.health import Health
+from koordlet.serving.garbage import collect_seldom
 from koordlet.serving.notify import Notifier
 from koordlet.serving.unix_socket import SocketError
 from koordlet.views.views import Views
@@ -49,9 +49,6 @@ MODELS_AFTER_S = 5.0
 """The first limit must not wait for some hundred files."""
 GARBAGE_AFTER_S = 15.0
 """From the start; by then the pods are known and the parts have what they keep."""
-GARBAGE_OBJECTS = 10_000
-"""New objects after which cycles among them are looked for. Python's default of 700 is reached
-several times a tick."""
 STALE_TICKS = 10
 """Alive means that the last tick ended at most this many intervals ago."""
 SERVERS_STOP_S = 1.0
@@ -357,9 +354,7 @@ class Daemon:
 
 
 async def _collect_seldom() -> None:
-    """What is there by now stays for good, and hardly anything that a tick leaves behind is a
-    cycle. Walking through all of it took 0.5 % of a core at 300 pods; once more at this moment
-    would hold up the ticks for 0.2 s, to find what the start has left behind."""
+    """Walking through all of it took 0.5 % of a core at 300 pods; once more at this moment would
+    hold up the ticks for 0.2 s, to find what the start has left behind."""
     await asyncio.sleep(GARBAGE_AFTER_S)
-    gc.freeze()
-    gc.set_threshold(GARBAGE_OBJECTS)
+    collect_seldom()

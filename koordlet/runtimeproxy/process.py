@@ -24,13 +24,13 @@ from koordlet.runtimeproxy.recover import Recovery
 from koordlet.runtimeproxy.servers.config import HookConfig
 from koordlet.runtimeproxy.stats import Stats
 from koordlet.runtimeproxy.store import Store
+from koordlet.serving.garbage import collect_seldom
 from koordlet.serving.notify import Notifier
 
 DEFAULT_ENDPOINT: Final = "/var/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_BACKEND: Final = "/var/run/containerd/containerd.sock"
 _RELOAD_S: Final = 1.0
 _DRAIN_S: Final = 5.0
-_GARBAGE: Final = 10_000
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class Proxy:
         loop = asyncio.get_running_loop()
         server = await loop.create_unix_server(self.front.accept, sock=self.listening)
         background = (loop.create_task(self._look_after()), loop.create_task(self._serve_status()))
-        _collect_seldom()
+        gc.collect()
+        collect_seldom()
         on_ready()
         self._log.info("proxy_started", endpoint=self.options.endpoint, backend=self.backend.path)
         try:
@@ -172,13 +173,6 @@ class Proxy:
             await server.serve_forever()
         finally:
             listen.unlink(path, inode)
-
-
-def _collect_seldom() -> None:
-    """What is there now stays, and hardly anything a call leaves behind is a cycle."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_GARBAGE)
 
 
 async def run(options: Options) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from koord_scheduler.kube.queue import Queue
-from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.kube.scheduling.turns import Turns
 from koord_scheduler.kube.writes import NotLeadingError, Writes
 from koord_scheduler.model.cluster.pods import Pod
 from koordlet.kube.errors import RefusedError
+from koordlet.kube.kinds import PODS
 from koordlet.protocol.objects.times import instant
 
 UNSCHEDULABLE = "Unschedulable"

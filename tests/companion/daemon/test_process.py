@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import aiohttp
 import pytest
@@ -24,11 +24,17 @@ PROBE = Part("probe", "manager", "", HERE + "make_probe")
 
 
 @contextlib.asynccontextmanager
-async def companion(fake: FakeKube, *parts: Part, **options: object) -> AsyncIterator[Companion]:
+async def companion(
+    fake: FakeKube,
+    *parts: Part,
+    on_synced: Callable[[], None] = lambda: None,
+    **options: object,
+) -> AsyncIterator[Companion]:
     made = Companion(
         Cluster(fake.url, "the test"),
         Options(**{**{f: getattr(OPTIONS, f) for f in OPTIONS.__dataclass_fields__}, **options}),
         parts,
+        on_synced,
     )
     task = asyncio.create_task(made.run())
     try:
@@ -133,6 +139,24 @@ def test_not_ready_before_everything_was_listed() -> None:
                 assert (await _get(made.health_port, "/readyz")) == (200, "ok, leads\n")
                 status, page = await _get(made.metrics_port, "/metrics")
                 assert status == 200 and "koord_scheduler_leader 1\n" in page
+
+    asyncio.run(story())
+
+
+def test_what_is_read_at_the_start_is_left_alone_once_all_is_listed() -> None:
+    async def story() -> None:
+        MADE.clear()
+        calls: list[bool] = []
+        async with serving() as fake:
+            fake.faults.down = True
+            on_synced = lambda: calls.append(MADE[0].running)  # noqa: E731
+            async with companion(fake, PROBE, on_synced=on_synced) as made:
+                await until(lambda: bool(made.health_port))
+                await _get(made.health_port, "/readyz")
+                assert not calls
+                fake.faults.down = False
+                await until(lambda: MADE[0].running)
+                assert calls == [False]
 
     asyncio.run(story())
 
