@@ -7,14 +7,16 @@ from collections.abc import Callable
 import structlog
 
 from koord_scheduler.daemon.controller import SCHEDULER, Context
-from koord_scheduler.kube.scheduling.shapes import PODS
 from koord_scheduler.kube.writes import NotLeadingError, perhaps_done
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.events import Subject
+from koordlet.kube.kinds import PODS
 from koordlet.protocol.objects.times import instant
 
+_TRIES = 3
+"""Until a condition is taken back in a pod that others write to as well."""
 _log = structlog.get_logger()
 
 
@@ -59,13 +61,13 @@ class Evictions:
         namespace, _, name = victim.key.partition("/")
         goes = perhaps = False
         try:
-            await self._say(victim, reason, message, "True")
+            version = await self._say(victim, reason, message, "True")
             if wanted():
                 perhaps = True
                 await self._context.writes.delete(PODS, name, namespace, uid=victim.uid)
                 goes = True
             else:
-                await self._say(victim, reason, "the room is not needed any more", "False")
+                await self._take_back(victim, reason, version)
         except (KubeError, CredentialsError, NotLeadingError) as error:
             perhaps = perhaps and perhaps_done(error)
             gone = isinstance(error, RefusedError) and error.gone
@@ -81,7 +83,27 @@ class Evictions:
         self._context.events.tell(subject, "Normal", "Preempted", message)
         return True
 
-    async def _say(self, victim: Pod, reason: str, message: str, status: str) -> None:
+    async def _take_back(self, victim: Pod, reason: str, version: str) -> None:
+        """Say that the pod stays. About the version that was said alone: a request that is held up
+        on its way must not unsay what was said later."""
+        message = "the room is not needed any more"
+        for more in reversed(range(_TRIES)):
+            try:
+                await self._say(victim, reason, message, "False", version)
+                return
+            except RefusedError as error:
+                if not (error.conflict and more):
+                    raise
+            namespace, _, name = victim.key.partition("/")
+            version = (
+                await self._context.client.get(PODS, name, namespace)
+            ).metadata.resource_version
+
+    async def _say(
+        self, victim: Pod, reason: str, message: str, status: str, version: str = ""
+    ) -> str:
+        """Return the version of the pod with this condition. ``version``: the one to write to;
+        empty: any."""
         namespace, _, name = victim.key.partition("/")
         condition = {
             "type": "DisruptionTarget",
@@ -90,7 +112,9 @@ class Evictions:
             "message": message,
             "lastTransitionTime": instant(self._context.wall()),
         }
-        body = {"metadata": {"uid": victim.uid}, "status": {"conditions": [condition]}}
-        await self._context.writes.patch(
+        head = {"uid": victim.uid} | ({"resourceVersion": version} if version else {})
+        body = {"metadata": head, "status": {"conditions": [condition]}}
+        stored = await self._context.writes.patch(
             PODS, name, body, namespace, subresource="status", strategic=True
         )
+        return stored.metadata.resource_version

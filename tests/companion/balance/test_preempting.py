@@ -14,21 +14,35 @@ from koord_scheduler.kube.writes import NotLeadingError
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import NoAnswerError, NotSentError, RefusedError
+from koordlet.kube.objects import Metadata, Object
 from tests.companion.balance.build import NOW_S, pod
 
 
 class Writes:
-    """``fails``: what a verb ends with. ``on_patch`` is called in each."""
+    """``fails``: what a verb ends with. ``on_patch`` is called in each. ``version``: of the pod,
+    which others may write to as well."""
 
     def __init__(self, **fails: Exception) -> None:
         self.fails, self.sent = fails, list[str]()
         self.on_patch: Any = lambda: None
+        self.version = 1
 
-    async def patch(self, _kind: Any, name: str, body: Any, *_: Any, **__: Any) -> None:
+    def there(self) -> Object:
+        return Object(metadata=Metadata(resource_version=str(self.version)))
+
+    async def get(self, *_: Any) -> Object:
+        return self.there()
+
+    async def patch(self, _kind: Any, name: str, body: Any, *_: Any, **__: Any) -> Object:
         await asyncio.sleep(0)
         (condition,) = body["status"]["conditions"]
+        if body["metadata"].get("resourceVersion", str(self.version)) != str(self.version):
+            raise RefusedError("another version", 409, "Conflict")
         self._does("patch", f"{condition['type']} {condition['status']} {name}")
+        self.version += 1
+        stored = self.there()
         self.on_patch()
+        return stored
 
     async def delete(self, _kind: Any, name: str, *_: Any, **__: Any) -> None:
         await asyncio.sleep(0)
@@ -50,7 +64,9 @@ FOUND = Preemption(HIGH, "n1", (victim("old", NOW_S - 100),))
 
 def evictions(writes: Writes, ledger: Ledger, waits: Any = lambda _pod: True) -> Evictions:
     events = SimpleNamespace(tell=lambda *_: None)
-    context: Any = SimpleNamespace(ledger=ledger, writes=writes, events=events, wall=lambda: NOW_S)
+    context: Any = SimpleNamespace(
+        ledger=ledger, writes=writes, client=writes, events=events, wall=lambda: NOW_S
+    )
     return Evictions(context, waits)
 
 
@@ -100,3 +116,28 @@ def test_nobody_goes_for_a_pod_that_needs_no_room_any_more() -> None:
     writes.sent.clear()
     asyncio.run(made.preempt(FOUND))
     assert not writes.sent
+
+
+@pytest.mark.parametrize(("others", "is_told"), [(0, True), (1, True), (2, True), (3, False)])
+def test_that_it_stays_is_said_of_the_version_that_is_there(others: int, is_told: bool) -> None:
+    """History 266: a request that was held up on its way unsaid what was said later. A kubelet
+    that writes in between must not keep it from being said."""
+    writes, ledger, waiting, left = Writes(), Ledger(), [HIGH], [None] * others
+
+    def meanwhile() -> None:
+        waiting.clear()
+        if left:
+            left.pop()
+            writes.version += 1
+
+    async def get(*_: Any) -> Object:
+        read = writes.there()
+        if left:
+            meanwhile()
+        return read
+
+    writes.on_patch, writes.get = meanwhile, get  # type: ignore[method-assign]
+    asyncio.run(evictions(writes, ledger, lambda each: each in waiting).preempt(FOUND))
+    expected = ["DisruptionTarget True old"] + ["DisruptionTarget False old"] * is_told
+    assert writes.sent == expected
+    assert not ledger.entries(NOW_S)
