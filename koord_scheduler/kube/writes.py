@@ -129,16 +129,23 @@ class Writes:
             priority=priority,
         )
 
-    async def set_status(self, kind: Kind[T], there: Metadata, status: Any) -> T:
-        """Merge ``status`` into that of the custom resource whose metadata is ``there``. The server
-        compares its version, and never its uid: where the version is another one by now, read it
-        again. Raises RefusedError, ``gone`` for another object of its name."""
+    async def set_status(
+        self, kind: Kind[T], there: Metadata, status: Any, *, strategic: bool = False
+    ) -> T:
+        """Merge ``status`` into that of the object whose metadata is ``there``. Of a custom
+        resource the server compares the version, and never the uid: where the version is another
+        one by now, read it again. Raises RefusedError, ``gone`` for another object of its name."""
         version = there.resource_version
         for more in reversed(range(_TRIES)):
             changes = {"metadata": {"resourceVersion": version}, "status": status}
             try:
                 return await self.patch(
-                    kind, there.name, changes, there.namespace, subresource="status"
+                    kind,
+                    there.name,
+                    changes,
+                    there.namespace,
+                    subresource="status",
+                    strategic=strategic,
                 )
             except RefusedError as error:
                 if not (error.conflict and more):

@@ -354,7 +354,7 @@ class Daemon:
 
 
 async def _collect_seldom() -> None:
-    """Walking through all of it took 0.5 % of a core at 300 pods; once more at this moment would
-    hold up the ticks for 0.2 s, to find what the start has left behind."""
+    """Begin when the start is over. Walking through all objects took 0.5 % of a core at 300 pods;
+    once more at this moment would hold up the ticks for 0.2 s, to find what the start has left."""
     await asyncio.sleep(GARBAGE_AFTER_S)
     collect_seldom()

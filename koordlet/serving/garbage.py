@@ -1,4 +1,4 @@
-"""How a process that runs for long looks for cycles of objects."""
+"""Garbage collection of a process that runs for long."""
 
 from __future__ import annotations
 

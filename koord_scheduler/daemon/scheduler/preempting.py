@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import structlog
 
@@ -13,10 +14,9 @@ from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import CredentialsError, KubeError, RefusedError
 from koordlet.kube.events import Subject
 from koordlet.kube.kinds import PODS
+from koordlet.kube.objects import Metadata
 from koordlet.protocol.objects.times import instant
 
-_TRIES = 3
-"""Until a condition is taken back in a pod that others write to as well."""
 _log = structlog.get_logger()
 
 
@@ -61,13 +61,13 @@ class Evictions:
         namespace, _, name = victim.key.partition("/")
         goes = perhaps = False
         try:
-            version = await self._say(victim, reason, message, "True")
+            there = await self._say(victim, reason, message)
             if wanted():
                 perhaps = True
                 await self._context.writes.delete(PODS, name, namespace, uid=victim.uid)
                 goes = True
             else:
-                await self._take_back(victim, reason, version)
+                await self._take_back(there, reason)
         except (KubeError, CredentialsError, NotLeadingError) as error:
             perhaps = perhaps and perhaps_done(error)
             gone = isinstance(error, RefusedError) and error.gone
@@ -83,38 +83,27 @@ class Evictions:
         self._context.events.tell(subject, "Normal", "Preempted", message)
         return True
 
-    async def _take_back(self, victim: Pod, reason: str, version: str) -> None:
-        """Say that the pod stays. About the version that was said alone: a request that is held up
-        on its way must not unsay what was said later."""
-        message = "the room is not needed any more"
-        for more in reversed(range(_TRIES)):
-            try:
-                await self._say(victim, reason, message, "False", version)
-                return
-            except RefusedError as error:
-                if not (error.conflict and more):
-                    raise
-            namespace, _, name = victim.key.partition("/")
-            version = (
-                await self._context.client.get(PODS, name, namespace)
-            ).metadata.resource_version
-
-    async def _say(
-        self, victim: Pod, reason: str, message: str, status: str, version: str = ""
-    ) -> str:
-        """Return the version of the pod with this condition. ``version``: the one to write to;
-        empty: any."""
+    async def _say(self, victim: Pod, reason: str, message: str) -> Metadata:
+        """Return the head of the pod that has the condition."""
         namespace, _, name = victim.key.partition("/")
+        body = {"metadata": {"uid": victim.uid}, "status": self._status(reason, message, "True")}
+        stored = await self._context.writes.patch(
+            PODS, name, body, namespace, subresource="status", strategic=True
+        )
+        return stored.metadata
+
+    async def _take_back(self, there: Metadata, reason: str) -> None:
+        """Say that the pod stays, of the version that was told to go: a request that is held up on
+        its way must not unsay what was said later."""
+        status = self._status(reason, "the room is not needed any more", "False")
+        await self._context.writes.set_status(PODS, there, status, strategic=True)
+
+    def _status(self, reason: str, message: str, value: str) -> dict[str, Any]:
         condition = {
             "type": "DisruptionTarget",
-            "status": status,
+            "status": value,
             "reason": reason,
             "message": message,
             "lastTransitionTime": instant(self._context.wall()),
         }
-        head = {"uid": victim.uid} | ({"resourceVersion": version} if version else {})
-        body = {"metadata": head, "status": {"conditions": [condition]}}
-        stored = await self._context.writes.patch(
-            PODS, name, body, namespace, subresource="status", strategic=True
-        )
-        return stored.metadata.resource_version
+        return {"conditions": [condition]}

@@ -10,7 +10,7 @@ import pytest
 
 from koord_scheduler.balance.ledger import Ledger
 from koord_scheduler.daemon.scheduler.preempting import Evictions
-from koord_scheduler.kube.writes import NotLeadingError
+from koord_scheduler.kube.writes import NotLeadingError, Writes
 from koord_scheduler.model.cluster.pods import Pod
 from koord_scheduler.plan.preemption.pods import Preemption
 from koordlet.kube.errors import NoAnswerError, NotSentError, RefusedError
@@ -18,7 +18,7 @@ from koordlet.kube.objects import Metadata, Object
 from tests.companion.balance.build import NOW_S, pod
 
 
-class Writes:
+class Client:
     """``fails``: what a verb ends with. ``on_patch`` is called in each. ``version``: of the pod,
     which others may write to as well."""
 
@@ -28,9 +28,9 @@ class Writes:
         self.version = 1
 
     def there(self) -> Object:
-        return Object(metadata=Metadata(resource_version=str(self.version)))
+        return Object(metadata=Metadata("old", "default", resource_version=str(self.version)))
 
-    async def get(self, *_: Any) -> Object:
+    async def get(self, *_: Any, **__: Any) -> Object:
         return self.there()
 
     async def patch(self, _kind: Any, name: str, body: Any, *_: Any, **__: Any) -> Object:
@@ -62,17 +62,17 @@ HIGH = pod("high").pod
 FOUND = Preemption(HIGH, "n1", (victim("old", NOW_S - 100),))
 
 
-def evictions(writes: Writes, ledger: Ledger, waits: Any = lambda _pod: True) -> Evictions:
+def evictions(client: Client, ledger: Ledger, waits: Any = lambda _pod: True) -> Evictions:
     events = SimpleNamespace(tell=lambda *_: None)
-    context: Any = SimpleNamespace(
-        ledger=ledger, writes=writes, client=writes, events=events, wall=lambda: NOW_S
-    )
+    made: Any = client
+    writes = Writes(made, lambda: True)
+    context: Any = SimpleNamespace(ledger=ledger, writes=writes, events=events, wall=lambda: NOW_S)
     return Evictions(context, waits)
 
 
 def test_of_two_at_the_same_time_the_second_sees_the_first() -> None:
-    writes, ledger = Writes(), Ledger()
-    made = evictions(writes, ledger)
+    client, ledger = Client(), Ledger()
+    made = evictions(client, ledger)
     first = Preemption(HIGH, "n1", (victim("old", NOW_S - 100),))
     second = Preemption(HIGH, "n1", (victim("new", NOW_S - 1),))
 
@@ -80,7 +80,7 @@ def test_of_two_at_the_same_time_the_second_sees_the_first() -> None:
         await asyncio.gather(made.preempt(first), made.preempt(second))
 
     asyncio.run(both())
-    assert writes.sent == ["DisruptionTarget True old", "delete old"]
+    assert client.sent == ["DisruptionTarget True old", "delete old"]
     assert (made.count, ledger.refusals["repeat"]) == (1, 1)
 
 
@@ -99,7 +99,7 @@ def test_of_two_at_the_same_time_the_second_sees_the_first() -> None:
 )
 def test_what_did_not_come_about_is_given_back(fails: dict[str, Exception], kept: bool) -> None:
     ledger = Ledger()
-    made = evictions(Writes(**fails), ledger)
+    made = evictions(Client(**fails), ledger)
     asyncio.run(made.preempt(FOUND))
     assert bool(ledger.entries(NOW_S)) is kept
     assert made.count == 0 and ledger.noted["scheduler"] == kept
@@ -107,37 +107,37 @@ def test_what_did_not_come_about_is_given_back(fails: dict[str, Exception], kept
 
 def test_nobody_goes_for_a_pod_that_needs_no_room_any_more() -> None:
     """History 106723: it went between both writes."""
-    writes, ledger, waiting = Writes(), Ledger(), [HIGH]
-    writes.on_patch = waiting.clear
-    made = evictions(writes, ledger, lambda each: each in waiting)
+    client, ledger, waiting = Client(), Ledger(), [HIGH]
+    client.on_patch = waiting.clear
+    made = evictions(client, ledger, lambda each: each in waiting)
     asyncio.run(made.preempt(FOUND))
-    assert writes.sent == ["DisruptionTarget True old", "DisruptionTarget False old"]
+    assert client.sent == ["DisruptionTarget True old", "DisruptionTarget False old"]
     assert not ledger.entries(NOW_S)
-    writes.sent.clear()
+    client.sent.clear()
     asyncio.run(made.preempt(FOUND))
-    assert not writes.sent
+    assert not client.sent
 
 
 @pytest.mark.parametrize(("others", "is_told"), [(0, True), (1, True), (2, True), (3, False)])
 def test_that_it_stays_is_said_of_the_version_that_is_there(others: int, is_told: bool) -> None:
     """History 266: a request that was held up on its way unsaid what was said later. A kubelet
     that writes in between must not keep it from being said."""
-    writes, ledger, waiting, left = Writes(), Ledger(), [HIGH], [None] * others
+    client, ledger, waiting, left = Client(), Ledger(), [HIGH], [None] * others
 
     def meanwhile() -> None:
         waiting.clear()
         if left:
             left.pop()
-            writes.version += 1
+            client.version += 1
 
     async def get(*_: Any) -> Object:
-        read = writes.there()
+        read = client.there()
         if left:
             meanwhile()
         return read
 
-    writes.on_patch, writes.get = meanwhile, get  # type: ignore[method-assign]
-    asyncio.run(evictions(writes, ledger, lambda each: each in waiting).preempt(FOUND))
+    client.on_patch, client.get = meanwhile, get  # type: ignore[method-assign]
+    asyncio.run(evictions(client, ledger, lambda each: each in waiting).preempt(FOUND))
     expected = ["DisruptionTarget True old"] + ["DisruptionTarget False old"] * is_told
-    assert writes.sent == expected
+    assert client.sent == expected
     assert not ledger.entries(NOW_S)

@@ -149,7 +149,10 @@ def test_what_is_read_at_the_start_is_left_alone_once_all_is_listed() -> None:
         calls: list[bool] = []
         async with serving() as fake:
             fake.faults.down = True
-            on_synced = lambda: calls.append(MADE[0].running)  # noqa: E731
+
+            def on_synced() -> None:
+                calls.append(MADE[0].running)
+
             async with companion(fake, PROBE, on_synced=on_synced) as made:
                 await until(lambda: bool(made.health_port))
                 await _get(made.health_port, "/readyz")
