@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -85,10 +89,15 @@ class Client:
         self._stub = admin_pb2_grpc.AdminStub(self._channel)
 
     def __enter__(self) -> Client:
+        self._replaces = _replaces_interrupt()
+        if self._replaces:
+            signal.signal(signal.SIGINT, _end_interrupted)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._channel.close()
+        if self._replaces:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def status(self) -> model.StatusView:
         return self._call("Status", self._pb.StatusRequest(), model.StatusView)
@@ -231,6 +240,18 @@ class Client:
                 Fault.BUSY, f"koordlet is answering too many calls already; try again ({text})"
             )
         return RefusedError(Fault.INTERNAL, f"the daemon failed: {text} ({code.name})")
+
+
+def _replaces_interrupt() -> bool:
+    """Whether SIGINT would raise KeyboardInterrupt in this thread. Inside grpc, such an exception
+    leaves calls that grpc's own thread does not know: closing the channel then hangs or aborts."""
+    raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return raises and current_thread() is main_thread()
+
+
+def _end_interrupted(number: int, frame: FrameType | None) -> None:
+    """End the process with the exit code that a shell shows for the signal."""
+    os._exit(128 + number)
 
 
 def _try_to_connect(path: str) -> None:
