@@ -105,12 +105,13 @@ def test_a_victim_out_of_quota_blames_nobody_else(
         loads.run(victim)
     loads.run(other)
     deadline = time.monotonic() + 60
-    row: dict[int, int] = {}
-    while sum(row.values()) < 2 * 10**9 and time.monotonic() < deadline:
+    ours: dict[int, int] = {}  # what else the machine does is another matter
+    while sum(ours.values()) < 2 * 10**9 and time.monotonic() < deadline:
         time.sleep(0.1)
-        row = dict(run_queue.read(no_pause).waits_ns.get(victim_id, {}))
-    assert row[THROTTLED] > 0.6 * sum(row.values())
-    assert row.get(other_id, 0) < 0.1 * sum(row.values())
+        row = run_queue.read(no_pause).waits_ns.get(victim_id, {})
+        ours = {culprit: row.get(culprit, 0) for culprit in (THROTTLED, victim_id, other_id)}
+    assert ours[THROTTLED] > 0.6 * sum(ours.values())
+    assert ours[other_id] < 0.1 * sum(ours.values())
 
 
 def test_what_is_no_longer_watched_leaves_no_row(loads: Loads, run_queue: BpfRunQueue) -> None:
