@@ -166,7 +166,7 @@ V2 = (
         read {v2cpu}/a/cpu.weight
         write {v2cpu}/a/cpu.idle = 0
         read {v2cpu}/a/cpu.weight
-        read {v2cpu}/a/cpu.stat = nr_periods
+        read {v2cpu}/a/cpu.stat = nr_throttled
         mkdir {v2cpu}/a/b
         exists {v2cpu}/a/b/cpu.max
         write {v2cpu}/a/cgroup.subtree_control = +cpu
