@@ -140,6 +140,8 @@ class CriSource:
                     await self._session()
                 except Exception as error:
                     # Isolation boundary: whatever a runtime answers, the source tries again.
+                    if self._task is None:  # a group that fails has forgotten its cancellation
+                        return
                     self._lost(_text(error))
                 if self._host.monotonic() - began_s > MAX_DELAY_S:
                     delay_s = FIRST_DELAY_S

@@ -184,6 +184,33 @@ def test_while_it_is_down_cgroups_that_go_are_noticed(tmp_path: Path) -> None:
     run(tmp_path, body)
 
 
+def test_a_session_that_fails_while_it_is_cancelled_is_the_last_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A runtime and koordlet that stop together: the group of tasks tells the failure alone."""
+
+    async def fails() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise ConnectionError("the runtime has gone")
+
+    async def session(source: CriSource) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fails())
+
+    async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
+        await asyncio.sleep(0.01)
+        task = source._task
+        assert task is not None
+        source.stop()
+        _, lives = await asyncio.wait([task], timeout=1)
+        assert not lives
+
+    monkeypatch.setattr(CriSource, "_session", session)
+    run(tmp_path, body, started=False)
+
+
 @pytest.mark.parametrize("method", ["Version", "ListPodSandbox", "PodSandboxStatus"])
 def test_a_runtime_that_hangs(tmp_path: Path, method: str) -> None:
     async def body(world: World, runtime: FakeRuntime, source: CriSource) -> None:
