@@ -243,7 +243,7 @@ class Client:
 
 
 def _replaces_interrupt() -> bool:
-    """Whether SIGINT would raise KeyboardInterrupt in this thread. Inside grpc, such an exception
+    """Return whether SIGINT raises KeyboardInterrupt in this thread. Inside grpc, such an exception
     leaves calls that grpc's own thread does not know: closing the channel then hangs or aborts."""
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     return raises and current_thread() is main_thread()

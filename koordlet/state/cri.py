@@ -139,8 +139,9 @@ class CriSource:
                 try:
                     await self._session()
                 except Exception as error:
-                    # Isolation boundary: whatever a runtime answers, the source tries again.
-                    if self._task is None:  # a group that fails has forgotten its cancellation
+                    # Isolation boundary: whatever a runtime answers, the source tries again, unless
+                    # it was stopped: a group of tasks that fails forgets its cancellation.
+                    if self._task is not asyncio.current_task():
                         return
                     self._lost(_text(error))
                 if self._host.monotonic() - began_s > MAX_DELAY_S:
