@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import time as clocks
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 
 import msgspec
@@ -112,6 +112,11 @@ class Actuator:
         files = sorted({Key(setting.cgroup, setting.resource) for setting in settings})
         return self._settle(files, self._votes.count(files), now, time)
 
+    def look_again(self, files: Iterable[Key], *, now: float, time: float) -> tuple[Outcome, ...]:
+        """See to ``files`` alone, which somebody has just written. Outcomes: of those files."""
+        known = [key for key in files if key in self._votes.targets or key in self._files.entries]
+        return self._settle(known, (), now, time)
+
     def restore_all(self, *, now: float, time: float, force: bool = False) -> tuple[Outcome, ...]:
         """Take every owner's claims away and put every original back, without waiting for
         retries. ``force``: also over what somebody else has written since."""
@@ -130,17 +135,10 @@ class Actuator:
         """The files that koordlet has changed, by cgroup and resource."""
         owned = []
         for key, entry in sorted(self._files.entries.items()):
-            state, original = self._files.state(key), entry.original
-            holds = state.holds or entry.ours
+            original = entry.original
+            value = self.holds(*key)
             owned.append(
-                Owned(
-                    *key,
-                    original.path,
-                    entry.owner,
-                    holds[-1] if holds else None,
-                    original.value,
-                    original.since,
-                )
+                Owned(*key, original.path, entry.owner, value, original.value, original.since)
             )
         return tuple(owned)
 
@@ -148,6 +146,19 @@ class Actuator:
         """What the file held before koordlet; None where it is not ours."""
         entry = self._files.entries.get(Key(cgroup, resource))
         return entry.original.value if entry is not None else None
+
+    def holds(self, cgroup: str, resource: Resource) -> Value | None:
+        """What we wrote last into the file, as read back; None where it is not ours."""
+        key = Key(cgroup, resource)
+        entry = self._files.entries.get(key)
+        if entry is None:
+            return None
+        holds = self._files.state(key).holds or entry.ours
+        return holds[-1] if holds else None
+
+    def told(self, values: Mapping[Key, Value]) -> None:
+        """Learn which values of ours systemd writes itself: with them it is no second writer."""
+        self._files.told = values
 
     def is_ours(self, cgroup: str, resource: Resource, found: Value) -> bool:
         """Whether ``found`` in the file may come from koordlet, of an earlier run as well."""

@@ -15,6 +15,7 @@ from koordlet.actuator.journal.journal import Contents, Entry, Journal, Original
 from koordlet.actuator.merge import Key, Merged, ancestors
 from koordlet.actuator.order import RESET_TO_V1, RESET_TO_V2, Change
 from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.rewrites import Budget
 from koordlet.decision.cgroups import parent
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Resource, Value
@@ -59,7 +60,7 @@ class State:
     """``holds``: the values that are ours when found; None: what the journal says.
 
     ``written_for``: what was wanted when ``holds`` was read, because the kernel may round; None
-    where ``holds`` came of no value in particular.
+    where ``holds`` came of no value in particular. ``rewrites``: None before the first.
     """
 
     path: str = ""
@@ -67,6 +68,7 @@ class State:
     written_for: Value | None = None
     conflict: Conflict | None = None
     refusal: Refusal | None = None
+    rewrites: Budget | None = None
     looked_until: int = 0
     """Of the cgroups below, those with an inode up to this were looked at for copies."""
 
@@ -91,6 +93,8 @@ class Files:
         self._given_up: dict[Key, Conflict] = {}
         """Second writers of files that koordlet has given up."""
         self._listed: dict[str, Mapping[str, int]] = {}
+        self.told: Mapping[Key, Value] = {}
+        """Values of ours that systemd was told to write."""
         if not observe or self._shown:  # one that only shows what a pause holds back has no file
             knobs.stay_with(self._path)
 

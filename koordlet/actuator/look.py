@@ -12,11 +12,14 @@ from koordlet.actuator.journal.journal import Original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Change
 from koordlet.actuator.outcome import describe, is_gone
+from koordlet.actuator.rewrites import after_one, is_by_right
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.proc.members import PER_PROCESS
+
+MAKERS = "kubelet, systemd or the container runtime"
 
 _LOCKED_BY = {file: lock for lock, files in LOCKS.items() for file in files}
 
@@ -87,9 +90,12 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
             if conflict is not None and _must_back_off(turn, key, path, found, conflict):
                 return
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
-            if not _answer_conflict(turn, key, path, merged, found, state):
+            if _is_rewrite(turn, key, found, merged):
+                text = f"{MAKERS} had written {found}, as they do"
+            elif not _answer_conflict(turn, key, path, found, state):
                 return
-            text = f"another process had written {found}"
+            else:
+                text = f"another process had written {found}"
             if _is_better(entry.original, found, state) and key.resource not in PER_PROCESS:
                 fresh = turn.files.original(key, path, found, merged.owner, turn.time)
     except FAILURES as error:
@@ -121,7 +127,8 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             return
         opening = lock is _Lock.OPENING
         if not opening and is_original(turn, key, original, found):
-            if state.holds is not None and not _is_explained(turn, key, found):
+            explained = _is_explained(turn, key, found) or _is_rewrite(turn, key, found)
+            if state.holds is not None and not explained:
                 _notice(turn, key, original.path, found, state)
             turn.finished.append(key)
             turn.tell(
@@ -140,6 +147,10 @@ def _look_at_released(turn: Turn, key: Key) -> None:
             f"--force` writes {original.value}"
         )
         turn.tell(key, original.path, Result.DOUBTFUL, found, text=text)
+    elif not kept and _is_rewrite(turn, key, found):
+        turn.finished.append(key)
+        text = f"{MAKERS} have written {found} since"
+        turn.tell(key, original.path, Result.RESTORED, found, text=text)
     elif not kept:
         _notice(turn, key, original.path, found, state)
         turn.finished.append(key)
@@ -250,9 +261,22 @@ def _leave_locked(turn: Turn, key: Key, found: Value) -> None:
     turn.tell(key, path, Result.RESTORED, found, text=text)
 
 
-def _answer_conflict(
-    turn: Turn, key: Key, path: str, merged: Merged, found: Value, state: State
-) -> bool:
+def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None) -> bool:
+    """Whether those who made the cgroup have written ``found`` by right, not too often."""
+    entry, state = turn.files.entries[key], turn.files.state(key)
+    settings = [claim.setting for claim in merged.agreed] if merged is not None else []
+    known = {entry.original.value, turn.files.told.get(key)}
+    known.update(value for each in settings for value in (each.raises, each.without))
+    if not is_by_right(*key, found, known, turn.time - entry.original.since):
+        return False
+    budget = after_one(state.rewrites, turn.now)
+    if budget is None:
+        return False
+    state.rewrites = budget
+    return True
+
+
+def _answer_conflict(turn: Turn, key: Key, path: str, found: Value, state: State) -> bool:
     """Record the foreign value; True if ours may be written over it now."""
     conflict = _notice(turn, key, path, found, state)
     return not _must_back_off(turn, key, path, found, conflict)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from enum import StrEnum
 
 import msgspec
 
+from koordlet.actuator import units
 from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.evict import journal as evict_journal
 from koordlet.actuator.files import FAILURES
@@ -98,6 +99,7 @@ def restore(
     are is then forgotten. ``dry_run``: only say. Raises JournalBusyError while a daemon runs (ask
     the daemon instead), OSError where the journal cannot be read.
     """
+    held: Container[Key] = ()
     if dry_run:
         contents = load(journal_path, boot_id)
         found = _restore(knobs, contents, now=now, time=time, force=force)
@@ -105,8 +107,13 @@ def restore(
         journal = Journal(journal_path, boot_id=boot_id)
         try:
             found = _restore(knobs, journal, now=now, time=time, force=force)
+            held = journal.entries
         finally:
             journal.close()
+    told = take_back_from_systemd(
+        knobs, journal_path, boot_id, time=time, held=held, dry_run=dry_run
+    )
+    found = together(found, told)
     return together(found, let_go(knobs, journal_path, boot_id, time, dry_run=dry_run))
 
 
@@ -116,6 +123,24 @@ def let_go(
     """What a daemon that has gone had frozen to be killed."""
     path = os.path.join(os.path.dirname(journal_path), evict_journal.FILE_NAME)
     return thaw(knobs, path, boot_id=boot_id, time=time, dry_run=dry_run)
+
+
+def take_back_from_systemd(
+    knobs: Knobs,
+    journal_path: str,
+    boot_id: str,
+    *,
+    time: float,
+    held: Container[Key] = (),
+    dry_run: bool = False,
+) -> tuple[Outcome, ...]:
+    """Give systemd back what it knew of files that are not among those ``held``. Raises OSError
+    where the record of it cannot be read."""
+    told = units.Told(units.path_beside(journal_path), boot_id)
+    if not told.properties:
+        return ()
+    with contextlib.closing(knobs.unit_properties()) as properties:
+        return units.take_back(properties, told, held, time=time, observe=dry_run)
 
 
 def _restore(

@@ -156,7 +156,7 @@ def _put_back(settings: Settings, pauses: Pauses) -> tuple[RestoreView, tuple[st
     """What the pauses cover. Raises OSError, and JournalBusyError while a daemon lives."""
     from koordlet.actuator.actuator import Actuator
     from koordlet.actuator.journal.journal import Journal
-    from koordlet.actuator.restore import let_go, report, together
+    from koordlet.actuator.restore import let_go, report, take_back_from_systemd, together
     from koordlet.engine.pausing import release
     from koordlet.engine.restored import restore_view
     from koordlet.engine.traffic import PART, devices_path, restore_devices
@@ -168,6 +168,9 @@ def _put_back(settings: Settings, pauses: Pauses) -> tuple[RestoreView, tuple[st
         actuator, now, time = Actuator(knobs, journal), host.monotonic(), host.time()
         outcomes, follows = release(actuator, knobs.layout, pauses.current, now=now, time=time)
         found = report(outcomes, knobs, journal)
+        held = journal.entries
+        told = take_back_from_systemd(knobs, settings.journal, boot, time=time, held=held)
+        found = together(found, told)
     finally:
         journal.close()
     if any(pause.scope.kind is ScopeKind.ALL for pause in pauses.current):

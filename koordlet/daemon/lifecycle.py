@@ -82,7 +82,10 @@ class Daemon:
             host,
             loaded.config,
             Callbacks(
-                self._wakes.changed, self._wakes.alarmed, lambda outcome: self.engine.heard(outcome)
+                self._wakes.changed,
+                self._wakes.alarmed,
+                lambda outcome: self.engine.heard(outcome),
+                self._written,
             ),
         )
         self._guard = Guard(self.parts.problems)
@@ -250,6 +253,10 @@ class Daemon:
         if self.parts.alarms.sampling:
             self.parts.alarms.sample()
 
+    def _written(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._guard.run, "rewritten files", self.engine.rewritten.look)
+
     def _look_at_files(self) -> None:
         if self._files.changed():
             self.reload()
@@ -338,6 +345,7 @@ class Daemon:
         self._tell(Kind.LIFECYCLE, "koordlet", "stopped")
         for part, close in (
             ("alarms", parts.alarms.close),
+            ("rewritten files", self.engine.rewritten.close),
             ("traffic", parts.traffic.close),
             ("sources", parts.state.stop),
             ("collectors", parts.runner.close),

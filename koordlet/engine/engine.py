@@ -44,6 +44,7 @@ from koordlet.engine.pausing import Pausing, PutBack
 from koordlet.engine.prediction.figures import Held
 from koordlet.engine.reclaims import Reclaims
 from koordlet.engine.recording import Recording
+from koordlet.engine.rewritten import Rewritten
 from koordlet.engine.runs import Runs, first_of, summary, text_of
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
@@ -103,6 +104,7 @@ class Engine:
         # What an earlier run had set and this one has switched off goes back at the first tick.
         self._given_up = {entry.owner for entry in parts.journal.entries.values()}
         self._changes = ChangeReporter(parts)
+        self.rewritten = Rewritten(parts)
         self.pausing = Pausing(parts, lambda outcome: self.heard(outcome))
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
         self.evictions = Evictions(parts, loaded, self.pausing.pauses)
@@ -260,11 +262,16 @@ class Engine:
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
+        if parts.kubepods is not None and not self.observing:
+            tree = parts.kubepods.tree()
+            for outcome in parts.units.turn(parts.actuator, tree, snapshot.now, snapshot.time):
+                self.heard(outcome)
         if measured is not None:
             self._predict(measured)
         ended = parts.host.monotonic()
         parts.metrics.observe(metrics.TICK_DURATION, ended - started)
         self._changes.conflicts(snapshot.now, snapshot.time)
+        self.rewritten.follow()
         for follow in self.after_turn:
             follow(snapshot.time)
         if wake.kind is WakeKind.TICK:
@@ -353,6 +360,7 @@ class Engine:
             *self.cluster_faults,
             *self.parts.state.faults(),
             *self.parts.predictions.faults(),
+            *self.rewritten.faults(),
         )
 
     def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:

@@ -36,6 +36,7 @@ from koordlet.engine.options import alarm_options, enabled_collectors
 from koordlet.engine.prediction.predictions import Predictions
 from koordlet.engine.recording import recorder
 from koordlet.engine.traffic import Traffic
+from koordlet.engine.units import UnitValues
 from koordlet.hooks import HOOKS
 from koordlet.inputs.recorder import Recorder
 from koordlet.kernel.cgroup.cgroups import Cgroups
@@ -76,11 +77,13 @@ class CannotStartError(Exception):
 
 @dataclass
 class Callbacks:
-    """Callbacks of the parts."""
+    """Callbacks of the parts. ``on_written``: somebody has written a file of ours, see
+    ``Rewritten.look``."""
 
     on_change: Callable[[], None]
     on_alarm: Callable[[Wake], None]
     on_outcome: Callable[[Outcome], None]
+    on_written: Callable[[], None] = lambda: None
 
 
 @dataclass
@@ -113,6 +116,7 @@ class Parts:
     metrics: Metrics
     events: Events
     traffic: Traffic
+    units: UnitValues
     gpu_health: GpuHealth
     asides: Asides
     predictions: Predictions
@@ -346,6 +350,7 @@ def build(host: Host, config: Config, callbacks: Callbacks) -> Parts:
         metrics=Metrics(node_name(config)),
         events=Events(),
         traffic=Traffic(host, layout, paths.state_dir, _boot(host, config), problems),
+        units=UnitValues(host, journal_path(config), _boot(host, config), problems),
         gpu_health=gpu_health,
         asides=asides,
         predictions=Predictions(store, config.prediction, prediction_path(config)),

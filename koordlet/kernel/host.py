@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # loaded where they are used, and nowhere else
     from koordlet.kernel.bpf.cpi import CpiCounters
     from koordlet.kernel.devices.nvml import Nvml
     from koordlet.kernel.perf.events import Perf
+    from koordlet.kernel.unit_properties import UnitProperties
 
 
 def temporary(path: str) -> str:
@@ -142,6 +143,11 @@ class Host(Protocol):
         """
         ...
 
+    def watch_writes(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
+        """The same for files directly in a directory that somebody writes, this process included.
+        What the kernel changes by itself is no write."""
+        ...
+
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
         """Arm ``some|full STALL_US WINDOW_US`` on a pressure file.
 
@@ -165,6 +171,10 @@ class Host(Protocol):
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         """Traffic control and packet marks of this network namespace; the caller closes both.
         Their calls block, for long where others configure the network. Raises OSError."""
+        ...
+
+    def unit_properties(self) -> UnitProperties:
+        """Properties of systemd's units; the caller closes it. Its calls block."""
         ...
 
     def perf(self) -> Perf:

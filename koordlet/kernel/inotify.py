@@ -1,4 +1,4 @@
-"""Directories watched for children that come and go (``inotify(7)``), by ctypes."""
+"""Directories watched for children that come, go or are written (``inotify(7)``), by ctypes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator
 
+_IN_MODIFY = 0x2
 _IN_MOVED_FROM = 0x40
 _IN_MOVED_TO = 0x80
 _IN_CREATE = 0x100
@@ -16,7 +17,9 @@ _IN_Q_OVERFLOW = 0x4000
 _IN_IGNORED = 0x8000
 _IN_ONLYDIR = 0x1000000
 _IN_ISDIR = 0x40000000
-_MASK = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO | _IN_ONLYDIR
+_MOVES = _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
+WRITES_REST_S = 0.02
+"""Seconds between two reads: whoever may write such a file may do so as often as he likes."""
 
 _HEADER = struct.Struct("iIII")  # wd, mask, cookie, length of the name
 _READ_BYTES = 65536
@@ -44,7 +47,7 @@ def decode(data: bytes) -> Iterator[tuple[int, int, str]]:
 
 class Inotify:
     """``DirectoryWatch`` on one inotify descriptor that the event loop reads. ``every``: children
-    of any kind, not directories alone."""
+    of any kind, not directories alone. ``writes``: files that are written, and nothing else."""
 
     def __init__(
         self,
@@ -52,8 +55,11 @@ class Inotify:
         on_event: Callable[[str, str], None],
         *,
         every: bool = False,
+        writes: bool = False,
     ) -> None:
-        self._kinds = 0 if every else _IN_ISDIR
+        self._kinds = 0 if every or writes else _IN_ISDIR
+        self._mask = (_IN_MODIFY if writes else _MOVES) | _IN_ONLYDIR
+        self._rest_s = WRITES_REST_S if writes else 0.0
         self._loop = loop
         self._on_event = on_event
         self._path_of: dict[int, str] = {}
@@ -63,7 +69,7 @@ class Inotify:
 
     def add(self, directory: str) -> None:
         watch = _check(
-            _libc.inotify_add_watch(self._descriptor, os.fsencode(directory), _MASK), directory
+            _libc.inotify_add_watch(self._descriptor, os.fsencode(directory), self._mask), directory
         )
         self._path_of[watch] = directory
         self._watch_of[directory] = watch
@@ -81,11 +87,18 @@ class Inotify:
             os.close(self._descriptor)
             self._descriptor = -1
 
+    def _go_on(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.add_reader(self._descriptor, self._read)
+
     def _read(self) -> None:
         try:
             data = os.read(self._descriptor, _READ_BYTES)
         except BlockingIOError:
             return
+        if self._rest_s:
+            self._loop.remove_reader(self._descriptor)
+            self._loop.call_later(self._rest_s, self._go_on)
         for watch, mask, name in decode(data):
             if self._descriptor < 0:  # closed by a callback of this very batch
                 return

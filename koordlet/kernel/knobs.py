@@ -4,7 +4,7 @@ processes, resctrl groups, switches and files of the whole machine."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup import kept
@@ -20,6 +20,9 @@ from koordlet.kernel.proc.members import Members, Trait
 from koordlet.kernel.proc.oom_score import OomScoreAdj
 from koordlet.kernel.resctrl import ResctrlGroups, ResctrlTasks
 from koordlet.kernel.resctrl_monitor import ResctrlMonitorGroups, ResctrlMonitors
+
+if TYPE_CHECKING:
+    from koordlet.kernel.unit_properties import UnitProperties
 
 
 class Backend(Protocol):
@@ -116,6 +119,10 @@ class Knobs:
         }
         if groups:
             self._cookies.adopt(groups)
+
+    def unit_properties(self) -> UnitProperties:
+        """See ``Host.unit_properties``."""
+        return self._host.unit_properties()
 
     def thaw(self, directory: str, inode: int) -> bool:
         """See ``kill.thaw``."""

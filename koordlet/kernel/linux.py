@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from koordlet.kernel.bpf.cpi import CpiCounters
     from koordlet.kernel.devices.nvml import Nvml
     from koordlet.kernel.perf.events import Perf
+    from koordlet.kernel.unit_properties import UnitProperties
 
 _FIRST_READ_BYTES = 4096
 _NEXT_READ_BYTES = 65536
@@ -131,8 +132,8 @@ class LinuxWords:
 
 
 class LinuxHost:
-    """``Host`` of the machine this runs on. ``watch_directories`` and ``psi_trigger`` need a
-    running event loop: their callbacks run on it."""
+    """``Host`` of the machine this runs on. ``watch_directories``, ``watch_writes`` and
+    ``psi_trigger`` need a running event loop: their callbacks run on it."""
 
     def __init__(self) -> None:
         self._psi = PsiWatcher()
@@ -237,6 +238,9 @@ class LinuxHost:
     def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
         return Inotify(asyncio.get_running_loop(), on_event)
 
+    def watch_writes(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
+        return Inotify(asyncio.get_running_loop(), on_event, writes=True)
+
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
         return self._psi.arm(path, trigger, on_fire, asyncio.get_running_loop())
 
@@ -250,6 +254,11 @@ class LinuxHost:
 
     def traffic(self) -> tuple[TrafficControl, NetFilter]:
         return TrafficControl(), NetFilter()
+
+    def unit_properties(self) -> UnitProperties:
+        from koordlet.kernel.unit_properties import BusUnitProperties
+
+        return BusUnitProperties()
 
     def perf(self) -> Perf:
         from koordlet.kernel.perf.events import LinuxPerf

@@ -12,10 +12,15 @@ _RUNS = "/run/systemd/system"  # sd_booted(3)
 _CALL_S = 10.0
 
 
+def not_running(host: Host) -> str:
+    """Return that systemd is not this machine's init; empty where it is."""
+    return "" if host.exists(_RUNS) else f"systemd does not run here ({_RUNS} is not there)"
+
+
 def missing(host: Host) -> str:
     """Why no unit can be stopped here; empty when one can."""
-    if not host.exists(_RUNS):
-        return f"systemd does not run here ({_RUNS} is not there)"
+    if why := not_running(host):
+        return why
     return "" if shutil.which("systemctl") else "systemctl is not installed"
 
 

@@ -17,10 +17,19 @@ log = structlog.get_logger()
 class Watching:
     """A ``DirectoryWatch`` whose ``add`` raises for a missing directory alone. A directory that
     cannot be watched for another reason (ENOSPC, EMFILE: inotify(7) has limits per user) is a
-    fault; every rescan lists it anyway and tries again."""
+    fault; every rescan lists it anyway and tries again. ``writes``: files that are written, instead
+    of children that come and go."""
 
-    def __init__(self, source: str, host: Host, on_event: Callable[[str, str], None]) -> None:
+    def __init__(
+        self,
+        source: str,
+        host: Host,
+        on_event: Callable[[str, str], None],
+        *,
+        writes: bool = False,
+    ) -> None:
         self._source = source
+        self._writes = writes
         self._host = host
         self._on_event = on_event
         self._watch: DirectoryWatch | None = None
@@ -30,7 +39,8 @@ class Watching:
         """Raises FileNotFoundError."""
         try:
             if self._watch is None:
-                self._watch = self._host.watch_directories(self._on_event)
+                watch = self._host.watch_writes if self._writes else self._host.watch_directories
+                self._watch = watch(self._on_event)
             self._watch.add(directory)
         except FileNotFoundError:
             self._refused.pop(directory, None)

@@ -238,6 +238,7 @@ class Views:
             capabilities=(
                 *parts.capabilities.values(),
                 *parts.traffic.capabilities,
+                *parts.units.capabilities,
                 *parts.runner.capabilities(),
             ),
             sources=tuple(

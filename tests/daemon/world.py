@@ -87,7 +87,7 @@ class World:
         options.setdefault("topology", shape(cores_per_l3=CPUS))
         self.host = FakeHost(layout, **options)
         self.file = write_config(directory, body, NOT_SERVED)
-        self.changed = False
+        self.changed = self.written = False
         self.alarms: list[Wake] = []
         self.woken: list[Wake] = []
         self.processes: dict[str, Process] = {}
@@ -105,7 +105,12 @@ class World:
         self.parts: Parts = build(
             self.host,
             self.loaded.config,
-            Callbacks(self._change, self._alarm, lambda outcome: self.engine.heard(outcome)),
+            Callbacks(
+                self._change,
+                self._alarm,
+                lambda outcome: self.engine.heard(outcome),
+                self._written,
+            ),
         )
         self.engine = Engine(self.parts, self.loaded)
         self.views = Views(self.engine, self.reload)
@@ -151,6 +156,9 @@ class World:
                 self.engine.tick()
 
     def answer(self) -> None:
+        if self.written:
+            self.written = False
+            self.engine.rewritten.look()
         if self.changed:
             self.engine.changed()
         if self.alarms:
@@ -185,6 +193,9 @@ class World:
 
     def _change(self) -> None:
         self.changed = True
+
+    def _written(self) -> None:
+        self.written = True
 
     def _alarm(self, wake: Wake) -> None:
         self.engine.alarmed(wake)

@@ -22,8 +22,9 @@ from koordlet_fakefs.proc import Proc
 from koordlet_fakefs.resources import memory
 from koordlet_fakefs.resources.psi import Pressure, arm, parse_trigger
 from koordlet_fakefs.resources.scheduler import Scheduler
+from koordlet_fakefs.systemd import FakeSystemd
 from koordlet_fakefs.tree import Directory, Leaf, WordsLeaf, add_directory, path_of, resolve
-from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch
+from koordlet_fakefs.watches import DirectoryWatch, TriggerWatch, WriteWatch
 
 from koordlet.kernel.background import Background, Pause, no_pause
 from koordlet.kernel.bpf.block import BlockIo
@@ -69,6 +70,8 @@ class FakeFile:
                 raise refuse(errno.ESPIPE)
             _write(self._leaf, data)
         self._host.written.append((self.path, data))
+        for follow in self._host.on_write:
+            follow(self.path)
 
     def close(self) -> None:
         if self._open:
@@ -153,6 +156,9 @@ class FakeHost:
         self.open_files: set[FakeFile] = set()
         self.written: deque[tuple[str, bytes]] = deque(maxlen=_WRITES_KEPT)
         """The last successful writes in order: (path, data)."""
+        self.on_write: list[Callable[[str], None]] = []
+        """Called with the path of each file that was written."""
+        self.systemd = FakeSystemd(self)
         self.root = Directory()
         sys = Directory()
         mount(self.machine, sys, layout)
@@ -286,6 +292,9 @@ class FakeHost:
     def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
         return DirectoryWatch(self, on_event)
 
+    def watch_writes(self, on_event: Callable[[str, str], None]) -> WriteWatch:
+        return WriteWatch(self, on_event)
+
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> TriggerWatch:
         self.faults.check("psi", path)
         with named(path):
@@ -317,6 +326,9 @@ class FakeHost:
 
     def traffic(self) -> NoReturn:
         raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP), "netlink")
+
+    def unit_properties(self) -> FakeSystemd:
+        return self.systemd
 
     def perf(self) -> FakePerf:
         return self.counters

@@ -1,4 +1,5 @@
-"""Watches of the fake host: directories for children that come and go, pressure for triggers."""
+"""Watches of the fake host: directories for children that come, go or are written, pressure for
+triggers."""
 
 from __future__ import annotations
 
@@ -59,6 +60,38 @@ class DirectoryWatch:
                 self._on_event(directory, name)
 
         self._host.machine.events.append(tell)
+
+
+class WriteWatch:
+    """Inotify on files that are written."""
+
+    def __init__(self, host: FakeHost, on_event: Callable[[str, str], None]) -> None:
+        self._host = host
+        self._on_event = on_event
+        self._watched: set[str] = set()
+        host.on_write.append(self._on_write)
+
+    def add(self, directory: str) -> None:
+        self._host.faults.check("watch", directory)
+        with named(directory):
+            if not isinstance(resolve(self._host.root, directory), Directory):
+                raise refuse(errno.ENOTDIR)
+            self._watched.add(directory)
+
+    def remove(self, directory: str) -> None:
+        self._watched.discard(directory)
+
+    def close(self) -> None:
+        self._watched.clear()
+
+    def _on_write(self, path: str) -> None:
+        directory, _, name = path.rpartition("/")
+        if directory in self._watched:
+            self._host.machine.events.append(lambda: self._tell(directory, name))
+
+    def _tell(self, directory: str, name: str) -> None:
+        if directory in self._watched:
+            self._on_event(directory, name)
 
 
 class TriggerWatch:

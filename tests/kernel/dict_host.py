@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from koordlet.kernel.host import DirectoryWatch, File, Watch
 from koordlet.kernel.perf.events import Perf
+from koordlet.kernel.unit_properties import UnitProperties
 
 
 class DictFile:
@@ -104,6 +105,9 @@ class DictHost:
     def watch_directories(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "inotify")
 
+    def watch_writes(self, on_event: Callable[[str, str], None]) -> DirectoryWatch:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "inotify")
+
     def psi_trigger(self, path: str, trigger: str, on_fire: Callable[[], None]) -> Watch:
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
 
@@ -120,6 +124,9 @@ class DictHost:
 
     def sched_core(self, command: int, pid: int, scope: int) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "prctl")
+
+    def unit_properties(self) -> UnitProperties:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "D-Bus")
 
     def perf(self) -> Perf:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "perf_event_open")

@@ -214,6 +214,8 @@ class Journal:
         self.exact = self._loaded_exact = contents.exact
         self._entries: dict[Key, Entry] = dict(contents.entries)
         self._lost: dict[Key, Lost] = dict(contents.lost)
+        self.moved: set[Key] = set(self._entries)
+        """Files that have come or gone since somebody emptied it."""
         self._found: Contents = contents
 
     def _open_if_possible(self) -> None:
@@ -291,6 +293,8 @@ class Journal:
         """Count ``lines`` in, and say in the anchor that they are there."""
         for line in lines:
             fold(self._entries, self._lost, line)
+            if isinstance(line, Original | Released):
+                self.moved.add(Key(line.cgroup, line.resource))
         if self._fd < 0:
             return
         if synced:

@@ -165,6 +165,11 @@ def is_root_name(name: str) -> bool:
     return name.endswith(_SLICE) and (name == "kubepods.slice" or name.endswith("-kubepods.slice"))
 
 
+def is_below_root(cgroup: str) -> bool:
+    """Whether a cgroup is in a tree called like kubelet's, or is one, where ``find`` looks."""
+    return any(map(is_root_name, cgroup.split("/", _MAX_DEPTH)[:_MAX_DEPTH]))
+
+
 def find(cgroups: Cgroups, root: str = "") -> Kubepods | None:
     """The kubepods tree at depth 1 or 2, or at ``root``; None where there is none (yet)."""
     if root:

@@ -1,0 +1,66 @@
+"""What the makers of a pod's cgroups write again by right: no second writer. Pure.
+
+kubelet tells systemd the weight of its slices once a minute and with each pod, and systemd then
+writes every file of every controller that it knows for that unit: limits that it was not told of
+become none. kubelet 1.37 writes ``memory.min`` and ``memory.low`` of 0 with each resize, and a
+runtime sets up what it has just made, which systemd does once more. They write what a new cgroup
+has, or what stood there before koordlet, and stop; ours is written again at once, within a budget,
+beyond which it is a conflict like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource, Value
+from koordlet.kernel.cgroup.conversions import weight_to_shares
+from koordlet.kernel.cgroup.kubepods import is_below_root
+
+SETTLES_S = 10.0
+"""Seconds after our first write in which whoever makes the cgroup may still be at work."""
+BURST = 30
+PER_S = 1.0
+"""Rewrites of one file that are answered at once: so many together, and so many a second. 20 pods
+that come and go in a minute cause 40 of a slice."""
+
+NEW: Mapping[Resource, tuple[Value, ...]] = {
+    Resource.CPU_SHARES: (1024, weight_to_shares(100)),
+    Resource.CPU_QUOTA_US: (UNLIMITED,),
+    Resource.CPU_PERIOD_US: (CFS_PERIOD_US,),
+    Resource.CPU_BURST_US: (0,),
+    Resource.CPU_IDLE: (0,),
+    Resource.CPUSET_CPUS: ("",),
+    Resource.CPUSET_MEMS: ("",),
+    Resource.MEMORY_LIMIT: (UNLIMITED,),
+    Resource.MEMORY_HIGH: (UNLIMITED,),
+    Resource.MEMORY_LOW: (0,),
+    Resource.MEMORY_MIN: (0,),
+    Resource.MEMORY_OOM_GROUP: (0, 1),
+}
+"""Resource -> what a new cgroup has; of ``memory.oom.group`` also what kubelet (1.28) asks for."""
+
+
+class Budget(NamedTuple):
+    """Rewrites of one file that may still be answered at once, as of ``now``."""
+
+    left: float = BURST
+    now: float = 0.0
+
+
+def after_one(budget: Budget | None, now: float) -> Budget | None:
+    """The budget after one more rewrite; None where there is none left."""
+    before = budget or Budget(now=now)
+    left = min(BURST, before.left + (now - before.now) * PER_S) - 1
+    return Budget(left, now) if left >= 0 else None
+
+
+def is_by_right(
+    cgroup: str, resource: Resource, found: Value, known: Collection[Value | None], age_s: float
+) -> bool:
+    """Whether kubelet, systemd or a runtime can be expected to write ``found`` there. ``known``:
+    what the file held before us, and what it would hold without us. ``age_s``: seconds since our
+    first write."""
+    if not is_below_root(cgroup) or resource not in NEW:
+        return False
+    return age_s < SETTLES_S or found in known or found in NEW[resource]

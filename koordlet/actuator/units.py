@@ -1,0 +1,211 @@
+"""Values of cgroups told to systemd as properties of their units, so that it writes ours itself.
+
+systemd writes every file of a unit again whenever somebody sets one of its properties, as kubelet
+does with its slices each minute and with each pod. A file alone is then reset, also while koordlet
+is away. What was told goes back when the file does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from koordlet.actuator.journal.files import fsync_directory
+from koordlet.actuator.merge import Key
+from koordlet.actuator.outcome import Outcome, describe
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource
+from koordlet.decision.why import Why
+from koordlet.kernel.unit_properties import INFINITY, UnitProperties
+from koordlet.protocol.document import UNREADABLE
+
+log = structlog.get_logger()
+
+FILE_NAME = "units"
+OWNER = "systemd"
+PROPERTY: Mapping[Resource, str] = {
+    Resource.CPU_QUOTA_US: "CPUQuotaPerSecUSec",
+    Resource.MEMORY_MIN: "MemoryMin",
+    Resource.MEMORY_LOW: "MemoryLow",
+    Resource.MEMORY_HIGH: "MemoryHigh",
+    Resource.MEMORY_LIMIT: "MemoryMax",
+}
+"""The properties that stand for a file each. kubelet sends the weight of its slices itself, and a
+CPU list would make systemd write those of all cgroups beside and below."""
+_TOLD = Why("systemd.told", "told to systemd, which writes the unit's files again at any time")
+_TAKEN_BACK = Why("systemd.taken-back", "no owner wants it any more")
+_RESOURCE = {name: resource for resource, name in PROPERTY.items()}
+
+
+class Property(msgspec.Struct, frozen=True):
+    """A property of a unit that koordlet has set. ``original``: what systemd knew before."""
+
+    cgroup: str
+    unit: str
+    name: str
+    original: int
+
+    @property
+    def key(self) -> Key:
+        return Key(self.cgroup, _RESOURCE[self.name])
+
+
+class _File(msgspec.Struct, frozen=True):
+    boot_id: str
+    properties: tuple[Property, ...]
+
+
+class Told:
+    """The properties that are ours, on disk before systemd hears of them: a small file beside the
+    journal, replaced as a whole. A boot takes the values with it. Raises OSError for one that is
+    there and cannot be read."""
+
+    def __init__(self, path: str, boot_id: str) -> None:
+        self.path = path
+        self._boot_id = boot_id
+        self.properties: dict[tuple[str, str], Property] = {}
+        """By unit and name."""
+        try:
+            with open(path, "rb") as file:
+                found = msgspec.json.decode(file.read(), type=_File)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except UNREADABLE as error:
+            log.warning(
+                "damaged; properties of units stay as they are", path=path, error=str(error)
+            )
+            return
+        if found.boot_id == boot_id:
+            self._index(found.properties)
+
+    def store(self, properties: Iterable[Property]) -> None:
+        """Raises OSError: then systemd must not be told."""
+        kept = tuple(properties)
+        temporary = f"{self.path}.new"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as file:
+            file.write(msgspec.json.encode(_File(self._boot_id, kept)))
+            file.flush()
+            os.fsync(fd)
+        os.rename(temporary, self.path)
+        fsync_directory(self.path)
+        self._index(kept)
+
+    def _index(self, properties: Iterable[Property]) -> None:
+        self.properties = {(each.unit, each.name): each for each in properties}
+
+
+def path_beside(journal_path: str) -> str:
+    return os.path.join(os.path.dirname(journal_path), FILE_NAME)
+
+
+class Want(NamedTuple):
+    """``value`` of a file that is ours, for the unit of its cgroup. ``period_us``: of its quota."""
+
+    cgroup: str
+    resource: Resource
+    value: int
+    period_us: int = CFS_PERIOD_US
+
+    @property
+    def key(self) -> Key:
+        return Key(self.cgroup, self.resource)
+
+    @property
+    def told(self) -> int:
+        """The value of the property."""
+        if self.value == UNLIMITED:
+            return INFINITY
+        if self.resource is Resource.CPU_QUOTA_US:
+            return self.value * 1_000_000 // self.period_us
+        return self.value
+
+    @property
+    def unit(self) -> str:
+        return self.cgroup.rpartition("/")[2]
+
+    @property
+    def name(self) -> str:
+        return PROPERTY[self.resource]
+
+
+def tell(
+    units: UnitProperties, told: Told, wants: Sequence[Want], *, time: float
+) -> tuple[Outcome, ...]:
+    """Set what is wanted. One outcome for each property that was set or could not be. ``time``:
+    unix seconds."""
+    by_unit: dict[str, list[Want]] = {}
+    for want in wants:
+        by_unit.setdefault(want.unit, []).append(want)
+    return tuple(o for unit in sorted(by_unit) for o in _set(units, told, by_unit[unit], time))
+
+
+def take_back(
+    units: UnitProperties,
+    told: Told,
+    held: Container[Key],
+    *,
+    time: float,
+    observe: bool = False,
+) -> tuple[Outcome, ...]:
+    """Give systemd back what it knew of files that we do not hold any more. One outcome each;
+    ``observe``: only say so."""
+    left = [each for each in told.properties.values() if each.key not in held]
+    return tuple(_give_back(units, told, each, time, observe=observe) for each in left)
+
+
+def _set(units: UnitProperties, told: Told, wants: Sequence[Want], time: float) -> list[Outcome]:
+    unit = wants[0].unit
+    try:
+        found = units.get(unit, [want.name for want in wants])
+        new = [
+            Property(want.cgroup, unit, want.name, found[want.name])
+            for want in wants
+            if (unit, want.name) not in told.properties
+        ]
+        if new:
+            told.store((*told.properties.values(), *new))
+        changed = [want for want in wants if found[want.name] != want.told]
+        if changed:
+            units.set(unit, {want.name: want.told for want in changed})
+    except OSError as error:
+        text = describe(error, f"systemd unit {unit}")
+        return [_outcome(w.cgroup, w.name, w.told, Result.REFUSED, time, text) for w in wants]
+    return [_outcome(w.cgroup, w.name, w.told, Result.WRITTEN, time) for w in changed]
+
+
+def _give_back(
+    units: UnitProperties, told: Told, ours: Property, time: float, *, observe: bool
+) -> Outcome:
+    result, text = Result.WOULD_RESTORE, ""
+    if not observe:
+        result = Result.RESTORED
+        try:
+            with contextlib.suppress(FileNotFoundError):  # it took the value with it
+                units.set(ours.unit, {ours.name: ours.original})
+            told.store(each for each in told.properties.values() if each != ours)
+        except OSError as error:
+            result, text = Result.REFUSED, describe(error, f"systemd unit {ours.unit}")
+    return _outcome(ours.cgroup, ours.name, ours.original, result, time, text, _TAKEN_BACK)
+
+
+def _outcome(
+    cgroup: str,
+    name: str,
+    value: int,
+    result: Result,
+    time: float,
+    text: str = "",
+    why: Why = _TOLD,
+) -> Outcome:
+    shown = UNLIMITED if value == INFINITY else value
+    written = shown if result in {Result.WRITTEN, Result.RESTORED} else None
+    path = f"{name} of systemd unit {cgroup.rpartition('/')[2]}"
+    return Outcome(
+        time, OWNER, cgroup, _RESOURCE[name], path, shown, None, written, result, why, text
+    )

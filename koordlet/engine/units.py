@@ -1,0 +1,139 @@
+"""Values of kubelet's slices on their way to systemd (``actuator.units``), in a thread of their
+own: systemd may be busy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import Future
+
+import structlog
+
+from koordlet.actuator.actuator import Actuator
+from koordlet.actuator.merge import Key
+from koordlet.actuator.outcome import Outcome, is_news, signature
+from koordlet.actuator.units import PROPERTY, Told, Want, path_beside, take_back, tell
+from koordlet.decision.resource import CFS_PERIOD_US, Resource
+from koordlet.decision.snapshot import Capability
+from koordlet.kernel.background import Background
+from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
+from koordlet.kernel.host import Host
+from koordlet.kernel.unit_properties import UnitProperties, missing
+
+log = structlog.get_logger()
+
+PART = "systemd-units"
+EVERY_S = 5.0
+"""Between two values told of one node: a limit that moves each second need not be exact there."""
+CHECK_EVERY_S = 60.0
+"""Between two looks at what systemd knows while nothing changes."""
+
+
+class UnitValues:
+    """``problems``: where to tell why it does not work."""
+
+    def __init__(
+        self, host: Host, journal_path: str, boot_id: str, problems: dict[str, str]
+    ) -> None:
+        self._host = host
+        self._path = path_beside(journal_path)
+        self._boot_id = boot_id
+        self._problems = problems
+        self._told: Told | None = None
+        self._thread: Background | None = None
+        self._properties: UnitProperties | None = None
+        self._job: Future[tuple[Outcome, ...]] | None = None
+        self._done: tuple[Want, ...] | None = None
+        self._done_s = -math.inf
+        self._news: dict[Key, tuple[object, ...]] = {}
+        self.capabilities: tuple[Capability, ...] = ()
+        """Empty until a slice of kubelet's was seen."""
+
+    def turn(
+        self, actuator: Actuator, tree: Kubepods | None, now: float, time: float
+    ) -> tuple[Outcome, ...]:
+        """Begin what is due; what was finished since the last call and is worth telling. Returns at
+        once. ``now``: monotonic seconds, ``time``: unix seconds."""
+        outcomes: tuple[Outcome, ...] = ()
+        if self._job is not None:
+            if not self._job.done():
+                return ()
+            outcomes = self._finish(actuator)
+        wants = wants_of(actuator, tree)
+        due_s = EVERY_S if wants != self._done else CHECK_EVERY_S
+        if now - self._done_s < due_s or not self._begins(wants):
+            return outcomes
+        self._done, self._done_s = wants, now
+        if self._thread is None:
+            self._thread = self._host.background(PART)
+        self._job = self._thread.submit(lambda _: self._work(wants, time))
+        return outcomes
+
+    def close(self) -> None:
+        """After what is under way."""
+        if self._thread is not None:
+            self._thread.close(self._disconnect)
+
+    def _begins(self, wants: Sequence[Want]) -> bool:
+        if self._told is None:
+            self._told = Told(self._path, self._boot_id)
+        if not wants and not self._told.properties:
+            return False
+        why = missing(self._host)
+        self.capabilities = (_capability(why),)
+        return not why
+
+    def _work(self, wants: Sequence[Want], time: float) -> tuple[Outcome, ...]:
+        assert self._told is not None
+        if self._properties is None:
+            self._properties = self._host.unit_properties()
+        held = {want.key for want in wants}
+        back = take_back(self._properties, self._told, held, time=time)
+        return (*back, *tell(self._properties, self._told, wants, time=time))
+
+    def _disconnect(self) -> None:
+        if self._properties is not None:
+            self._properties.close()
+
+    def _finish(self, actuator: Actuator) -> tuple[Outcome, ...]:
+        assert self._job is not None
+        job, self._job = self._job, None
+        try:
+            outcomes = job.result()
+            self._problems.pop(PART, None)
+        except Exception as error:  # the isolation boundary: files are written without it
+            log.error("systemd was not told", exc_info=error)
+            self._problems[PART] = f"{type(error).__name__}: {error}"
+            return ()
+        refused = {outcome.key for outcome in outcomes if outcome.written is None}
+        done = self._done or ()
+        actuator.told({want.key: want.value for want in done if want.key not in refused})
+        before, self._news = self._news, {o.key: signature(o) for o in outcomes}
+        return tuple(o for o in outcomes if is_news(o, before.get(o.key)))
+
+
+def wants_of(actuator: Actuator, tree: Kubepods | None) -> tuple[Want, ...]:
+    """What is ours in kubelet's slices and can be told; nothing where kubelet makes the cgroups
+    itself."""
+    if tree is None or tree.driver is not Driver.SYSTEMD:
+        return ()
+    wants = []
+    for cgroup in (tree.root, tree.burstable, tree.besteffort):
+        period_us = actuator.holds(cgroup, Resource.CPU_PERIOD_US)
+        for resource in PROPERTY:
+            value = actuator.holds(cgroup, resource)
+            if isinstance(value, int):
+                period = period_us if isinstance(period_us, int) else CFS_PERIOD_US
+                wants.append(Want(cgroup, resource, value, period))
+    return tuple(wants)
+
+
+def _capability(why: str) -> Capability:
+    if not why:
+        return Capability(PART, True, "systemd is told what kubelet's slices shall hold")
+    cost = (
+        "limits of kubelet's slices are reset by each kubelet update until koordlet writes them "
+        "again, and while it is away"
+    )
+    remedy = "mount /run/systemd and /run/dbus of the host, or install dbus"
+    return Capability(PART, False, why, cost, remedy)

@@ -1,0 +1,111 @@
+"""Properties of systemd's units that stand for files of their cgroups, by D-Bus
+(``org.freedesktop.systemd1(5)``). Calls block: they are for a thread beside the event loop."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from koordlet.kernel.units import not_running
+
+if TYPE_CHECKING:  # loaded where a slice is told something
+    from jeepney.io.blocking import DBusConnection
+
+    from koordlet.kernel.host import Host
+
+INFINITY = 2**64 - 1
+"""No limit, in all of them."""
+WITHIN_S = 2.0
+"""Seconds that systemd has for one answer; a reload of hundreds of units takes longer."""
+
+_BUS = "org.freedesktop.systemd1"
+_MANAGER = "/org/freedesktop/systemd1"
+_INTERFACE_OF = {
+    suffix: f"{_BUS}.{suffix.capitalize()}"
+    for suffix in ("slice", "service", "scope", "socket", "mount", "swap")
+}
+
+
+SOCKET = "/run/dbus/system_bus_socket"
+
+
+def missing(host: Host) -> str:
+    """Return why no unit can be told anything here; empty where it can."""
+    if why := not_running(host):
+        return why
+    return "" if host.exists(SOCKET) else f"no system bus ({SOCKET} is not there)"
+
+
+class UnitProperties(Protocol):
+    """Raises OSError, with the unit for a file name, for all that may go wrong."""
+
+    def get(self, unit: str, names: Sequence[str]) -> dict[str, int]:
+        """Values that systemd knows, whatever the cgroup's files hold."""
+        ...
+
+    def set(self, unit: str, values: Mapping[str, int]) -> None:
+        """Set until the next boot, or until the unit ends. systemd writes its cgroup's files."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class BusUnitProperties:
+    """``UnitProperties`` of the system's manager. It connects when first asked, and anew after an
+    error."""
+
+    def __init__(self) -> None:
+        self._connection: DBusConnection | None = None
+
+    def get(self, unit: str, names: Sequence[str]) -> dict[str, int]:
+        (path,) = self._call(unit, _MANAGER, f"{_BUS}.Manager", "LoadUnit", "s", (unit,))
+        interface = _INTERFACE_OF[unit.rpartition(".")[2]]
+        found = {}
+        for name in names:
+            words = (interface, name)
+            properties = "org.freedesktop.DBus.Properties"
+            ((kind, value),) = self._call(unit, path, properties, "Get", "ss", words)
+            if kind != "t":
+                raise OSError(errno.EPROTO, f"{name} is of type {kind}, not t", unit)
+            found[name] = value
+        return found
+
+    def set(self, unit: str, values: Mapping[str, int]) -> None:
+        properties = [(name, ("t", value)) for name, value in values.items()]
+        words = (unit, True, properties)
+        self._call(unit, _MANAGER, f"{_BUS}.Manager", "SetUnitProperties", "sba(sv)", words)
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _call(
+        self, unit: str, path: str, interface: str, method: str, signature: str, words: Any
+    ) -> Any:
+        from jeepney import DBusAddress, HeaderFields, MessageType, new_method_call
+        from jeepney.io.blocking import open_dbus_connection
+
+        try:
+            if self._connection is None:
+                self._connection = open_dbus_connection("SYSTEM", auth_timeout=WITHIN_S)
+            address = DBusAddress(path, bus_name=_BUS, interface=interface)
+            message = new_method_call(address, method, signature, words)
+            answer = self._connection.send_and_get_reply(message, timeout=WITHIN_S)
+        except TimeoutError:
+            self.close()
+            raise OSError(errno.ETIMEDOUT, f"no answer within {WITHIN_S:g} s", unit) from None
+        except OSError as error:
+            self.close()
+            text = f"D-Bus: {error.strerror or error}"
+            raise OSError(error.errno or errno.EIO, text, unit) from error
+        except Exception as error:  # the library's own, for a bus that speaks otherwise
+            self.close()
+            raise OSError(errno.EPROTO, f"D-Bus: {type(error).__name__}: {error}", unit) from error
+        if answer.header.message_type is MessageType.error:
+            if answer.header.fields.get(HeaderFields.error_name) == f"{_BUS}.NoSuchUnit":
+                raise FileNotFoundError(errno.ENOENT, "systemd knows no such unit", unit)
+            text = " ".join(str(each)[:200] for each in answer.body) or "an error without a text"
+            raise OSError(errno.EINVAL, f"systemd: {text}", unit)
+        return answer.body

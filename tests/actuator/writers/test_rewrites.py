@@ -1,0 +1,116 @@
+"""Kubelet, systemd and runtimes write over our values by right: answered at once, no conflict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koordlet.actuator.rewrites import BURST
+from koordlet.decision.plan import Plan, Result, Setting
+from koordlet.decision.resource import UNLIMITED, Resource, Value
+from tests.actuator.world import WHY, World, fake, plan
+
+BE = "kubepods.slice/kubepods-besteffort.slice"
+POD = f"{BE}/kubepods-besteffort-pod0f3a.slice"
+SCOPE = f"{POD}/cri-containerd-{'a' * 64}.scope"
+QUOTA, MIN, SHARES = Resource.CPU_QUOTA_US, Resource.MEMORY_MIN, Resource.CPU_SHARES
+WANT = (BE, QUOTA, 50_000)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(fake("v2"), str(tmp_path))
+    for cgroup in ("kubepods.slice", BE, POD, SCOPE, "other.slice"):
+        made.host.make_cgroup(cgroup)
+    yield made
+    made.close()
+
+
+def test_a_kubelet_that_resets_its_slice_each_minute_costs_one_turn_each_time(world: World) -> None:
+    world.want("be", WANT, after_s=0)
+    for _ in range(60):
+        world.now += 59
+        world.cgroups.write(BE, QUOTA, UNLIMITED)
+        assert world.want("be", WANT) == [Result.WRITTEN]
+        assert "kubelet, systemd or the container runtime" in world.heard[0].text
+        assert not world.actuator.conflicts() and world.value(BE, QUOTA) == 50_000
+
+
+def test_twenty_pods_that_come_and_go_in_a_minute_are_no_conflict(world: World) -> None:
+    world.want("be", WANT)
+    for _ in range(300):
+        world.cgroups.write(BE, QUOTA, UNLIMITED)
+        assert world.want("be", WANT, after_s=1.5) == [Result.WRITTEN]
+    assert not world.actuator.conflicts()
+
+
+def test_who_does_so_all_the_time_is_a_second_writer_after_all(world: World) -> None:
+    world.want("be", WANT)
+    answered = 0
+    for _ in range(600):
+        world.cgroups.write(BE, QUOTA, UNLIMITED)
+        answered += world.want("be", WANT, after_s=0.1).count(Result.WRITTEN)
+    assert answered < BURST + 60 + 10
+    assert world.actuator.conflicts()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "found"), [(BE, 70_000), ("other.slice", UNLIMITED)], ids=["value", "place"]
+)
+def test_other_values_and_other_places_are_conflicts(
+    world: World, cgroup: str, found: Value
+) -> None:
+    world.want("be", (cgroup, QUOTA, 50_000))
+    world.now += 60
+    world.cgroups.write(cgroup, QUOTA, found)
+    world.want("be", (cgroup, QUOTA, 50_000))
+    assert world.actuator.conflicts()
+
+
+def test_a_runtime_that_sets_up_what_it_has_made_gives_the_original(world: World) -> None:
+    want = (SCOPE, MIN, 64 << 20)
+    world.want("memory", want)
+    for value in (0, 32 << 20):
+        world.cgroups.write(SCOPE, MIN, value)
+        assert world.want("memory", want) == [Result.WRITTEN]
+    assert not world.actuator.conflicts()
+    assert world.actuator.original(SCOPE, MIN) == 32 << 20
+
+
+def test_a_resize_to_another_limit_under_a_raised_quota_is_no_conflict(world: World) -> None:
+    def raised(limit: int) -> Plan:
+        setting = Setting(SCOPE, QUOTA, 2 * limit, WHY, raises=limit)
+        return Plan("burst", (setting,))
+
+    world.cgroups.write(SCOPE, QUOTA, 50_000)
+    world.apply(raised(50_000))
+    world.now += 60
+    for limit in (40_000, 60_000, 45_000):
+        world.cgroups.write(SCOPE, QUOTA, limit)
+        (outcome,) = world.apply(raised(limit))
+        assert outcome.result is Result.WRITTEN and world.actuator.original(SCOPE, QUOTA) == limit
+    assert not world.actuator.conflicts()
+
+
+def test_what_a_pod_at_its_end_resets_is_no_conflict(world: World) -> None:
+    world.cgroups.write(POD, MIN, 32 << 20)
+    world.want("memory", (POD, MIN, 64 << 20))
+    world.now += 60
+    world.cgroups.write(POD, MIN, 0)
+    (outcome,) = world.apply(Plan("memory"))
+    assert outcome.result is Result.RESTORED and not world.actuator.conflicts()
+    assert world.value(POD, MIN) == 0 and not world.actuator.owned()
+
+
+def test_a_look_at_what_was_just_written_leaves_other_files_alone(world: World) -> None:
+    wants = (WANT, (POD, SHARES, 512))
+    world.apply(plan("be", *wants))
+    world.now += 30
+    world.cgroups.write(BE, QUOTA, UNLIMITED)
+    world.cgroups.write(POD, SHARES, 1024)
+    (key,) = [key for _, key in world.actuator.claims() if key.resource is QUOTA]
+    outcomes = world.actuator.look_again([key], now=world.now, time=world.now)
+    assert [(each.key, each.result) for each in outcomes] == [(key, Result.WRITTEN)]
+    assert world.value(BE, QUOTA) == 50_000 and world.value(POD, SHARES) != 512

@@ -1,0 +1,73 @@
+"""Values that kubelet and systemd write over are back before the next tick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.engine import rewritten
+from tests.daemon.world import NO_ALARMS, SAMPLE_S, World, suppress
+
+ROOT = "kubepods.slice"
+BE = f"{ROOT}/kubepods-besteffort.slice"
+QUOTA = Resource.CPU_QUOTA_US
+
+
+def busy(directory: Path, pods: int = 1, layout: str = "v2") -> World:
+    """Best-effort pods beside a service that leaves them little."""
+    world = World(directory, suppress() + NO_ALARMS, layout)
+    for cgroup in (ROOT, BE, f"{ROOT}/kubepods-burstable.slice"):
+        world.host.make_cgroup(cgroup)
+    for number in range(pods):
+        world.application(f"{BE}/kubepods-besteffort-pod{number}.slice/{'c' * 64}", 1.0, 1)
+    world.application("service", 2.0, 2)
+    world.start()
+    world.run(3)
+    return world
+
+
+@pytest.mark.parametrize("layout", ["v2", "hybrid"])
+def test_a_reset_is_undone_between_two_ticks(tmp_path: Path, layout: str) -> None:
+    world = busy(tmp_path, layout=layout)
+    limit = world.value(BE, QUOTA)
+    assert limit != UNLIMITED
+    for _ in range(20):
+        world.host.advance(SAMPLE_S)  # and no tick
+        world.parts.cgroups.write(BE, QUOTA, UNLIMITED)
+        world.host.deliver()
+        world.answer()
+        assert world.value(BE, QUOTA) == limit
+    assert not world.parts.actuator.conflicts()
+
+
+def test_no_look_without_a_writer_and_one_for_our_own(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    looks = []
+    look = world.engine.rewritten.look
+    world.engine.rewritten.look = lambda: (looks.append(1), look())[1]  # type: ignore[method-assign]
+    world.run(5)
+    assert len(looks) <= 5 + 1
+
+
+def test_a_cgroup_that_goes_is_watched_no_longer(tmp_path: Path) -> None:
+    world = busy(tmp_path)
+    watched = world.engine.rewritten._files
+    assert [path.rpartition("/")[2] for path in watched] == ["kubepods-besteffort.slice"]
+    world.reload("")
+    world.run(2)
+    assert not watched and world.value(BE, QUOTA) == UNLIMITED
+
+
+def test_many_files_take_more_than_one_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewritten, "MOST_AT_ONCE", 1)
+    world = busy(tmp_path)
+    limit = world.value(BE, QUOTA)
+    world.parts.cgroups.write(BE, QUOTA, UNLIMITED)
+    world.host.deliver()
+    for _ in range(len(world.engine.rewritten._path_of) + 1):
+        world.answer()
+    assert world.value(BE, QUOTA) == limit and not world.written

@@ -1,0 +1,120 @@
+"""What systemd is told of kubelet's slices, and when it gets back what it knew."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from koordlet.actuator.outcome import Outcome
+from koordlet.actuator.restore import Status, restore
+from koordlet.actuator.units import Told, path_beside
+from koordlet.decision.plan import Result
+from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.engine.units import EVERY_S
+from tests.daemon.world import NO_ALARMS, World, suppress
+
+ROOT = "kubepods.slice"
+UNIT = "kubepods-besteffort.slice"
+BE = f"{ROOT}/{UNIT}"
+QUOTA = Resource.CPU_QUOTA_US
+PROPERTY = "CPUQuotaPerSecUSec"
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path, suppress() + NO_ALARMS, "v2")
+    made.host.systemd.boot()
+    for cgroup in (ROOT, BE, f"{ROOT}/kubepods-burstable.slice"):
+        made.host.make_cgroup(cgroup)
+    made.application(f"{BE}/kubepods-besteffort-pod1.slice/{'c' * 64}", 1.0, 1)
+    made.application("service", 2.0, 2)
+    yield made
+    made.stop()
+
+
+def started(world: World) -> World:
+    world.start()
+    world.run(2 * EVERY_S)
+    return world
+
+
+def told(world: World) -> int:
+    return world.host.systemd.get(UNIT, (PROPERTY,))[PROPERTY]
+
+
+def test_systemd_writes_our_limit_itself(world: World) -> None:
+    started(world)
+    limit = world.value(BE, QUOTA)
+    assert told(world) == limit * 10 and {unit for unit, _ in world.host.systemd.calls} == {UNIT}
+    for _ in range(60):
+        world.host.systemd.realize(UNIT)  # kubelet sets the slice's weight
+        assert world.value(BE, QUOTA) != UNLIMITED
+        world.run(1)
+    assert not world.parts.actuator.conflicts()
+    assert any(each.feature == "systemd-units" and each.supported
+               for each in world.views.status().capabilities)  # fmt: skip
+
+
+def test_a_limit_that_moves_each_second_is_told_each_five(world: World) -> None:
+    started(world)
+    world.host.systemd.calls.clear()
+    for demand in range(30):
+        world.processes["service"].demand_cores = 1.0 + demand % 2
+        world.run(1)
+    assert 1 <= len(world.host.systemd.calls) <= 30 / EVERY_S + 1
+    world.host.systemd.realize(UNIT)  # an older value of ours
+    world.run(2)
+    assert not world.parts.actuator.conflicts()
+
+
+def test_it_goes_back_when_nobody_wants_it_any_more(world: World) -> None:
+    started(world)
+    world.reload(NO_ALARMS)
+    world.run(2 * EVERY_S)
+    assert told(world) == 2**64 - 1 and world.value(BE, QUOTA) == UNLIMITED
+    assert not Told(path_beside(str(world.directory / "state/journal")), "").properties
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_restore_without_a_daemon_gives_it_back(world: World, dry_run: bool) -> None:
+    started(world)
+    world.stop()
+    report = restore(
+        world.parts.knobs,
+        str(world.directory / "state/journal"),
+        boot_id=world.host.read("/proc/sys/kernel/random/boot_id").decode().strip(),
+        now=world.host.monotonic(),
+        time=world.host.time(),
+        dry_run=dry_run,
+    )
+    items = [each for each in report.items if each.path == f"{PROPERTY} of systemd unit {UNIT}"]
+    wanted = Status.WOULD_RESTORE if dry_run else Status.RESTORED
+    assert [each.status for each in items] == [wanted]
+    assert (told(world) == 2**64 - 1) is not dry_run
+    world.start()
+
+
+def test_a_systemd_that_refuses_is_named_and_files_are_written_all_the_same(world: World) -> None:
+    world.host.systemd.fails[UNIT] = OSError(errno.ETIMEDOUT, "no answer within 2 s", UNIT)
+    world.start()
+    heard: list[Outcome] = []
+    world.engine.heard = heard.append  # type: ignore[method-assign]
+    world.run(2 * EVERY_S)
+    assert world.value(BE, QUOTA) != UNLIMITED
+    (refused,) = [each for each in heard if each.owner == "systemd"]
+    assert refused.result is Result.REFUSED and "ETIMEDOUT" in refused.text
+
+
+def test_without_a_bus_that_is_a_capability_that_is_missing(tmp_path: Path) -> None:
+    world = World(tmp_path, suppress() + NO_ALARMS, "v2")
+    for cgroup in (ROOT, BE):
+        world.host.make_cgroup(cgroup)
+    world.application(f"{BE}/kubepods-besteffort-pod1.slice/{'c' * 64}", 1.0, 1)
+    started(world)
+    (found,) = [c for c in world.views.status().capabilities if c.feature == "systemd-units"]
+    assert not found.supported and "systemd does not run here" in found.why
+    assert not world.host.systemd.calls
+    world.stop()

@@ -1,0 +1,79 @@
+"""systemd as the fake machine's init: units' properties, and the files it writes for them.
+
+``realize`` is what each change of a property of the unit brings with it (systemd 257): all files
+of the controllers that it has enabled there, with what it knows, else no limit.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from koordlet_fakefs.tree import add_directory
+
+if TYPE_CHECKING:
+    from koordlet_fakefs.host import FakeHost
+
+INFINITY = 2**64 - 1
+PERIOD_US = 100_000
+_MEMORY = {
+    "MemoryMin": ("memory.min", 0),
+    "MemoryLow": ("memory.low", 0),
+    "MemoryHigh": ("memory.high", INFINITY),
+    "MemoryMax": ("memory.max", INFINITY),
+}
+_QUOTA = "CPUQuotaPerSecUSec"
+
+
+class FakeSystemd:
+    """``calls``: units of which a property was set, with the properties. ``fails``: unit -> the
+    error of each call about it."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self._host = host
+        self._known: dict[str, dict[str, int]] = {}
+        self.calls: list[tuple[str, Mapping[str, int]]] = []
+        self.fails: dict[str, OSError] = {}
+
+    def boot(self) -> None:
+        """Be there, as ``sd_booted(3)`` and the system bus have it."""
+        add_directory(self._host.root, "run/systemd/system")
+        add_directory(self._host.root, "run/dbus/system_bus_socket")
+
+    def get(self, unit: str, names: Sequence[str]) -> dict[str, int]:
+        self._check(unit)
+        known = self._known.get(unit, {})
+        return {name: known.get(name, _MEMORY.get(name, ("", INFINITY))[1]) for name in names}
+
+    def set(self, unit: str, values: Mapping[str, int]) -> None:
+        self._check(unit)
+        for name in values:
+            if name != _QUOTA and name not in _MEMORY:
+                raise OSError(errno.EINVAL, f"Cannot set property {name}", unit)
+        self.calls.append((unit, dict(values)))
+        self._known.setdefault(unit, {}).update(values)
+        self.realize(unit)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def realize(self, unit: str) -> None:
+        stem = unit.removesuffix(".slice").split("-")
+        above = ("-".join(stem[: end + 1]) + ".slice" for end in range(len(stem)))
+        directory = "/sys/fs/cgroup/" + "/".join(above)
+        known = self._known.get(unit, {})
+        quota = known.get(_QUOTA, INFINITY)
+        words = "max" if quota == INFINITY else str(quota * PERIOD_US // 1_000_000)
+        self._host.write(f"{directory}/cpu.max", f"{words} {PERIOD_US}".encode())
+        for name, (file, unset) in _MEMORY.items():
+            value = known.get(name, unset)
+            text = "max" if value == INFINITY else str(value)
+            self._host.write(f"{directory}/{file}", text.encode())
+
+    def _check(self, unit: str) -> None:
+        if unit in self.fails:
+            raise self.fails[unit]
+        if not unit.endswith(".slice"):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), unit)
