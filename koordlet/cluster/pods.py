@@ -46,7 +46,9 @@ def facts_of(pod: Pod) -> PodFacts:
     """Without cgroups: only this node knows them."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     lasting = (*spec.containers, *(c for c in spec.init_containers if c.restart_policy == "Always"))
-    actual = _actual(pod)
+    waits = any(each.type == _RESIZE_PENDING for each in status.conditions)
+    actual = _actual(pod) if waits else {}
+    whole = (status.resources if waits else None) or spec.resources or Amounts()
     asked = [_resources(each.resources, actual.get(each.name)) for each in lasting]
     passing = islice(_passing(pod), MOST_CONTAINERS)
     by_name = dict(zip((each.name for each in lasting), asked, strict=True))
@@ -60,7 +62,7 @@ def facts_of(pod: Pod) -> PodFacts:
         phase=status.phase or None,
         labels=meta.labels,
         annotations=meta.annotations,
-        resources=_together(asked, spec.overhead),
+        resources=_together(asked, whole, spec.overhead),
         host_network=spec.host_network,
         ips=tuple(each.ip for each in status.pod_ips) or None,
         runtime_handler=None,  # a RuntimeClass names another handler than itself
@@ -100,12 +102,10 @@ def _kube_qos(text: str) -> KubeQoS | None:
 
 
 def _actual(pod: Pod) -> dict[str, Amounts]:
-    """What kubelet set for containers, by name, while it has not admitted what the pod asks for: a
-    resize that must wait, or that does not fit the node. Else their own figures count, because
-    kubelet reads cgroups, in which we may have written."""
+    """What kubelet set for containers, by name. It counts while kubelet has not admitted what the
+    pod asks for: a resize that must wait, or that does not fit the node. Else their own figures do,
+    because kubelet reads cgroups, in which we may have written."""
     status = pod.status
-    if not any(each.type == _RESIZE_PENDING for each in status.conditions):
-        return {}
     every = (*status.init_container_statuses, *status.container_statuses)[:MOST_CONTAINERS]
     return {each.name: each.resources for each in every if each.resources is not None}
 
@@ -123,18 +123,25 @@ def _resources(amounts: Amounts, actual: Amounts | None) -> Resources:
     return Resources(**found)
 
 
-def _together(every: Sequence[Resources], overhead: Mapping[str, str]) -> Resources:
-    """Of a pod. A limit that one container lacks is no limit of the pod."""
+def _together(every: Sequence[Resources], whole: Amounts, overhead: Mapping[str, str]) -> Resources:
+    """Return what a pod asks for: as a whole where it says so (kubelet's ``PodRequests``), else the
+    sum of its containers. A limit that one container lacks is no limit of the pod."""
     found: dict[str, int] = {}
     for field, name in _FIELDS:
         more = amount(overhead.get(name), name) or 0
         requests = [getattr(each, f"request_{field}") for each in every]
-        known = [each for each in requests if each is not None]
-        if known:
-            found[f"request_{field}"] = sum(known) + more
         limits = [getattr(each, f"limit_{field}") for each in every]
-        if limits and None not in limits:
-            found[f"limit_{field}"] = sum(limits) + more
+        known = [each for each in requests if each is not None]
+        limit = sum(limits) if limits and None not in limits else None
+        if name in whole.limits:
+            limit = amount(whole.limits[name], name)
+        request = sum(known) if known else limit if name in whole.limits else None
+        if name in whole.requests:
+            request = amount(whole.requests[name], name)
+        if request is not None:
+            found[f"request_{field}"] = request + more
+        if limit is not None:
+            found[f"limit_{field}"] = limit + more
     return Resources(**found)
 
 

@@ -82,10 +82,13 @@ class PodContainer(Shape, frozen=True):
 
 
 class PodSpec(Shape, frozen=True):
+    """``resources``: of the pod as a whole (KEP-2837)."""
+
     node_name: str = ""
     containers: tuple[PodContainer, ...] = ()
     init_containers: tuple[PodContainer, ...] = ()
     priority: int | None = None
+    resources: Amounts | None = None
     overhead: dict[str, str] = msgspec.field(default_factory=dict)
     host_network: bool = False
     runtime_class_name: str | None = None
@@ -109,9 +112,12 @@ class PodCondition(Shape, frozen=True):
 
 
 class PodStatus(Shape, frozen=True):
+    """``resources``: of the pod as a whole, as ``ContainerStatus`` has them."""
+
     phase: str = ""
     conditions: tuple[PodCondition, ...] = ()
     qos_class: str = ""
+    resources: Amounts | None = None
     pod_ips: tuple[PodIp, ...] = msgspec.field(default=(), name="podIPs")
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()

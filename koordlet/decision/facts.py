@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from koordlet.decision.given import Given
-from koordlet.decision.resource import Resource, Value
+from koordlet.decision.resource import CFS_PERIOD_US, Resource, Value
 from koordlet.decision.snapshot import Resources
 from koordlet.protocol.qos import KubeQoS
 
@@ -28,6 +28,15 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     """What kubelet asked the runtime for, before any hook."""
     given: Given | None = None
     """What it was created with, hooks included."""
+
+
+def resized(values: Mapping[Resource, Value]) -> Resources:
+    """Return what a pod will have as a whole, by what a runtime was told to write."""
+    quota_us, period_us = values.get(Resource.CPU_QUOTA_US), values.get(Resource.CPU_PERIOD_US)
+    if not isinstance(quota_us, int) or quota_us <= 0:
+        return Resources()
+    period_us = period_us if isinstance(period_us, int) and period_us > 0 else CFS_PERIOD_US
+    return Resources(limit_cpu_milli=quota_us * 1000 // period_us)
 
 
 class PodFacts(msgspec.Struct, frozen=True):

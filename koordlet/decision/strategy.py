@@ -92,6 +92,8 @@ class Stage(StrEnum):
     POST_START_CONTAINER = "PostStartContainer"
     UPDATE_CONTAINER = "PreUpdateContainerResources"
     STOP_CONTAINER = "PostStopContainer"
+    UPDATE_POD = "PreUpdatePodSandboxResources"
+    """Ours alone: the hook API has none for a pod that is resized as a whole (Kubernetes 1.36)."""
 
 
 class Subject(msgspec.Struct, frozen=True):

@@ -20,7 +20,7 @@ from koordlet.engine.engine import Engine
 from koordlet.hooks import delivery
 from koordlet.hooks.combine import combine
 from koordlet.qos.cpu_burst.quota import NAME as CPU_BURST
-from koordlet.qos.cpu_burst.quota import make_room
+from koordlet.qos.cpu_burst.quota import make_pod_room, make_room, told_us
 from koordlet.report import metrics
 from koordlet.report.record import answer_records
 from koordlet.state.merge import bare_id
@@ -48,9 +48,15 @@ class Asked:
         if stage is Stage.REMOVE_POD_SANDBOX:
             self._reported[origin].remove_pod(pod.uid)
             return Combined()
+        resources = pod.resources
+        pod = msgspec.structs.replace(pod, resources=None)
         self._reported[origin].upsert(pod)
         known = self._engine.parts.state.asked(origin, pod)
         if known is None:
+            return Combined()
+        if stage is Stage.UPDATE_POD:
+            limit_milli = resources.limit_cpu_milli if resources is not None else None
+            self._make_pod_room(origin, known, limit_milli)
             return Combined()
         return self._answer(origin, stage, Subject(Level.POD, known.cgroup, pod=known))
 
@@ -120,6 +126,15 @@ class Asked:
             for each in (combined, shown):
                 engine.amend(delivery.plans(subject, each), snapshot)
         return combined
+
+    def _make_pod_room(self, origin: str, pod: Pod, limit_milli: int | None) -> None:
+        """For a smaller quota of the pod as a whole, written when kubelet has the answer."""
+        snapshot = self._engine.snapshot(Wake(WakeKind.ASKED, f"{origin} resize"))
+        quota_us = told_us(snapshot.in_force, pod.cgroup, {}, limit_milli)
+        if quota_us is not None:
+            plan = make_pod_room(CPU_BURST, snapshot.in_force, pod, quota_us)
+            if plan is not None:
+                self._engine.amend((plan,), snapshot)
 
     def _make_room(self, origin: str, pod: Pod, container: Container, answer: Combined) -> None:
         """For a smaller quota, which the runtime writes when it has the answer."""

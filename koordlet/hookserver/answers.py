@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from koordlet.decision.answer import Ask, Combined
+from koordlet.decision.facts import resized
 from koordlet.decision.strategy import Stage
 from koordlet.hooks.delivery import cri_fields
 from koordlet.hookserver.calls import StageCalls
@@ -30,7 +31,7 @@ from koordlet.hookserver.requested import Requested
 from koordlet.wire.pb import hook_pb2 as pb
 
 ORIGIN = "hooks"
-SANDBOX_STAGES = frozenset({Stage.RUN_POD_SANDBOX, Stage.STOP_POD_SANDBOX})
+SANDBOX_STAGES = frozenset({Stage.RUN_POD_SANDBOX, Stage.STOP_POD_SANDBOX, Stage.UPDATE_POD})
 
 log = structlog.get_logger()
 
@@ -80,6 +81,9 @@ class Answers:
     def _pod(self, stage: Stage, request: Any) -> Any:
         """What the hooks change."""
         pod = sandbox_facts(request)
+        if stage is Stage.UPDATE_POD:
+            resources = resized(resource_values(request.resources))
+            pod = msgspec.structs.replace(pod, resources=resources)
         combined = self._ask.pod(ORIGIN, stage, pod)
         if stage is Stage.STOP_POD_SANDBOX:
             self._requested.forget_pod(pod.uid)

@@ -17,7 +17,14 @@ from koordlet.decision.strategy import Stage
 FILE_NAME = "koordlet.json"
 # Of use though no hook serves them: the first names the id of a container that was created, the
 # others what ended.
-_TELLING = frozenset({Stage.PRE_START_CONTAINER, Stage.STOP_CONTAINER, Stage.STOP_POD_SANDBOX})
+_TELLING = frozenset(
+    {
+        Stage.PRE_START_CONTAINER,
+        Stage.STOP_CONTAINER,
+        Stage.STOP_POD_SANDBOX,
+        Stage.UPDATE_POD,
+    }
+)
 
 
 def advertised(served: Iterable[Stage]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class ClosedError(Exception):
 
 
 class UnsafeUpdateError(Exception):
-    """The runtime could lock up on an update that it did not ask for (``nri.updates``)."""
+    """The runtime could lock up on an update that it did not ask for (``nri.versions``)."""
 
 
 class NotConnectedError(Exception):

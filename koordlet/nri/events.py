@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from koordlet.decision.answer import Ask, Combined
-from koordlet.decision.facts import ContainerFacts, PodFacts
+from koordlet.decision.facts import ContainerFacts, PodFacts, resized
 from koordlet.decision.resource import Resource, Value
 from koordlet.decision.strategy import Stage
 from koordlet.nri import changes, fields
@@ -105,6 +107,13 @@ class Events:
         asked = {**(self._requested(container) or {}), **asked}
         combined = self._container(Stage.UPDATE_CONTAINER, pod, container, asked)
         return changes.answer_to_update(combined, container, resources)
+
+    def update_pod(self, pod: Any, resources: Any) -> None:
+        """The pod gets other limits as a whole as soon as this returns."""
+        asked = fields.requested(pb.LinuxContainerUpdate(resources=resources))
+        self._know(pod, _uid_of(pod))
+        facts = msgspec.structs.replace(pod_facts(pod, self.runtime), resources=resized(asked))
+        self._ask.pod(ORIGIN, Stage.UPDATE_POD, facts)
 
     def event(self, number: int, pod: Any | None, container: Any | None) -> None:
         """All that wants no answer. ``pod`` may be missing where its container goes."""

@@ -18,8 +18,9 @@ EVENTS = {
     "RemoveContainer": 11,
 }
 """Those that every runtime knows. One that an older runtime does not know would end the session
-(docs/reference/wire.md 2.3), and a runtime does not tell what it knows; koordlet needs no later
-one."""
+(docs/reference/wire.md 2.3)."""
+UPDATE_POD_SANDBOX = 12
+"""A pod is resized as a whole; see ``versions.tells_pod_updates``."""
 
 NAMES = {number: name for name, number in EVENTS.items()}
 

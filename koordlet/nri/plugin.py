@@ -25,7 +25,7 @@ from koordlet.nri.errors import (
 )
 from koordlet.nri.options import Options
 from koordlet.nri.status import Phase, Status
-from koordlet.nri.updates import takes_updates, why_not
+from koordlet.nri.versions import takes_updates, why_not
 
 if TYPE_CHECKING:
     from koordlet.nri.events import Events, Held, Reported

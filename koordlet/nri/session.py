@@ -15,12 +15,12 @@ from google.protobuf.message import DecodeError
 from koordlet.decision.answer import HookFailedError
 from koordlet.nri.errors import ClosedError, Code, StatusError, WireError
 from koordlet.nri.events import Events
-from koordlet.nri.mask import EVENTS, NAMES, configured_mask
+from koordlet.nri.mask import EVENTS, NAMES, UPDATE_POD_SANDBOX, configured_mask, mask
 from koordlet.nri.mux import Trunk
 from koordlet.nri.options import Options
 from koordlet.nri.status import Durations, Generation, Phase, Status
 from koordlet.nri.ttrpc import Client, Handler, Server
-from koordlet.nri.updates import takes_updates
+from koordlet.nri.versions import takes_updates, tells_pod_updates
 from koordlet.wire.pb import nri_pb2 as pb
 
 PLUGIN_SERVICE = "nri.pkg.api.v1alpha1.Plugin"
@@ -139,11 +139,8 @@ class Session:
             "UpdateContainer": (pb.UpdateContainerRequest, self._update_container),
             "StopContainer": (pb.StopContainerRequest, self._stop_container),
             "StateChange": (pb.StateChangeEvent, self._state_change),
+            "UpdatePodSandbox": (pb.UpdatePodSandboxRequest, self._update_pod),
             # Not subscribed; a runtime that asks all the same gets no opinion.
-            "UpdatePodSandbox": (
-                pb.UpdatePodSandboxRequest,
-                lambda _: pb.UpdatePodSandboxResponse(),
-            ),
             "PostUpdatePodSandbox": (
                 pb.PostUpdatePodSandboxRequest,
                 lambda _: pb.PostUpdatePodSandboxResponse(),
@@ -184,6 +181,8 @@ class Session:
         status.request_timeout_s = request.request_timeout / 1000
         self._events.runtime = request.runtime_name
         status.event_mask = configured_mask(request.config)
+        if tells_pod_updates(status.runtime_name, status.runtime_version, status.nri_version):
+            status.event_mask |= mask(UPDATE_POD_SANDBOX)
         return pb.ConfigureResponse(events=status.event_mask)
 
     def _synchronize(self, request: Any) -> Any:
@@ -239,6 +238,14 @@ class Session:
             return pb.UpdateContainerResponse()
         self._status.updated += 1
         return pb.UpdateContainerResponse(update=[update])
+
+    def _update_pod(self, request: Any) -> Any:
+        self._status.count("UpdatePodSandbox")
+        self._guarded(
+            "UpdatePodSandbox",
+            lambda: self._events.update_pod(request.pod, request.linux_resources),
+        )
+        return pb.UpdatePodSandboxResponse()
 
     def _stop_container(self, request: Any) -> Any:
         self._event(EVENTS["StopContainer"], request)

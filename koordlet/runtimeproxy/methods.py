@@ -54,6 +54,13 @@ def _about_pod(request: Message, store: Store) -> Message | None:
     return None if pod.stopped else facts.copy(pod.facts)
 
 
+def _about_pod_update(request: Message, store: Store) -> Message:
+    found = facts.copy(store.pod(request.pod_sandbox_id).facts)
+    if request.HasField("resources"):
+        facts.copy_resources(found.resources, request.resources)
+    return found
+
+
 def _about_new_container(request: Message, store: Store) -> Message:
     found = facts.container_of(request.config)
     add_pod(found, store.pod(request.pod_sandbox_id).facts)
@@ -155,8 +162,9 @@ METHODS: Mapping[str, Method] = {
         "UpdatePodSandboxResources": Method(
             cri.UpdatePodSandboxResourcesRequest,
             cri.UpdatePodSandboxResourcesResponse,
-            _about_nothing,
+            _about_pod_update,
             _keep_pod_update,
+            pre=Stage.UPDATE_POD,
         ),
         "CreateContainer": Method(
             cri.CreateContainerRequest,

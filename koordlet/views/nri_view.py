@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from koordlet.admin.runtime import NriView
 from koordlet.decision.metrics import BUCKETS_MS
 from koordlet.nri.status import Durations, Phase, Status
-from koordlet.nri.updates import why_not
+from koordlet.nri.versions import why_not
 from koordlet.report import metrics as r
 from koordlet.report.registry import Histogram, Metrics
 

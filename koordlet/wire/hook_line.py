@@ -36,6 +36,7 @@ HOOKS: Final = (
     "PostStartContainer",
     "PreUpdateContainerResources",
     "PostStopContainer",
+    "PreUpdatePodSandboxResources",
 )
 """Their places are part of the format: new ones are appended."""
 

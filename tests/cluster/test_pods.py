@@ -53,6 +53,18 @@ def container(name: str, requests: Any = None, limits: Any = None, **more: Any) 
             },
             Resources(request_cpu_milli=2000),
         ),
+        (  # what the pod asks for as a whole counts instead
+            {
+                "containers": [container("a", {"cpu": "1"}, {"cpu": "2"}), container("b")],
+                "resources": {"requests": {"memory": "1Gi"}, "limits": {"cpu": "3"}},
+                "overhead": {"cpu": "1"},
+            },
+            Resources(request_cpu_milli=2000, limit_cpu_milli=4000, request_memory_bytes=GI),
+        ),
+        (
+            {"containers": [container("a")], "resources": {"limits": {"cpu": "3"}}},
+            Resources(request_cpu_milli=3000, limit_cpu_milli=3000),
+        ),
         (  # of the tiers: whole numbers of milli-cores
             {
                 "containers": [
@@ -89,6 +101,16 @@ def test_a_resize_counts_when_kubelet_has_admitted_it(pending: str, cpu_milli: i
     found = facts_of(msgspec.convert(tree, Pod))
     same = Resources(request_cpu_milli=cpu_milli, limit_cpu_milli=cpu_milli)
     assert found.resources == same and found.containers[0].resources == same
+
+
+def test_a_resize_of_the_pod_as_a_whole_counts_when_kubelet_has_admitted_it() -> None:
+    tree = tree_of("web", "u-1", containers=(container("main"),))
+    tree["spec"]["resources"] = {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+    tree["status"]["resources"] = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    for pending, cpu_milli in (("PodResizePending", 1000), ("PodResizeInProgress", 4000)):
+        tree["status"]["conditions"] = [{"type": pending, "status": "True"}]
+        found = facts_of(msgspec.convert(tree, Pod)).resources
+        assert found == Resources(request_cpu_milli=cpu_milli, limit_cpu_milli=cpu_milli)
 
 
 def test_a_container_is_known_by_its_id_and_before_by_its_name() -> None:

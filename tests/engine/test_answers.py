@@ -13,6 +13,7 @@ import pytest
 from koordlet.decision.answer import Combined, HookFailedError
 from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Resources
 from koordlet.decision.strategy import Stage
 from koordlet.engine.answers import Asked
 from koordlet.engine.updates import Updates
@@ -383,6 +384,44 @@ def test_budgets_make_room_for_a_smaller_quota_before_the_runtime_writes_it(
         world.parts.cgroups.write(cgroup, QUOTA, quota_us)
     world.run(2)
     assert [world.value(each, BURST) for each in groups] == [140_000, 80_000, 60_000]
+
+
+@pytest.mark.parametrize("origin", ["nri", "hooks"])
+def test_the_budget_of_a_pod_makes_room_before_kubelet_lowers_its_own_limit(
+    asked, origin: str
+) -> None:
+    world, ask, _ = asked(BURSTS + "[hook-server]\nenable = true\n", "v2")
+    pod = web_pod(100_000, 60_000)
+    made = world.host.make_pod("cgroupfs", "burstable", UID, [each.id for each in pod.containers])
+    groups = (made.pod, *made.containers)
+    for cgroup, quota_us in zip(groups, (160_000, 100_000, 60_000), strict=True):
+        world.parts.cgroups.write(cgroup, QUOTA, quota_us)
+    world.parts.reported[origin].upsert(pod)
+    world.run(2)
+    with pytest.raises(OSError, match="Invalid argument"):
+        world.parts.cgroups.write(made.pod, QUOTA, 145_000)
+    resized = msgspec.structs.replace(pod, resources=Resources(limit_cpu_milli=1450))
+    ask.pod(origin, Stage.UPDATE_POD, resized)
+    world.parts.cgroups.write(made.pod, QUOTA, 145_000)
+    world.run(5)
+    values = [world.value(made.pod, resource) for resource in (QUOTA, BURST)]
+    assert values == [145_000, 145_000] and not world.views.status().conflicts
+
+
+def test_the_budget_of_a_pod_falls_with_the_limit_in_its_spec(asked) -> None:
+    """An API server tells it before kubelet acts, a runtime without that event never."""
+    world, _, _ = asked(BURSTS, "v2")
+    pod = web_pod(100_000, 60_000)
+    made = world.host.make_pod("cgroupfs", "burstable", UID, [each.id for each in pod.containers])
+    groups = (made.pod, *made.containers)
+    for cgroup, quota_us in zip(groups, (160_000, 100_000, 60_000), strict=True):
+        world.parts.cgroups.write(cgroup, QUOTA, quota_us)
+    for limit_milli in (1600, 1450):
+        told = msgspec.structs.replace(pod, resources=Resources(limit_cpu_milli=limit_milli))
+        world.parts.reported["nri"].upsert(told)
+        world.run(2)
+        assert world.value(made.pod, BURST) == limit_milli * 100
+    world.parts.cgroups.write(made.pod, QUOTA, 145_000)
 
 
 def test_a_budget_that_is_not_ours_makes_no_room(asked) -> None:

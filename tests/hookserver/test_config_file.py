@@ -73,4 +73,5 @@ def test_stages_that_only_tell_are_asked_for_too() -> None:
         "PreCreateContainer",
         "PreStartContainer",
         "PostStopContainer",
+        "PreUpdatePodSandboxResources",
     )

@@ -93,12 +93,15 @@ def test_every_hook_is_answered_on_both_ways_at_once(tmp_path: Path) -> None:
                 assert status == OK
                 kind = pb.PodSandboxHookResponse if sandbox else pb.ContainerResourceHookResponse
                 changed = kind.FromString(payload)
+                if stage is Stage.UPDATE_POD:  # no method of the hook API
+                    continue
                 response = await getattr(stub, f"{stage}Hook")(request)
                 field = "resources" if sandbox else "container_resources"
                 assert getattr(changed, field) == getattr(response, field)
                 if not sandbox:
                     assert not changed.container_annotations and not changed.container_envs
-            assert all(calls.calls == 2 for calls in server.status().stages)
+            counts = {calls.stage: calls.calls for calls in server.status().stages}
+            assert counts == dict.fromkeys(METHODS.values(), 2) | {Stage.UPDATE_POD: 1}
             caller.writer.close()
 
     asyncio.run(whole())

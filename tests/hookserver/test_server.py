@@ -58,7 +58,8 @@ def run(tmp_path: Path, body: Body) -> None:
 def test_every_method_of_the_api_is_answered(tmp_path: Path) -> None:
     async def body(ask: FakeAsk, server: HookServer, stub: Any, channel: Any) -> None:
         methods = pb.DESCRIPTOR.services_by_name["RuntimeHookService"].methods
-        assert {method.name for method in methods} == set(METHODS)
+        ours = {"PreUpdatePodSandboxResourcesHook"}
+        assert {method.name for method in methods} == set(METHODS) - ours
         ask.answer = Combined(settings=wanted({Resource.CPU_SHARES: 2}))
         for method in methods:
             sandbox = "Sandbox" in method.name
@@ -66,7 +67,8 @@ def test_every_method_of_the_api_is_answered(tmp_path: Path) -> None:
             response = await getattr(stub, method.name)(request)
             found = response.resources if sandbox else response.container_resources
             assert found.cpu_shares == 2
-        assert {calls.stage for calls in server.status().stages} == set(METHODS.values())
+        stages = {stage for name, stage in METHODS.items() if name not in ours}
+        assert {calls.stage for calls in server.status().stages} == stages
         assert all(calls.calls == 1 for calls in server.status().stages)
 
     run(tmp_path, body)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koordlet.decision.given import Given
 from koordlet.decision.resource import Resource
+from koordlet.decision.snapshot import Resources
 from koordlet.decision.strategy import Stage
 from koordlet.nri.events import Events
 from koordlet.wire.pb import nri_pb2 as nri
@@ -136,3 +137,13 @@ def test_what_a_container_was_created_with_is_told_once_it_is() -> None:
     seen.synchronize([sandbox()], [after])
     assert world.pods["uid-1"].containers[1].given == given
     assert "secret" not in repr(world.pods) + repr(told)
+
+
+def test_a_pod_that_is_resized_as_a_whole_is_asked_about_with_its_new_limit() -> None:
+    world = World()
+    seen = events(world)
+    seen.event(nri.RUN_POD_SANDBOX, sandbox(), None)
+    seen.update_pod(sandbox(), cpu(quota=45_000))
+    (_, pod, none) = world.asked[-1]
+    assert world.stages[-1] is Stage.UPDATE_POD and none is None
+    assert pod.resources == Resources(limit_cpu_milli=450)

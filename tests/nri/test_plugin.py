@@ -16,11 +16,11 @@ from koordlet.decision.resource import Resource
 from koordlet.decision.strategy import Stage
 from koordlet.nri import session
 from koordlet.nri.errors import NotConnectedError, UnsafeUpdateError
-from koordlet.nri.mask import DEFAULT_MASK
+from koordlet.nri.mask import DEFAULT_MASK, UPDATE_POD_SANDBOX, mask
 from koordlet.nri.options import Options
 from koordlet.nri.plugin import Plugin
 from koordlet.nri.status import MAX_ERROR, Generation, Phase, Status
-from koordlet.nri.updates import takes_updates
+from koordlet.nri.versions import takes_updates
 from koordlet.wire.pb import nri_pb2 as nri
 from tests.nri.fake_runtime import CallError, FakeRuntime, run, until
 from tests.nri.world import World, container, cpu, failed, sandbox, wants
@@ -63,7 +63,7 @@ def test_life_of_a_pod(tmp_path: Path, dedicated: bool) -> None:
             assert peer.registered == nri.RegisterPluginRequest(
                 plugin_name="koordlet_nri", plugin_idx="00"
             )
-            assert plugin.status.event_mask == DEFAULT_MASK
+            assert plugin.status.event_mask == DEFAULT_MASK | mask(UPDATE_POD_SANDBOX)
             assert plugin.status.phase is Phase.CONNECTED
             pod, one = sandbox(), container()
             await runtime.event(peer, "RunPodSandbox", pod)

@@ -25,7 +25,8 @@ from tests.runtimeproxy.rig import RUNTIME, Runtime, Seen, channel, serve, until
 BUDGET_S = 0.4
 ALL_HOOKS = (
     *("PreRunPodSandbox", "PostStopPodSandbox", "PreCreateContainer", "PreStartContainer"),
-    *("PostStartContainer", "PreUpdateContainerResources", "PostStopContainer", "NoSuchHook"),
+    *("PostStartContainer", "PreUpdateContainerResources", "PostStopContainer"),
+    *("PreUpdatePodSandboxResources", "NoSuchHook"),
 )
 Think = Callable[[str, Any], Awaitable[Any]]
 
@@ -118,7 +119,7 @@ class HookServer(grpc.GenericRpcHandler):
         assert details.method.startswith("/runtime.v1alpha1.RuntimeHookService/")
         kind = (
             hook.PodSandboxHookRequest
-            if stage.endswith("PodSandbox")
+            if "PodSandbox" in stage
             else hook.ContainerResourceHookRequest
         )
 

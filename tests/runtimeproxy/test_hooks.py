@@ -77,6 +77,19 @@ async def test_the_life_of_a_pod(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_koordlet_hears_of_a_pod_that_is_resized_before_kubelet_writes(
+    tmp_path: Path,
+) -> None:
+    async with world(tmp_path) as place:
+        pod = await place.run_pod()
+        resources = {"cpu_quota": 45_000, "cpu_period": 100_000}
+        await place.call("UpdatePodSandboxResources", pod_sandbox_id=pod, resources=resources)
+        (asked,) = [a for stage, a in place.hooks.asked if "UpdatePod" in stage]
+        assert (asked.pod_meta.uid, asked.resources.cpu_quota) == ("uid-1", 45_000)
+        assert place.last("UpdatePodSandboxResources").resources.cpu_quota == 45_000
+
+
+@in_loop
 async def test_an_echo_leaves_the_bytes_alone(tmp_path: Path) -> None:
     async with world(tmp_path) as place:
         request = cri.RunPodSandboxRequest(runtime_handler="x")

@@ -185,6 +185,15 @@ def make_room(owner: str, in_force: InForce, pod: Pod, cgroup: str, quota_us: in
     return Plan(owner, tuple(settings), amends=True)
 
 
+def make_pod_room(owner: str, in_force: InForce, pod: Pod, quota_us: int) -> Plan | None:
+    """As ``make_room``, before the pod as a whole gets a quota of ``quota_us``."""
+    if quota_us <= 0 or _ours(in_force, pod.cgroup) <= quota_us:
+        return None
+    text = f"{pod.title}: it is about to get a quota of {quota_us} us, so its budget falls first"
+    why = Why("cpu-burst.resize", text)
+    return Plan(owner, (Setting(pod.cgroup, _BURST, quota_us, why),), amends=True)
+
+
 def _ours(in_force: InForce, cgroup: str) -> int:
     value = in_force.value(cgroup, _BURST)
     return value if isinstance(value, int) and in_force.is_ours(cgroup, _BURST) else 0

@@ -32,7 +32,7 @@ from koordlet.qos.cpu_burst.group import (
     of_pod,
 )
 from koordlet.qos.cpu_burst.node import SharedPool, shared_pool
-from koordlet.qos.cpu_burst.quota import NAME, RaisedQuota, find_base
+from koordlet.qos.cpu_burst.quota import NAME, RaisedQuota, find_base, told_us
 from koordlet.qos.cpu_burst.step import Bucket, Result, step
 
 _QUOTA, _BURST = Resource.CPU_QUOTA_US, Resource.CPU_BURST_US
@@ -163,7 +163,10 @@ def _of_pod(snapshot: Snapshot, pod: Pod, parts: list[Result], memory: BurstStat
         )
     else:
         held = None
-    burst_us = min(sum(part.burst_us for part in parts), base.base_us)
+    # A smaller limit is in the pod's spec before kubelet writes it, which a budget would prevent.
+    told = told_us(snapshot.in_force, pod.cgroup, {}, pod.resources.limit_cpu_milli)
+    quota_us = base.base_us if told is None else min(base.base_us, told)
+    burst_us = min(sum(part.burst_us for part in parts), quota_us)
     if burst_us > 0:
         text = f"{pod.title}: the sum of its containers' budgets, at most its quota"
         facts = (Input("quota without bursts", base.base_us, "us"),)

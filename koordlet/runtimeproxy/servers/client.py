@@ -26,7 +26,7 @@ _METHODS: Final = {stage: f"/runtime.v1alpha1.RuntimeHookService/{stage}Hook" fo
 MAX_ANSWER_BYTES: Final = 4 << 20
 _GREETING_SHARE: Final = 0.25
 """Of the time budget: for how long a server that says nothing is waited for."""
-_POD_STAGES: Final = frozenset((Stage.RUN_POD_SANDBOX, Stage.STOP_POD_SANDBOX))
+_POD_STAGES: Final = frozenset((Stage.RUN_POD_SANDBOX, Stage.STOP_POD_SANDBOX, Stage.UPDATE_POD))
 
 
 class HookError(Exception):
