@@ -57,7 +57,7 @@ def parts(snapshot: Snapshot, strategy: ResourceQOSStrategy) -> Iterator[Part]:
             own = {
                 each.id: _container_request(pod, each, in_force, node_bytes)
                 for each in pod.containers
-                if not each.is_sandbox
+                if _is_container(pod, each)
             }
             yield _pod(pod, config, in_force, own)
             yield from _containers(pod, config, in_force, own)
@@ -102,7 +102,7 @@ def _containers(
 ) -> Iterator[Part]:
     batch = pod.raw_qos is QoSClass.BE
     for container in pod.containers:
-        if container.is_sandbox or not container.cgroup:
+        if not (container.cgroup and _is_container(pod, container)):
             continue
         request = own[container.id]
         limit = _limit(container.resources, container, container.cgroup, in_force, batch=batch)
@@ -111,6 +111,13 @@ def _containers(
             container.cgroup, title, Level.CONTAINER, container.id, config, request.size_bytes,
             limit, pod.is_best_effort, request.estimated,
         )  # fmt: skip
+
+
+def _is_container(pod: Pod, container: Container) -> bool:
+    """Whether it is no sandbox. Of a pod that somebody has told the name of, one that is known by
+    its cgroup alone may be: it is told soon."""
+    is_told = container.is_sandbox is False or bool(container.name)
+    return not container.is_sandbox and (is_told or not pod.name)
 
 
 def _application(application: Application, config: MemoryProfile, in_force: InForce) -> Part:

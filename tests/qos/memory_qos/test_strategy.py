@@ -233,6 +233,17 @@ def test_a_sandbox_that_nobody_tells_from_a_container_hides_no_pod() -> None:
     }
 
 
+def test_a_cgroup_that_nobody_has_named_yet_is_no_container_of_a_named_pod() -> None:
+    """A runtime tells a new sandbox some seconds after the cgroup tree."""
+    pod = msgspec.structs.replace(sized("l", "LS", "Burstable", (GIB, 2 * GIB)), name="web")
+    told = pod.containers[0]
+    new = msgspec.structs.replace(told, id="c9", cgroup=f"{pod.cgroup}/c9", name="")
+    pod = msgspec.structs.replace(pod, containers=(told, new))
+    plan = decide(taken(machine(), pods=[pod], spec=slo(ls=on(min_limit_percent=100)))).plan
+    assert of(plan, "memory.min").keys() >= {pod.cgroup, told.cgroup}
+    assert new.cgroup not in {setting.cgroup for setting in plan.settings}
+
+
 def test_a_pod_of_unknown_size_promises_what_its_containers_are_promised() -> None:
     pod = sized("l", "LS", "Burstable", (GIB, 0), (None, 0))
     plan = decide(taken(machine(), pods=[pod], spec=slo(ls=on(min_limit_percent=100)))).plan
