@@ -304,7 +304,7 @@ class Daemon:
             found = await probe(
                 self._host, layout, proc_root=paths.proc_root, sys_root=paths.sys_root
             )
-            tried = there
+            tried = None if any(each.for_now for each in found) else there
             self.engine.set_capabilities((*found, *self._about_self))
             self._wakes.changed()
 

@@ -73,13 +73,14 @@ class Topology(msgspec.Struct, frozen=True):
 class Capability(msgspec.Struct, frozen=True):
     """Result of one probe. ``why`` says what was tried and what the kernel answered; ``cost``
     what does not work without it (empty when supported); ``remedy`` what this host wants done
-    about it (empty when the answer does not tell)."""
+    about it (empty when the answer does not tell). ``for_now``: another probe may find it."""
 
     feature: str
     supported: bool
     why: str
     cost: str = ""
     remedy: str = ""
+    for_now: bool = False
 
 
 class Resources(msgspec.Struct, frozen=True):

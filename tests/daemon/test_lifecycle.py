@@ -21,6 +21,7 @@ from koordlet.config.load import load
 from koordlet.daemon import lifecycle
 from koordlet.daemon.lifecycle import CONFIG_LOOK_S, Daemon
 from koordlet.decision.resource import UNLIMITED, Resource
+from koordlet.decision.snapshot import Capability
 from koordlet.serving.notify import Notifier
 from tests.daemon.virtual import run_virtually
 from tests.daemon.world import APPLICATIONS, CPU_QOS, CPUS, suppress, write_config
@@ -264,6 +265,25 @@ def test_a_probe_that_fails_is_tried_again_and_stops_nothing(
 
     heard = stage.play(scene)
     assert heard[0].startswith("READY=1")
+
+
+def test_what_was_only_too_slow_is_probed_again(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    async def slow(*args: object, **named: object) -> list[Capability]:
+        calls.append(args)
+        return [Capability("inotify-cgroup", len(calls) > 1, "tried", for_now=len(calls) == 1)]
+
+    monkeypatch.setattr(lifecycle, "probe", slow)
+
+    async def scene(daemon: Daemon) -> None:
+        assert not daemon.views.status().capabilities[0].supported
+        await asyncio.sleep(100)
+        assert daemon.views.status().capabilities[0].supported and len(calls) == 2
+
+    stage.play(scene)
 
 
 def test_what_is_mounted_later_is_found(stage: Stage) -> None:

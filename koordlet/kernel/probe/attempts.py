@@ -24,7 +24,8 @@ from koordlet.protocol.cpuset import parse_cpulist
 Attempt = Callable[[Scratch], str]
 
 _BYTES = 64 << 20
-_INOTIFY_WAIT_S = 0.1
+_INOTIFY_WAIT_S = 2.0
+"""A machine that is busy, or emulated, takes its time."""
 
 
 def knob(resource: Resource, *values: Value) -> Attempt:
@@ -202,7 +203,8 @@ async def inotify(scratch: Scratch) -> str:
         scratch.host.mkdir(f"{directory}/{CHILD}")
         await asyncio.wait_for(seen.wait(), _INOTIFY_WAIT_S)
     except TimeoutError:
-        raise NotHere(f"no event for a cgroup made in {directory}") from None
+        text = f"no event within {_INOTIFY_WAIT_S:g} s for a cgroup made in {directory}"
+        raise NotHere(text, for_now=True) from None
     finally:
         watch.close()
     return f"saw a cgroup being made in {directory}"

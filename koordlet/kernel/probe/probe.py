@@ -249,7 +249,10 @@ async def _try(feature: Feature, place: Scratch) -> Capability:
     try:
         answer = feature.attempt(place)
         why = await answer if inspect.isawaitable(answer) else answer
-    except (NotHere, Unsupported) as missing:
+    except NotHere as missing:
+        why, remedy, for_now = missing.why, missing.remedy, missing.for_now
+        return Capability(str(feature.name), False, why, feature.cost, remedy, for_now)
+    except Unsupported as missing:
         return Capability(str(feature.name), False, missing.why, feature.cost, missing.remedy)
     except ValueError as error:
         why = str(error)

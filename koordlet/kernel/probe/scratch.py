@@ -177,12 +177,14 @@ def _remove(host: Host, directory: str) -> str:
 
 
 class NotHere(Exception):  # noqa: N818 - an outcome, not a mistake
-    """A feature is missing; ``why`` and, where something can be done about it, ``remedy``."""
+    """A feature is missing; ``why`` and, where something can be done about it, ``remedy``.
+    ``for_now``: it may only have been too slow."""
 
-    def __init__(self, why: str, remedy: str = "") -> None:
+    def __init__(self, why: str, remedy: str = "", *, for_now: bool = False) -> None:
         super().__init__(why)
         self.why = why
         self.remedy = remedy
+        self.for_now = for_now
 
 
 @contextlib.contextmanager
