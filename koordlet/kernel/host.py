@@ -98,6 +98,10 @@ class Host(Protocol):
 
     def write(self, path: str, data: bytes) -> None: ...
 
+    def write_limit(self, path: str, data: bytes) -> None:
+        """As ``write``, for a limit of memory: nobody waits while the kernel reclaims for it."""
+        ...
+
     def read_ordinary(self, path: str, most_bytes: int) -> bytes:
         """An ordinary file that somebody else writes. Raises OSError as ``read``, EINVAL for a
         pipe, a device or anything else that could keep a reader waiting, and EFBIG for one that is

@@ -19,6 +19,7 @@ from koordlet.kernel.bpf.run_queue import BpfRunQueue, RunQueue
 from koordlet.kernel.bpf.stalls import BpfStalls, Stalls
 from koordlet.kernel.host import DirectoryWatch, File, Watch, Words, temporary
 from koordlet.kernel.inotify import Inotify
+from koordlet.kernel.limits import LimitWriter
 from koordlet.kernel.net.marks import NetFilter
 from koordlet.kernel.net.tc import TrafficControl
 from koordlet.kernel.psi import PsiWatcher
@@ -137,6 +138,7 @@ class LinuxHost:
 
     def __init__(self) -> None:
         self._psi = PsiWatcher()
+        self._limits = LimitWriter(os.uname().release)
 
     def open(self, path: str, *, write: bool = False) -> File:
         if not write:
@@ -170,6 +172,9 @@ class LinuxHost:
             raise
         finally:
             os.close(descriptor)
+
+    def write_limit(self, path: str, data: bytes) -> None:
+        self._limits.write(path, data)
 
     def read_ordinary(self, path: str, most_bytes: int) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -279,6 +279,9 @@ class FakeHost:
             directory.move(new, name)
         self.written.append((path, data))
 
+    def write_limit(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
     def unlink(self, path: str) -> None:
         self.faults.check("unlink", path)
         with named(path):

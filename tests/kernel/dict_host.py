@@ -72,6 +72,9 @@ class DictHost:
         self.files[path] = _line(data)
         self.written.append((path, data))
 
+    def write_limit(self, path: str, data: bytes) -> None:
+        self.write(path, data)
+
     def listdir(self, path: str) -> list[str]:
         if not self.exists(path):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

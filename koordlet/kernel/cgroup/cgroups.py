@@ -20,6 +20,7 @@ from koordlet.kernel.host import Host, read_lines
 from koordlet.kernel.parse import ParseError
 
 _GONE = (errno.ENOENT, errno.ENODEV)
+_MAY_RECLAIM = frozenset({Resource.MEMORY_HIGH, Resource.MEMORY_LIMIT})
 _ABOVE = 1000
 """So many cgroups are tried as the new name of one above."""
 
@@ -292,9 +293,10 @@ class Cgroups:
             raise self._missing(cgroup, path, resource) or error from error
 
     def _write(self, cgroup: str, path: str, resource: Resource, writes: list[bytes]) -> None:
+        write = self._host.write_limit if resource in _MAY_RECLAIM else self._host.write
         try:
             for data in writes:
-                self._host.write(path, data)
+                write(path, data)
         except FileNotFoundError as error:
             raise self._missing(cgroup, path, resource) or error from error
 

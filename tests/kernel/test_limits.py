@@ -1,0 +1,76 @@
+"""Limits of memory for which the kernel reclaims before the call returns."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from koordlet.kernel import limits
+from koordlet.kernel.limits import THREADS, LimitWriter, knows_nonblock
+
+OLD, NEW = "6.12.43-amd64", "6.16.0-1-cloud-amd64"
+Kernel = Callable[[str, bytes], None]
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    """The kernel has reclaimed."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def slow(release: threading.Event, *, takes_first: bool) -> Kernel:
+    """A kernel that reclaims for long, after it has taken the value (v2) or before (v1)."""
+
+    def write(path: str, data: bytes) -> None:
+        if takes_first:
+            Path(path).write_bytes(data)
+        release.wait(10)
+        Path(path).write_bytes(data)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"), [(OLD, False), (NEW, True), ("7.2.1", True), ("odd", False)]
+)
+def test_which_kernel_knows_the_flag(kernel: str, expected: bool) -> None:
+    assert knows_nonblock(kernel) is expected
+
+
+def test_who_writes_does_not_wait_while_an_older_kernel_reclaims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
+    monkeypatch.setattr(limits, "_write", slow(release, takes_first=True))
+    monkeypatch.setattr(limits, "WAIT_S", 0.5)  # for a machine that starts threads slowly
+    file = tmp_path / "memory.high"
+    file.write_bytes(b"max\n")
+    began = time.perf_counter()
+    LimitWriter(OLD).write(str(file), b"4096")
+    assert file.read_bytes() == b"4096" and time.perf_counter() - began < 5
+
+
+def test_a_value_that_the_kernel_has_not_taken_yet_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: threading.Event
+) -> None:
+    monkeypatch.setattr(limits, "_write", slow(release, takes_first=False))
+    file = tmp_path / "memory.limit_in_bytes"
+    file.write_bytes(b"max\n")
+    writer = LimitWriter(OLD)
+    for _ in range(THREADS + 2):
+        with pytest.raises(OSError, match="reclaims") as caught:
+            writer.write(str(file), b"4096")
+        assert caught.value.errno == errno.EAGAIN and caught.value.filename == str(file)
+
+
+@pytest.mark.parametrize("kernel", [OLD, NEW])
+def test_a_refusal_is_that_of_the_kernel(tmp_path: Path, kernel: str) -> None:
+    with pytest.raises(OSError, match="No such file") as caught:
+        LimitWriter(kernel).write(str(tmp_path / "gone"), b"1")
+    assert caught.value.filename == str(tmp_path / "gone")
