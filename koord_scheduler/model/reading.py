@@ -12,7 +12,7 @@ from koord_scheduler.model.amounts import NOTHING, Amounts, Text, amount_of
 from koord_scheduler.model.resize import sizes
 from koordlet.protocol import keys, qos
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, HUGE_PAGES_PREFIX, MEMORY
 from koordlet.protocol.slo import Section
 from koordlet.protocol.verdicts import decoder
 
@@ -34,7 +34,7 @@ def node_facts(
         name=name,
         labels=labels,
         annotations={key: text for key, text in annotations.items() if NODE_PREFIX in key},
-        capacity=_amounts(status.capacity),
+        capacity=_capacity(status.capacity),
         allocatable=_amounts(status.allocatable),
         extended_capacity=whole_units(status.capacity),
         extended_allocatable=whole_units(status.allocatable),
@@ -182,6 +182,13 @@ def _amount(resources: Mapping[str, Text], name: str, default: int = 0) -> int:
 
 def _amounts(resources: Mapping[str, Text]) -> Amounts:
     return Amounts(_amount(resources, CPU), _amount(resources, MEMORY))
+
+
+def _capacity(resources: Mapping[str, Text]) -> Amounts:
+    """Without pools of huge pages, which ``allocatable`` is without as well."""
+    found = _amounts(resources)
+    huge = sum(_amount(resources, name) for name in resources if name.startswith(HUGE_PAGES_PREFIX))
+    return Amounts(found.cpu_milli, max(found.memory_bytes - huge, 0))
 
 
 def _requests(container: wire.Container) -> Amounts:

@@ -13,6 +13,7 @@ from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.descriptors import Descriptors
 from koordlet.kernel.host import Host
+from koordlet.kernel.node_info import huge_bytes
 from koordlet.kernel.parse import NumaMemory, meminfo, numa_stat
 
 STILL_ROUNDS = 6
@@ -59,12 +60,13 @@ class NumaCollector:
             path = f"{self._nodes}/{name}/meminfo"
             try:
                 info = meminfo(self._files.read(path), path)
+                huge = sum(huge_bytes(self._host, f"{self._nodes}/{name}").values())
             except (OSError, ValueError) as error:
                 round_.skip(path, error)
                 continue
             if info.total_bytes == 0:
                 continue
-            used = info.used_without_cache_bytes
+            used = max(info.used_without_cache_bytes - huge, 0)
             round_.totals.numa_memory_bytes[int(number)] = used
             round_.add(metrics.NODE_NUMA_MEMORY_USAGE, (number,), used)
         round_.totals.groups_numa_memory_bytes = self._groups(round_)

@@ -28,9 +28,9 @@ _APP = ("host_app_name",)
 _NUMA = ("numa_node_id",)
 
 NODE_CPU_USAGE = Metric("node_cpu_usage", (), "cores", "CPU used by the whole node")
-NODE_MEMORY_USAGE = Metric("node_memory_usage", (), "bytes", "MemTotal - MemAvailable")
+NODE_MEMORY_USAGE = Metric("node_memory_usage", (), "bytes", "MemTotal - Hugetlb - MemAvailable")
 NODE_MEMORY_USAGE_WITH_PAGE_CACHE = Metric(
-    "node_memory_usage_with_page_cache", (), "bytes", "MemTotal - MemFree"
+    "node_memory_usage_with_page_cache", (), "bytes", "MemTotal - Hugetlb - MemFree"
 )
 NODE_NUMA_CPU_USAGE = Metric("node_numa_cpu_usage", _NUMA, "cores", "CPU used on a NUMA node")
 NODE_NUMA_MEMORY_USAGE = Metric(

@@ -54,12 +54,17 @@ def numa_memory(host: Host, sys_root: str = "/sys") -> dict[int, NumaMemory]:
     for numa in numa_nodes(host, sys_root):
         path = f"{base}/node{numa}/meminfo"
         total_bytes = meminfo(host.read(path), path).total_bytes
-        huge = {
-            name: size * _pages(host, f"{base}/node{numa}/hugepages/hugepages-{size >> 10}kB")
-            for name, size in HUGE_PAGES.items()
-        }
-        found[numa] = NumaMemory(total_bytes, huge)
+        found[numa] = NumaMemory(total_bytes, huge_bytes(host, f"{base}/node{numa}"))
     return found
+
+
+def huge_bytes(host: Host, node: str) -> dict[str, int]:
+    """Pools of a NUMA node, by the resource's name. ``node``: its directory. Raises OSError and
+    ParseError."""
+    return {
+        name: size * _pages(host, f"{node}/hugepages/hugepages-{size >> 10}kB")
+        for name, size in HUGE_PAGES.items()
+    }
 
 
 def _pages(host: Host, directory: str) -> int:

@@ -289,7 +289,8 @@ def proc_stat(data: bytes, path: str = "") -> CpuTicks:
 
 class MemInfo(NamedTuple):
     """Bytes. ``available_bytes`` and ``swap_free_bytes`` are None in a node's file, which lacks
-    them."""
+    them. ``total_bytes`` is without pools of huge pages, in a node's file with them: memory of a
+    pool is nobody's until he asks for huge pages."""
 
     total_bytes: int
     free_bytes: int
@@ -307,7 +308,7 @@ class MemInfo(NamedTuple):
 
 
 _MEMINFO = (b"MemTotal", b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
-_MEMINFO_WANTED = frozenset((*_MEMINFO, b"MemAvailable", b"SwapFree"))
+_MEMINFO_WANTED = frozenset((*_MEMINFO, b"MemAvailable", b"SwapFree", b"Hugetlb"))
 
 
 def meminfo(data: bytes, path: str = "") -> MemInfo:
@@ -328,4 +329,5 @@ def meminfo(data: bytes, path: str = "") -> MemInfo:
             raise ParseError(path, 0, f"no line {key.decode()!r}")
     total, free, active, inactive, slab = (found[key] for key in _MEMINFO)
     available, swap_free = found.get(b"MemAvailable"), found.get(b"SwapFree")
+    total = max(total - found.get(b"Hugetlb", 0), 0)
     return MemInfo(total, free, available, active, inactive, slab, swap_free)

@@ -7,6 +7,7 @@ from koordlet.protocol.quantity import Quantity
 
 CPU = "cpu"
 MEMORY = "memory"
+HUGE_PAGES_PREFIX = "hugepages-"
 BATCH_CPU = "kubernetes.io/batch-cpu"
 BATCH_MEMORY = "kubernetes.io/batch-memory"
 MID_CPU = "kubernetes.io/mid-cpu"

@@ -151,6 +151,12 @@ def test_meminfo_of_machine_and_node() -> None:
     assert node == machine._replace(available_bytes=None)
 
 
+def test_a_pool_of_huge_pages_is_no_memory_in_use() -> None:
+    machine = parse.meminfo(MEMINFO + b"Hugetlb:        17825792 kB\n")
+    assert machine.total_bytes == (24684092 - 17825792) * 1024
+    assert machine.used_without_cache_bytes == machine.total_bytes - (100 + 50 + 40) * 1024
+
+
 PARSERS: list[tuple[Callable[..., Any], bytes]] = [
     (parse.integer, b"12\n"),
     (parse.cpu_stat, CPU_STAT_V1),

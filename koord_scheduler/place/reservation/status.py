@@ -23,6 +23,7 @@ from koordlet.protocol.resources import (
     GPU_CORE,
     GPU_MEMORY,
     GPU_SHARE,
+    HUGE_PAGES_PREFIX,
     MEMORY,
     MID_MEMORY,
 )
@@ -142,7 +143,7 @@ def quantities(amounts: Mapping[str, int]) -> dict[str, str]:
 def _quantity(name: str, amount: int) -> str:
     if name == CPU:
         return cpu_text(amount)
-    in_bytes = name in _IN_BYTES or name.startswith("hugepages-")
+    in_bytes = name in _IN_BYTES or name.startswith(HUGE_PAGES_PREFIX)
     return bytes_text(amount) if in_bytes else str(amount)
 
 

@@ -133,7 +133,13 @@ def test_zones_of_a_pod() -> None:
 
 def test_a_node() -> None:
     status = {
-        "capacity": {"cpu": "4", "memory": "8Gi", "kubernetes.io/batch-cpu": "1k", "pods": "9"},
+        "capacity": {
+            "cpu": "4",
+            "memory": "9Gi",
+            "kubernetes.io/batch-cpu": "1k",
+            "pods": "9",
+            "hugepages-2Mi": "1Gi",
+        },
         "allocatable": {"cpu": "3500m", "memory": "7Gi", "hugepages-2Mi": "0", "a.b/c": "what"},
     }
     found = reading.node_facts(
@@ -142,7 +148,7 @@ def test_a_node() -> None:
         {"node.koordinator.sh/reservation": "{}", "kubeadm.alpha/x": "y"},
         msgspec.convert(status, wire.NodeStatus),
     )
-    assert found.capacity == Amounts(4000, 8 << 30)
+    assert found.capacity == Amounts(4000, 8 << 30)  # without the pool of huge pages
     assert found.allocatable == Amounts(3500, 7 << 30)
     assert found.extended_capacity == {"kubernetes.io/batch-cpu": 1000}
     assert found.extended_allocatable == {}
