@@ -39,6 +39,10 @@ class NodeTable(Table, frozen=True):
     system_qos_cpus: Annotated[CPUList, about("CPUs that belong to the SYSTEM class alone.")] = (
         frozenset()
     )
+    best_effort_on_isolated_cpus: Annotated[
+        bool,
+        about("Best effort may run on CPUs that the kernel's command line isolates (isolcpus=)."),
+    ] = False
     allocatable: Annotated[
         ResourceList,
         about("What the node offers to pods, such as kubernetes.io/batch-cpu; empty = not known."),

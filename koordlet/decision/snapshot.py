@@ -51,13 +51,17 @@ class Wake(msgspec.Struct, frozen=True):
 
 
 class Cpu(msgspec.Struct, frozen=True, order=True):
-    """One online logical CPU. ``core`` is unique on the node, not only inside its socket."""
+    """One online logical CPU. ``core`` is unique on the node, not only inside its socket.
+    ``capacity``: compute capacity beside the fastest of the machine, which have 1024 (kernel).
+    ``is_isolated``: the scheduler moves nothing to it (``isolcpus=``)."""
 
     id: int
     core: int
     socket: int
     numa: int
     l3: int
+    capacity: int = 1024
+    is_isolated: bool = False
 
 
 class Topology(msgspec.Struct, frozen=True):
@@ -289,6 +293,8 @@ class NodeCpus(msgspec.Struct, frozen=True):
 
     reserved: CPUSet = frozenset()
     annotation_reserved_milli: int = 0
+    isolated: CPUSet = frozenset()
+    """CPUs that the kernel's command line isolates, and best effort is kept off."""
     system_exclusive: CPUSet = frozenset()
     """CPUs of the SYSTEM class alone; empty when not exclusive."""
     system_pool: CPUSet = frozenset()

@@ -63,6 +63,7 @@ def node_options(
         # docs/reference/qos.md 2.2: reserved CPUs count as a reservation of that many cores.
         annotation_reserved_milli=1000 * len(node.reserved_cpus),
         system_qos_cpus=node.system_qos_cpus,
+        best_effort_on_isolated_cpus=node.best_effort_on_isolated_cpus,
         kubelet_static_policy=node.kubelet_cpu_manager_policy == "static"
         or cluster.kubelet_static_policy,
         static_cpus=cluster.static_cpus,

@@ -9,6 +9,8 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 from koordlet.protocol.cpuset import CPUSet, parse_cpulist
 
+FULL_CAPACITY = 1024
+
 
 def read_topology(host: Host, sys_root: str = "/sys") -> Topology:
     """Online CPUs. What virtual machines and some arm64 boards do not tell (package -1, no
@@ -20,12 +22,15 @@ def read_topology(host: Host, sys_root: str = "/sys") -> Topology:
     base = f"{sys_root}/devices/system/cpu"
     node_of = _node_of(host, sys_root)
     cores: dict[frozenset[int] | tuple[int, int], int] = {}
+    isolated, capacity_of = _optional_cpulist(host, f"{base}/isolated"), _capacities(host, sys_root)
     cpus = []
     for cpu in sorted(online_cpus(host, sys_root)):
         directory = f"{base}/cpu{cpu}"
         socket = max(_number(host, f"{directory}/topology/physical_package_id", 0), 0)
         core = cores.setdefault(_core_key(host, directory, socket, cpu), len(cores))
-        cpus.append(Cpu(cpu, core, socket, node_of.get(cpu, 0), _l3(host, directory)))
+        numa, l3 = node_of.get(cpu, 0), _l3(host, directory)
+        capacity = capacity_of.get(cpu, FULL_CAPACITY)
+        cpus.append(Cpu(cpu, core, socket, numa, l3, capacity, cpu in isolated))
     return Topology(tuple(cpus))
 
 
@@ -52,6 +57,23 @@ def _node_of(host: Host, sys_root: str) -> dict[int, int]:
         for node in numa_nodes(host, sys_root)
         for cpu in _cpulist(host, f"{base}/node{node}/cpulist")
     }
+
+
+def _capacities(host: Host, sys_root: str) -> dict[int, int]:
+    """Compute capacity by CPU, where the kernel tells it (arm64, and x86 since 6.13), else by the
+    kinds of cores of a hybrid processor; empty where all are alike."""
+    base = f"{sys_root}/devices/system/cpu"
+    if host.exists(f"{base}/cpu0/cpu_capacity"):
+        online = online_cpus(host, sys_root)
+        return {
+            cpu: _number(host, f"{base}/cpu{cpu}/cpu_capacity", FULL_CAPACITY) for cpu in online
+        }
+    efficient = _optional_cpulist(host, f"{sys_root}/devices/cpu_atom/cpus")
+    return dict.fromkeys(efficient, FULL_CAPACITY // 2)
+
+
+def _optional_cpulist(host: Host, path: str) -> CPUSet:
+    return _cpulist(host, path) if host.exists(path) else frozenset()
 
 
 def _core_key(

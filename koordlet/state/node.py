@@ -69,6 +69,7 @@ class NodeOptions(msgspec.Struct, frozen=True):
     annotation_reserved_milli: int = 0
     reserved_cpus: CPUSet = frozenset()
     system_qos_cpus: CPUSet = frozenset()
+    best_effort_on_isolated_cpus: bool = False
     kubelet_static_policy: bool = False
     static_cpus: CPUSet = frozenset()
     annotations: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -138,6 +139,7 @@ def node_of(
         cpus=NodeCpus(
             reserved=options.reserved_cpus or _reserved_cpus(reservation, topology),
             annotation_reserved_milli=options.annotation_reserved_milli or reservation.cpu_milli,
+            isolated=_isolated(options, topology),
             system_exclusive=exclusive,
             system_pool=system_pool,
             share_pools=_pools(reported.cpu_shared_pools),
@@ -184,6 +186,12 @@ def _system_cpus(options: NodeOptions, reported: NodeKeys) -> tuple[CPUSet, CPUS
         return options.system_qos_cpus, options.system_qos_cpus
     pool = reported.system_qos.cpuset
     return pool if reported.system_qos.cpuset_exclusive else frozenset(), pool
+
+
+def _isolated(options: NodeOptions, topology: Topology) -> CPUSet:
+    if options.best_effort_on_isolated_cpus:
+        return frozenset()
+    return frozenset(cpu.id for cpu in topology.cpus if cpu.is_isolated)
 
 
 def _reserved_cpus(reservation: NodeReservation, topology: Topology) -> CPUSet:

@@ -95,3 +95,23 @@ def test_nonsense_names_its_file(path: str, text: str) -> None:
     with pytest.raises(ParseError) as wrong:
         read_topology(DictHost({**two_sockets_with_smt(), path: text}))
     assert wrong.value.path == path
+
+
+def test_isolated_cpus_and_the_kinds_of_cores() -> None:
+    files = {f"{BASE}/online": "0-3\n", f"{BASE}/isolated": "2-3\n"}
+    hybrid = read_topology(DictHost({**files, "/sys/devices/cpu_atom/cpus": "1,3\n"})).cpus
+    assert [(cpu.capacity, cpu.is_isolated) for cpu in hybrid] == [
+        (1024, False),
+        (512, False),
+        (1024, True),
+        (512, True),
+    ]
+    arm = {f"{BASE}/cpu{cpu}/cpu_capacity": f"{text}\n" for cpu, text in enumerate(("446", "1024"))}
+    assert [cpu.capacity for cpu in read_topology(DictHost({**files, **arm})).cpus] == [
+        446,
+        1024,
+        1024,
+        1024,
+    ]
+    plain = read_topology(DictHost({f"{BASE}/online": "0-1\n", f"{BASE}/isolated": "\n"})).cpus
+    assert not any(cpu.is_isolated or cpu.capacity < 1024 for cpu in plain)

@@ -60,6 +60,8 @@ def apply(
     current = {target: read_cpus(snapshot.in_force, target.cgroup) for target in targets}
     readable = [target for target in targets if current[target]]
     notes = [_unreadable(target) for target in targets if target not in readable]
+    if node.cpus.isolated:
+        notes.append(_isolated(node))
     if found.size < least:
         notes.append(_too_few(found, least))
     if found.size < least or not readable:
@@ -180,6 +182,14 @@ def _why(limit: Limit, count: int, wanted: int) -> Why:
     return Why("cpu-suppress.cpuset", text, (*limit.inputs, Input("CPUs wanted", wanted)))
 
 
+def _isolated(node: Node) -> Why:
+    text = (
+        f"CPUs {format_cpulist(node.cpus.isolated)} are isolated on the kernel's command line; "
+        "best effort is kept off them (node.best_effort_on_isolated_cpus)"
+    )
+    return Why("cpu-suppress.isolated", text)
+
+
 def _unreadable(target: BestEffortGroup) -> Why:
     text = (
         f"{target.name}: cgroup {shown(target.cgroup)} has no CPU list that can be read; it is "
@@ -191,7 +201,7 @@ def _unreadable(target: BestEffortGroup) -> Why:
 
 def _too_few(found: Pools, least: int) -> Why:
     text = (
-        f"BE needs at least {least} CPUs, but {found.size} are neither reserved, nor exclusive to "
+        f"BE needs at least {least} CPUs, but {found.size} are not reserved, isolated, exclusive to "
         "the system, nor held by LSE pods or by containers of kubelet's static policy; CPU lists "
         "stay as they are"
     )

@@ -29,13 +29,14 @@ class Pools(msgspec.Struct, frozen=True):
 
 
 def pools(node: Node, pods: Iterable[Pod]) -> Pools:
-    """Online CPUs less the reserved and the exclusive system ones, by who is pinned to them.
+    """Online CPUs less the reserved, the isolated and the exclusive system ones, by who is pinned
+    to them.
 
     A CPU that an LSE pod is pinned to is in neither pool, whoever else names it.
     """
     lse = _pinned(pods, QoSClass.LSE)
     lsr = _pinned(pods, QoSClass.LSR)
-    excluded = node.cpus.reserved | node.cpus.system_exclusive | lse
+    excluded = node.cpus.reserved | node.cpus.isolated | node.cpus.system_exclusive | lse
     free = [cpu for cpu in node.topology.cpus if cpu.id not in excluded]
     return Pools(
         lsr=tuple(cpu for cpu in free if cpu.id in lsr),
@@ -61,13 +62,19 @@ def choose(found: Pools, count: int) -> CPUSet:
 
 
 def pick(pool: Sequence[Cpu], count: int) -> tuple[int, ...]:
-    """``count`` CPU ids in pick order; empty when the pool holds fewer.
+    """``count`` CPU ids in pick order; empty when the pool holds fewer. Slower CPUs come first.
 
     Scatters over NUMA nodes and sockets, stacks on SMT siblings: pairs of siblings round robin
     over the NUMA nodes, largest first, then single CPUs from where that stopped.
     """
     if len(pool) < count or count <= 0:
         return ()
+    slowest = min(cpu.capacity for cpu in pool)
+    slow = [cpu for cpu in pool if cpu.capacity == slowest]
+    if len(slow) < len(pool):
+        few = min(count, len(slow))
+        rest = [cpu for cpu in pool if cpu.capacity > slowest]
+        return (*pick(slow, few), *pick(rest, count - few))
     buckets = _buckets(pool)
     picked: list[int] = []
     index = 0

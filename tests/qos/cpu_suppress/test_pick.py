@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordlet.decision.snapshot import Cpu
+from koordlet.decision.snapshot import Cpu, NodeCpus
 from koordlet.qos.cpu_suppress.pick import choose, full_set, pick, pools
 from tests.qos.build import EIGHT, be_pod, node, pod, topology
 
@@ -84,3 +85,16 @@ def test_choose_is_bounded_by_what_there_is(count: int, lse: set[int], lsr: set[
     found = pools(node(EIGHT), pods)
     assert len(choose(found, count)) == min(count, 8 - len(lse))
     assert not choose(found, count) & lse
+
+
+def test_isolated_cpus_are_nobodys_and_slower_cores_come_first() -> None:
+    kinds = topology(8)
+    cpus = tuple(
+        msgspec.structs.replace(cpu, capacity=512 if cpu.id in {1, 4, 6} else 1024)
+        for cpu in kinds.cpus
+    )
+    assert set(pick(cpus, 2)) < {1, 4, 6} and set(pick(cpus, 4)) > {1, 4, 6}
+    assert len(set(pick(cpus, 8))) == 8 and pick(cpus, 9) == ()
+    isolated = NodeCpus(isolated=frozenset({6, 7}))
+    machine = msgspec.structs.replace(node(8), cpus=isolated)
+    assert full_set(pools(machine, [])) == frozenset(range(6))
