@@ -28,6 +28,8 @@ class ContainerFacts(msgspec.Struct, frozen=True):
     """What kubelet asked the runtime for, before any hook."""
     given: Given | None = None
     """What it was created with, hooks included."""
+    inner: str | None = None
+    """The cgroup inside, in which the runtime keeps its processes and writes its limits again."""
 
 
 def resized(values: Mapping[Resource, Value]) -> Resources:

@@ -153,6 +153,8 @@ class Container(msgspec.Struct, frozen=True):
     """What kubelet asked the runtime for, before any hook; empty: nobody has seen it."""
     given: Given | None = None
     """What it was created with; None: no source knows."""
+    inner: str = ""
+    """The cgroup inside, which has its limits too; empty: there is none."""
 
 
 def is_guest_handler(runtime_handler: str) -> bool:

@@ -7,7 +7,7 @@ and a test drives it on the fake kernel with time of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -26,6 +26,7 @@ from koordlet.decision.snapshot import (
     Capability,
     Fault,
     Node,
+    Pod,
     Snapshot,
     Wake,
     WakeKind,
@@ -37,6 +38,7 @@ from koordlet.engine import cookies, options, unlabelled
 from koordlet.engine.alarms import Heard, hear
 from koordlet.engine.changes import ChangeReporter, log_given_up
 from koordlet.engine.evictions import Evictions
+from koordlet.engine.inner import inner_cgroups, with_inner
 from koordlet.engine.machine import Machine, read_machine
 from koordlet.engine.missed import MissedAdjustments
 from koordlet.engine.parts import Parts, node_name
@@ -100,6 +102,7 @@ class Engine:
         self.cluster_faults: tuple[Fault, ...] = ()
         """What of its NodeSLO was refused."""
         self._node: tuple[tuple[object, ...], Node] | None = None
+        self._inner: tuple[tuple[Pod, ...], Mapping[str, str]] | None = None
         self._node_options = NodeOptions("")
         # What an earlier run had set and this one has switched off goes back at the first tick.
         self._given_up = {entry.owner for entry in parts.journal.entries.values()}
@@ -257,6 +260,7 @@ class Engine:
         plans += self._run_hooks(snapshot)
         self._recording.end(snapshot)
         if plans:
+            plans = self._for_both(plans, pods)
             outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)
             log_given_up(given_up, outcomes)
         self.evictions.carry_out(plans, snapshot)
@@ -366,7 +370,15 @@ class Engine:
     def amend(self, plans: Sequence[Plan], snapshot: Snapshot) -> None:
         """Write what an answer needs, before it is given."""
         self._wake = snapshot.wake
+        plans = self._for_both(plans, snapshot.pods)
         self.pausing.amend(plans, now=snapshot.now, time=snapshot.time)
+
+    def _for_both(self, plans: Sequence[Plan], pods: tuple[Pod, ...]) -> list[Plan]:
+        """See ``engine.inner``."""
+        if self._inner is None or self._inner[0] is not pods:
+            self._inner = pods, inner_cgroups(pods)
+        inner = self._inner[1]
+        return [with_inner(plan, inner) for plan in plans]
 
     def heard(self, outcome: Outcome) -> None:
         """The actuator's audit: something was written, or an outcome changed."""

@@ -18,6 +18,7 @@ from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.names import shown
 from koordlet.decision.snapshot import Application, Fault
 from koordlet.kernel.cgroup.kubepods import (
+    INNER,
     Kubepods,
     choose,
     classify,
@@ -45,6 +46,7 @@ class _Role(Enum):
     ROOT = "root"
     QOS = "qos"
     POD = "pod"
+    SCOPE = "scope"  # of a container, in which crun makes another cgroup
 
 
 class KubepodsSource:
@@ -181,6 +183,8 @@ class KubepodsSource:
             self._found(cgroup, child)
         else:
             self._drop(path)
+            if self._roles[cgroup] is _Role.SCOPE and child == INNER:
+                self._know_inner(cgroup, None)
 
     def _found(self, cgroup: str, child: str) -> None:
         """A directory ``child`` is in ``cgroup``; known ones are entered again, because it may
@@ -194,6 +198,9 @@ class KubepodsSource:
                 self._enter(path, _Role.UPPER)
         elif role is _Role.POD:
             self._add_container(cgroup, path, child)
+        elif role is _Role.SCOPE:
+            if child == INNER:
+                self._know_inner(cgroup, path)
         elif (uid := pod_uid_of(child)) is not None:
             if path not in self._facts:
                 self._facts[path] = PodFacts(uid=uid, cgroup=path, kube_qos=classify(path))
@@ -260,6 +267,7 @@ class KubepodsSource:
             self._crowded[pod] = self._crowded.get(pod, 0) + 1
         else:
             self._set_containers(pod, (*known, ContainerFacts(id=container, cgroup=path)))
+            self._enter_scopes(pod)
 
     def _list_containers(self, pod: str, names: list[str]) -> None:
         """Those that were known stay in their order; others follow."""
@@ -274,6 +282,24 @@ class KubepodsSource:
             self._crowded[pod] = len(every) - MAX_CONTAINERS
         if every[:MAX_CONTAINERS] != known:
             self._set_containers(pod, every[:MAX_CONTAINERS])
+        self._enter_scopes(pod)
+
+    def _enter_scopes(self, pod: str) -> None:
+        """Look for what crun makes in them, which may be made a moment later."""
+        for each in self._facts[pod].containers:
+            cgroup = each.cgroup or ""
+            if cgroup.endswith(".scope") and cgroup not in self._roles:
+                self._enter(cgroup, _Role.SCOPE)
+
+    def _know_inner(self, scope: str, inner: str | None) -> None:
+        pod = scope.rpartition("/")[0]
+        known = self._facts[pod].containers if pod in self._facts else ()
+        told = tuple(
+            msgspec.structs.replace(each, inner=inner) if each.cgroup == scope else each
+            for each in known
+        )
+        if told != known:
+            self._set_containers(pod, told)
 
     def _set_containers(self, pod: str, containers: tuple[ContainerFacts, ...]) -> None:
         self._facts[pod] = msgspec.structs.replace(self._facts[pod], containers=containers)
@@ -297,10 +323,10 @@ class KubepodsSource:
         if role is not None:
             self._watch.remove(self._path(cgroup))
             # Groups beside the tree come and go all the time (services, sessions).
-            self._changed |= role is not _Role.UPPER
+            self._changed |= role not in {_Role.UPPER, _Role.SCOPE}
         if self._facts.pop(cgroup, None) is not None:
             self._changed = True
-        elif parent in self._facts and role is None:
+        elif parent in self._facts:
             kept = tuple(c for c in self._facts[parent].containers if c.cgroup != cgroup)
             if len(kept) != len(self._facts[parent].containers):
                 self._set_containers(parent, kept)

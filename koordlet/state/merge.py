@@ -91,6 +91,7 @@ def containers_of(facts: PodFacts) -> tuple[Container, ...]:
             resources=container.resources or Resources(),
             requested=container.requested or {},
             given=container.given,
+            inner=container.inner or "",
         )
         for container in facts.containers
         if container.cgroup is not None

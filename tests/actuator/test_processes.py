@@ -360,3 +360,19 @@ def test_a_prctl_that_is_forbidden_is_refused_and_raises_nothing(world: World) -
     world.host.faults.add("*", op="prctl", errno=errno.EPERM, times=None)
     assert world.want("o", (A, COOKIE, "g")) == [Result.REFUSED]
     assert not world.actuator.owned()
+
+
+def test_processes_that_the_runtime_put_one_cgroup_deeper_are_the_containers(world: World) -> None:
+    """crun under the systemd driver: ``crio-ID.scope/container``."""
+    inner = f"{A}/container"
+    for cgroup in (inner, f"{inner}/nested"):
+        world.host.make_cgroup(cgroup)
+    first, second = world.host.spawn(inner), world.host.spawn(f"{inner}/nested")
+    other = world.host.spawn(B)
+    assert world.value(A, SCORE) == 0 and world.value(B, SCORE) == 0
+    world.want("o", (A, SCORE, 500))
+    world.want("g", ("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a"))
+    assert scores(first, second, other) == [500, 500, 0]
+    assert groups(world, first, second, other) == ["koordlet-a", "koordlet-a", ""]
+    world.apply(plan("o"), plan("g"))
+    assert scores(first, second, other) == [0] * 3

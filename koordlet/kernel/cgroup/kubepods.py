@@ -97,6 +97,11 @@ def container_dir(driver: Driver, container_id: str) -> str:
     return _CRIO + identity if scheme == "cri-o" else identity
 
 
+INNER = "container"
+"""Child of a container's scope that crun makes under the systemd driver: its processes are there,
+and limits are written to both."""
+
+
 def container_id_of(name: str) -> str | None:
     """Directory below a pod -> ``containerd://X``, or the bare id where the name does not tell
     the runtime. None for what is no container: conmon's own scope, slices, services."""

@@ -24,7 +24,7 @@ from koordlet.decision.cookies import Clear, Create, Observed, ShareCookie, Step
 from koordlet.decision.resource import Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
 from koordlet.kernel.host import Host
-from koordlet.kernel.proc.members import ids_in, vanished
+from koordlet.kernel.proc.members import MOST_BELOW, ids_below, ids_in, vanished
 from koordlet.kernel.syscalls import (
     SCHED_CORE_CREATE,
     SCHED_CORE_GET,
@@ -34,8 +34,6 @@ from koordlet.kernel.syscalls import (
     SCOPE_THREAD_GROUP,
 )
 
-MOST_BELOW = 500
-"""So many cgroups inside one are looked at; whatever runs in it may make thousands."""
 _UNNAMED = "cookie:"
 """How the name of a group begins that somebody else made."""
 
@@ -94,21 +92,10 @@ class CoreSched:
             if number >= MOST_BELOW:
                 raise OSError(errno.E2BIG, f"more than {MOST_BELOW} cgroups in it", cgroup)
             if not self._own_group(each):
-                found += self._ids_below(each)
+                found += ids_below(self._cgroups, each, self.listed_in)
                 below += self._cgroups.children(each)
         # 0 stands for a process of another PID namespace.
         return [pid for pid in found if pid not in (0, self._own)]
-
-    def _ids_below(self, cgroup: str) -> list[int]:
-        try:
-            return ids_in(self._cgroups, cgroup, self.listed_in)
-        except Unsupported:
-            return []  # gone, or never there in the hierarchy that lists processes
-        except OSError as error:
-            # EOPNOTSUPP: a threaded cgroup, whose processes its domain lists.
-            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
-                raise
-            return []
 
     def adopt(self, written: Mapping[str, Sequence[str]]) -> None:
         """Learn from the journal which cgroups are in which group: cgroup -> values that it may

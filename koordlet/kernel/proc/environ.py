@@ -5,12 +5,15 @@ A last resort: the process may have written over it. The kernel bounds it to som
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 
 from koordlet.kernel.cgroup.cgroups import Cgroups
 from koordlet.kernel.host import Host
 
 MAX_PROCESSES = 64
+MAX_CGROUPS = 16
 
 
 def first_environment(
@@ -27,15 +30,26 @@ def first_environment(
     return data.decode(errors="replace").split("\0") if data else None
 
 
+def _nearest(host: Host, directory: str) -> list[bytes]:
+    """Ids of processes in the nearest cgroup that has any."""
+    waiting = deque([directory])
+    for _ in range(MAX_CGROUPS):
+        if not waiting:
+            break
+        path = waiting.popleft()
+        with suppress(OSError):
+            if pids := host.read(f"{path}/cgroup.procs").split():
+                return pids
+            waiting += [f"{path}/{name}" for name in host.subdirs(path)]
+    return []
+
+
 def _processes(
     host: Host, cgroups: Cgroups, cgroup: str, proc_root: str
 ) -> Iterator[tuple[int, int]]:
-    """(start in clock ticks, pid) of those directly in the cgroup."""
+    """(start in clock ticks, pid) of those in the cgroup, or below it where it has none."""
     for directory in cgroups.directories(cgroup):
-        try:
-            pids = host.read(f"{directory}/cgroup.procs").split()
-        except OSError:
-            continue
+        pids = _nearest(host, directory)
         for pid in pids[:MAX_PROCESSES]:
             try:
                 stat = host.read(f"{proc_root}/{int(pid)}/stat")

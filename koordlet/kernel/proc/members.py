@@ -7,8 +7,9 @@ cgroup with another value than the rest, because a container runtime put it ther
 from __future__ import annotations
 
 import errno
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import NamedTuple, Protocol
 
 from koordlet.decision.resource import NOBODY, Resource, Value
@@ -181,7 +182,7 @@ class Members:
 
     def _inside(self, cgroup: str) -> list[int]:
         # 0 stands for a process of another PID namespace.
-        return [each for each in ids_in(self._cgroups, cgroup, self._trait.listed_in) if each]
+        return [each for each in ids_within(self._cgroups, cgroup, self._trait.listed_in) if each]
 
     def _started(self, each: int) -> int | None:
         """Clock ticks after boot; None when it has gone."""
@@ -196,6 +197,41 @@ class Members:
 def ids_in(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:
     """Of ``cgroup.procs`` or ``tasks``. Raises as ``Cgroups.read_raw``."""
     return [int(each) for each in cgroups.read_raw(cgroup, resource).split()]
+
+
+MOST_BELOW = 500
+"""Cgroups inside one whose processes are listed; far more than systemd in a container makes."""
+
+
+def ids_within(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:
+    """As ``ids_in``, with those in cgroups below: crun puts a container's processes one deeper
+    (``crio-ID.scope/container``), and systemd inside makes cgroups of its own."""
+    found = ids_in(cgroups, cgroup, resource)
+    for each in islice(below(cgroups, cgroup), MOST_BELOW):
+        found += ids_below(cgroups, each, resource)
+    return found
+
+
+def below(cgroups: Cgroups, cgroup: str) -> Iterator[str]:
+    """Every cgroup inside another one, the nearest first."""
+    waiting = deque(cgroups.children(cgroup))
+    while waiting:
+        each = waiting.popleft()
+        yield each
+        waiting += cgroups.children(each)
+
+
+def ids_below(cgroups: Cgroups, cgroup: str, resource: Resource) -> list[int]:
+    """As ``ids_in``, of one that may go at any time, or have nobody of its own."""
+    try:
+        return ids_in(cgroups, cgroup, resource)
+    except Unsupported:
+        return []  # gone, or never there in the hierarchy that lists processes
+    except OSError as error:
+        # EOPNOTSUPP: a threaded cgroup, whose processes its domain lists.
+        if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
+            raise
+        return []
 
 
 def parts(resource: Resource, value: Value) -> tuple[Value, ...]:

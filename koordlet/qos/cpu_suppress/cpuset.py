@@ -201,9 +201,9 @@ def _unreadable(target: BestEffortGroup) -> Why:
 
 def _too_few(found: Pools, least: int) -> Why:
     text = (
-        f"BE needs at least {least} CPUs, but {found.size} are not reserved, isolated, exclusive to "
-        "the system, nor held by LSE pods or by containers of kubelet's static policy; CPU lists "
-        "stay as they are"
+        f"BE needs at least {least} CPUs, but {found.size} are not reserved, isolated, "
+        "exclusive to the system, held by LSE pods or by containers of kubelet's static policy; "
+        "CPU lists stay as they are"
     )
     return Why("cpu-suppress.no-cpus", text)
 

@@ -31,6 +31,14 @@ def test_the_first_process_counts() -> None:
     assert found[:2] == ["A=1", "LD_PRELOAD=x y"]
 
 
+def test_a_process_one_cgroup_deeper_counts_where_there_is_none_in_the_cgroup() -> None:
+    host = FakeHost("v2")
+    cgroups = Cgroups(host, detect(host))
+    host.make_cgroup("crio-1.scope/container")
+    host.spawn("crio-1.scope/container").environ = "A=1\0"
+    assert first_environment(host, cgroups, "crio-1.scope") == ["A=1", ""]
+
+
 def test_of_many_processes_some_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     host = FakeHost("hybrid")
     cgroups = Cgroups(host, detect(host))
