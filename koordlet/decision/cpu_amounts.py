@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import math
 
-from koordlet.decision.resource import CFS_PERIOD_US, MIN_QUOTA_US, MIN_SHARES, UNLIMITED
+from koordlet.decision.resource import (
+    CFS_PERIOD_US,
+    MAX_QUOTA_US,
+    MIN_QUOTA_US,
+    MIN_SHARES,
+    UNLIMITED,
+)
 
 MAX_SHARES = 262144
 """The largest cpu.shares that the kernel takes."""
@@ -18,8 +24,10 @@ def milli_to_shares(milli: int) -> int:
 
 
 def milli_to_quota_us(milli: int, period_us: int = CFS_PERIOD_US) -> int:
-    """Milli-cores -> cpu.cfs_quota_us for each period; -1 (unlimited) for none."""
-    return UNLIMITED if milli <= 0 else max(milli * period_us // 1000, MIN_QUOTA_US)
+    """Milli-cores -> cpu.cfs_quota_us for each period; -1 (unlimited) for none, and for more than
+    the kernel takes, which no machine has."""
+    quota_us = milli * period_us // 1000
+    return max(quota_us, MIN_QUOTA_US) if 0 < milli and quota_us <= MAX_QUOTA_US else UNLIMITED
 
 
 def normalized_quota_us(quota_us: int, ratio: float | None) -> int:

@@ -27,6 +27,8 @@ CFS_PERIOD_US = 100_000
 """The kernel's default quota period."""
 MIN_QUOTA_US = 1_000
 """The smallest quota that the kernel takes."""
+MAX_QUOTA_US = 2**44 - 1
+"""The largest quota, and the largest sum of quota and burst, that the kernel takes."""
 MIN_SHARES = 2
 """The smallest cpu.shares; what kubelet gives to work that asks for nothing."""
 

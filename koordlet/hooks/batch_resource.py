@@ -170,6 +170,8 @@ def _quota(asked: _Asked, subject: Subject, snapshot: Snapshot) -> _Setting | No
         ratio = snapshot.node.cpus.normalization_ratio
         asked_us = milli_to_quota_us(amount, period_us(subject, snapshot))
         value, text = normalized_quota_us(asked_us, ratio), f"limit of {amount} {name}"
+        if asked_us == UNLIMITED:
+            text += ", more than the kernel's largest quota, so unlimited"
         if value != asked_us:
             text += f", on a CPU that is {ratio} times as fast as a normal one"
             facts.append(Input(keys.CPU_NORMALIZATION_RATIO.name, ratio))

@@ -147,6 +147,13 @@ def test_without_a_quota_while_best_effort_itself_has_one() -> None:
             assert values(evaluate(found, subject, spec=spec)) == want(512, 100_000, GI)
 
 
+def test_a_limit_that_no_kernel_takes_is_none() -> None:
+    """A runtime would fail to create the container."""
+    adjustment = evaluate(be(main=amounts(request=5, limit=10**15)), box())
+    (found,) = ((value, why) for resource, value, why in adjustment.settings if resource is QUOTA)
+    assert found[0] == -1 and "more than the kernel's largest quota" in found[1].text
+
+
 def test_quotas_are_normalized() -> None:
     found = be(main=FULL)
     adjustment = evaluate(found, box(), normalization_ratio=1.5)

@@ -12,6 +12,7 @@ from koordlet.decision.cpu_amounts import milli_to_quota_us, milli_to_shares, no
     [
         *((-5, 2, -1), (0, 2, -1), (1, 2, 1000), (9, 9, 1000), (10, 10, 1000)),
         *((500, 512, 50000), (1000, 1024, 100000), (300000, 262144, 30000000)),
+        *((175_921_860_444, 262144, 17_592_186_044_400), (175_921_860_445, 262144, -1)),
     ],
 )
 def test_milli_cores(milli: int, shares: int, quota_us: int) -> None:

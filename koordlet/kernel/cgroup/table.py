@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from koordlet.decision.cpu_amounts import MAX_SHARES
-from koordlet.decision.resource import MIN_QUOTA_US, MIN_SHARES, Resource
+from koordlet.decision.resource import MAX_QUOTA_US, MIN_QUOTA_US, MIN_SHARES, Resource
 from koordlet.kernel.cgroup.device_forms import DeviceFields, DeviceNumbers
 from koordlet.kernel.cgroup.forms import (
     INT64_MAX,
@@ -53,12 +53,10 @@ class Row:
 
 _ANOLIS = "Anolis and Alibaba Cloud kernels have it"
 
-# kernel/sched: quota and burst together stay below 2**44 us.
-_BANDWIDTH_MAX_US = 2**44 - 1
-_QUOTA_V1 = Number(MIN_QUOTA_US, _BANDWIDTH_MAX_US, unlimited=b"-1")
-_QUOTA_V2 = Number(MIN_QUOTA_US, _BANDWIDTH_MAX_US, unlimited=b"max")
+_QUOTA_V1 = Number(MIN_QUOTA_US, MAX_QUOTA_US, unlimited=b"-1")
+_QUOTA_V2 = Number(MIN_QUOTA_US, MAX_QUOTA_US, unlimited=b"max")
 _PERIOD = Number(1000, 1_000_000)
-_BURST = Number(0, _BANDWIDTH_MAX_US)
+_BURST = Number(0, MAX_QUOTA_US)
 _MEMORY_V1 = Number(0, unlimited=b"-1", by_page=True)
 _MEMORY_MAX = Number(0, unlimited=b"max", by_page=True)
 _WEIGHT_V1 = DeviceNumbers(1, 100, neutral=100, clear="100")

@@ -11,7 +11,7 @@ import msgspec
 
 from koordlet.decision.cpu_amounts import milli_to_quota_us
 from koordlet.decision.plan import Plan, Setting
-from koordlet.decision.resource import CFS_PERIOD_US, Resource, Value
+from koordlet.decision.resource import CFS_PERIOD_US, MAX_QUOTA_US, Resource, Value
 from koordlet.decision.snapshot import InForce, Pod
 from koordlet.decision.why import Why
 from koordlet.qos.cpu_burst.node import NodeState
@@ -59,7 +59,9 @@ def on_node(operation: Operation, state: NodeState) -> Operation:
 
 def ceiling_us(base_us: int, percent: int | None) -> int:
     """The largest quota that a burst leads to."""
-    return base_us * percent // 100 if percent is not None and percent > 100 else base_us
+    if percent is None or percent <= 100:
+        return base_us
+    return max(min(base_us * percent // 100, MAX_QUOTA_US), base_us)
 
 
 def target_us(
