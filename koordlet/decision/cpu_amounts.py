@@ -27,7 +27,7 @@ def milli_to_quota_us(milli: int, period_us: int = CFS_PERIOD_US) -> int:
     """Milli-cores -> cpu.cfs_quota_us for each period; -1 (unlimited) for none, and for more than
     the kernel takes, which no machine has."""
     quota_us = milli * period_us // 1000
-    return max(quota_us, MIN_QUOTA_US) if 0 < milli and quota_us <= MAX_QUOTA_US else UNLIMITED
+    return max(quota_us, MIN_QUOTA_US) if milli > 0 and quota_us <= MAX_QUOTA_US else UNLIMITED
 
 
 def normalized_quota_us(quota_us: int, ratio: float | None) -> int:

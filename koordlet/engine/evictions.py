@@ -235,7 +235,7 @@ class Evictions:
         text = f"{done}: {begun.why.text}"
         if outcome.result is EvictResult.EVICTED:
             self._count(outcome)
-        log.info(
+        log.warning(
             "eviction",
             victim=begun.title,
             cgroup=begun.cgroup,

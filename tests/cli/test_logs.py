@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import structlog
@@ -90,3 +93,29 @@ def test_levels(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.get_logger().info("quiet")
     logging.getLogger("asyncio").info("quiet")
     assert _lines(capsys) == []
+
+
+def test_the_journal_gets_the_level_of_each_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "stderr").open("w+") as stream:
+        found = os.fstat(stream.fileno())
+        monkeypatch.setattr(sys, "stderr", stream)
+        for told, expected in (
+            (
+                f"{found.st_dev}:{found.st_ino}",
+                ["<6>level=info", "<4>level=warning", "<3>level=error"],
+            ),
+            ("8:1", ["level=info", "level=warning", "level=error"]),
+            ("", ["level=info", "level=warning", "level=error"]),
+        ):
+            monkeypatch.setenv("JOURNAL_STREAM", told)
+            logs.configure()
+            stream.seek(0)
+            stream.truncate()
+            log = structlog.get_logger()
+            log.info("came")
+            log.log(logging.WARNING, "came")
+            log.error("came")
+            stream.seek(0)
+            assert [line.split()[0] for line in stream.read().splitlines()] == expected

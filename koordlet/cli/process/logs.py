@@ -8,9 +8,10 @@ repeated quickly is logged at a rate.
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from collections.abc import MutableMapping
-from typing import Any
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TextIO
 
 import structlog
 
@@ -28,7 +29,8 @@ _Line = MutableMapping[str, Any]
 
 
 def configure(level: str = "info") -> None:
-    """``key=value`` to stderr. systemd adds the time; a terminal gets one."""
+    """``key=value`` to stderr. systemd adds the time, and takes the level from a prefix; a
+    terminal gets a time."""
     stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
     structlog.configure(
         processors=[
@@ -38,6 +40,7 @@ def configure(level: str = "info") -> None:
             structlog.processors.format_exc_info,
             plain,
             structlog.processors.LogfmtRenderer(key_order=["level", "event"], bool_as_flag=False),
+            *([prioritized] if goes_to_journal(sys.stderr, os.environ) else []),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]
@@ -58,6 +61,24 @@ def plain(_logger: object, _method: str, line: _Line) -> _Line:
             text = f"{text[:MAX_CHARACTERS]}... ({len(text) - MAX_CHARACTERS} more)"
         line[key] = clean(text)
     return line
+
+
+_PRIORITY = {"critical": 2, "error": 3, "exception": 3, "warning": 4, "info": 6, "debug": 7}
+
+
+def prioritized(_logger: object, method: str, line: str) -> str:
+    """With its level as ``sd-daemon(3)`` has it, so that ``journalctl -p warning`` shows it."""
+    return f"<{_PRIORITY.get(method, 6)}>{line}"
+
+
+def goes_to_journal(stream: TextIO, environment: Mapping[str, str]) -> bool:
+    """Whether ``stream`` is the one that systemd connected to its journal."""
+    device, _, inode = environment.get("JOURNAL_STREAM", "").partition(":")
+    try:
+        found = os.fstat(stream.fileno())
+    except (OSError, ValueError):
+        return False
+    return (device, inode) == (str(found.st_dev), str(found.st_ino))
 
 
 class Rate:

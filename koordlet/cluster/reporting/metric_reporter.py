@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 from typing import Any
 
@@ -130,7 +131,8 @@ class MetricReporter:
             return
         spec, problems = decode_partly(NodeMetricSpec, there.spec, strict=False)
         self._spec, self.policy = there.spec, policy_of(spec)
-        log.info(
+        log.log(
+            logging.WARNING if problems else logging.INFO,
             "NodeMetric policy",
             window_s=self.policy.window_s,
             interval_s=self.policy.interval_s,
