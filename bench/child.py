@@ -31,6 +31,8 @@ with lean.unavailable(*lean.UNUSED):
 import koordlet.admin.server
 """
 _PATHS = """\
+[evictions]
+start_grace_seconds = 0
 [daemon]
 on_stop = "restore"
 log_level = "warning"

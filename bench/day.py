@@ -37,6 +37,8 @@ _CHURN_S = 60
 _RESCAN_S = 10
 _MAINTAIN_S = 5
 _CONFIG = """
+[evictions]
+start_grace_seconds = 0
 [node]
 name = "bench"
 [paths]

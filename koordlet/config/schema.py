@@ -415,6 +415,15 @@ else:
     )
 
 
+class EvictionsTable(Table, frozen=True):
+    """Evictions of all strategies."""
+
+    start_grace_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=3600)],
+        about("Time after a start in which nobody is evicted: what runs was just looked at first."),
+    ] = 10.0
+
+
 class Config(Table, frozen=True):
     """The whole file. Durations are seconds, sizes bytes, CPU milli-cores."""
 
@@ -431,6 +440,7 @@ class Config(Table, frozen=True):
     cluster: ClusterTable = ClusterTable()
     alarms: AlarmsTable = AlarmsTable()
     strategies: StrategiesTable = StrategiesTable()
+    evictions: EvictionsTable = EvictionsTable()
     hooks: HooksTable = HooksTable()
     prediction: Annotated[PredictionOptions, about(PREDICTION.help)] = PREDICTION.options
     nri: NriTable = NriTable()

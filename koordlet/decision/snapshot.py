@@ -412,13 +412,15 @@ class Evicting(msgspec.Struct, frozen=True):
     """What a decision must know of evictions. ``ended``: of the last minute, and the last one of
     each owner, also those of an earlier run of the daemon. ``failed``: could not be ended a short
     while ago, and why. ``policies``: by name of the application; absent is NEVER. ``observing``:
-    nobody is evicted, it is only told who would be."""
+    nobody is evicted, it is only told who would be. ``is_starting``: koordlet has looked for too
+    short a time."""
 
     terminating: Mapping[Victim, Terminating] = msgspec.field(default_factory=dict)
     ended: tuple[Ended, ...] = ()
     failed: Mapping[Victim, str] = msgspec.field(default_factory=dict)
     policies: Mapping[str, EvictPolicy] = msgspec.field(default_factory=dict)
     observing: bool = False
+    is_starting: bool = False
 
 
 class Snapshot(msgspec.Struct, frozen=True):

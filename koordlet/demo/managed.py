@@ -21,6 +21,8 @@ _LOOK_S = 0.1
 _CONFIG = """\
 # Written by `koordlet demo`: one latency-sensitive and one best-effort application.
 
+[evictions]
+start_grace_seconds = 0
 [daemon]
 on_stop = "restore"
 

@@ -81,6 +81,8 @@ class Evictions:
         self._snapshot: Snapshot | None = None
         """That of the last tick; what may have changed since is put into it before each use."""
         self._looked_s = -math.inf
+        grace_s = loaded.config.evictions.start_grace_seconds
+        self._grace_ends_s = parts.host.monotonic() + grace_s
         self._observed_s: dict[str, float] = {}
         self._unsafe: set[str] = set()
         self._waiting = True
@@ -112,6 +114,7 @@ class Evictions:
             failed={**evictor.failed(), **self._left_alone()},
             policies=self._policies(),
             observing=self._parts.observing,
+            is_starting=self._parts.host.monotonic() < self._grace_ends_s,
         )
 
     def _left_alone(self) -> dict[Victim, str]:

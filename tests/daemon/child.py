@@ -39,6 +39,8 @@ socket = "{run}/koordlet.sock"
 listen = "{listen}"
 [sources]
 kubepods = false
+[evictions]
+start_grace_seconds = 0
 [daemon]
 on_stop = "{on_stop}"
 [slo.resourceUsedThresholdWithBE]

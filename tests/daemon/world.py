@@ -57,6 +57,8 @@ state_dir = "{0}/state"
 run_dir = "{0}/run"
 [api]
 socket = "{1}"
+[evictions]
+start_grace_seconds = 0
 """
 FEATURES = (Resource.CPU_QUOTA_US, Resource.CPUSET_CPUS, Resource.CPU_SHARES, Resource.CPU_IDLE)
 SAMPLE_S = 0.05

@@ -89,6 +89,8 @@ _SYSTEM = (
 PER_MINUTE = 3
 """Evictions of one strategy."""
 _BASE = f"""
+[evictions]
+start_grace_seconds = 0
 [node]
 name = "node-1"
 [node.allocatable]

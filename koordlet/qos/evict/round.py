@@ -82,6 +82,9 @@ def decide(
     if not tasks:
         return _nothing(owner, memory, *notes)
     evicting = snapshot.evicting
+    if evicting.is_starting:
+        text = "more must be evicted, but koordlet has just started (evictions.start_grace_seconds)"
+        return _nothing(owner, memory, *notes, Why(f"{owner}.just-started", text))
     done = (at for at, victim in memory.evicted if victim not in evicting.failed)
     last = max(done, default=-math.inf)
     if snapshot.now - last < options.cool_down_seconds:

@@ -131,6 +131,21 @@ def test_a_leak_is_ended_and_nobody_else(make_world: MakeWorld, layout: str) -> 
     assert scalars[metrics.POD_EVICTION_DETAIL] == {("ns", "pod2", reason): 1.0}
 
 
+def test_nobody_is_evicted_right_after_a_start(make_world: MakeWorld) -> None:
+    world, uids = furnish(make_world, "v2")
+    leak(world, uids["leak"], 3500)
+    world.stop()
+    head = world.file.read_text()
+    world.file.write_text(head.replace("start_grace_seconds = 0", "start_grace_seconds = 10"))
+    world.start()
+    world.run(8)
+    assert all(alive(world, uids).values())
+    said = [decision.why.text for decision in world.views.explain("memory-evict", 5)().decisions]
+    assert any("has just started" in text for text in said), said
+    world.run(4)
+    assert not alive(world, uids)["leak"]
+
+
 def test_a_leak_is_ended_between_two_ticks(make_world: MakeWorld) -> None:
     """The alarm sounds when the threshold is reached, and not on and on where nobody may go."""
     world, uids = furnish(make_world, "v2")
