@@ -210,11 +210,13 @@ def _of_measuring(status: StatusView) -> Iterator[CheckView]:
     for collector in status.collectors:
         yield _check(
             f"daemon: collector {collector.name}",
-            collector.success and not collector.shed,
+            (collector.success or bool(collector.missing)) and not collector.shed,
             "shed to keep koordlet within its budget" if collector.shed else collector.error,
             "what it measures is missing",
             "raise the budget in the configuration" if collector.shed else "see the error",
-            well="; ".join(filter(None, (collector.about, _of_rounds(collector)))),
+            well=f"not on this kernel: {collector.missing}"
+            if collector.missing
+            else "; ".join(filter(None, (collector.about, _of_rounds(collector)))),
         )
     for source in status.sources:
         yield _check(

@@ -43,7 +43,8 @@ class SourceView(msgspec.Struct, frozen=True, kw_only=True):
 class CollectorView(msgspec.Struct, frozen=True, kw_only=True):
     """``staleness_s`` is the time since the last success, None before the first one. ``shed``:
     switched off for now, because koordlet was about to exceed its own budget. ``about``: how it
-    measures and at what cost, where it says so."""
+    measures and at what cost, where it says so. ``missing``: what this kernel or machine does not
+    have, so that there is nothing to read."""
 
     name: str
     interval_s: float
@@ -54,6 +55,7 @@ class CollectorView(msgspec.Struct, frozen=True, kw_only=True):
     shed: bool = False
     error: str = ""
     about: str = ""
+    missing: str = ""
 
 
 class StrategyView(msgspec.Struct, frozen=True, kw_only=True):

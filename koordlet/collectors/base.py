@@ -35,6 +35,11 @@ every other one."""
 Interval = Annotated[Annotated[float, Meta(ge=0.1, le=3600)], about("Time between two rounds.")]
 
 
+class NothingToReadError(Exception):
+    """This kernel, or this machine, has nothing that the collector could read. The text says what
+    is not there, and what would bring it. It is no failure: nobody is warned."""
+
+
 class SeriesStore(Protocol):
     """The part of ``koordlet.tsdb.Store`` that collectors use."""
 
@@ -320,6 +325,8 @@ class Health:
     consecutive_failures: int
     error: str
     """Why it failed as a whole."""
+    missing: str
+    """What is not on this machine, so that there is nothing to read; ``success`` is False then."""
     skipped: int
     """Files it had to leave out of its last round."""
     skipped_example: str

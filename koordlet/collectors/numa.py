@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from koordlet.collectors.applications import disjoint
-from koordlet.collectors.base import CollectorPart, Round, SlowCollectorOptions
+from koordlet.collectors.base import CollectorPart, NothingToReadError, Round, SlowCollectorOptions
 from koordlet.decision import metrics
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
@@ -52,8 +52,13 @@ class NumaCollector:
         self._nodes = f"{sys_root}/devices/system/node"
 
     def collect(self, round_: Round) -> None:
-        """Raises OSError where the kernel shows no NUMA nodes."""
-        for name in self._host.subdirs(self._nodes):
+        """Raises NothingToReadError where the kernel shows no NUMA nodes."""
+        try:
+            names = self._host.subdirs(self._nodes)
+        except FileNotFoundError as error:
+            why = f"{self._nodes}: {error.strerror}: a kernel with CONFIG_NUMA has it"
+            raise NothingToReadError(why) from error
+        for name in names:
             number = name.removeprefix("node")
             if name == number or not number.isdigit():
                 continue

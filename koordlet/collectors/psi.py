@@ -9,11 +9,13 @@ line that the kernel does not have counts as 0.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Container, Iterator
 from typing import Annotated, NamedTuple
 
 from koordlet.collectors.base import (
     CollectorPart,
+    NothingToReadError,
     PressureReading,
     Round,
     SeriesStore,
@@ -117,10 +119,10 @@ class PsiCollector:
         """Cgroups that had no pressure files in the last round."""
 
     def collect(self, round_: Round) -> None:
-        """Raises OSError when the kernel has no PSI at all."""
+        """Raises NothingToReadError where the kernel has no PSI, or was booted without it."""
         for name, file in (("cpu", "cpu"), ("mem", "memory"), ("io", "io")):
             path = f"{self._node_dir}/{file}"
-            some, full = pressure_avg10(self._files.read(path), path)
+            some, full = pressure_avg10(self._node(path), path)
             round_.add(metrics.NODE_PSI, (name, _PRECISION, "some"), some)
             round_.add(metrics.NODE_PSI, (name, _PRECISION, "full"), full or 0.0)
         seen = (round_.pods, round_.applications)
@@ -150,6 +152,15 @@ class PsiCollector:
         self._seen = None
         for file in ("cpu", "memory", "io"):
             self._files.forget(f"{self._node_dir}/{file}")
+
+    def _node(self, path: str) -> bytes:
+        try:
+            return self._files.read(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EOPNOTSUPP):
+                raise
+            why = f"{path}: {error.strerror}: boot with psi=1, or a kernel with CONFIG_PSI"
+            raise NothingToReadError(why) from error
 
     def _keep(self, wanted: dict[tuple[str, tuple[str, ...]], _Subject]) -> None:
         for key, group in tuple(self._groups.items()):

@@ -21,6 +21,7 @@ from koordlet.collectors.base import (
     KernelWorker,
     Listener,
     MemoryWatcher,
+    NothingToReadError,
     PressureReader,
     PressureReading,
     ReclaimListener,
@@ -52,6 +53,7 @@ class _Slot:
     samples: int = 0
     failures: int = 0
     error: str = ""
+    missing: str = ""
     skipped: tuple[str, ...] = ()
     shed: bool = False
     background: Background | None = None
@@ -222,11 +224,12 @@ class Runner:
             Health(
                 name=slot.collector.name,
                 duration_s=slot.duration_s,
-                success=slot.failures == 0 and slot.succeeded_s > -math.inf,
+                success=slot.failures == 0 and not slot.missing and slot.succeeded_s > -math.inf,
                 staleness_s=now_s - slot.succeeded_s,
                 samples=slot.samples,
                 consecutive_failures=slot.failures,
                 error=slot.error,
+                missing=slot.missing,
                 skipped=len(slot.skipped),
                 skipped_example=slot.skipped[0] if slot.skipped else "",
                 shed=slot.shed,
@@ -242,8 +245,16 @@ class Runner:
         before = len(round_.ids)
         skipped_before = len(round_.skipped)
         started_s = self._host.monotonic()
+        missing = ""
         try:
             slot.collector.collect(round_)
+        except NothingToReadError as nothing:
+            del round_.ids[before:]
+            del round_.values[before:]
+            missing = str(nothing)
+            if missing != slot.missing:
+                log.info("nothing to collect", collector=slot.collector.name, missing=missing)
+            slot.failures, slot.error = 0, ""
         except Exception as error:  # the isolation boundary: one collector, whatever it raised
             del round_.ids[before:]
             del round_.values[before:]
@@ -261,6 +272,7 @@ class Runner:
             slot.failures = 0
             slot.error = ""
             slot.succeeded_s = round_.now_s
+        slot.missing = missing
         slot.skipped = tuple(round_.skipped[skipped_before:])
         slot.samples = len(round_.ids) - before
         slot.duration_s = self._host.monotonic() - started_s

@@ -312,7 +312,10 @@ COLLECTOR_DURATION = Family(
     "collector_duration_seconds", Kind.GAUGE, "Time of the last round", ("collector",)
 )
 COLLECTOR_SUCCESS = Family(
-    "collector_success", Kind.GAUGE, "1 when the last round succeeded", ("collector",)
+    "collector_success",
+    Kind.GAUGE,
+    "1 when the last round succeeded; none where this kernel has nothing to read",
+    ("collector",),
 )
 COLLECTOR_STALENESS = Family(
     "collector_staleness_seconds", Kind.GAUGE, "Time since the last success", ("collector",)

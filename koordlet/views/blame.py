@@ -82,6 +82,8 @@ def _missing(runner: Runner) -> Iterator[str]:
             yield f"{what}: the collector {name} is shed, because koordlet is over its budget"
         elif health[name].error:
             yield f"{what}: the collector {name} fails: {health[name].error}"
+        elif health[name].missing:
+            yield f"{what}: {health[name].missing}"
     for each in runner.capabilities():
         if not each.supported and each.feature.startswith("bpf-"):
             yield f"{each.feature}: {each.why}" + (f"; {each.remedy}" if each.remedy else "")

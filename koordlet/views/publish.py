@@ -274,7 +274,9 @@ def _health(engine: Engine, views: Views) -> None:
         metrics.set(r.ADMIN_REFUSED_CONNECTIONS, count, (refusal,))
     collectors = status.collectors
     metrics.replace(r.COLLECTOR_DURATION, {(c.name,): c.last_duration_s or 0.0 for c in collectors})
-    metrics.replace(r.COLLECTOR_SUCCESS, {(c.name,): float(c.success) for c in collectors})
+    metrics.replace(
+        r.COLLECTOR_SUCCESS, {(c.name,): float(c.success) for c in collectors if not c.missing}
+    )
     metrics.replace(r.COLLECTOR_SAMPLES, {(c.name,): float(c.samples) for c in collectors})
     metrics.replace(r.COLLECTOR_SHED, {(c.name,): float(c.shed) for c in collectors})
     metrics.replace(

@@ -367,6 +367,7 @@ class Views:
                 samples=health.samples,
                 shed=health.shed,
                 error=error,
+                missing=health.missing,
                 about=collector.about() if isinstance(collector, Describing) else "",
             )
 

@@ -7,6 +7,7 @@ import errno
 import msgspec
 import pytest
 from koordlet_fakefs import FakeCpu, FakeTopology, shape
+from koordlet_fakefs.faults import Op
 
 from koordlet.collectors import COLLECTORS, collectors
 from koordlet.collectors.psi import PsiCollector
@@ -210,6 +211,28 @@ def test_pressure_is_missing_on_plain_v1_and_said_once() -> None:
     found = world.samples(world.rounds(1))
     assert not [key for key in found if key[0] in ("pod_psi", "container_psi")]
     assert world.health("psi").success and world.health("psi").skipped == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "op", "number"),
+    [
+        ("psi", "/proc/pressure/cpu", "read", errno.ENOENT),
+        ("psi", "/proc/pressure/cpu", "read", errno.EOPNOTSUPP),
+        ("numa", "/sys/devices/system/node", "listdir", errno.ENOENT),
+    ],
+)
+def test_what_this_kernel_does_not_have_is_no_failure(
+    name: str, path: str, op: Op, number: int
+) -> None:
+    world = World()
+    world.host.faults.add(path, op=op, errno=number, times=None)
+    world.rounds(3)
+    health = world.health(name)
+    assert path in health.missing and "CONFIG_" in health.missing
+    assert not (health.success or health.error or health.consecutive_failures or health.samples)
+    world.host.faults.clear()
+    world.rounds(11)
+    assert world.health(name).success and not world.health(name).missing
 
 
 def test_an_empty_pressure_file_costs_its_group_only() -> None:

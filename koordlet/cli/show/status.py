@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from koordlet.admin.cluster import ClusterView
-from koordlet.admin.model import StatusView
+from koordlet.admin.model import CollectorView, StatusView
 from koordlet.cli import output, pause
 from koordlet.cli.arguments import DEFAULT_PROXY_STATUS_SOCKET
 from koordlet.cli.connect import connect
@@ -148,12 +148,20 @@ def _collectors(status: StatusView) -> Iterable[Row]:
         yield (
             c.name,
             output.span(c.interval_s),
-            "shed" if c.shed else "ok" if c.success else "failing",
+            _state(c),
             output.span(c.last_duration_s),
             "never" if c.staleness_s is None else f"{output.span(c.staleness_s)} ago",
             str(c.samples),
-            c.error,
+            c.error or c.missing,
         )
+
+
+def _state(collector: CollectorView) -> str:
+    if collector.shed:
+        return "shed"
+    if collector.missing:
+        return "not here"
+    return "ok" if collector.success else "failing"
 
 
 def _strategies(status: StatusView) -> Iterable[Row]:
