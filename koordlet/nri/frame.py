@@ -8,6 +8,10 @@ from typing import NamedTuple
 
 HEADER = struct.Struct(">IIBB")  # length of the payload, stream id, type, flags
 MAX_PAYLOAD_BYTES = 4 << 20
+"""Most that is sent."""
+MAX_RECEIVED_BYTES = 16 << 20
+"""containerd before 1.7.26 tells all pods of the node in one message, and does not look how long
+it is; the multiplexer of such a runtime ends a connection above 16 MiB."""
 
 REQUEST = 1
 RESPONSE = 2
@@ -15,7 +19,7 @@ DATA = 3
 
 
 class Frame(NamedTuple):
-    """``payload`` None: it was ``length`` bytes, more than the protocol allows, and was skipped."""
+    """``payload`` None: it was ``length`` bytes, more than is received, and was skipped."""
 
     stream: int
     kind: int
@@ -52,7 +56,7 @@ class Decoder:
             part, data = data[: self._left], data[self._left :]
             self._left -= len(part)
             length, stream, kind, flags = self._fields
-            fits = length <= MAX_PAYLOAD_BYTES
+            fits = length <= MAX_RECEIVED_BYTES
             if fits:
                 self._payload += part
             if self._left == 0:

@@ -11,15 +11,17 @@ import contextlib
 import struct
 from collections.abc import Awaitable, Callable, Iterator
 
+from koordlet.nri import frame
 from koordlet.nri.errors import ClosedError, WireError
 
 HEADER = struct.Struct(">II")  # connection id, length of the payload
-MAX_FRAME_BYTES = 16 << 20
-"""What peers older than NRI 0.7 may send; later ones stay below 4 MiB + 10."""
+MAX_FRAME_BYTES = frame.HEADER.size + frame.MAX_RECEIVED_BYTES
+"""Peers before NRI 0.7 send a whole message as one; later ones stay below 4 MiB + 10."""
 GO_BUFFER_BYTES = 4096
 """Through which Go's ttrpc reads the beginning of a message."""
 _READ_BYTES = 64 << 10
 SEND_TIMEOUT_S = 10.0
+TOO_MANY_PODS = "containerd before 1.7.26 tells all pods of a node at once: take a newer one."
 
 Receive = Callable[[memoryview], Awaitable[None]]
 Send = Callable[[bytes], Awaitable[None]]
@@ -51,7 +53,7 @@ class Decoder:
                 if self._left > MAX_FRAME_BYTES:
                     raise WireError(
                         f"multiplexer: a frame of {self._left} bytes on connection {self._id}; the "
-                        f"most is {MAX_FRAME_BYTES}. Is the peer an NRI runtime?"
+                        f"most is {MAX_FRAME_BYTES}. {TOO_MANY_PODS} Or is it no NRI runtime?"
                     )
 
 

@@ -16,7 +16,7 @@ from koordlet.decision.answer import HookFailedError
 from koordlet.nri.errors import ClosedError, Code, StatusError, WireError
 from koordlet.nri.events import Events
 from koordlet.nri.mask import EVENTS, NAMES, UPDATE_POD_SANDBOX, configured_mask, mask
-from koordlet.nri.mux import Trunk
+from koordlet.nri.mux import TOO_MANY_PODS, Trunk
 from koordlet.nri.options import Options
 from koordlet.nri.status import Durations, Generation, Phase, Status
 from koordlet.nri.ttrpc import Client, Handler, Server
@@ -124,7 +124,7 @@ class Session:
         if not self.is_synchronized:
             if reading.done():
                 await reading
-                raise ClosedError("the runtime closed the connection before it told its pods")
+                raise ClosedError(_untold(self._server.refused))
             raise ClosedError(
                 f"the runtime told no pods within {self._options.synchronize_s:g} s after "
                 "registration"
@@ -288,3 +288,9 @@ class Session:
             self._status.failed(f"{name}: {type(error).__name__}: {error}")
             log.exception("nri.event-failed", nri_event=name)
             return None
+
+
+def _untold(refused: str) -> str:
+    """Return why the runtime closed before it told its pods."""
+    why = "the runtime closed the connection before it told its pods"
+    return f"{why}: {refused}. {TOO_MANY_PODS}" if refused else why

@@ -48,7 +48,7 @@ class Client:
         request = pb.Request(service=service, method=method, payload=payload, timeout_nano=nanos)
         envelope = request.SerializeToString()
         if len(envelope) > frame.MAX_PAYLOAD_BYTES:
-            raise _too_large(f"request {method}", len(envelope))
+            raise _too_large(f"request {method}", len(envelope), frame.MAX_PAYLOAD_BYTES)
         stream = self._next_stream
         self._next_stream += 2
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
@@ -92,6 +92,8 @@ class Server:
         self._last_stream = 0
         self._slots = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
+        self.refused = ""
+        """The last request that was too long."""
 
     async def receive(self, data: memoryview) -> None:
         """Raises ClosedError when an answer cannot be sent."""
@@ -122,7 +124,9 @@ class Server:
         if each.flags:
             raise StatusError(Code.UNIMPLEMENTED, "this server has no streaming methods")
         if each.payload is None:
-            raise _too_large("request", each.length)
+            error = _too_large("request", each.length, frame.MAX_RECEIVED_BYTES)
+            self.refused = error.message
+            raise error
         return each.payload
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -133,7 +137,7 @@ class Server:
         try:
             response = pb.Response(payload=await self._handle(payload)).SerializeToString()
             if len(response) > frame.MAX_PAYLOAD_BYTES:
-                raise _too_large("response", len(response))
+                raise _too_large("response", len(response), frame.MAX_PAYLOAD_BYTES)
         except StatusError as error:
             response = _failure(error)
         with contextlib.suppress(ClosedError):  # whoever reads the connection notices and ends it
@@ -172,7 +176,7 @@ class Server:
 
 def _result(answer: Frame) -> bytes:
     if answer.payload is None:
-        raise _too_large("response", answer.length)
+        raise _too_large("response", answer.length, frame.MAX_RECEIVED_BYTES)
     try:
         response = pb.Response.FromString(answer.payload)
     except DecodeError as error:
@@ -190,6 +194,6 @@ def _failure(error: StatusError) -> bytes:
     return response
 
 
-def _too_large(what: str, length: int) -> StatusError:
-    text = f"{what}: {length} bytes, the most is {frame.MAX_PAYLOAD_BYTES}"
+def _too_large(what: str, length: int, most: int) -> StatusError:
+    text = f"{what}: {length} bytes, the most is {most}"
     return StatusError(Code.RESOURCE_EXHAUSTED, text)

@@ -93,7 +93,7 @@ def test_frames_come_out_as_they_went_in(
     assert [(f.stream, f.kind, f.flags, f.payload) for f in got] == sent
 
 
-@given(st.integers(frame.MAX_PAYLOAD_BYTES + 1, (1 << 32) - 1))
+@given(st.integers(frame.MAX_RECEIVED_BYTES + 1, (1 << 32) - 1))
 def test_frames_that_are_too_long_are_not_kept(length: int) -> None:
     decoder = frame.Decoder()
     wire = frame.HEADER.pack(length, 1, 1, 0) + bytes(100_000)

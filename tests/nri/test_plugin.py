@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -210,6 +211,31 @@ def test_messages_larger_than_a_frame(tmp_path: Path) -> None:
                 )
             )
             assert {len(each.adjust.linux.resources.cpu.cpus) for each in answers} == {9444}
+
+    run(main())
+
+
+@pytest.mark.parametrize("length", [5 << 20, (16 << 20) - 1000, (16 << 20) + 100, 17 << 20])
+def test_a_runtime_that_tells_all_pods_in_one_message(tmp_path: Path, length: int) -> None:
+    """containerd 1.7.18 to 1.7.25 do, however many they are, and give up if that is refused."""
+
+    async def main() -> None:
+        world = World()
+        pods = [sandbox(annotations={"a": "x" * length})]
+        runtime = FakeRuntime(quick(tmp_path).socket, pods=pods, nri_version="")
+        plugin = Plugin(world, world, quick(tmp_path), held=world.holds)
+        await runtime.start()
+        async with running(plugin, runtime):
+            if length < 16 << 20:
+                await runtime.admitted()
+                assert world.pods["uid-1"].annotations == pods[0].annotations
+                return
+            with pytest.raises((CallError, EOFError)):
+                await runtime.admitted()
+            await runtime.peers[0].close()
+            await until(lambda: plugin.status.attempts_failed)
+            seen = plugin.status.last_error
+            assert re.search(r"\b1[67]\d{6} bytes", seen) and "1.7.26" in seen, seen
 
     run(main())
 

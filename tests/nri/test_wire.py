@@ -205,7 +205,7 @@ def test_a_server_refuses_what_it_cannot_serve_and_goes_on() -> None:
         sent: list[bytes] = []
         server = Server(_into(sent), {"s": {"echo": echo}})
         good = pb.Request(service="s", method="echo", payload=b"x").SerializeToString()
-        too_long = frame.MAX_PAYLOAD_BYTES + 1
+        too_long = frame.MAX_RECEIVED_BYTES + 1
         wire = b"".join(
             (
                 frame.encode(2, frame.REQUEST, good),  # an even id
@@ -263,8 +263,8 @@ def test_a_client_forgets_calls_that_it_gave_up() -> None:
     [
         (frame.encode(1, frame.RESPONSE, b"\xff"), Code.INTERNAL),
         (
-            frame.HEADER.pack(frame.MAX_PAYLOAD_BYTES + 1, 1, frame.RESPONSE, 0)
-            + bytes(frame.MAX_PAYLOAD_BYTES + 1),
+            frame.HEADER.pack(frame.MAX_RECEIVED_BYTES + 1, 1, frame.RESPONSE, 0)
+            + bytes(frame.MAX_RECEIVED_BYTES + 1),
             Code.RESOURCE_EXHAUSTED,
         ),
     ],
