@@ -19,7 +19,7 @@ from koordlet.cli.arguments import DEFAULT_PROXY_SOCKET
 from koordlet.cli.connect import socket_of
 from koordlet.cli.main import Exit
 from koordlet.cli.settings import Settings, find
-from koordlet.kernel.cgroup.layout import detect
+from koordlet.kernel.cgroup.layout import HUGE_PAGES_OPTION, detect
 from koordlet.kernel.host import Host
 from koordlet.kernel.linux import LinuxHost
 from koordlet.views import plugin_checks
@@ -191,9 +191,9 @@ def machine(host: Host, settings: Settings) -> Iterable[CheckView]:
             remedy=f"mount cgroup2 on {paths.cgroup_root}",
         )
         return
-    yield CheckView(
-        name="cgroups", state=CheckState.OK, why=f"{layout.kind}: {', '.join(layout.roots)}"
-    )
+    huge = f"; huge pages are memory of their cgroup ({HUGE_PAGES_OPTION})"
+    why = f"{layout.kind}: {', '.join(layout.roots)}{huge if layout.counts_huge_pages else ''}"
+    yield CheckView(name="cgroups", state=CheckState.OK, why=why)
     yield from applications(host, settings)
     yield from plugin_checks.missing(settings.config.plugins)
     yield from plugin_checks.offered(settings.config.plugins)

@@ -318,6 +318,8 @@ class KernelRules(msgspec.Struct, frozen=True):
     runs on what its own list and those above it have in common."""
     io_limits_are_flat: bool = False
     """A limit of block I/O is for the processes directly in a cgroup alone (cgroup v1)."""
+    huge_pages_are_memory: bool = False
+    """It counts huge pages as memory of their cgroup, against its limits and floors."""
     page_bytes: int = 4096
     """It rounds limits of memory to this and counts in it; 64 KiB on some ARM machines."""
 

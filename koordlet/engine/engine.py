@@ -343,15 +343,16 @@ class Engine:
         if self._node is None or self._node[0] != about:
             node = node_of(self._node_options, *about[1:])
             offered = options.allocatable(config, self.cluster)
-            v1 = parts.cgroups.layout.v1
+            layout = parts.cgroups.layout
             node = msgspec.structs.replace(
                 node,
                 allocatable=offered,
                 rules=msgspec.structs.replace(
                     node.rules,
-                    quotas_nest="cpu" in v1,
-                    cpusets_nest="cpuset" in v1,
-                    io_limits_are_flat="blkio" in v1,
+                    quotas_nest="cpu" in layout.v1,
+                    cpusets_nest="cpuset" in layout.v1,
+                    io_limits_are_flat="blkio" in layout.v1,
+                    huge_pages_are_memory=layout.counts_huge_pages,
                 ),
             )
             self._node = about, node

@@ -23,11 +23,14 @@ _V1_CONTROLLERS = frozenset(
 @dataclass(frozen=True)
 class Layout:
     """``v1``: controller -> mount point (co-mounted controllers share one). ``v2``: mount point
-    of the unified hierarchy. ``v2_controllers``: what its root offers; empty on most hybrids."""
+    of the unified hierarchy. ``v2_controllers``: what its root offers; empty on most hybrids.
+    ``counts_huge_pages``: they are memory of their cgroup there (the mount option
+    memory_hugetlb_accounting, Linux 6.6; systemd 259 and later sets it)."""
 
     v1: Mapping[str, str]
     v2: str | None
     v2_controllers: frozenset[str] = frozenset()
+    counts_huge_pages: bool = False
 
     @property
     def kind(self) -> Literal["v1", "hybrid", "v2"]:
@@ -49,6 +52,9 @@ class Layout:
         if "cpu" in self.v1:
             return self.v1["cpu"]
         return self.v2 if self.v2 is not None else self.roots[0]
+
+
+HUGE_PAGES_OPTION = "memory_hugetlb_accounting"
 
 
 def _unescape(field: bytes) -> str:
@@ -92,11 +98,12 @@ def detect(host: Host, *, cgroup_root: str = "/sys/fs/cgroup", proc_root: str = 
     """
     v1: dict[str, str] = {}
     v2: str | None = None
+    counts_huge_pages = False
     for point, (kind, options) in _mounts(
         host.read(f"{proc_root}/self/mountinfo"), cgroup_root
     ).items():
         if kind == "cgroup2" and v2 is None:
-            v2 = point
+            v2, counts_huge_pages = point, HUGE_PAGES_OPTION in options
         elif kind == "cgroup":
             for controller in options & _V1_CONTROLLERS:
                 v1.setdefault(controller, point)
@@ -107,7 +114,7 @@ def detect(host: Host, *, cgroup_root: str = "/sys/fs/cgroup", proc_root: str = 
     controllers: frozenset[str] = frozenset()
     if v2 is not None:
         controllers = frozenset(host.read(f"{v2}/cgroup.controllers").decode().split())
-    return Layout(dict(sorted(v1.items())), v2, controllers)
+    return Layout(dict(sorted(v1.items())), v2, controllers, counts_huge_pages)
 
 
 def passed_on(host: Host, layout: Layout) -> frozenset[str]:

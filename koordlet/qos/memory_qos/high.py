@@ -12,7 +12,7 @@ import math
 import msgspec
 
 from koordlet.decision.resource import UNLIMITED, Resource
-from koordlet.decision.snapshot import InForce
+from koordlet.decision.snapshot import InForce, Snapshot
 
 PINNED_SHARE = 0.98
 """A cgroup that uses this share of its limit is at the limit."""
@@ -133,6 +133,18 @@ class MemoryReading(msgspec.Struct, frozen=True):
     stall_us: int | None
     refault_bytes: int
     stolen_bytes: int
+
+
+def huge_bytes(snapshot: Snapshot, cgroup: str) -> int:
+    """Return the huge pages in use there, where they count as memory: no request for memory has
+    room for them, and the kernel can take none back."""
+    if not snapshot.node.rules.huge_pages_are_memory:
+        return 0
+    for line in str(snapshot.in_force.value(cgroup, Resource.MEMORY_STAT)).splitlines():
+        name, _, size = line.partition(" ")
+        if name == "hugetlb" and size.isdigit():
+            return int(size)
+    return 0
 
 
 def usage_bytes(in_force: InForce, cgroup: str) -> int | None:

@@ -64,7 +64,8 @@ def decide(snapshot: Snapshot, memory: MemoryQosState, _: Options = DEFAULTS) ->
     notes = list(standing.notes)
     highs: dict[str, Setting] = {}
     watched: dict[str, Watched] = {}
-    for part, wanted_bytes in standing.throttled:
+    for part, asked_bytes in standing.throttled:
+        wanted_bytes = asked_bytes + memory_qos_high.huge_bytes(snapshot, part.cgroup)
         watch = memory_qos_high.watch(
             snapshot.in_force,
             part.cgroup,
@@ -153,7 +154,8 @@ def _candidates(
                 part.level,
                 part.name,
                 bound,
-                max(floors(qos, part.request_bytes or 0)),
+                max(floors(qos, part.request_bytes or 0))
+                + memory_qos_high.huge_bytes(snapshot, part.cgroup),
                 qos.wmark_ratio or 0,
                 qos.wmark_scale_permill or 0,
                 gives_way,

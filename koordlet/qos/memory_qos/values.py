@@ -21,6 +21,7 @@ from koordlet.decision.strategy import Level
 from koordlet.decision.why import Input, Why
 from koordlet.protocol.qos import KubeQoS
 from koordlet.protocol.slo import MemoryQOS, ResourceQOSStrategy
+from koordlet.qos.memory_qos.high import huge_bytes
 from koordlet.qos.memory_qos.parts import Part, of_kube_qos, parts
 
 
@@ -179,10 +180,14 @@ def _floors(found: _Found, part: Part) -> None:
         return
     amounts = floors(qos, part.request_bytes)
     percents = (qos.min_limit_percent, qos.low_limit_percent)
-    for (resource, field), value, percent in zip(_FLOORS, amounts, percents, strict=True):
+    huge = huge_bytes(found.snapshot, part.cgroup) if any(amounts) else 0
+    for (resource, field), amount, percent in zip(_FLOORS, amounts, percents, strict=True):
+        value = amount + huge if amount else 0
         if value and found.has(resource) and not found.is_stronger(part.cgroup, resource, value):
             origin = ", estimated from oom_score_adj" if part.estimated else ""
             text = f"{part.title}: {percent} % of a request of {part.request_bytes} bytes{origin}"
+            if huge:
+                text += f", and {huge} bytes of huge pages"
             facts = (
                 Input(field, percent, "%"),
                 Input(f"request{origin}", part.request_bytes, "bytes"),

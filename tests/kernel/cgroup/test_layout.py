@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordlet.kernel.cgroup.layout import Layout, detect
+from koordlet.kernel.cgroup.layout import HUGE_PAGES_OPTION, Layout, detect
 from tests.kernel.dict_host import DictHost
 
 HEAD = """\
@@ -75,6 +75,9 @@ def test_pure_v2() -> None:
     assert (layout.kind, layout.v2, dict(layout.v1)) == ("v2", "/sys/fs/cgroup", {})
     assert layout.v2_controllers == {"cpuset", "cpu", "io", "memory", "pids"}
     assert layout.reference_root == "/sys/fs/cgroup"
+    assert not layout.counts_huge_pages
+    mounts = PURE.replace("nsdelegate", f"nsdelegate,{HUGE_PAGES_OPTION}")
+    assert read(mounts, {"/sys/fs/cgroup": "memory\n"}).counts_huge_pages
 
 
 def test_container_sees_its_own_mount_and_another_root_on_request() -> None:

@@ -41,6 +41,25 @@ def test_one_best_effort_pod_of_the_spec() -> None:
     }
 
 
+@pytest.mark.parametrize("are_memory", [False, True])
+def test_huge_pages_that_count_as_memory_get_room_of_their_own(are_memory: bool) -> None:
+    """cgroup2 mounted with memory_hugetlb_accounting, as systemd 259 and later does."""
+    pod = sized("l", "LS", "Burstable", (2 * GIB, 0))
+    cgroup = f"{pod.cgroup}/c0"
+    stat = f"anon 0\nhugetlb {3 * GIB}\n"
+    kernel = Kernel({(each, R.MEMORY_STAT): stat for each in (cgroup, pod.cgroup)})
+    node = machine()
+    rules = msgspec.structs.replace(node.rules, huge_pages_are_memory=are_memory)
+    node = msgspec.structs.replace(node, rules=rules)
+    spec = slo(ls=on(min_limit_percent=50, throttling_percent=50))
+    plan = decide(taken(node, pods=[pod], spec=spec, in_force=kernel)).plan
+    huge = 3 * GIB if are_memory else 0
+    assert of(plan, "memory.min") == dict.fromkeys(
+        ("kubepods", "kubepods/burstable", pod.cgroup, cgroup), GIB + huge
+    )
+    assert of(plan, "memory.high") == {cgroup: 9 * GIB + huge}
+
+
 def test_directories_promise_the_sum_of_what_is_below() -> None:
     pods = [
         sized("g", "LSR", "Guaranteed", (2 * GIB, 2 * GIB)),
