@@ -193,6 +193,8 @@ class Pod(msgspec.Struct, frozen=True):
     origins: Mapping[str, str] = msgspec.field(default_factory=dict)
     awaits_labels: bool = False
     """Only its cgroup is known so far, and somebody is about to tell its labels."""
+    in_system_partition: bool = False
+    """kubelet runs it in its partition for system pods (KEP-5894), with CPUs of their own."""
 
     @property
     def title(self) -> str:
@@ -201,6 +203,8 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def qos(self) -> QoSClass:
+        if self.raw_qos is None and self.in_system_partition:
+            return QoSClass.SYSTEM
         return qos_with_default(self.raw_qos, self.kube_qos)
 
     @property
@@ -215,7 +219,10 @@ class Pod(msgspec.Struct, frozen=True):
 
     @property
     def is_best_effort(self) -> bool:
-        """Best-effort for suppression: label BE or kube BestEffort (docs/reference/qos.md 2.2)."""
+        """Best-effort for suppression: label BE or kube BestEffort (docs/reference/qos.md 2.2).
+        System pods are not: the node needs them."""
+        if self.in_system_partition:
+            return False
         return self.raw_qos is QoSClass.BE or self.kube_qos is KubeQoS.BEST_EFFORT
 
     @property

@@ -63,6 +63,8 @@ def _evaluate(subject: Subject, snapshot: Snapshot, options: CpusetOptions) -> A
 def _choose(options: CpusetOptions, subject: Subject, snapshot: Snapshot) -> _Choice:
     """The first rule of docs/reference/hooks.md 2.2 that fits; no CPUs: nothing is set."""
     pod, node = subject.pod, snapshot.node
+    if pod is not None and pod.in_system_partition:
+        return _Choice()  # kubelet gave the partition its CPUs
     if (pod is None or not pod.own_cpus) and (unread := node.unread_annotations & _RULE):
         return _Choice(notes=(_unread(unread),))
     if pod is None:

@@ -44,6 +44,7 @@ class _Role(Enum):
     TOP = "top"  # the parent of the search
     UPPER = "upper"  # a child of it, in which the tree may be nested (kubelet's cgroupRoot)
     ROOT = "root"
+    PARTITION = "partition"  # kubelet's, for system pods
     QOS = "qos"
     POD = "pod"
     SCOPE = "scope"  # of a container, in which crun makes another cgroup
@@ -206,11 +207,12 @@ class KubepodsSource:
                 self._facts[path] = PodFacts(uid=uid, cgroup=path, kube_qos=classify(path))
                 self._changed = True
             self._enter(path, _Role.POD)
-        elif role is _Role.ROOT and path in (
-            Kubepods(cgroup).burstable,
-            Kubepods(cgroup).besteffort,
-        ):
-            self._enter(path, _Role.QOS)
+        elif role in (_Role.ROOT, _Role.PARTITION):
+            tree = Kubepods(cgroup)
+            if path in (tree.burstable, tree.besteffort):
+                self._enter(path, _Role.QOS)
+            elif path == tree.system.root and role is _Role.ROOT:
+                self._enter(path, _Role.PARTITION)
 
     def _is_root(self, path: str) -> None:
         self._children.setdefault(path.rpartition("/")[0], set()).add(path)

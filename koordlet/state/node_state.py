@@ -11,6 +11,7 @@ import structlog
 
 from koordlet.decision.facts import PodFacts
 from koordlet.decision.snapshot import Application, Fault, Pod
+from koordlet.kernel.cgroup.kubepods import is_in_system_partition
 from koordlet.state.labels import bounded, read_labels
 from koordlet.state.merge import container_key, containers_of, merge_pod
 from koordlet.state.pod_table import with_previous
@@ -242,6 +243,7 @@ def _build(known: _Known, on_binding_node: bool) -> Pod | None:
         uid=facts.uid,
         cgroup=facts.cgroup,
         kube_qos=facts.kube_qos,
+        in_system_partition=is_in_system_partition(facts.cgroup),
         containers=read.containers,
         name=facts.name or "",
         namespace=facts.namespace or "",

@@ -6,9 +6,10 @@ import errno
 
 import pytest
 
-from koordlet.kernel.cgroup.kubepods import Driver
-from koordlet.protocol.qos import KubeQoS
+from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
+from koordlet.protocol.qos import KubeQoS, QoSClass
 from koordlet.state.kubepods import MAX_CONTAINERS, KubepodsSource
+from koordlet.state.node_state import NodeState
 
 from .world import World, make_world
 
@@ -67,6 +68,26 @@ def test_pods_and_containers_come_and_go(world: World) -> None:
     world.host.remove_cgroup(groups.pod)
     world.host.deliver()
     assert source.pods() == ()
+
+
+@pytest.mark.parametrize("root", ["kubepods", "kubepods.slice"])
+def test_pods_of_the_system_partition(root: str) -> None:
+    """KEP-5894: they have their class, and are never best effort that is held back."""
+    world = make_world()
+    partition = Kubepods(root).system
+    uids = {qos: f"{number}{UID[1:]}" for number, qos in enumerate(KubeQoS)}
+    first, *others = uids.items()
+    world.host.make_cgroup(partition.pod(*first))
+    source = started(world)
+    for each in others:
+        world.host.make_cgroup(partition.pod(*each))
+    world.host.deliver()
+    assert {facts.kube_qos: facts.uid for facts in source.pods()} == uids
+    state = NodeState([source], world.changed)
+    assert {pod.uid for pod in state.pods()} == set(uids.values())
+    for pod in state.pods():
+        assert pod.in_system_partition and not pod.is_best_effort
+        assert pod.qos is QoSClass.SYSTEM
 
 
 def test_a_qos_directory_and_old_pods_are_watched_too() -> None:

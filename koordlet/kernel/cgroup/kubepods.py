@@ -7,6 +7,7 @@ names end in ``.slice`` or ``.scope``.
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -27,7 +28,11 @@ _SCOPE_PREFIX = {
 _CRIO = "crio-"
 _CONMON = "crio-conmon-"
 _QOS_NAME = {KubeQoS.BURSTABLE: "burstable", KubeQoS.BEST_EFFORT: "besteffort"}
+_SYSTEM = "system"
 _MAX_DEPTH = 2
+
+
+_ROOT_STEMS = ("kubepods", f"kubepods-{_SYSTEM}")
 
 
 class Driver(StrEnum):
@@ -55,6 +60,14 @@ class Kubepods:
     @property
     def besteffort(self) -> str:
         return self.qos_dir(KubeQoS.BEST_EFFORT)
+
+    @property
+    def system(self) -> Kubepods:
+        """kubelet's partition for system pods (KEP-5894): a tree of its own inside, with a cgroup
+        for each class but Guaranteed."""
+        if self.driver is Driver.CGROUPFS:
+            return Kubepods(f"{self.root}/{_SYSTEM}")
+        return Kubepods(f"{self.root}/{self._stem}-{_SYSTEM}{_SLICE}")
 
     def qos_dir(self, qos: KubeQoS) -> str:
         """Guaranteed pods are directly below the root."""
@@ -132,7 +145,7 @@ def pod_uid_of(name: str) -> str | None:
     """
     if name.endswith(_SLICE):
         stem, separator, uid = name.removesuffix(_SLICE).rpartition("-pod")
-        if not separator or not (stem.endswith("kubepods") or _qos_of_slice(name)):
+        if not separator or not (stem.endswith(_ROOT_STEMS) or _qos_of_slice(name)):
             return None
         uid = uid.replace("_", "-")
     else:
@@ -156,11 +169,21 @@ def _qos_of_slice(name: str) -> KubeQoS | None:
     if not name.endswith(_SLICE):
         return None
     stem = name.removesuffix(_SLICE)
-    for qos, text in _QOS_NAME.items():
-        before, separator, after = stem.partition(f"kubepods-{text}")
-        if separator and before in ("", before.rstrip("-") + "-"):
-            return qos if not after or after.startswith("-pod") else None
+    for root in _ROOT_STEMS:
+        for qos, text in _QOS_NAME.items():
+            before, separator, after = stem.partition(f"{root}-{text}")
+            if separator and before in ("", before.rstrip("-") + "-"):
+                return qos if not after or after.startswith("-pod") else None
     return None
+
+
+def is_in_system_partition(cgroup: str) -> bool:
+    """Whether it is in kubelet's partition for system pods, or is that."""
+    parts = cgroup.split("/")[: _MAX_DEPTH + 1]
+    return any(
+        is_root_name(root) and Kubepods(root).system.root == f"{root}/{child}"
+        for root, child in itertools.pairwise(parts)
+    )
 
 
 def is_root_name(name: str) -> bool:
@@ -210,7 +233,8 @@ def count_pods(tree: Kubepods, children: Callable[[str], Iterable[str]]) -> int:
     """``children``: the cgroups directly in one."""
     return sum(
         pod_uid_of(posixpath.basename(child)) is not None
-        for directory in {tree.root, tree.burstable, tree.besteffort}
+        for part in (tree, tree.system)
+        for directory in (part.root, part.burstable, part.besteffort)
         for child in children(directory)
     )
 

@@ -15,6 +15,7 @@ from koordlet.kernel.cgroup.kubepods import (
     container_id_of,
     find,
     host_application,
+    is_in_system_partition,
     pod_uid_of,
 )
 from koordlet.kernel.cgroup.layout import Layout
@@ -122,12 +123,31 @@ def test_directories_that_are_no_pod(name: str) -> None:
 @pytest.mark.parametrize("tree", TREES, ids=lambda t: t.root)
 @pytest.mark.parametrize("qos", list(KubeQoS))
 @pytest.mark.parametrize("uid", [UID, STATIC_UID])
-def test_paths_are_read_back(tree: Kubepods, qos: KubeQoS, uid: str) -> None:
-    path = tree.container(qos, uid, "containerd://0123abc")
+@pytest.mark.parametrize("is_system", [False, True])
+def test_paths_are_read_back(tree: Kubepods, qos: KubeQoS, uid: str, is_system: bool) -> None:
+    path = (tree.system if is_system else tree).container(qos, uid, "containerd://0123abc")
     _, pod, container = path.rsplit("/", 2)
     assert pod_uid_of(pod) == uid
     assert container_id_of(container) in ("containerd://0123abc", "0123abc")
     assert classify(path) is qos
+    assert is_in_system_partition(path) == is_system
+
+
+@pytest.mark.parametrize(
+    ("path", "is_inside"),
+    [
+        ("kubepods/system/besteffort/podX", True),
+        ("kubepods.slice/kubepods-system.slice/kubepods-system-podX.slice", True),
+        ("kubelet/kubepods/system", True),
+        ("kubepods/burstable/podX/system", False),
+        ("kubepods/podX/kubepods/system", False),
+        ("system.slice/kubepods-system.slice", False),
+        ("kubepods.slice/system", False),
+    ],
+)
+def test_the_partition_of_system_pods(path: str, is_inside: bool) -> None:
+    """KEP-5894; whoever owns a cgroup inside a pod cannot claim it."""
+    assert is_in_system_partition(path) == is_inside
 
 
 @given(st.text(max_size=60))
