@@ -40,4 +40,4 @@ class NodeMetrics:
         if metric is None:
             await self._all.create(name, wanted or {})
         elif wanted is not None and (patch := merge_patch(present or {}, wanted)):
-            await self._context.writes.patch(NODE_METRICS, name, {"spec": patch}, about=name)
+            await self._all.patch(name, patch)

@@ -45,6 +45,4 @@ class NodeSLOs:
             await self._all.create(name, wanted or {})
         elif wanted is not None and (patch := merge_patch(present or {}, wanted)):
             # Lists are written whole, so the patch is good for this version alone.
-            meta = {"resourceVersion": slo.metadata.resource_version}
-            body = {"metadata": meta, "spec": patch}
-            await self._context.writes.patch(NODE_SLOS, name, body, about=name)
+            await self._all.patch(name, patch, {"resourceVersion": slo.metadata.resource_version})

@@ -6,13 +6,15 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
+import msgspec
 import structlog
 
 from koord_scheduler.daemon.controller import Context
 from koord_scheduler.kube.queue import Queue
-from koord_scheduler.kube.shapes import NODES, Node
+from koord_scheduler.kube.shapes import NODES, Node, tree
 from koord_scheduler.kube.writes import NotLeadingError, TooManyWritesError
 from koord_scheduler.model.wire import Tree
+from koord_scheduler.overcommit.merge_patch import dropped
 from koordlet.kube.errors import RefusedError
 from koordlet.kube.events import Subject
 from koordlet.kube.kinds import Kind
@@ -127,7 +129,7 @@ class ObjectPerNode(Generic[T]):
         context: Context,
         kind: Kind[T],
         name: str,
-        spec_of: Callable[[T], object],
+        spec_of: Callable[[T], msgspec.Raw],
         work: Callable[[str], Awaitable[float | None]],
     ) -> None:
         context.configured.watch()
@@ -141,6 +143,8 @@ class ObjectPerNode(Generic[T]):
             "reason",
         )
         self._context, self._kind, self._spec_of = context, kind, spec_of
+        self._dropped: set[str] = set()
+        """Paths of the spec that were told to be missing in the definition."""
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -165,10 +169,16 @@ class ObjectPerNode(Generic[T]):
             "spec": spec,
         }
         try:
-            await self._context.writes.create(kind, body, about=name)
+            self._check(spec, await self._context.writes.create(kind, body, about=name))
         except RefusedError as error:
             if not error.exists:  # made by somebody else, and the watch has not told yet
                 raise
+
+    async def patch(self, name: str, spec: Tree, metadata: Tree | None = None) -> None:
+        """``spec``: a merge patch of it."""
+        body: Tree = {"metadata": metadata or {}, "spec": spec}
+        stored = await self._context.writes.patch(self._kind, name, body, about=name)
+        self._check(spec, stored)
 
     async def delete_without_node(self, item: T) -> None:
         """Asks the server itself whether the node is gone: what goes with a node is not deleted
@@ -185,6 +195,22 @@ class ObjectPerNode(Generic[T]):
         except RefusedError as error:
             if not error.missing:
                 raise
+
+    def _check(self, sent: Tree, stored: T) -> None:
+        """Tell, once for each, which fields of the spec the server has dropped."""
+        found = set(dropped(sent, tree(self._spec_of(stored)) or {})) - self._dropped
+        if not found:
+            return
+        self._dropped |= found
+        name, kind = f"{self._kind.plural}.{self._kind.group}", self._kind.name
+        fields = ", ".join(f"spec.{path}" for path in sorted(self._dropped))
+        text = (
+            f"The definition of {kind} that is installed does not have {fields}: the API server "
+            "dropped them, and no node gets them. Apply deploy/crds; helm upgrades no definitions."
+        )
+        subject = Subject("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", name, "")
+        self._context.events.tell(subject, "Warning", "FieldsDropped", text, latest=True)
+        _log.warning("fields were dropped", kind=kind, fields=fields)
 
     def _add_all(self) -> None:
         names = {key.name for key in (*self.nodes.objects, *self.objects.objects)}

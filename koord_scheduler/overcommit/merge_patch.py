@@ -1,6 +1,8 @@
-"""JSON merge patches (RFC 7386)."""
+"""JSON merge patches (RFC 7386), and what became of one."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from koord_scheduler.model.wire import Tree
 
@@ -16,3 +18,16 @@ def merge_patch(present: Tree, wanted: Tree) -> Tree:
         elif key not in present or before != value:
             patch[key] = value
     return patch
+
+
+def dropped(sent: Tree, stored: Tree, path: str = "") -> Iterator[str]:
+    """Yield the paths of fields that were sent and are not there: the server drops those that the
+    definition of the kind does not have."""
+    for key, value in sent.items():
+        here = f"{path}.{key}" if path else key
+        if value is None:
+            continue
+        if key not in stored:
+            yield here
+        elif isinstance(value, dict) and isinstance(inner := stored[key], dict):
+            yield from dropped(value, inner, here)
