@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from koordlet.admin.cluster import ClusterView
+from koordlet.admin.cluster import NODE_SLO_DEFINITION, ClusterView
 from koordlet.admin.model import (
     CheckState,
     CheckView,
@@ -260,6 +260,10 @@ _WITHOUT = {
     "NodeSLO": (
         "slo.file or the defaults apply, or what it said last",
         "run the manager (koord-scheduler run --roles manager), or koord-manager",
+    ),
+    NODE_SLO_DEFINITION: (
+        "the API server drops what it does not have: set in a NodeSLO, it does not arrive here",
+        "apply deploy/crds, which helm does not upgrade; slo.file can set what Koordinator's lacks",
     ),
     "Pod": (
         "pods are known by what runtimes say, or by kubelet",

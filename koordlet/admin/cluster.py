@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+NODE_SLO_DEFINITION = "definition of NodeSLO"
+
 
 class ClusterObjectView(msgspec.Struct, frozen=True, kw_only=True):
     """What the daemon reads of the cluster, and tells it. ``name``: of one object, how many there

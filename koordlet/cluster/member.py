@@ -19,6 +19,7 @@ import structlog
 
 from koordlet.cluster.around import Around
 from koordlet.cluster.beside import KubeletFollower
+from koordlet.cluster.definitions import Definitions
 from koordlet.cluster.known import Known, save
 from koordlet.cluster.kubelet_config import Allocation, KubeletConfig
 from koordlet.cluster.node import cluster_node
@@ -72,6 +73,7 @@ class Member:
     ) -> None:
         self.options = options
         self.around = around
+        self.definitions = Definitions()
         self.tasks = [*tasks]
         self.known = known or Known(options.node)
         self.cluster: Cluster | None = None
@@ -174,6 +176,9 @@ class Member:
                         group.create_task(self._kept(str(mirror.kind), mirror.run))
                     group.create_task(self._kept("kubelet", self.kubelet.run))
                     group.create_task(self._kept("objects on disk", self._keep_known))
+                    group.create_task(
+                        self._kept("definitions", partial(self.definitions.run, self))
+                    )
                     for task in self.tasks:
                         name = getattr(task, "__name__", type(task).__name__).strip("_")
                         group.create_task(self._kept(name, partial(task, self)))

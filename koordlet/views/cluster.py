@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from koordlet.admin.cluster import ClusterObjectView, ClusterView
+from koordlet.admin.cluster import NODE_SLO_DEFINITION, ClusterObjectView, ClusterView
 from koordlet.cluster.known import Known
 from koordlet.cluster.options import Options
 from koordlet.cluster.reporting.lent import Report
@@ -58,6 +58,7 @@ def cluster_view(parts: Parts, joined: Joined) -> ClusterView:
         writes=member.client.writes if member.client is not None else 0,
         objects=(
             *_mirrored(parts, member),
+            *_of_definitions(member),
             *_of_kubelet(parts, member),
             *(
                 ClusterObjectView(
@@ -151,6 +152,17 @@ def _mirrored(parts: Parts, member: Member) -> Iterator[ClusterObjectView]:
             if kind in member.deleted and is_heard:
                 state = "deleted"
         yield ClusterObjectView(kind=kind, name=name, state=state, age_s=age_s, error=mirror.error)
+
+
+def _of_definitions(member: Member) -> Iterator[ClusterObjectView]:
+    definitions = member.definitions
+    if definitions.lacks is not None and member.slos is not None:
+        yield ClusterObjectView(
+            kind=NODE_SLO_DEFINITION,
+            name=str(member.slos.kind),
+            state="asked",
+            error=definitions.error,
+        )
 
 
 def _of_kubelet(parts: Parts, member: Member) -> Iterator[ClusterObjectView]:

@@ -327,6 +327,27 @@ def test_refused_pods_are_listed_up_to_a_number_and_while_they_are_there(join: J
     assert len(told) == MOST_REFUSED
 
 
+def test_fields_that_the_definition_does_not_have_are_named(join: Join) -> None:
+    """The server drops them silently; it tells its schema to whoever asks."""
+
+    def older(world: World, kube: FakeKube) -> None:
+        (schema,) = (s for r, s in kube.store.schemas.items() if r.plural == "nodeslos")
+        spec = schema.tree["properties"]["spec"]["properties"]
+        del spec["systemStrategy"], spec["resourceUsedThresholdWithBE"]["properties"]["enable"]
+
+    async def main() -> None:
+        async with join(before=older) as joined:
+            await joined.sees(lambda: joined.object("definition of NodeSLO").state == "asked")
+            seen = joined.object("definition of NodeSLO")
+            fields = "spec.resourceUsedThresholdWithBE.enable, spec.systemStrategy"
+            assert (seen.name, seen.error) == ("nodeslos.slo.koordinator.sh", f"has no {fields}")
+        async with join() as joined:
+            await joined.sees(lambda: joined.object("definition of NodeSLO").state == "asked")
+            assert not joined.object("definition of NodeSLO").error
+
+    run(main())
+
+
 def test_no_definition_of_node_slos_stops_nothing_else(join: Join) -> None:
     def without(world: World, kube: FakeKube) -> None:
         kube._resources = {k: r for k, r in kube._resources.items() if r.plural != "nodeslos"}

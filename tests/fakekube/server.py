@@ -25,6 +25,7 @@ from tests.fakekube.store import Logged, Name, Store
 Tree = dict[str, Any]
 _APPLY = "application/apply-patch+yaml"
 """Server-side apply: here a merge, and a create where there is none; nobody owns fields."""
+_KIND = "x-kubernetes-group-version-kind"
 RUNNING: dict[str, FakeKube] = {}
 """By URL."""
 
@@ -100,6 +101,8 @@ class FakeKube:
             return web.json_response({"major": "1", "minor": "37", "gitVersion": "v1.37.0-fake"})
         if (found := self._discovered(request.path)) is not None:
             return web.json_response({"kind": "APIResourceList", "resources": found})
+        if (schemas := self._schemas(request.path)) is not None:
+            return web.json_response({"openapi": "3.0.0", "components": {"schemas": schemas}})
         resource, name, subresource = self._target(request.path)
         if watch:
             return await self._watch(request, resource, name[0])
@@ -123,6 +126,17 @@ class FakeKube:
             for each in self._resources.values()
             if path == f"/api{'s' if each.group else ''}/{each.api_version}"
         ] or None
+
+    def _schemas(self, path: str) -> Tree | None:
+        """The schemas of a version's custom resources; None where the path is another."""
+        if not path.startswith("/openapi/v3/apis/"):
+            return None
+        return {
+            each.kind: schema.tree
+            | {_KIND: [{"group": each.group, "version": each.version, "kind": each.kind}]}
+            for each, schema in self.store.schemas.items()
+            if path == f"/openapi/v3/apis/{each.api_version}"
+        }
 
     def _target(self, path: str) -> tuple[Resource, Name, str]:
         parts = path.strip("/").split("/")
