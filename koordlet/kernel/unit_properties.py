@@ -25,16 +25,14 @@ _INTERFACE_OF = {
     suffix: f"{_BUS}.{suffix.capitalize()}"
     for suffix in ("slice", "service", "scope", "socket", "mount", "swap")
 }
-
-
-SOCKET = "/run/dbus/system_bus_socket"
+SYSTEM_BUS = "/run/dbus/system_bus_socket"
 
 
 def missing(host: Host) -> str:
     """Return why no unit can be told anything here; empty where it can."""
     if why := not_running(host):
         return why
-    return "" if host.exists(SOCKET) else f"no system bus ({SOCKET} is not there)"
+    return "" if host.exists(SYSTEM_BUS) else f"no system bus ({SYSTEM_BUS} is not there)"
 
 
 class UnitProperties(Protocol):

@@ -8,7 +8,8 @@ import shutil
 
 from koordlet.kernel.host import Host
 
-_RUNS = "/run/systemd/system"  # sd_booted(3)
+RUN_DIRECTORY = "/run/systemd"
+_RUNS = f"{RUN_DIRECTORY}/system"  # sd_booted(3)
 _CALL_S = 10.0
 
 

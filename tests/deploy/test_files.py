@@ -18,6 +18,8 @@ from koordlet import __version__
 from koordlet.cli.main import build_parser
 from koordlet.config.load import check, load
 from koordlet.engine.parts import RUNTIME_SOCKETS
+from koordlet.kernel.unit_properties import SYSTEM_BUS
+from koordlet.kernel.units import RUN_DIRECTORY
 from koordlet.protocol.qos import PRIORITY_BANDS, PriorityClass
 from koordlet.report.health import HEALTH_PATHS
 from tests.deploy.objects import (
@@ -173,7 +175,8 @@ def test_paths_of_the_node_are_those_that_koordlet_uses(config: Any) -> None:
         config.paths.run_dir,
         str(Path(config.nri.socket).parent),
         config.cluster.kubelet_dir,
-        *(str(Path(socket).parent) for socket in RUNTIME_SOCKETS),
+        *(str(Path(socket).parent) for socket in (*RUNTIME_SOCKETS, SYSTEM_BUS)),
+        RUN_DIRECTORY,
     }
     hosts = {inside: host for inside, (host, _) in _mounts(daemon_set()).items() if host}
     assert set(hosts) == used
@@ -182,7 +185,7 @@ def test_paths_of_the_node_are_those_that_koordlet_uses(config: Any) -> None:
 
 def test_mounts_of_others_are_not_held() -> None:
     """Where others mount and unmount, a copy of their mounts would keep volumes busy."""
-    for path in ("/sys", "/run/containerd", "/run/crio", "/var/lib/kubelet"):
+    for path in ("/sys", "/run/containerd", "/run/crio", "/run/systemd", "/var/lib/kubelet"):
         assert _mounts(daemon_set())[path][1]["mountPropagation"] == "HostToContainer"
     assert _mounts(daemon_set())["/var/lib/kubelet"][1]["readOnly"] is True
 
