@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ SETTLE_S = 5.0
 GONE_S = 600.0
 """A NodeManager that is away for this long is gone with its containers, as YARN itself says.
 Before, it may be that only the ResourceManager began anew, and the containers go on."""
+MISSED_S = 60.0
+"""A NodeManager that is away for this long is told of at its node: one that only begins anew is
+back sooner."""
 _log = structlog.get_logger()
 
 
@@ -90,6 +94,8 @@ class Yarn:
         """Nodes that have a NodeManager, or had one."""
         self._away_s: dict[str, float] = {}
         """Since when their NodeManagers are away."""
+        self._over_s: dict[str, float] = {}
+        """Since when they were told less than their containers have."""
         self._problems: dict[str, str] = {}
         """By node or cluster; each is told when it begins."""
         self._offered: dict[str, Share] = {}
@@ -148,7 +154,13 @@ class Yarn:
                 self._wake.set()
 
     def _forget(self, node: str) -> None:
-        for each in (self._away_s, self._problems, self._offered, self._used):
+        for each in (
+            self._away_s,
+            self._over_s,
+            self._problems,
+            self._offered,
+            self._used,
+        ):
             each.pop(node, None)
 
     async def _rounds(self) -> None:
@@ -193,7 +205,9 @@ class Yarn:
             return
         self._settle(f"cluster {cluster}")
         for agent, node in wanted.items():
-            await self._one(cluster, manager, node.metadata.name, _running(agent, found))
+            running = _running(agent, found)
+            missing = "" if running is not None else _missing(agent, found)
+            await self._one(cluster, manager, node.metadata.name, running, missing)
 
     def _by_agent(
         self, cluster: str, claims: list[tuple[Node, NodeManager]]
@@ -242,9 +256,14 @@ class Yarn:
         return claims, orphans
 
     async def _one(
-        self, cluster: str, manager: ResourceManager | None, name: str, yarn: YarnNode | None
+        self,
+        cluster: str,
+        manager: ResourceManager | None,
+        name: str,
+        yarn: YarnNode | None,
+        missing: str = "",
     ) -> None:
-        """``yarn`` None: its NodeManager does not run."""
+        """``yarn`` None: its NodeManager does not run, as ``missing`` says."""
         node = self._nodes.get(name)
         if node is None:
             return
@@ -266,7 +285,10 @@ class Yarn:
             # The next round tries again.
             _log.debug("node waits", node=name, problem=str(error))
         else:
-            self._settle(name)
+            if missing and now_s - self._away_s.get(name, now_s) >= MISSED_S:
+                self._tell_node(node, missing)
+            else:
+                self._settle(name)
 
     async def _offer(
         self, cluster: str, manager: ResourceManager, node: Node, yarn: YarnNode
@@ -275,6 +297,8 @@ class Yarn:
         requested = Amounts(self._requested[(name, "cpu")], self._requested[(name, "memory")])
         wanted = shares.offered(node.facts, requested)
         self._offered[name] = wanted
+        if shares.fits(yarn.used, yarn.total):
+            self._over_s.pop(name, None)
         if not shares.is_due(yarn.total, wanted):
             return
         if not self._context.leads():
@@ -282,10 +306,21 @@ class Yarn:
         try:
             # It must have ended before another process may lead.
             async with asyncio.timeout(DEADLINE_S):
-                await manager.offer(yarn.id, wanted, self._setup.over_commit_timeout_ms)
+                await manager.offer(yarn.id, wanted, self._timeout_ms(name, yarn.used, wanted))
         except TimeoutError:
             raise YarnError(f"node {yarn.id}: no answer in time") from None
         self._updates[(cluster, "ok")] += 1
+
+    def _timeout_ms(self, node: str, used: Share, wanted: Share) -> int:
+        """Return how long containers that do not fit may go on. YARN counts from each offer anew
+        (Hadoop 3.4.1), so that offers which follow each other would put their end off for ever:
+        later ones carry what is left."""
+        whole_ms = self._setup.over_commit_timeout_ms
+        if whole_ms < 0 or shares.fits(used, wanted):
+            return whole_ms
+        now_s = self._context.clock()
+        over_s = now_s - self._over_s.setdefault(node, now_s)
+        return min(max(whole_ms - int(1000 * over_s), 0), whole_ms)
 
     async def _told(self, node: Node, used: Share) -> None:
         """The node's annotation says what YARN took. It is read anew before it is written, because
@@ -352,12 +387,29 @@ def _families(yarn: Yarn) -> tuple[Family, ...]:
 
 
 def _running(agent: NodeManager, nodes: list[YarnNode]) -> YarnNode | None:
-    """None where it does not run, or where only a host is named and several run there."""
-    if agent.port:
-        wanted = f"{agent.host}:{agent.port}"
-        return next((each for each in nodes if each.id == wanted), None)
-    found = [each for each in nodes if each.id.rpartition(":")[0] == agent.host]
+    """None where it does not run, or where several may be meant: only a host is named, or its
+    short name where the ResourceManager has full ones, or the other way round."""
+    hosts = [(*each.id.rpartition(":")[::2], each) for each in nodes]
+    right = [each for each in hosts if not agent.port or each[1] == str(agent.port)]
+    same = [each for host, _, each in right if host == agent.host]
+    found = same or [each for host, _, each in right if _is_one_host(host, agent.host)]
     return found[0] if len(found) == 1 else None
+
+
+def _is_one_host(one: str, other: str) -> bool:
+    """Whether one is the short name of the other."""
+    short, full = sorted((one, other), key=len)
+    return "." not in short and full.startswith(f"{short}.")
+
+
+def _missing(agent: NodeManager, nodes: list[YarnNode]) -> str:
+    """A sentence: it does not run, and which of that name do."""
+    name = f"{agent.host}:{agent.port}" if agent.port else agent.host
+    label = agent.host.partition(".")[0]
+    alike = sorted(each.id for each in nodes if re.match(rf"{re.escape(label)}[.:]", each.id))
+    return f"the ResourceManager has no NodeManager {name} that runs" + (
+        f"; it has {', '.join(alike[:3])}" if alike else ""
+    )
 
 
 def _is_named(node: Node | None) -> bool:

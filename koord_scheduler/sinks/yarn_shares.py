@@ -91,6 +91,11 @@ def offered(node: NodeFacts, requested: Amounts) -> Share:
     return Share(min(max(cpu, 0) // 1000, _LARGEST_VCORES), max(memory, 0) // MIB)
 
 
+def fits(used: Share, total: Share) -> bool:
+    """Return whether containers that have ``used`` have room in ``total``."""
+    return used.vcores <= total.vcores and used.memory_mib <= total.memory_mib
+
+
 def is_due(present: Share, wanted: Share) -> bool:
     """Whether YARN is to be told. What shrinks is told at once, what hardly grows is not."""
     if present.vcores != wanted.vcores or wanted.memory_mib < present.memory_mib:

@@ -135,6 +135,74 @@ def test_pods_of_kubernetes_keep_what_they_asked_for() -> None:
     asyncio.run(story())
 
 
+def test_later_offers_carry_what_is_left_of_the_time() -> None:
+    """Seen with Hadoop 3.4.1: each update starts the time anew, so that it never ended."""
+
+    async def story() -> None:
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(AGENT)
+            setup = _setup(yarn, over_commit_timeout_ms=60_000)
+            async with companion(world, PART, yarn=setup):
+                await _node(world)
+                await until(lambda: yarn.total(AGENT) == (8, 16384))
+                yarn.use(AGENT, 7, 2048)
+                for cores in (6, 5):
+                    await asyncio.sleep(0.01)
+                    await _annotate(world, "n1", **{ORIGIN: _origin(1000 * cores, 16)})
+                    await until(lambda wanted=(cores, 16384): yarn.total(AGENT) == wanted)
+                first, begun, later = yarn.timeouts
+                assert first == begun == 60_000 > later > 0
+                yarn.use(AGENT, 1, 2048)  # they have ended; the next time is a new one
+                looks = yarn.requests["GET /ws/v1/cluster/nodes"]
+                await until(lambda: yarn.requests["GET /ws/v1/cluster/nodes"] > looks + 2)
+                yarn.use(AGENT, 5, 2048)
+                await _annotate(world, "n1", **{ORIGIN: _origin(4000, 16)})
+                await until(lambda: yarn.total(AGENT) == (4, 16384))
+                assert yarn.timeouts[-1] == 60_000
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("listed", "named"),
+    [
+        ("nm-1.example.com:8041", "nm-1:8041"),
+        ("nm-1:8041", "nm-1.example.com:8041"),
+        ("nm-1.example.com:8041", "nm-1"),
+    ],
+)
+def test_a_short_name_and_the_full_one_are_one_host(listed: str, named: str) -> None:
+    async def story() -> None:
+        async with fake_yarn() as yarn, cluster() as (world, _):
+            yarn.join(listed)
+            async with companion(world, PART, yarn=_setup(yarn)):
+                await _node(world, **{"node.yarn.koordinator.sh/node-id": named})
+                await until(lambda: yarn.total(listed) == (8, 16384))
+
+    asyncio.run(story())
+
+
+def test_a_node_manager_that_is_not_there_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller, "MISSED_S", 0.1)
+    others = ("nm-1.a.example.com:8041", "nm-1.b.example.com:8041", "nm-10:8041")
+
+    async def story() -> None:
+        async with fake_yarn() as yarn, cluster() as (world, fake):
+            for each in others:
+                yarn.join(each)
+            async with companion(world, PART, yarn=_setup(yarn)):
+                await _node(world)
+                await until(lambda: bool(_events(fake)))
+                (event,) = _events(fake)
+                assert event == (
+                    "the ResourceManager has no NodeManager nm-1:8041 that runs; "
+                    "it has nm-1.a.example.com:8041, nm-1.b.example.com:8041"
+                )
+                assert [yarn.total(each) for each in others] == [(1, 1024)] * 3
+
+    asyncio.run(story())
+
+
 def test_what_began_anew_is_told_again() -> None:
     async def story() -> None:
         async with (
