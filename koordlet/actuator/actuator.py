@@ -117,6 +117,11 @@ class Actuator:
         known = [key for key in files if key in self._votes.targets or key in self._files.entries]
         return self._settle(known, (), now, time)
 
+    def compare_again(self, resource: Resource) -> None:
+        """Judge what the kernel made of earlier writes anew: files of ``resource`` hold values in
+        another form from now on (``Cgroups.write_weights``)."""
+        self._files.compare_again(resource)
+
     def restore_all(self, *, now: float, time: float, force: bool = False) -> tuple[Outcome, ...]:
         """Take every owner's claims away and put every original back, without waiting for
         retries. ``force``: also over what somebody else has written since."""

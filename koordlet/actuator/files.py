@@ -116,6 +116,11 @@ class Files:
             state = self._states[key] = State()
         return state
 
+    def compare_again(self, resource: Resource) -> None:
+        for key, state in self._states.items():
+            if key.resource is resource:
+                state.written_for = None
+
     def original(self, key: Key, path: str, found: Value, owner: str, time: float) -> Original:
         """What is in the file now, to be journaled; of what came there from a value of ours in a
         cgroup above, what stood in that one. Raises as ``Knobs.read_raw``."""

@@ -21,6 +21,7 @@ from koordlet.config import plugins
 from koordlet.config.load import Loaded
 from koordlet.decision.plan import Decision, Plan
 from koordlet.decision.record import Kind, Record
+from koordlet.decision.resource import Resource
 from koordlet.decision.snapshot import (
     ALARMS,
     Capability,
@@ -50,6 +51,7 @@ from koordlet.engine.rewritten import Rewritten
 from koordlet.engine.runs import Runs, first_of, summary, text_of
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
+from koordlet.engine.weights import WeightRule
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
 from koordlet.prediction.part import PREDICTION
@@ -108,6 +110,7 @@ class Engine:
         self._given_up = {entry.owner for entry in parts.journal.entries.values()}
         self._changes = ChangeReporter(parts)
         self.rewritten = Rewritten(parts)
+        self.weights = WeightRule(parts.cgroups, lambda key: key in parts.journal.entries)
         self.pausing = Pausing(parts, lambda outcome: self.heard(outcome))
         reclaimer = Reclaimer(parts.host, parts.cgroups.layout)
         self.evictions = Evictions(parts, loaded, self.pausing.pauses)
@@ -259,6 +262,8 @@ class Engine:
         plans += self._run_strategies(snapshot)
         plans += self._run_hooks(snapshot)
         self._recording.end(snapshot)
+        if self.weights.look(pods, snapshot.now):
+            parts.actuator.compare_again(Resource.CPU_SHARES)
         if plans:
             plans = self._for_both(plans, pods)
             outcomes = self.pausing.apply(plans, now=snapshot.now, time=snapshot.time)

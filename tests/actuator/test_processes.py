@@ -364,14 +364,21 @@ def test_a_prctl_that_is_forbidden_is_refused_and_raises_nothing(world: World) -
 
 def test_processes_that_the_runtime_put_one_cgroup_deeper_are_the_containers(world: World) -> None:
     """crun under the systemd driver: ``crio-ID.scope/container``."""
-    inner = f"{A}/container"
-    for cgroup in (inner, f"{inner}/nested"):
+    scope = f"kubepods.slice/kubepods-podu.slice/crio-{'c' * 64}.scope"
+    inner = f"{scope}/container"
+    for cgroup in (
+        "kubepods.slice",
+        "kubepods.slice/kubepods-podu.slice",
+        scope,
+        inner,
+        f"{inner}/nested",
+    ):
         world.host.make_cgroup(cgroup)
     first, second = world.host.spawn(inner), world.host.spawn(f"{inner}/nested")
     other = world.host.spawn(B)
-    assert world.value(A, SCORE) == 0 and world.value(B, SCORE) == 0
-    world.want("o", (A, SCORE, 500))
-    world.want("g", ("koordlet-a", SCHEMATA, SOME), (A, GROUP, "koordlet-a"))
+    assert world.value(scope, SCORE) == 0 and world.value(B, SCORE) == 0
+    world.want("o", (scope, SCORE, 500))
+    world.want("g", ("koordlet-a", SCHEMATA, SOME), (scope, GROUP, "koordlet-a"))
     assert scores(first, second, other) == [500, 500, 0]
     assert groups(world, first, second, other) == ["koordlet-a", "koordlet-a", ""]
     world.apply(plan("o"), plan("g"))

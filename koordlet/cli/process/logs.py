@@ -31,6 +31,7 @@ _Line = MutableMapping[str, Any]
 def configure(level: str = "info") -> None:
     """``key=value`` to stderr. systemd adds the time, and takes the level from a prefix; a
     terminal gets a time."""
+    last: list[Any] = [prioritized] if goes_to_journal(sys.stderr, os.environ) else []
     stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False)
     structlog.configure(
         processors=[
@@ -40,7 +41,7 @@ def configure(level: str = "info") -> None:
             structlog.processors.format_exc_info,
             plain,
             structlog.processors.LogfmtRenderer(key_order=["level", "event"], bool_as_flag=False),
-            *([prioritized] if goes_to_journal(sys.stderr, os.environ) else []),
+            *last,  # typed by structlog for the lines before they are rendered
         ],
         wrapper_class=structlog.make_filtering_bound_logger(
             logging.getLevelNamesMapping()[level.upper()]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 
 from koordlet.decision.names import shown
 from koordlet.decision.resource import Resource, Value
-from koordlet.kernel.cgroup.forms import Form
+from koordlet.kernel.cgroup.forms import Form, Weight
 from koordlet.kernel.cgroup.layout import Layout
 from koordlet.kernel.cgroup.table import TABLE, Knob, Row
 from koordlet.kernel.host import Host, read_lines
@@ -77,6 +78,13 @@ class Cgroups:
         self.file_of_ours: Callable[[str, Resource], str] = lambda cgroup, resource: ""
         """The file in which a value of ours stands. Of a resource that two hierarchies have, the
         other one is not used while this one is there."""
+
+    def write_weights(self, *, modern: bool) -> None:
+        """Make ``cpu.weight`` of shares by this rule from now on."""
+        self._places[Resource.CPU_SHARES] = tuple(
+            (root, replace(knob, form=Weight(modern=modern)) if _is_weight(knob) else knob)
+            for root, knob in self._places[Resource.CPU_SHARES]
+        )
 
     def path(self, cgroup: str, resource: Resource) -> str:
         """The file. Raises Unsupported when its controller is mounted nowhere."""
@@ -331,6 +339,10 @@ class Cgroups:
             return ""
         control = f"{directory.rpartition('/')[0]}/cgroup.subtree_control"
         return "" if controller in self._host.read(control).decode().split() else control
+
+
+def _is_weight(knob: Knob) -> bool:
+    return isinstance(knob.form, Weight)
 
 
 @contextmanager

@@ -33,6 +33,17 @@ def shares_to_modern_weight(shares: int) -> int:
     return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))
 
 
+def is_modern(shares: int, weight: int) -> bool | None:
+    """Return by which of the two rules ``weight`` was made of ``shares``; None where both give it,
+    or neither."""
+    if not MIN_SHARES <= shares <= MAX_SHARES:
+        return None
+    straight, modern = shares_to_weight(shares), shares_to_modern_weight(shares)
+    if straight == modern or weight not in (straight, modern):
+        return None
+    return weight == modern
+
+
 def weight_to_shares(weight: int) -> int:
     """1..10000 -> 2..262144, so that ``shares_to_weight`` gives the same weight again. Raises
     ValueError out of range.

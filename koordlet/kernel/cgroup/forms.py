@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from koordlet.decision.resource import UNLIMITED, Value
+from koordlet.decision.cpu_amounts import MAX_SHARES
+from koordlet.decision.resource import MIN_SHARES, UNLIMITED, Value
 from koordlet.kernel.cgroup.conversions import (
     MIN_WEIGHT,
     PAGE_BYTES,
     USER_HZ,
     same_shares_on_v2,
+    shares_to_modern_weight,
     shares_to_weight,
     weight_to_shares,
 )
@@ -132,20 +134,33 @@ class FreezerState(Form):
 
 
 class Weight(Form):
-    """``cpu.weight`` spoken of in shares."""
+    """``cpu.weight`` spoken of in shares. ``modern``: by which rule it is written."""
+
+    def __init__(self, *, modern: bool = False) -> None:
+        self._rule = shares_to_modern_weight if modern else shares_to_weight
+        self._modern = modern
 
     def parse(self, data: bytes) -> int:
         # Kernels before 6.10 print 0 for the weight of a cgroup with cpu.idle = 1.
         return weight_to_shares(max(parse_int(data), MIN_WEIGHT))
 
     def format(self, value: Value) -> bytes:
-        return b"%d" % shares_to_weight(_integer(value))
+        shares = _integer(value)
+        if not MIN_SHARES <= shares <= MAX_SHARES:
+            raise ValueError(f"cpu.shares {shares} is outside {MIN_SHARES}..{MAX_SHARES}")
+        return b"%d" % self._rule(shares)
 
     def equal(self, wanted: Value, found: Value) -> bool:
+        if self._modern:
+            return self.made(wanted, found)
         return same_shares_on_v2(_integer(wanted), _integer(found))
 
     def made(self, written: Value, found: Value) -> bool:
-        return self.format(written) == self.format(found)
+        try:
+            weight = b"%d" % shares_to_weight(_integer(found))
+            return written == found or self.format(written) == weight
+        except ValueError:
+            return False
 
 
 def _cpu_max(data: bytes) -> tuple[bytes, int]:

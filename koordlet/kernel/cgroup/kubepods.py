@@ -198,6 +198,15 @@ def is_below_root(cgroup: str) -> bool:
     return any(map(is_root_name, cgroup.split("/", _MAX_DEPTH)[:_MAX_DEPTH]))
 
 
+def is_container(cgroup: str) -> bool:
+    """Return whether a runtime made it for a container: by a name that no other cgroup has, or in
+    kubelet's tree."""
+    name = cgroup.rpartition("/")[2]
+    if container_id_of(name) is None:
+        return False
+    return name.endswith(_SCOPE) or (is_below_root(cgroup) and pod_uid_of(name) is None)
+
+
 def find(cgroups: Cgroups, root: str = "") -> Kubepods | None:
     """The kubepods tree at depth 1 or 2, or at ``root``; None where there is none (yet)."""
     if root:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from koordlet.decision.resource import NOBODY, Resource, Value
 from koordlet.kernel.cgroup.cgroups import Cgroups, Unsupported
+from koordlet.kernel.cgroup.kubepods import is_container
 from koordlet.kernel.host import Host
 from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.files import start_ticks
@@ -181,8 +182,10 @@ class Members:
         return self._trait.held(cgroup, ids) if ids else {}
 
     def _inside(self, cgroup: str) -> list[int]:
+        # Applications may be one inside the other, each with values of its own; containers are not.
+        list_ids = ids_within if is_container(cgroup) else ids_in
         # 0 stands for a process of another PID namespace.
-        return [each for each in ids_within(self._cgroups, cgroup, self._trait.listed_in) if each]
+        return [each for each in list_ids(self._cgroups, cgroup, self._trait.listed_in) if each]
 
     def _started(self, each: int) -> int | None:
         """Clock ticks after boot; None when it has gone."""

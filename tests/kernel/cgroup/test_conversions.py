@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.kernel.cgroup.conversions import (
+    is_modern,
     same_shares_on_v2,
     shares_to_modern_weight,
     shares_to_weight,
     weight_to_shares,
 )
+from koordlet.kernel.cgroup.forms import Weight
 
 RULES = [shares_to_weight, shares_to_modern_weight]
 SHARES = st.integers(2, 262144)
@@ -83,3 +85,22 @@ def test_another_weight_is_not_equal() -> None:
     for weight in (1, 38, 40, 41, 98, 99, 101, 102, 10000):
         assert not same_shares_on_v2(1024, weight_to_shares(weight))
     assert not same_shares_on_v2(2, weight_to_shares(2))
+
+
+def test_a_weight_tells_its_rule() -> None:
+    assert [is_modern(512, weight) for weight in (59, 20, 58, 1)] == [True, False, None, None]
+    assert is_modern(2, 1) is None and is_modern(0, 1) is None  # both, and no shares
+
+
+@given(shares=SHARES)
+def test_the_form_writes_and_knows_its_rule(shares: int) -> None:
+    for modern, rule in ((False, shares_to_weight), (True, shares_to_modern_weight)):
+        form = Weight(modern=modern)
+        assert form.format(shares) == b"%d" % rule(shares)
+        assert form.made(shares, weight_to_shares(rule(shares)))
+        assert form.equal(shares, weight_to_shares(rule(shares)))
+
+
+def test_by_the_modern_rule_another_weight_is_not_in_force() -> None:
+    assert not Weight(modern=True).equal(512, weight_to_shares(20))
+    assert Weight().equal(512, weight_to_shares(59))

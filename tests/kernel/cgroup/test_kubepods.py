@@ -15,6 +15,7 @@ from koordlet.kernel.cgroup.kubepods import (
     container_id_of,
     find,
     host_application,
+    is_container,
     is_in_system_partition,
     pod_uid_of,
 )
@@ -247,3 +248,19 @@ def test_host_application_refuses_what_it_cannot_place() -> None:
         host_application("x", None, base="CgroupRoot", parent_dir="/")
     with pytest.raises(ValueError, match="needs a name"):
         host_application("", None, base="CgroupRoot", relative_path="x")
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "expected"),
+    [
+        (f"kubepods.slice/kubepods-podu.slice/crio-{'a' * 64}.scope", True),
+        (f"kubepods/besteffort/podu/{'a' * 64}", True),
+        (f"machine.slice/crio-{'a' * 64}.scope", True),
+        ("kubepods/besteffort/podu", False),
+        ("kubepods.slice/kubepods-podu.slice", False),
+        ("tenants/web", False),
+        ("web", False),
+    ],
+)
+def test_what_a_runtime_made_for_a_container(cgroup: str, expected: bool) -> None:
+    assert is_container(cgroup) is expected
