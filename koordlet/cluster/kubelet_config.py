@@ -57,17 +57,28 @@ class _Configz(msgspec.Struct, frozen=True):
     kubeletconfig: KubeletConfig
 
 
+class PodCpus(msgspec.Struct, frozen=True, rename="camel"):
+    """CPUs that a pod has as a whole: some of its containers share what others leave of them."""
+
+    cpu_set: str = ""
+
+
 class CpuState(msgspec.Struct, frozen=True, rename="camel"):
-    """``entries``: pod uid -> container -> its CPUs."""
+    """``entries``: pod uid -> container -> its CPUs. ``pod_entries``: pod uid -> those of the pod
+    as a whole (gate PodLevelResourceManagers, kubelet 1.36 and later). ``data``: the same state
+    once more with all its fields, as JSON in a text, since kubelet 1.37: the fields beside it are
+    those that older kubelets know."""
 
     policy_name: str = ""
     default_cpu_set: str = ""
     entries: dict[str, dict[str, str]] | None = None
+    pod_entries: dict[str, PodCpus] | None = None
+    data: str = ""
 
 
 class Allocation(NamedTuple):
-    """CPUs that kubelet gave to the containers of a pod for themselves. ``pod``: None while nobody
-    else knows it."""
+    """CPUs that kubelet gave to a pod, or to its containers, for themselves. ``pod``: None while
+    nobody else knows it."""
 
     uid: str
     cpus: CPUSet
@@ -87,7 +98,8 @@ def read_cpu_state(data: bytes) -> CpuState:
     if not data.strip():
         return CpuState()
     try:
-        return msgspec.json.decode(data, type=CpuState)
+        state = msgspec.json.decode(data, type=CpuState)
+        return msgspec.json.decode(state.data, type=CpuState) if state.data else state
     except UNREADABLE as error:
         raise KubeletError(f"cpu_manager_state: {error}") from None
 
@@ -96,11 +108,14 @@ def allocations(state: CpuState, pods: Iterable[PodFacts]) -> tuple[Allocation, 
     """By uid, without pods whose CPUs Koordinator manages: those labelled LS or BE, and those with
     CPUs in their ``resource-status``. Raises KubeletError."""
     known = {pod.uid: pod for pod in pods}
+    texts = {uid: [*containers.values()] for uid, containers in (state.entries or {}).items()}
+    for uid, whole in (state.pod_entries or {}).items():
+        texts.setdefault(uid, []).append(whole.cpu_set)
     found = []
-    for uid, containers in sorted((state.entries or {}).items()):
+    for uid, of in sorted(texts.items()):
         pod = known.get(uid)
         if pod is None or not is_managed(pod):
-            cpus = frozenset[int]().union(*(_cpus(text) for text in containers.values()))
+            cpus = frozenset[int]().union(*map(_cpus, of))
             if cpus:
                 found.append(Allocation(uid, cpus, pod))
     return tuple(found)

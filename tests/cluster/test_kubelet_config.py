@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -66,7 +67,40 @@ def test_cpus_of_pods_that_koordinator_manages_are_not_kubelets(
     )
 
 
+_WHOLE = {
+    "policyName": "static",
+    "defaultCpuSet": "0",
+    "entries": {"u": {"a": "1"}},
+    "podEntries": {"u": {"cpuSet": "1-2"}, "v": {"cpuSet": "3"}},
+}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        # Kubelet 1.36 writes version 3, kubelet 1.37 version 4: what older ones know, and all of
+        # it once more in a text.
+        {**_WHOLE, "checksum": 1},
+        {
+            **{name: value for name, value in _WHOLE.items() if name != "podEntries"},
+            "checksum": 1,
+            "data": json.dumps({**_WHOLE, "baselines": {"u": {"a": {"baseline": "1"}}}}),
+            "dataChecksum": 2,
+        },
+    ],
+    ids=["v3", "v4"],
+)
+def test_cpus_of_pods_as_a_whole_are_theirs_alone(state: dict[str, object]) -> None:
+    found = allocations(read_cpu_state(json.dumps(state).encode()), [])
+    assert [(each.uid, each.cpus) for each in found] == [
+        ("u", frozenset({1, 2})),
+        ("v", frozenset({3})),
+    ]
+
+
 def test_a_state_that_is_empty_or_broken() -> None:
+    with pytest.raises(KubeletError, match="cpu_manager_state"):
+        read_cpu_state(b'{"policyName":"static","data":"{"}')
     assert allocations(read_cpu_state(b" \n"), []) == ()
     assert allocations(read_cpu_state(b'{"entries":{"u":{"a":""}}}'), []) == ()
     with pytest.raises(KubeletError):
