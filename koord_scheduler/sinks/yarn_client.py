@@ -18,6 +18,7 @@ import msgspec
 
 from koord_scheduler.sinks.yarn_shares import Share
 from koordlet import __version__
+from koordlet.kube.tls import trusting
 from koordlet.protocol.document import UNREADABLE
 
 DEADLINE_S = 10.0
@@ -230,6 +231,6 @@ def _refused(what: str, answer: aiohttp.ClientResponse, body: bytes) -> YarnErro
 
 def _tls(ca_file: str) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        return trusting(file=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise YarnError(f"{ca_file}: {error}") from None

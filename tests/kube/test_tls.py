@@ -44,6 +44,17 @@ def test_only_the_server_that_our_authority_vouches_for(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_any_trusted_certificate_ends_a_chain_on_every_python(tmp_path: Path) -> None:
+    """As in Kubernetes' own clients: an intermediate authority, or the server itself."""
+
+    async def run() -> None:
+        pair = signed(tmp_path, "server", authority(tmp_path, "ours"))
+        async with serving(tls=server(pair)) as fake:
+            await _asks(fake.url, pair.certificate)
+
+    asyncio.run(run())
+
+
 def test_a_client_certificate_given_as_text(tmp_path: Path) -> None:
     async def run() -> None:
         ours = authority(tmp_path, "ours")
