@@ -100,6 +100,8 @@ def _chosen(options: argparse.Namespace) -> dict[Guest, tuple[Stage, ...]]:
         )
         if not stages or (options.guest and guest.name not in options.guest):
             continue
+        if guest.is_long and not (options.long or options.guest):
+            continue
         chosen[guest] = stages if options.long else tuple(s.short(guest.name) for s in stages)
     return chosen
 

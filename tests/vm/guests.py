@@ -25,7 +25,8 @@ class Guest:
     """``kernel``: another kernel, with every driver built in, that boots the image's disk.
     ``icount_shift``: each instruction takes 2 to this power nanoseconds of the guest's time, so
     nothing in the guest depends on the load of the machine, and its CPUs count instructions.
-    ``measures``: its tests are about shares of its CPUs, so it goes before the guests beside it."""
+    ``measures``: its tests are about shares of its CPUs, so it goes before the guests beside it.
+    ``is_long``: it runs with ``--long`` alone, or where it is named."""
 
     name: str
     image: Image
@@ -34,6 +35,7 @@ class Guest:
     kernel: Path | None = None
     icount_shift: int | None = None
     measures: bool = False
+    is_long: bool = False
 
 
 def kernel_with_everything() -> Path:
@@ -53,6 +55,9 @@ GUESTS = (
         Image("bookworm"),
         "systemd, the classic hybrid layout of cgroup v1",
         append="systemd.unified_cgroup_hierarchy=0",
+    ),
+    Guest(
+        "sid", Image("sid"), "the newest kernel, systemd and Python that Debian has", is_long=True
     ),
     Guest(
         "load",
