@@ -26,6 +26,7 @@ from koordlet.runtimeproxy.stats import Stats
 from koordlet.runtimeproxy.store import Store
 from koordlet.serving.garbage import collect_seldom
 from koordlet.serving.notify import Notifier
+from koordlet.serving.unix_socket import SOCKET_STAYS
 
 DEFAULT_ENDPOINT: Final = "/var/run/koord-runtimeproxy/runtimeproxy.sock"
 DEFAULT_BACKEND: Final = "/var/run/containerd/containerd.sock"
@@ -73,7 +74,9 @@ class Proxy:
         self.backend.on_back.append(self._follow_permissions)
         self.backend.start()
         loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(self.front.accept, sock=self.listening)
+        server = await loop.create_unix_server(
+            self.front.accept, sock=self.listening, **SOCKET_STAYS
+        )
         background = (loop.create_task(self._look_after()), loop.create_task(self._serve_status()))
         gc.collect()
         collect_seldom()

@@ -7,6 +7,8 @@ import socket
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from koordlet.serving.unix_socket import SOCKET_STAYS
+
 DEFAULT_SOCKET: Final = "/run/koord-runtimeproxy/status.sock"
 _REQUEST_S: Final = 5.0
 _MAX_HEAD_BYTES: Final = 8192
@@ -26,7 +28,7 @@ async def serve(sock: socket.socket, pages: Pages) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_unix_server(answer, sock=sock, limit=_MAX_HEAD_BYTES)
+    return await asyncio.start_unix_server(answer, sock=sock, limit=_MAX_HEAD_BYTES, **SOCKET_STAYS)
 
 
 def _response(head: bytes, pages: Pages) -> bytes:

@@ -8,8 +8,10 @@ import grp
 import os
 import socket
 import struct
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from koordlet.serving.caller import Caller
 
@@ -23,6 +25,11 @@ API_DIR = "private"
 HOOKS_DIR = "private-hooks"
 """Directories beside public sockets, for what is behind them."""
 _GROUPS_BYTES = 1024  # the most Python's getsockopt takes: 256 groups
+
+
+SOCKET_STAYS: dict[str, Any] = {"cleanup_socket": False} if sys.version_info >= (3, 13) else {}
+"""For asyncio's servers on a socket that they are given: since Python 3.13 they would remove its
+path when they close, which is not theirs to do where systemd listens."""
 
 
 class SocketError(Exception):

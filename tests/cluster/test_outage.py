@@ -165,7 +165,7 @@ def test_a_damaged_file_says_so_and_is_nothing(tmp_path: Path) -> None:
     path = tmp_path / known.FILE_NAME
     known.save(directory, objects())
     whole = path.read_bytes()
-    deep = b'{"slo":{"spec":{"a":' + b"[" * 5000 + b"]" * 5000 + b"}}}"
+    deep = b'{"slo":{"spec":{"a":' + b"[" * 10**6 + b"]" * 10**6 + b"}}}"
     for damaged in (
         b"",
         known._head(deep) + deep,
