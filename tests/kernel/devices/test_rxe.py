@@ -85,8 +85,9 @@ def test_it_is_listed_without_a_place(host: LinuxHost) -> None:
 
 
 def test_its_counters_are_packets(host: LinuxHost) -> None:
+    """Linux 7.2 has the files for bytes too, and leaves them at 0."""
     (counters,) = read_counters(host, device(host))
-    assert (counters.received_bytes, counters.sent_bytes) == (None, None)
+    assert (counters.received_bytes, counters.sent_bytes) in ((None, None), (0, 0))
     assert {"sent_pkts", "rcvd_pkts"} <= counters.others.keys()
     assert all(value >= 0 for value in counters.others.values())
     assert "lifespan" not in counters.others
