@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from koordlet.decision import metrics
 from koordlet.decision.metrics import Metric
 from koordlet.decision.resctrl import GROUP_PREFIX, control_group
 from koordlet.kernel.host import Host
-from koordlet.kernel.resctrl import mount_point
+from koordlet.kernel.resctrl import monitor_groups, mount_point
 from koordlet.kernel.resctrl_monitor import (
     OCCUPANCY,
     TRAFFIC,
@@ -32,6 +32,7 @@ from koordlet.kernel.resctrl_monitor import (
     counters,
     counting,
     our_groups,
+    without_counter,
 )
 from koordlet.protocol.qos import QoSClass
 
@@ -151,8 +152,10 @@ class ResctrlCollector:
                     self._write_class(subject, found, round_)
         for (metric, labels), value in pods.items():
             self._write_pod(round_, metric, labels, value)
+        partial = list(self._uncounted(subjects, round_)) if what.assigned else []
         cpu_ms = (time.thread_time() - began_s) * 1000
-        self._about = _summary(read, len(subjects), cpu_ms, what) if subjects else ""
+        summary = _summary(read, len(subjects), cpu_ms, what) if subjects else ""
+        self._about = "; ".join(filter(None, (summary, *partial)))
 
     def close(self) -> None:
         self._about = ""
@@ -178,6 +181,26 @@ class ResctrlCollector:
         traffic = {key: value for key, value in found.items() if key[1] in TRAFFIC}
         rates = self._known[subject.group].take(self._host.monotonic(), traffic)
         return _Found(occupied, traffic, rates)
+
+    def _uncounted(self, subjects: Iterable[_Subject], round_: Round) -> Iterator[str]:
+        """What the sums of classes lack, as text. The kernel adds up those that have a counter."""
+        for subject in subjects:
+            if subject.is_pod:
+                continue
+            try:
+                inside = monitor_groups(self._host, self._root, subject.group)
+                groups = [f"{self._root}/{group}" for group in (subject.group, *inside)]
+                lacking = sum(without_counter(self._host, group) for group in groups)
+            except OSError as error:
+                round_.skip(f"{self._root}/{subject.group}", error)
+                continue
+            round_.add(metrics.RESCTRL_UNCOUNTED, (subject.label,), lacking)
+            if lacking:
+                has = "has" if lacking == 1 else "have"
+                yield (
+                    f"memory traffic of class {subject.label} is too low: {lacking} of its "
+                    f"{len(groups)} groups {has} no counter for all of it"
+                )
 
     def _write_class(self, subject: _Subject, found: _Found, round_: Round) -> None:
         totals = self._known[subject.group].totals
@@ -234,6 +257,7 @@ COLLECTOR = CollectorPart(
         metrics.RESCTRL_LLC,
         metrics.RESCTRL_MB,
         metrics.RESCTRL_MB_RATE,
+        metrics.RESCTRL_UNCOUNTED,
         metrics.POD_RESCTRL_LLC,
         metrics.POD_RESCTRL_MB_RATE,
     ),

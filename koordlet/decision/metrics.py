@@ -185,6 +185,12 @@ RESCTRL_MB_RATE = Metric(
     "bytes/s",
     "memory traffic of a class",
 )
+RESCTRL_UNCOUNTED = Metric(
+    "resctrl_resource_uncounted_groups",
+    ("qos",),
+    "groups",
+    "groups of a class whose memory traffic is not in that of the class, for want of a counter",
+)
 POD_RESCTRL_LLC = Metric(
     "pod_resctrl_llc", ("pod_uid", "cache_id"), "bytes", "L3 cache that a pod occupies"
 )

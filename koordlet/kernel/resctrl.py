@@ -6,13 +6,11 @@ Only groups whose name begins with ``koordlet-`` are ever made, changed or remov
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from koordlet.decision.resctrl import (
     GROUP_PREFIX,
     MONITORS,
-    STEP_PERCENT,
     control_group,
     monitor_group,
 )
@@ -42,19 +40,6 @@ Allocation = Mapping[tuple[str, int], int]
 """(line, cache id) -> mask of ways, or memory bandwidth."""
 
 
-class Divisible(NamedTuple):
-    """What resctrl can divide and count here; see ``Rdt`` for the fields."""
-
-    l3_masks: Mapping[int, int] = {}
-    l3_lines: tuple[str, ...] = ("L3",)
-    l3_min_ways: int = 1
-    mb_caches: tuple[int, ...] = ()
-    mb_least: int = STEP_PERCENT
-    mb_step: int = STEP_PERCENT
-    rmids: int = 0
-    rmids_taken: int = 0
-
-
 def mount_point(sys_root: str) -> str:
     return f"{sys_root}/fs/resctrl"
 
@@ -65,56 +50,9 @@ def require_mounted(host: Host, root: str, resource: Resource) -> None:
         raise Unsupported(resource, f"{root}/schemata does not exist", remedy)
 
 
-def read_resctrl(host: Host, sys_root: str = "/sys") -> Divisible:
-    """Nothing where resctrl is not mounted. Raises OSError and ParseError.
-
-    Memory bandwidth in MB/s (``-o mba_MBps``) cannot be divided by percents: left out.
-    """
-    root = mount_point(sys_root)
-    if not host.exists(f"{root}/schemata"):
-        return Divisible()
-    found = parse(host.read(f"{root}/schemata"), f"{root}/schemata")
-    here = Divisible()
-    lines = tuple(name for name in L3_LINES if any(line == name for line, _ in found))
-    if lines:
-        caches = sorted({cache for line, cache in found if line == lines[0]})
-        about = f"{root}/info/{lines[0]}"
-        mask = _number(host, f"{about}/cbm_mask", 16)
-        least = _number(host, f"{about}/min_cbm_bits")
-        here = Divisible(dict.fromkeys(caches, mask), lines, least)
-    bandwidths = sorted(cache for line, cache in found if line == "MB")
-    if bandwidths and not in_mbps(found):
-        about = f"{root}/info/MB"
-        here = here._replace(
-            mb_caches=tuple(bandwidths),
-            mb_least=_number(host, f"{about}/min_bandwidth"),
-            mb_step=max(_number(host, f"{about}/bandwidth_gran"), 1),
-        )
-    if host.exists(rmids := f"{root}/info/L3_MON/num_rmids"):
-        taken = sum(1 for _ in _groups_beside_pods(host, root))
-        here = here._replace(rmids=_number(host, rmids), rmids_taken=taken)
-    return here
-
-
-def _groups_beside_pods(host: Host, root: str) -> Iterator[str]:
-    """Each has an RMID: control groups, the default one among them, and monitor groups that are
-    not ours."""
-    for control in ("", *control_groups(host, root)):
-        yield control
-        monitors = monitor_groups(host, root, control)
-        yield from (each for each in monitors if not is_ours(each))
-
-
 def in_mbps(allocation: Allocation) -> bool:
     """Mounted with ``-o mba_MBps`` a line MB is in MB/s, and all of it is 2^32 - 1."""
     return any(line == "MB" and value >= 1 << 31 for (line, _), value in allocation.items())
-
-
-def _number(host: Host, path: str, base: int = 10) -> int:
-    try:
-        return int(host.read(path), base)
-    except ValueError as error:
-        raise ParseError(path, 1, f"not a number of base {base}") from error
 
 
 def control_groups(host: Host, root: str) -> list[str]:

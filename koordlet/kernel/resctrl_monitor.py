@@ -34,6 +34,7 @@ from koordlet.kernel.resctrl import (
     mount_point,
     require_mounted,
 )
+from koordlet.kernel.resctrl_info import assigns_counters
 
 OCCUPANCY = "llc_occupancy"
 TRAFFIC = ("mbm_local_bytes", "mbm_total_bytes")
@@ -48,6 +49,10 @@ they were: each ``tasks`` file makes the kernel walk all threads."""
 _EVENTS = (OCCUPANCY, *TRAFFIC)
 _DEFAULTS = {"mbm_total_bytes": "0x7f", "mbm_local_bytes": "0x15"}
 """Masks of the kinds of traffic that an event counts, where AMD's can be set."""
+_LOCAL = {"local_reads", "local_non_temporal_writes"}
+_REMOTE = {"remote_reads", "remote_non_temporal_writes", "dirty_victim_writes_all"}
+_KINDS = {"mbm_total_bytes": _LOCAL | _REMOTE, "mbm_local_bytes": _LOCAL}
+"""The same by name, where counters are assigned."""
 _NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
 """What a counter reads as while there is none for the group."""
 
@@ -55,11 +60,13 @@ _NOT_NOW = (b"Unavailable", b"Error", b"Unassigned")
 class Counting(NamedTuple):
     """What every group counts: files ``mon_data/mon_L3_<cache>/<event>``. With sub-NUMA clusters
     each is the sum of the nodes that share the cache. ``changed``: events of memory traffic that
-    do not count what their names say, each with what it was set to."""
+    do not count what their names say, each with what it was set to. ``assigned``: groups share
+    counters of memory traffic, see ``assigns_counters``."""
 
     caches: tuple[int, ...] = ()
     events: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
+    assigned: bool = False
 
 
 def counting(host: Host, sys_root: str = "/sys") -> Counting:
@@ -75,23 +82,53 @@ def counting(host: Host, sys_root: str = "/sys") -> Counting:
     numbers = (domain.removeprefix("mon_L3_") for domain in domains)
     caches = sorted(int(number) for number in numbers if number.isdigit())
     events = tuple(each for each in _EVENTS if each in features)
-    configured = (each for each in TRAFFIC if f"{each}_config" in features)
-    changed = (_changed(host, f"{root}/info/L3_MON/{each}_config", each) for each in configured)
-    return Counting(tuple(caches), events, tuple(filter(None, changed)))
+    about, assigned = f"{root}/info/L3_MON", assigns_counters(host, root)
+    traffic = [each for each in TRAFFIC if each in events]
+    changed = (
+        _filtered(host, f"{about}/event_configs/{each}/event_filter", each)
+        if assigned
+        else _masked(host, f"{about}/{each}_config", each)
+        for each in traffic
+        if assigned or f"{each}_config" in features
+    )
+    return Counting(tuple(caches), events, tuple(filter(None, changed)), assigned)
 
 
-def _changed(host: Host, path: str, event: str) -> str:
+def _masked(host: Host, path: str, event: str) -> str:
     """Empty where the event counts what it does after boot. ``path`` holds a mask of kinds of
     traffic for each cache, such as ``0=0x7f;1=0x7f``."""
+    text = _setting(host, path)
+    masks = [each.partition("=")[2] for each in text.split(";")]
+    is_usual = not text or all(each == _DEFAULTS[event] for each in masks)
+    return "" if is_usual else f"{event} is set to {text[:80]}"
+
+
+def _filtered(host: Host, path: str, event: str) -> str:
+    """The same where ``path`` lists kinds of traffic for all caches, such as
+    ``local_reads,remote_reads``: all there are, or the local ones. Those of slow memory are left
+    out, because not every machine has them, and nothing is told on Arm."""
+    text = _setting(host, path)
+    kinds = {each for each in text.split(",") if each and not each.endswith("_slow_memory")}
+    is_usual = kinds in (set(), _KINDS[event])
+    return "" if is_usual else f"{event} is set to {text[:160]}"
+
+
+def _setting(host: Host, path: str) -> str:
     try:
-        text = host.read(path).decode().strip()
+        return host.read(path).decode(errors="replace").strip()
     except OSError as error:
         if vanished(error):
             return ""
         raise
-    masks = (each.partition("=")[2] for each in text.split(";"))
-    is_usual = all(each == _DEFAULTS[event] for each in masks)
-    return "" if is_usual else f"{event} is set to {text[:80]}"
+
+
+def without_counter(host: Host, group: str) -> bool:
+    """Whether some memory traffic of a group is not counted, because an event of it has no counter
+    in some cache. ``group``: its directory. Raises OSError."""
+    path = f"{group}/mbm_L3_assignments"
+    lines = read_lines(host, path).splitlines()
+    slots = (slot for line in lines for slot in line.partition(b":")[2].split(b";"))
+    return any(slot.partition(b"=")[2].strip() == b"_" for slot in slots)
 
 
 def counters(host: Host, group: str, what: Counting) -> dict[tuple[int, str], int]:

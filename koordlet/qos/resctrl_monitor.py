@@ -1,8 +1,10 @@
-"""Pods that are counted apart: a resctrl monitor group for each, as long as RMIDs last. The others
-are counted with their class (``resctrl-qos``). The reference has nothing like it."""
+"""Pods that are counted apart: a resctrl monitor group for each, as long as RMIDs and counters of
+memory traffic last. The others are counted with their class (``resctrl-qos``). The reference has
+nothing like it."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
@@ -52,7 +54,10 @@ class ResctrlMonitorOptions(Options, frozen=True):
     ] = False
     max_pods: Annotated[
         Annotated[int, Meta(ge=1, le=1024)],
-        about("Most pods counted apart; never more than half of the RMIDs that others leave."),
+        about(
+            "Most pods counted apart; never more than half of the RMIDs, or of the counters of "
+            "memory traffic, that others leave."
+        ),
     ] = 64
 
 
@@ -84,8 +89,24 @@ class MonitorState(msgspec.Struct, frozen=True):
 
 def budget(rdt: Rdt, max_pods: int) -> int:
     """How many pods may be counted apart. The other half of the RMIDs is for groups that are
-    made later, and for those in limbo."""
-    return max(min((rdt.rmids - rdt.rmids_taken) // 2, max_pods), 0)
+    made later, and for those in limbo; the other half of the counters of memory traffic for groups
+    that are made later. A group without one makes the sum of its class too low."""
+    return max(min(left(rdt)[0] // 2, max_pods), 0)
+
+
+def left(rdt: Rdt) -> tuple[int, str]:
+    """How many groups can be counted beside those of others, and what there is one of for each."""
+    rmids = rdt.rmids - rdt.rmids_taken
+    if rdt.mbm_groups is None:
+        return rmids, "RMIDs"
+    if not rdt.mbm_on_mkdir:
+        return 0, "counters (mbm_assign_on_mkdir is 0: no new group gets one)"
+    return min((rmids, "RMIDs"), (rdt.mbm_groups - rdt.rmids_taken, "sets of counters"))
+
+
+def _most_in_a_group(rdt: Rdt) -> float:
+    """How many pods of one control group: where RMIDs are its own, all but that of itself."""
+    return math.inf if rdt.rmids_of_group is None else rdt.rmids_of_group - 1
 
 
 def decide(snapshot: Snapshot, memory: MonitorState, options: ResctrlMonitorOptions) -> Decision:
@@ -152,7 +173,7 @@ def _places(
         return _FIRST[pod.qos], not is_counted, memory.seen.get(pod.uid, snapshot.now), pod.uid
 
     found: dict[str, Place] = {}
-    counted = 0
+    counted, inside = 0, Counter[str]()
     for pod in sorted(settled, key=order):
         if counted >= most and keys.RESCTRL.name not in pod.annotations:
             continue
@@ -160,9 +181,13 @@ def _places(
         is_known = pod.uid in memory.places and not search
         if not is_known or (place.made and not _exists(snapshot.in_force, place)):
             place = _place(snapshot.in_force, pod, place)
-        if place.group and counted >= most:
+        control = control_group(place.group)
+        if place.group and (
+            counted >= most or inside[control] >= _most_in_a_group(snapshot.node.rdt)
+        ):
             place = TOO_MANY
         counted += bool(place.group)
+        inside[control] += bool(place.group)
         made = bool(place.group) and _exists(snapshot.in_force, place)
         found[pod.uid] = msgspec.structs.replace(place, made=made)
     return found
@@ -210,8 +235,7 @@ def _settings(pod: Pod, place: Place, rdt: Rdt, max_pods: int) -> Iterator[Setti
     if not place.group:
         return
     facts = (
-        Input("num_rmids", rdt.rmids),
-        Input("groups of others", rdt.rmids_taken),
+        *_numbers(rdt),
         Input(f"strategies.{NAME}.max_pods", max_pods),
     )
     why = Why(f"{NAME}.pod", f"{pod.title} of class {pod.qos} is counted apart", facts)
@@ -220,6 +244,13 @@ def _settings(pod: Pod, place: Place, rdt: Rdt, max_pods: int) -> Iterator[Setti
     if place.made:
         for cgroup in place.cgroups:
             yield Setting(cgroup, Resource.RESCTRL_MONITOR, place.group, why)
+
+
+def _numbers(rdt: Rdt) -> Iterator[Input]:
+    yield Input("num_rmids", rdt.rmids)
+    if rdt.mbm_groups is not None:
+        yield Input("groups with counters of memory traffic", rdt.mbm_groups)
+    yield Input("groups of others", rdt.rmids_taken)
 
 
 def _left_out(pods: Mapping[str, Pod], places: Mapping[str, Place]) -> Iterator[Why]:
@@ -235,13 +266,14 @@ def _left_out(pods: Mapping[str, Pod], places: Mapping[str, Place]) -> Iterator[
 
 def _too_few(rdt: Rdt, too_many: int, pods: int, most: int) -> Iterator[Why]:
     if too_many:
+        number, what = left(rdt)
         text = (
             f"{too_many} of {pods} pods are counted with their class: {most} may be "
-            f"counted apart, at most half of the {rdt.rmids - rdt.rmids_taken} RMIDs that others "
-            "leave"
+            f"counted apart, at most half of the {max(number, 0)} {what} that others leave"
         )
-        facts = (Input("num_rmids", rdt.rmids), Input("groups of others", rdt.rmids_taken))
-        yield Why(f"{NAME}.rmids", text, facts)
+        if rdt.rmids_of_group is not None:
+            text += f", {rdt.rmids_of_group - 1} of one control group"
+        yield Why(f"{NAME}.rmids", text, tuple(_numbers(rdt)))
 
 
 def _waiting(pods: Sequence[Pod]) -> Iterator[Why]:

@@ -234,6 +234,13 @@ RESCTRL_MEMORY_TRAFFIC = Family(
     ("cache_id", "qos", "mb_type"),
     page=Page.EXTERNAL,
 )
+RESCTRL_UNCOUNTED_GROUPS = Family(
+    "resctrl_uncounted_groups",
+    Kind.GAUGE,
+    "Groups of a class whose memory traffic is not in that of the class, for want of a counter",
+    ("qos",),
+    page=Page.EXTERNAL,
+)
 POD_LLC_OCCUPANCY = Family(
     "pod_llc_occupancy_bytes",
     Kind.GAUGE,

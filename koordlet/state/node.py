@@ -24,8 +24,8 @@ from koordlet.kernel.block import read_block_devices
 from koordlet.kernel.cgroup.conversions import PAGE_BYTES
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.kernel.host import Host
-from koordlet.kernel.proc.files import cpu_vendor, memory
-from koordlet.kernel.resctrl import Divisible, read_resctrl
+from koordlet.kernel.proc.files import memory
+from koordlet.kernel.resctrl_info import Divisible, read_resctrl
 from koordlet.kernel.verbs import read_verbs
 from koordlet.protocol import keys
 from koordlet.protocol.annotation_types import CPUSharedPool, NodeReservation
@@ -85,7 +85,6 @@ class Hardware(msgspec.Struct, frozen=True):
 
     verbs_devices: Mapping[str, DeviceNode] = msgspec.field(default_factory=dict)
     resctrl: Divisible = Divisible()
-    cpu_vendor: str = ""
     blocks: BlockDevices = BlockDevices()
 
 
@@ -96,11 +95,9 @@ NO_TREE = KubepodsTree()
 def read_hardware(host: Host, *, sys_root: str = "/sys", proc_root: str = "/proc") -> Hardware:
     """Read anew now and then, so it asks for details only where there is something to ask about.
     Raises OSError and ParseError."""
-    resctrl = read_resctrl(host, sys_root)
     return Hardware(
         read_verbs(host, sys_root) if host.exists(f"{sys_root}/class/infiniband_verbs") else {},
-        resctrl,
-        cpu_vendor(host, proc_root) if resctrl.mb_caches else "",
+        read_resctrl(host, sys_root, proc_root),
         read_block_devices(host, sys_root, proc_root),
     )
 
@@ -156,7 +153,7 @@ def node_of(
         ),
         tree=NO_TREE if tree is None else KubepodsTree(tree.root, tree.burstable, tree.besteffort),
         rules=KernelRules(page_bytes=PAGE_BYTES),
-        rdt=Rdt(**hardware.resctrl._asdict(), vendor=hardware.cpu_vendor),
+        rdt=Rdt(**hardware.resctrl._asdict()),
         blocks=hardware.blocks,
         verbs_devices=hardware.verbs_devices,
         raw_allocatable={

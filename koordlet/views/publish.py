@@ -161,6 +161,8 @@ def _resctrl(engine: Engine, usage: Usage) -> Iterator[None]:
     rates = usage.latest(k.RESCTRL_MB_RATE, slow=True).items()
     by_cache = {(cache, qos, kind): n for (qos, cache, kind), n in rates}
     metrics.replace(r.RESCTRL_MEMORY_TRAFFIC, by_cache)
+    uncounted = usage.latest(k.RESCTRL_UNCOUNTED, slow=True)
+    metrics.replace(r.RESCTRL_UNCOUNTED_GROUPS, dict(uncounted))
     yield
     pods = {pod.uid: _names(pod) for pod in engine.parts.state.pods()}
     held = usage.latest(k.POD_RESCTRL_LLC, slow=True).items()

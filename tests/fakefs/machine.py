@@ -40,7 +40,12 @@ class Resctrl:
     """AMD: what an event of memory traffic counts can be set."""
     rmids: int = 32
     rmids_per_closid: bool = False
-    """Arm's MPAM: ``rmids`` are those of each control group."""
+    """Arm's MPAM: ``rmids`` are those of each control group, ``num_rmids`` says those of all."""
+    bands: int = 0
+    """Arm's MPAM: bandwidth is one of so many equal bands, and what is read is the upper bound of
+    the nearest; then ``step`` and ``least`` are those of a band."""
+    mbm_counters: int = 0
+    """Counters of memory traffic in each domain, which are given to groups (``mbm_event``)."""
     nodes_per_cache: int = 1
     """More with sub-NUMA clusters."""
     threshold_bytes: int = 64 << 10
@@ -64,6 +69,7 @@ class Options:
     resctrl: bool | Resctrl = False
     """A processor that allocates cache and memory bandwidth, with resctrl mounted."""
     cpu_vendor: str = "GenuineIntel"
+    """``ARM``: /proc/cpuinfo is that of arm64."""
     core_sched: bool = False
     """Core scheduling: hyperthreads, and a kernel that has it."""
     pmu: Literal["none", "cycles", "full"] = "none"

@@ -361,6 +361,12 @@ def cpuinfo(machine: Machine) -> str:
     blocks = []
     for cpu in topology.cpus:
         if cpu.online:
+            if machine.options.cpu_vendor == "ARM":
+                blocks.append(
+                    f"processor\t: {cpu.id}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd\n"
+                    "CPU implementer\t: 0x41\nCPU architecture: 8\nCPU part\t: 0xd4f\n"
+                )
+                continue
             same = [c for c in topology.cpus if c.socket == cpu.socket and c.online]
             blocks.append(
                 f"processor\t: {cpu.id}\nvendor_id\t: {machine.options.cpu_vendor}\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from koordlet_fakefs.machine import Machine, Process, Resctrl, Thread
 from koordlet_fakefs.parse import number_in, refuse, strip
+from koordlet_fakefs.resctrl_counters import assignments
 from koordlet_fakefs.resctrl_monitor import (
     Counters,
     Monitor,
@@ -55,6 +56,9 @@ class Group(Directory):
         if counters is not None:
             self.entries["mon_groups"] = Monitors(self)
             add_mon_data(self, self.top().domains, options.events, self.counted)
+            if options.mbm_counters:
+                pool = self.top().rmids.pool
+                self.entries["mbm_L3_assignments"] = assignments(counters, pool, self.top())
 
     def monitors(self) -> Iterator[Monitor]:
         found = self.entries.get("mon_groups")
@@ -174,7 +178,7 @@ class Root(Group):
         about = add_directory(self, "info")
         about.entries["last_cmd_status"] = Leaf(lambda: self.status or "ok\n")
         if options.events:
-            add_info(about, self.rmids, options, self.counters_of)
+            add_info(about, self, self.counters_of)
 
     def groups(self) -> Iterator[Group]:
         """Control groups, the default one first."""
@@ -202,10 +206,12 @@ class Root(Group):
     def rmid_for(self, closid: int) -> Counters:
         """What a new group counts with. A new one has counted nothing."""
         try:
-            return self.rmids.take(closid)
+            found = self.rmids.take(closid)
         except OSError:
             self.status = "Out of RMIDs\n"
             raise
+        self.status = self.rmids.failed
+        return found
 
     def mkdir(self, name: str) -> None:
         if "\n" in name:
@@ -277,14 +283,18 @@ class Root(Group):
         return mask
 
     def check_percent(self, text: str) -> int:
-        """Rounded up to the step of the hardware."""
+        """Rounded up to the step of the hardware, then to the nearest band where it has some."""
         if not text.isdigit():
             self.fail(f"Invalid MB value {text}")
         percent = int(text)
         options = self.options
         if not options.least <= percent <= options.most:
             self.fail(f"MB value {percent} out of range [{options.least},{options.most}]")
-        return -(-percent // options.step) * options.step
+        percent = -(-percent // options.step) * options.step
+        if options.bands:
+            band = min(max((percent * options.bands + 50) // 100, 1), options.bands)
+            percent = (200 * band // options.bands + 1) // 2
+        return percent
 
 
 def mount(machine: Machine, sys: Directory) -> Root:

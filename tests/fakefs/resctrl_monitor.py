@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from koordlet_fakefs.machine import NS, Machine, Resctrl
 from koordlet_fakefs.parse import number_in, refuse, strip
+from koordlet_fakefs.resctrl_counters import (
+    UNASSIGNED,
+    CounterPool,
+    add_counter_info,
+    assignments,
+)
 from koordlet_fakefs.tree import Directory, Leaf, add_directory
 
 if TYPE_CHECKING:
-    from koordlet_fakefs.resctrl import Group
+    from koordlet_fakefs.resctrl import Group, Root
 
 UNAVAILABLE = "Unavailable"
 LARGEST_THRESHOLD_BYTES = 1 << 24
@@ -26,7 +32,8 @@ class Counters:
     kernel says in its place. A domain is an L3 cache, or one of the sub-NUMA nodes that share it.
     """
 
-    def __init__(self, domains: Sequence[int], events: Sequence[str]) -> None:
+    def __init__(self, domains: Sequence[int], events: Sequence[str], pool: CounterPool) -> None:
+        self._pool = pool
         self.values: dict[tuple[int, str], int | str] = {
             (domain, event): UNAVAILABLE for domain in domains for event in events
         }
@@ -37,7 +44,7 @@ class Counters:
         now on; bytes (``mbm_...``) are added: the file only grows. A word is said instead."""
         for key, before in self.values.items():
             now = traffic.get(key[1])
-            if now is None or domain not in (None, key[0]):
+            if now is None or domain not in (None, key[0]) or not self._pool.counts(self, key):
                 continue
             grows = key[1].startswith("mbm") and isinstance(before, int) and isinstance(now, int)
             self.values[key] = before + now if grows else now  # type: ignore[operator]
@@ -51,6 +58,8 @@ class Counters:
                 self._cleared.add(key)
 
     def read(self, domain: int, event: str) -> int | str:
+        if not self._pool.counts(self, (domain, event)):
+            return UNASSIGNED
         if (domain, event) in self._cleared:
             self._cleared.discard((domain, event))
             return UNAVAILABLE
@@ -86,6 +95,9 @@ class Rmids:
         self._used: Counter[int] = Counter()
         self._limbo: list[_Limbo] = []
         self.closids = 1
+        self.pool = CounterPool(options.mbm_counters, domains, options.events)
+        self.failed = ""
+        """What the last new group did not get."""
         self.threshold_bytes = options.threshold_bytes
 
     def take(self, closid: int) -> Counters:
@@ -101,12 +113,15 @@ class Rmids:
         if number - self._used[pool] - self.dirty(closid) <= 0:
             raise refuse(errno.ENOSPC)
         self._used[pool] += 1
-        return Counters(self.domains, self._options.events)
+        counters = Counters(self.domains, self._options.events, self.pool)
+        self.failed = self.pool.begin(counters)
+        return counters
 
     def free(self, closid: int, counters: Counters) -> None:
         """Into limbo, where caches tell what is left in them."""
         pool = self._pool(closid)
         self._used[pool] -= 1
+        self.pool.end(counters)
         if "llc_occupancy" in self._options.events:
             self._limbo.append(_Limbo(pool, counters, self._machine.now_ns))
 
@@ -169,10 +184,9 @@ def _counter(domains: tuple[int, ...], event: str, counted: Callable[[], list[Co
     return Leaf(lambda: sum_of(counted(), domains, event), open_errno=errno.EACCES)
 
 
-def add_info(
-    info: Directory, rmids: Rmids, options: Resctrl, every: Callable[[], Iterator[Counters]]
-) -> None:
+def add_info(info: Directory, root: Root, every: Callable[[], Iterator[Counters]]) -> None:
     """``info/L3_MON``. ``every``: the counters of all groups."""
+    rmids, options = root.rmids, root.options
 
     def set_threshold(text: str) -> None:
         rmids.threshold_bytes = number_in(strip(text), 0, LARGEST_THRESHOLD_BYTES, errno.EINVAL)
@@ -181,16 +195,18 @@ def add_info(
     features = []
     for event in options.events:
         features.append(event)
-        if options.configurable and event in DEFAULT_MASKS:
+        if options.configurable and not options.mbm_counters and event in DEFAULT_MASKS:
             features.append(f"{event}_config")
             about.entries[f"{event}_config"] = _event_config(event, rmids.domains, every)
-    about.entries["num_rmids"] = Leaf(lambda: f"{options.rmids}\n", open_errno=errno.EACCES)
+    number = options.rmids * (rmids.closids if options.rmids_per_closid else 1)
+    about.entries["num_rmids"] = Leaf(lambda: f"{number}\n", open_errno=errno.EACCES)
     about.entries["mon_features"] = Leaf(
         lambda: "".join(f"{each}\n" for each in features), open_errno=errno.EACCES
     )
     about.entries["max_threshold_occupancy"] = Leaf(
         lambda: f"{rmids.threshold_bytes}\n", set_threshold
     )
+    add_counter_info(about, rmids.pool, root)
 
 
 def _event_config(
@@ -257,6 +273,8 @@ class Monitor(Directory):
         self.entries["tasks"] = Leaf(self._tasks, self._write_task)
         top = group.top()
         add_mon_data(self, top.domains, top.options.events, lambda: [self.counters])
+        if top.options.mbm_counters:
+            self.entries["mbm_L3_assignments"] = assignments(counters, top.rmids.pool, top)
 
     def end(self) -> None:
         """It is removed, alone or with its control group."""

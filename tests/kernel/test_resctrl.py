@@ -16,12 +16,11 @@ from koordlet.kernel.parse import ParseError
 from koordlet.kernel.proc.files import cpu_vendor
 from koordlet.kernel.resctrl import (
     MADE,
-    Divisible,
     ResctrlGroups,
     format_schemata,
     parse,
-    read_resctrl,
 )
+from koordlet.kernel.resctrl_info import Divisible, read_resctrl
 
 ROOT = "/sys/fs/resctrl"
 SCHEMATA = Resource.RESCTRL_SCHEMATA
@@ -63,7 +62,9 @@ def test_what_is_no_schemata_cannot_be_wanted(host: FakeHost, value: str) -> Non
 
 def test_facts_for_the_node(host: FakeHost) -> None:
     masks = {0: 0x7FF, 1: 0x7FF}
-    assert read_resctrl(host) == Divisible(masks, ("L3",), 1, (0, 1), 10, 10, 32, 1)
+    assert read_resctrl(host) == Divisible(
+        masks, ("L3",), 1, (0, 1), 10, 10, 32, 1, vendor="GenuineIntel"
+    )
     assert read_resctrl(FakeHost()) == Divisible()
     assert cpu_vendor(host) == "GenuineIntel"
 
@@ -72,9 +73,13 @@ def test_facts_of_other_processors_and_mounts() -> None:
     apart = FakeHost(resctrl=Resctrl(cdp=True, min_ways=2, least=5, step=5, cache_ids=(0, 8)))
     masks = {0: 0x7FF, 8: 0x7FF}
     lines = ("L3CODE", "L3DATA")
-    assert read_resctrl(apart) == Divisible(masks, lines, 2, (0, 8), 5, 5, 32, 1)
+    assert read_resctrl(apart) == Divisible(
+        masks, lines, 2, (0, 8), 5, 5, 32, 1, vendor="GenuineIntel"
+    )
     amd = FakeHost(resctrl=Resctrl(least=0, step=1, most=2048), cpu_vendor="AuthenticAMD")
-    assert read_resctrl(amd) == Divisible({0: 0x7FF}, ("L3",), 1, (0,), 0, 1, 32, 1)
+    assert read_resctrl(amd) == Divisible(
+        {0: 0x7FF}, ("L3",), 1, (0,), 0, 1, 32, 1, vendor="AuthenticAMD"
+    )
     assert cpu_vendor(amd) == "AuthenticAMD"
     by_rate = FakeHost(resctrl=Resctrl(most=(1 << 32) - 1))
     assert read_resctrl(by_rate).mb_caches == ()

@@ -16,13 +16,14 @@ from koordlet.decision.resource import ABSENT, Resource
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.linux import LinuxHost
 from koordlet.kernel.parse import ParseError
-from koordlet.kernel.resctrl import Divisible, read_resctrl
+from koordlet.kernel.resctrl_info import Divisible, read_resctrl
 from koordlet.kernel.resctrl_monitor import (
     Counting,
     ResctrlMonitorGroups,
     check_monitor,
     counters,
     counting,
+    without_counter,
 )
 
 ROOT = "/sys/fs/resctrl"
@@ -155,6 +156,64 @@ def test_events_of_amd_can_be_set() -> None:
     assert value(host, "mon_groups/a", "llc_occupancy") == "9"
 
 
+ALL = "local_reads,remote_reads,local_non_temporal_writes,remote_non_temporal_writes"
+ALL += ",local_reads_slow_memory,remote_reads_slow_memory,dirty_victim_writes_all"
+
+
+def test_counters_that_are_assigned() -> None:
+    """A group takes one for each event in each cache; who gets none counts nothing, and the sum of
+    its control group goes without it."""
+    host = fake(mbm_counters=6, configurable=True)
+    info = f"{ROOT}/info/L3_MON"
+    assert host.read(f"{info}/mbm_assign_mode") == b"[mbm_event]\ndefault\n"
+    assert host.read(f"{info}/num_mbm_cntrs") == b"0=6;1=6\n"
+    for name in ("LS", "LS/mon_groups/a"):
+        host.mkdir(f"{ROOT}/{name}")
+    assert host.read(f"{info}/available_mbm_cntrs") == b"0=0;1=0\n"
+    host.mkdir(f"{ROOT}/LS/mon_groups/b")
+    assert status(host).startswith("Failed to allocate counter for mbm_total_bytes in domain 0")
+    assert host.read(f"{ROOT}/LS/mon_groups/b/mbm_L3_assignments") == (
+        b"mbm_total_bytes:0=_;1=_\nmbm_local_bytes:0=_;1=_\n"
+    )
+    for group in ("LS", "LS/mon_groups/a", "LS/mon_groups/b"):
+        see(host, group, mbm_total_bytes=10, llc_occupancy=1)
+    assert value(host, "LS/mon_groups/b", "mbm_total_bytes") == "Unassigned"
+    assert value(host, "LS/mon_groups/b", "llc_occupancy") == "1"
+    assert value(host, "LS", "mbm_total_bytes") == "20"
+    lacking = {g: without_counter(host, f"{ROOT}/LS{g}") for g in ("", "/mon_groups/b")}
+    assert lacking == {"": False, "/mon_groups/b": True}
+    host.write(f"{ROOT}/LS/mbm_L3_assignments", b"mbm_total_bytes:1=_\n")
+    assert without_counter(host, f"{ROOT}/LS")
+    host.write(f"{ROOT}/LS/mon_groups/b/mbm_L3_assignments", b"mbm_total_bytes:1=e\n")
+    assert value(host, "LS/mon_groups/b", "mbm_total_bytes", "mon_L3_01") == "0"
+    here = read_resctrl(host)
+    assert (here.mbm_groups, here.mbm_on_mkdir, here.rmids_of_group) == (3, True, None)
+    host.write(f"{info}/mbm_assign_on_mkdir", b"0\n")
+    assert not read_resctrl(host).mbm_on_mkdir
+    host.write(f"{info}/mbm_assign_mode", b"default\n")
+    assert read_resctrl(host).mbm_groups is None and not counting(host).assigned
+    assert refusal(lambda: host.read(f"{info}/available_mbm_cntrs")) == errno.EINVAL
+
+
+@pytest.mark.parametrize(
+    ("event", "text", "changed"),
+    [
+        ("mbm_total_bytes", ALL, False),
+        ("mbm_total_bytes", ALL.replace("local_reads_slow_memory,", ""), False),
+        ("mbm_total_bytes", "local_reads,remote_reads", True),
+        ("mbm_local_bytes", "local_reads,local_non_temporal_writes", False),
+        ("mbm_local_bytes", "local_reads", True),
+    ],
+)
+def test_events_are_set_by_name_where_counters_are_assigned(
+    event: str, text: str, changed: bool
+) -> None:
+    host = fake(mbm_counters=6, configurable=True)
+    assert counting(host).changed == ()
+    host.write(f"{ROOT}/info/L3_MON/event_configs/{event}/event_filter", f"{text}\n".encode())
+    assert counting(host).changed == ((f"{event} is set to {text}",) if changed else ())
+
+
 def test_a_control_group_takes_its_monitor_groups_with_it() -> None:
     host = fake(rmids=4)
     process = host.spawn("a")
@@ -175,7 +234,11 @@ def test_without_occupancy_there_is_no_limbo() -> None:
 
 
 def test_rmids_of_mpam_are_those_of_one_control_group() -> None:
-    host = fake(rmids=2, rmids_per_closid=True, events=("llc_occupancy", "mbm_total_bytes"))
+    events = ("llc_occupancy", "mbm_total_bytes")
+    arm = Resctrl(rmids=2, rmids_per_closid=True, events=events)
+    host = FakeHost(resctrl=arm, topology=shape(sockets=2), cpu_vendor="ARM")
+    here = read_resctrl(host)
+    assert (here.rmids, here.rmids_of_group, here.vendor) == (16, 2, "ARM")
     host.mkdir(f"{ROOT}/LS")
     for group in ("", "LS/"):
         host.mkdir(f"{ROOT}/{group}mon_groups/a")
@@ -290,7 +353,7 @@ def test_a_processor_that_only_counts_and_one_that_only_allocates() -> None:
     host.mkdir(f"{MONITORS}/a")
     host.write(f"{MONITORS}/a/tasks", b"%d" % process.pid)
     assert host.read(f"{MONITORS}/a/tasks") == b"%d\n" % process.pid
-    assert read_resctrl(host) == Divisible(rmids=32, rmids_taken=2)
+    assert read_resctrl(host) == Divisible(rmids=32, rmids_taken=2, vendor="GenuineIntel")
     other = fake(events=())
     assert not other.exists(MONITORS) and not other.exists(f"{ROOT}/info/L3_MON")
     assert counting(other) == Counting() and read_resctrl(other).rmids == 0

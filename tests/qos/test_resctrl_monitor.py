@@ -121,6 +121,15 @@ def test_half_of_what_others_leave(rmids: int, taken: int, max_pods: int, found:
     assert budget(Rdt(rmids=rmids, rmids_taken=taken), max_pods) == found
 
 
+@pytest.mark.parametrize(
+    ("counters", "on_mkdir", "found"),
+    [(16, True, 6), (4, True, 0), (3, True, 0), (1000, True, 64), (16, False, 0)],
+)
+def test_half_of_the_counters_of_memory_traffic(counters: int, on_mkdir: bool, found: int) -> None:
+    rdt = Rdt(rmids=224, rmids_taken=4, mbm_groups=counters, mbm_on_mkdir=on_mkdir)
+    assert budget(rdt, 64) == found
+
+
 def test_first_the_group_then_its_members() -> None:
     run = Run(machine(), kernel(A))
     assert groups(run.tick(A)) == []  # it may be gone in a moment

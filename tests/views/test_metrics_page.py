@@ -62,6 +62,7 @@ NOT_IN_THE_SCENE = {
     "resctrl_memory_bandwidth",
     "resctrl_memory_traffic_bytes_per_second",
     "resctrl_monitor_pods",
+    "resctrl_uncounted_groups",
     "pod_llc_occupancy_bytes",
     "pod_memory_traffic_bytes_per_second",
     "admin_refused_connections_total",

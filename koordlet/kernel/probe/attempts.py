@@ -9,9 +9,9 @@ import errno
 from collections.abc import Callable
 from typing import Any
 
-from koordlet.decision.resctrl import PRESENT, monitor_group
+from koordlet.decision.resctrl import INTEL, PRESENT, monitor_group
 from koordlet.decision.resource import ABSENT, Resource, Value
-from koordlet.kernel import parse, resctrl, resctrl_monitor
+from koordlet.kernel import parse, resctrl, resctrl_info, resctrl_monitor
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.cgroup.forms import parse_int
 from koordlet.kernel.host_files import TERWAY_DIR, HostFiles, require_features
@@ -361,9 +361,14 @@ def monitoring(scratch: Scratch) -> str:
     what = resctrl_monitor.counting(scratch.host, scratch.sys_root)
     if not (what.caches and what.events):
         raise NotHere(f"{root}/info/L3_MON names nothing that the processor counts")
-    rmids = resctrl.read_resctrl(scratch.host, scratch.sys_root).rmids
-    text = f"counts {', '.join(what.events)}, {rmids} groups apart"
-    if not set(what.events) & set(resctrl_monitor.TRAFFIC):
+    here = resctrl_info.read_resctrl(scratch.host, scratch.sys_root, scratch.proc_root)
+    text = f"counts {', '.join(what.events)}, {here.rmids} groups apart"
+    if here.rmids_of_group is not None:
+        text += f", at most {here.rmids_of_group} in and below one control group"
+    if here.mbm_groups is not None:
+        text += f", memory traffic of {here.mbm_groups}"
+        text += " (mbm_assign_on_mkdir is 0: no new group gets a counter)" * (not here.mbm_on_mkdir)
+    if here.vendor == INTEL and not set(what.events) & set(resctrl_monitor.TRAFFIC):
         text += " (memory traffic: some Intel CPUs want rdt=mbmtotal,mbmlocal at boot)"
     if what.changed:
         text += f" (not the usual traffic: {', '.join(what.changed)})"

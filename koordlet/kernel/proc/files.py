@@ -63,10 +63,16 @@ def boot_id(host: Host, proc_root: str = "/proc") -> str:
     return host.read(f"{proc_root}/sys/kernel/random/boot_id").decode(errors="replace").strip()
 
 
+ARM = "ARM"
+"""Vendor of a CPU that arm64's /proc/cpuinfo describes, whoever made it."""
+
+
 def cpu_vendor(host: Host, proc_root: str = "/proc") -> str:
-    """``GenuineIntel``, ``AuthenticAMD`` ...; empty where the kernel does not tell (not x86)."""
+    """``GenuineIntel``, ``AuthenticAMD``, ``ARM`` ...; empty where the kernel does not tell."""
     for line in host.read(f"{proc_root}/cpuinfo").decode(errors="replace").splitlines():
         name, _, value = line.partition(":")
         if name.strip() == "vendor_id":
             return value.strip()
+        if name.strip() == "CPU implementer":
+            return ARM
     return ""

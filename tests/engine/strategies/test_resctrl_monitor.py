@@ -12,7 +12,11 @@ from koordlet.decision.facts import PodFacts
 from koordlet.decision.metrics import POD_RESCTRL_LLC, POD_RESCTRL_MB_RATE
 from koordlet.decision.plan import Result
 from koordlet.qos.resctrl_monitor import NAME, PODS
-from koordlet.report.metrics import POD_LLC_OCCUPANCY, POD_MEMORY_TRAFFIC
+from koordlet.report.metrics import (
+    POD_LLC_OCCUPANCY,
+    POD_MEMORY_TRAFFIC,
+    RESCTRL_UNCOUNTED_GROUPS,
+)
 from koordlet.views.publish import publish
 from tests.daemon.world import APPLICATIONS, FEATURES, LAYOUTS, NO_ALARMS, World
 from tests.engine.strategies.test_resctrl_qos import SLO as BY_CLASS
@@ -34,10 +38,18 @@ def uid(number: int) -> str:
 
 
 def furnished(
-    make_world: MakeWorld, body: str = ON, layout: str = "hybrid", **resctrl: object
+    make_world: MakeWorld,
+    body: str = ON,
+    layout: str = "hybrid",
+    vendor: str = "GenuineIntel",
+    **resctrl: object,
 ) -> World:
     return make_world(
-        body + NO_ALARMS, layout, resctrl=Resctrl(**resctrl), topology=shape(sockets=2)
+        body + NO_ALARMS,
+        layout,
+        resctrl=Resctrl(**resctrl),
+        topology=shape(sockets=2),
+        cpu_vendor=vendor,
     )
 
 
@@ -315,15 +327,49 @@ def test_nothing_is_written_while_it_only_observes(make_world: MakeWorld) -> Non
 
 
 def test_on_mpam_each_control_group_has_rmids_of_its_own(make_world: MakeWorld) -> None:
-    """``num_rmids`` is what one control group has: few are counted apart, the rest by class."""
-    events = ("llc_occupancy", "mbm_total_bytes")
-    world = furnished(make_world, ON, rmids=6, rmids_per_closid=True, events=events)
+    """``num_rmids`` is what all control groups have: each can count three pods, and nobody asks
+    the kernel for more."""
+    world = furnished(
+        make_world, ON, vendor="ARM", rmids=4, rmids_per_closid=True, events=("llc_occupancy",)
+    )
     for number in range(1, 6):
         add_pod(world, number)
     world.start(ALL)
     world.run(SETTLED)
-    assert monitors(world) == {uid(1), uid(2)}  # half of 6 - 1
+    assert monitors(world) == {uid(1), uid(2), uid(3)}
+    assert world.parts.metrics.scalars[PODS]["class",] == 2
+    assert not [text for text in outcomes(world) if "refused" in text or "unsupported" in text]
+    assert [text for text in world.texts() if "leave, 3 of one control group" in text]
+
+
+def test_pods_do_not_take_the_counters_of_their_classes(make_world: MakeWorld) -> None:
+    """AMD: 12 counters in each domain, 2 for a group; the default group has 2 of them."""
+    world = furnished(make_world, ON, vendor="AuthenticAMD", rmids=64, mbm_counters=12)
+    for number in range(1, 6):
+        add_pod(world, number)
+    world.start(ALL)
+    world.run(SETTLED)
+    assert monitors(world) == {uid(1), uid(2)}
     assert world.parts.metrics.scalars[PODS]["class",] == 3
+    assert world.host.read(f"{ROOT}/info/L3_MON/available_mbm_cntrs") == b"0=6;1=6\n"
+    said = "2 may be counted apart, at most half of the 5 sets of counters that others leave"
+    assert [text for text in world.texts() if said in text]
+
+
+def test_a_class_with_groups_that_have_no_counter_is_told(make_world: MakeWorld) -> None:
+    world = furnished(make_world, BY_CLASS, vendor="AuthenticAMD", mbm_counters=6)
+    world.start(ALL)
+    world.run(11)
+    publish(world.engine, world.views)
+    gauges = world.parts.metrics.scalars
+    assert gauges[RESCTRL_UNCOUNTED_GROUPS] == {("LS",): 0, ("BE",): 0}
+    world.host.mkdir(f"{ROOT}/koordlet-LS/mon_groups/theirs")
+    world.run(11)
+    publish(world.engine, world.views)
+    assert gauges[RESCTRL_UNCOUNTED_GROUPS] == {("LS",): 1, ("BE",): 0}
+    (row,) = (each for each in world.views.status().collectors if each.name == "resctrl")
+    said = "memory traffic of class LS is too low: 1 of its 2 groups has no counter for all of it"
+    assert said in row.about
 
 
 def test_what_pods_use_is_in_the_store_and_on_the_metrics_page(make_world: MakeWorld) -> None:

@@ -88,6 +88,8 @@ def test_groups_are_made_filled_and_removed(make_world: MakeWorld, layout: str) 
             "L3:0=00f;4=00f MB:0=56;4=56",
         ),
         (Resctrl(most=(1 << 32) - 1), "GenuineIntel", "L3:0=00f MB:0=4294967295"),
+        # 39 is asked for, the next step; the third of 8 bands ends at 37.5.
+        (Resctrl(least=13, step=13, bands=8), "ARM", "L3:0=00f MB:0=38"),
     ],
 )
 def test_what_the_processor_and_the_mount_ask_for_is_kept(
@@ -99,12 +101,17 @@ def test_what_the_processor_and_the_mount_ask_for_is_kept(
     world.application("batch", 0.1)
     world.start(BOTH)
     world.run(2)
-    lines = world.host.read(f"{ROOT}/koordlet-BE/schemata").decode().splitlines()
-    assert sorted(line.replace(" ", "") for line in lines) == made.split()
+    lines = world.host.look(f"{ROOT}/koordlet-BE/schemata").replace(" ", "").split()
+    assert sorted(lines) == made.split()
     assert group(world, world.processes["batch"]) == {"koordlet-BE"}
     written = len(world.host.written)
     world.run(3)
     assert len(world.host.written) == written
+    world.stop()
+    world.start(BOTH)
+    world.run(3)
+    assert world.host.look(f"{ROOT}/koordlet-BE/schemata").replace(" ", "").split() == lines
+    assert not [text for text in world.texts() if "another process" in text]
     world.views.restore(dry_run=False)
     assert ours(world) == set() and group(world, world.processes["batch"]) == {""}
 
