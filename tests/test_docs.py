@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.actuator.sharing import SHARERS
 from koordlet.cli.arguments import Command
 from koordlet.cli.commands import COMMANDS
 from koordlet.collectors import CATALOGUE, COLLECTORS
@@ -144,6 +145,12 @@ def test_the_table_of_collectors_is_that_of_the_declarations() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([\d.]+) s \|.*\| (.*?) \|$", page, re.MULTILINE)
     declared = [(part.name, part.options.interval_seconds) for part in COLLECTORS.values()]
     assert [(name, float(interval)) for name, interval, _ in rows] == declared
+
+
+def test_the_table_of_other_writers_is_that_of_the_declarations() -> None:
+    text = (ROOT / "docs" / "concepts" / "actuator.md").read_text()
+    found = text.partition("| Who | When |")[2].partition("\n\n")[0].splitlines()[2:]
+    assert found == [f"| {each.who} | {each.when} | {each.effect} |" for each in SHARERS]
 
 
 @pages

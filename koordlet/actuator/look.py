@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from enum import Enum, auto
+
+import msgspec
 
 from koordlet.actuator import moved
 from koordlet.actuator.conflict import Conflict, answered, is_over, may_write, notice
@@ -12,14 +15,13 @@ from koordlet.actuator.journal.journal import Original
 from koordlet.actuator.merge import Key, Merged
 from koordlet.actuator.order import LOCKS, Change
 from koordlet.actuator.outcome import describe, is_gone
-from koordlet.actuator.rewrites import after_one, is_by_right
+from koordlet.actuator.rewrites import after_one, cost
+from koordlet.actuator.sharing import likely
 from koordlet.decision.names import shown
 from koordlet.decision.plan import Result
 from koordlet.decision.resource import Value
 from koordlet.kernel.cgroup.cgroups import Unsupported
 from koordlet.kernel.proc.members import PER_PROCESS
-
-MAKERS = "kubelet, systemd or the container runtime"
 
 _LOCKED_BY = {file: lock for lock, files in LOCKS.items() for file in files}
 
@@ -91,13 +93,14 @@ def _look_at_wanted(turn: Turn, key: Key, merged: Merged) -> None:
                 return
         elif not opening and not turn.files.is_ours(key, found) and not _unlocked(turn, key, found):
             if _is_rewrite(turn, key, found, merged):
-                text = f"{MAKERS} had written {found}, as they do"
+                text = f"{_writer(turn, key, found)} had written {found}, by right"
             elif not _answer_conflict(turn, key, path, found, state):
                 return
             else:
-                text = f"another process had written {found}"
+                text = f"{_writer(turn, key, found)} had written {found}"
             if _is_better(entry.original, found, state) and key.resource not in PER_PROCESS:
                 fresh = turn.files.original(key, path, found, merged.owner, turn.time)
+                fresh = msgspec.structs.replace(fresh, since=entry.original.since)
     except FAILURES as error:
         _unreadable(turn, key, path, merged, error)
         return
@@ -149,12 +152,12 @@ def _look_at_released(turn: Turn, key: Key) -> None:
         turn.tell(key, original.path, Result.DOUBTFUL, found, text=text)
     elif not kept and _is_rewrite(turn, key, found):
         turn.finished.append(key)
-        text = f"{MAKERS} have written {found} since"
+        text = f"{_writer(turn, key, found)} has written {found} since"
         turn.tell(key, original.path, Result.RESTORED, found, text=text)
     elif not kept:
         _notice(turn, key, original.path, found, state)
         turn.finished.append(key)
-        text = f"another process has written {found} since; left as it is"
+        text = f"{_writer(turn, key, found)} has written {found} since; left as it is"
         turn.tell(key, original.path, Result.CONFLICT, found, text=text)
     elif not _must_wait(turn, key, original.path, original.value, found, state):
         change = Change(*key, found, original.value)
@@ -267,13 +270,19 @@ def _is_rewrite(turn: Turn, key: Key, found: Value, merged: Merged | None = None
     settings = [claim.setting for claim in merged.agreed] if merged is not None else []
     known = {entry.original.value, turn.files.told.get(key)}
     known.update(value for each in settings for value in (each.raises, each.without))
-    if not is_by_right(*key, found, known, turn.time - entry.original.since):
+    price = cost(*key, found, known, turn.time - entry.original.since)
+    if price is None:
         return False
-    budget = after_one(state.rewrites, turn.now)
+    budget = after_one(state.rewrites, turn.now, price)
     if budget is None:
         return False
     state.rewrites = budget
     return True
+
+
+def _writer(turn: Turn, key: Key, found: Value) -> str:
+    entry = turn.files.entries.get(key)
+    return likely(*key, found, math.inf if entry is None else turn.time - entry.original.since)
 
 
 def _answer_conflict(turn: Turn, key: Key, path: str, found: Value, state: State) -> bool:
@@ -303,8 +312,8 @@ def _must_back_off(turn: Turn, key: Key, path: str, found: Value, conflict: Conf
     if may_write(conflict, turn.now):
         return False
     text = (
-        f"another process writes {shown(path)}: expected {conflict.expected}, found {found}, "
-        f"{conflict.changes} times; waiting {conflict.wait_s:g} s"
+        f"{_writer(turn, key, found)} writes {shown(path)}: expected {conflict.expected}, "
+        f"found {found}, {conflict.changes} times; waiting {conflict.wait_s:g} s"
     )
     turn.tell(key, path, Result.CONFLICT, found, text=text)
     return True

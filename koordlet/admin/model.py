@@ -112,7 +112,8 @@ class AlarmView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConflictView(msgspec.Struct, frozen=True, kw_only=True):
-    """A second writer: koordlet expected its own value and found another."""
+    """A second writer: koordlet expected its own value and found another. ``likely``: who that
+    probably is."""
 
     cgroup: str
     resource: str
@@ -121,6 +122,7 @@ class ConflictView(msgspec.Struct, frozen=True, kw_only=True):
     found: str
     count: int = 1
     backing_off_until: float | None = None
+    likely: str = ""
 
 
 class RefusedInputView(msgspec.Struct, frozen=True, kw_only=True):

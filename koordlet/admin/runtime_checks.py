@@ -1,10 +1,11 @@
 """What ``doctor`` says about the way to the container runtime: is NRI really on, and does kubelet
-ask through the CRI proxy; how to turn each on, and back."""
+ask through the CRI proxy; how to turn each on, and back. And who writes koordlet's files too."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from koordlet.actuator.sharing import SHARERS
 from koordlet.admin.model import CheckState, CheckView
 from koordlet.admin.nri_check import LATE
 from koordlet.admin.runtime_config import (
@@ -21,6 +22,7 @@ from koordlet.admin.runtime_config import (
     processes,
 )
 from koordlet.kernel.host import Host
+from koordlet.kernel.units import not_running
 
 DROP_IN = "/etc/containerd/conf.d/koordlet-nri.toml"
 _CONTAINERD_ON = (
@@ -55,6 +57,19 @@ def runtime_checks(
     works = any(check.state is CheckState.OK for check in nri) and connected is not False
     kubelet = _kubelet(host, proxy_socket, proc_root, nri_works=works)
     return (*(nri or (_NO_RUNTIME,)), kubelet)
+
+
+def sharers(host: Host, proc_root: str = "/proc") -> Iterator[CheckView]:
+    """Who writes files that koordlet writes, by right, of those that run here."""
+    runs = {
+        "kubelet": bool(processes(host, "kubelet", proc_root)),
+        "systemd": not not_running(host),
+    }
+    for each in SHARERS:
+        if runs[each.program]:
+            why = f"{each.when}: {each.effect}; koordlet writes its values there again"
+            name = f"shared files: {each.who}"
+            yield CheckView(name=name.replace("`", ""), state=CheckState.OK, why=why)
 
 
 def _nri(host: Host, dump: Dump, proc_root: str) -> Iterator[CheckView]:

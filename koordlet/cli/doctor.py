@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from koordlet.admin import checks
 from koordlet.admin.client import Client, NoAccessError, NotReachableError
 from koordlet.admin.model import CheckState, CheckView, DoctorView
-from koordlet.admin.runtime_checks import runtime_checks
+from koordlet.admin.runtime_checks import runtime_checks, sharers
 from koordlet.cli import output
 from koordlet.cli.arguments import DEFAULT_PROXY_SOCKET
 from koordlet.cli.connect import socket_of
@@ -55,6 +55,7 @@ def examine(host: Host, settings: Settings, socket: str) -> Iterable[CheckView]:
         settings.config.paths.proc_root,
         connected=connected,
     )
+    yield from sharers(host, settings.config.paths.proc_root)
     yield from daemon
     if not runs:
         yield from machine(host, settings)

@@ -88,6 +88,8 @@ def _place(application: Application, path: str) -> Iterator[Problem]:
         yield Problem(path, "needs either cgroup or systemd_unit, not both and not none")
     if application.cgroup:
         yield from cgroup_path(application.cgroup, f"{path}.cgroup")
+    if application.through_systemd and not application.systemd_unit:
+        yield Problem(f"{path}.through_systemd", "needs systemd_unit")
     if application.systemd_unit and (
         "/" in application.systemd_unit
         or not application.systemd_unit.endswith((".service", ".scope", ".slice"))

@@ -365,6 +365,13 @@ class Application(Table, frozen=True, kw_only=True):
         about("Its cgroup, relative to the cgroup root. Either this or systemd_unit."),
     ] = ""
     systemd_unit: Annotated[str, about("Its systemd unit, such as nginx.service.")] = ""
+    through_systemd: Annotated[
+        bool,
+        about(
+            "Limits of systemd_unit are told to systemd too, until the next boot, as by "
+            "`systemctl set-property --runtime`; else it resets them at any time."
+        ),
+    ] = False
     qos: Annotated[Literal["LSE", "LSR", "LS", "BE", "SYSTEM"], about("QoS class.")]
     priority: Annotated[
         Literal["koord-prod", "koord-mid", "koord-batch", "koord-free"] | Int32 | None,

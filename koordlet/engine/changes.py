@@ -14,6 +14,7 @@ from koordlet.actuator.files import RELEASED
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome
 from koordlet.actuator.restore import RestoreReport, Status, together
+from koordlet.actuator.sharing import likely
 from koordlet.admin.model import EventKind
 from koordlet.collectors.base import Health
 from koordlet.config.load import Loaded
@@ -172,7 +173,7 @@ class ChangeReporter:
                     owner=owner,
                     expected=str(each.expected),
                     found=str(each.found),
-                    why="another process writes it",
+                    why=f"{likely(*key, each.found, math.inf)} writes it",
                 )
         for key, each in self._conflicts.items():
             if key not in present and limit.allows(f"end of {each.path}", now):

@@ -51,6 +51,7 @@ from koordlet.engine.rewritten import Rewritten
 from koordlet.engine.runs import Runs, first_of, summary, text_of
 from koordlet.engine.traffic import PART as TRAFFIC
 from koordlet.engine.traffic import want_of
+from koordlet.engine.units import units_of
 from koordlet.engine.weights import WeightRule
 from koordlet.hooks.reconcile import Pass, run
 from koordlet.pause.model import Pause, Scope
@@ -271,9 +272,12 @@ class Engine:
         self.evictions.carry_out(plans, snapshot)
         for outcome in parts.traffic.turn(snapshot.now, snapshot.time):
             self.heard(outcome)
-        if parts.kubepods is not None and not self.observing:
-            tree = parts.kubepods.tree()
-            for outcome in parts.units.turn(parts.actuator, tree, snapshot.now, snapshot.time):
+        if not self.observing:
+            tree = parts.kubepods.tree() if parts.kubepods is not None else None
+            units = units_of(snapshot.applications, self.loaded.config.applications)
+            for outcome in parts.units.turn(
+                parts.actuator, tree, units, snapshot.now, snapshot.time
+            ):
                 self.heard(outcome)
         if measured is not None:
             self._predict(measured)

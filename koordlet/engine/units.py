@@ -1,10 +1,10 @@
-"""Values of kubelet's slices on their way to systemd (``actuator.units``), in a thread of their
-own: systemd may be busy."""
+"""Values of kubelet's slices, and of units of applications where the configuration asks for it, on
+their way to systemd (``actuator.units``), in a thread of their own: systemd may be busy."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future
 
 import structlog
@@ -13,8 +13,9 @@ from koordlet.actuator.actuator import Actuator
 from koordlet.actuator.merge import Key
 from koordlet.actuator.outcome import Outcome, is_news, signature
 from koordlet.actuator.units import PROPERTY, Told, Want, path_beside, take_back, tell
+from koordlet.config.schema import Application as Configured
 from koordlet.decision.resource import CFS_PERIOD_US, Resource
-from koordlet.decision.snapshot import Capability
+from koordlet.decision.snapshot import Application, Capability
 from koordlet.kernel.background import Background
 from koordlet.kernel.cgroup.kubepods import Driver, Kubepods
 from koordlet.kernel.host import Host
@@ -50,16 +51,22 @@ class UnitValues:
         """Empty until a slice of kubelet's was seen."""
 
     def turn(
-        self, actuator: Actuator, tree: Kubepods | None, now: float, time: float
+        self,
+        actuator: Actuator,
+        tree: Kubepods | None,
+        units: Iterable[str],
+        now: float,
+        time: float,
     ) -> tuple[Outcome, ...]:
         """Begin what is due; what was finished since the last call and is worth telling. Returns at
-        once. ``now``: monotonic seconds, ``time``: unix seconds."""
+        once. ``units``: cgroups of units beside kubelet's. ``now``: monotonic seconds, ``time``:
+        unix seconds."""
         outcomes: tuple[Outcome, ...] = ()
         if self._job is not None:
             if not self._job.done():
                 return ()
             outcomes = self._finish(actuator)
-        wants = wants_of(actuator, tree)
+        wants = wants_of(actuator, (*slices_of(tree), *units))
         due_s = EVERY_S if wants != self._done else CHECK_EVERY_S
         if now - self._done_s < due_s or not self._begins(wants):
             return outcomes
@@ -112,13 +119,26 @@ class UnitValues:
         return tuple(o for o in outcomes if is_news(o, before.get(o.key)))
 
 
-def wants_of(actuator: Actuator, tree: Kubepods | None) -> tuple[Want, ...]:
-    """What is ours in kubelet's slices and can be told; nothing where kubelet makes the cgroups
-    itself."""
+def slices_of(tree: Kubepods | None) -> tuple[str, ...]:
+    """Cgroups of kubelet's slices; none where kubelet makes the cgroups itself."""
     if tree is None or tree.driver is not Driver.SYSTEMD:
         return ()
+    return tree.root, tree.burstable, tree.besteffort
+
+
+def units_of(
+    applications: Iterable[Application], configured: Iterable[Configured]
+) -> tuple[str, ...]:
+    """Cgroups of those whose limits are told to systemd by choice."""
+    chosen = {each.systemd_unit for each in configured if each.through_systemd}
+    found = (each.cgroup for each in applications if each.present and each.systemd_unit in chosen)
+    return tuple(cgroup for cgroup in found if cgroup.rpartition("/")[2] in chosen)
+
+
+def wants_of(actuator: Actuator, cgroups: Iterable[str]) -> tuple[Want, ...]:
+    """What is ours in cgroups of units and can be told."""
     wants = []
-    for cgroup in (tree.root, tree.burstable, tree.besteffort):
+    for cgroup in cgroups:
         period_us = actuator.holds(cgroup, Resource.CPU_PERIOD_US)
         for resource in PROPERTY:
             value = actuator.holds(cgroup, resource)
@@ -130,10 +150,10 @@ def wants_of(actuator: Actuator, tree: Kubepods | None) -> tuple[Want, ...]:
 
 def _capability(why: str) -> Capability:
     if not why:
-        return Capability(PART, True, "systemd is told what kubelet's slices shall hold")
+        return Capability(PART, True, "systemd is told what units shall hold")
     cost = (
-        "limits of kubelet's slices are reset by each kubelet update until koordlet writes them "
-        "again, and while it is away"
+        "limits of kubelet's slices, and of units that go through systemd, are reset by each "
+        "update until koordlet writes them again, and while it is away"
     )
     remedy = "mount /run/systemd and /run/dbus of the host, or install dbus"
     return Capability(PART, False, why, cost, remedy)

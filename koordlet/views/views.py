@@ -14,6 +14,7 @@ import msgspec
 from koordlet import __version__
 from koordlet.actuator.journal.journal import Journal
 from koordlet.actuator.restore import damage_of
+from koordlet.actuator.sharing import likely
 from koordlet.admin import checks
 from koordlet.admin import model as m
 from koordlet.admin.cluster import ClusterView
@@ -262,6 +263,7 @@ class Views:
                     found=text_of(c.found),
                     count=c.changes,
                     backing_off_until=now + max(0.0, c.next_try - parts.host.monotonic()),
+                    likely=likely(c.cgroup, c.resource, c.found, math.inf),
                 )
                 for c in parts.actuator.conflicts()
             ),

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.admin.model import CheckState, CheckView
-from koordlet.admin.runtime_checks import runtime_checks
+from koordlet.admin.runtime_checks import runtime_checks, sharers
 from koordlet.admin.runtime_config import (
     Process,
     UnreadableError,
@@ -52,6 +52,17 @@ def checked(host: Files, dump: str | None = None) -> tuple[CheckView, ...]:
     found = runtime_checks(host, PROXY, lambda _: dump)  # type: ignore[arg-type]
     assert all((c.state is CheckState.OK) != bool(c.cost and c.remedy) for c in found)
     return found
+
+
+def test_who_writes_the_same_files_of_those_that_run_here() -> None:
+    both = machine("/usr/bin/kubelet", files={"/run/systemd/system/x": ""})
+    names = [check.name for check in sharers(both)]
+    assert len(names) == 5 and names[1] == "shared files: kubelet 1.37 (MemoryQoS)"
+    alone = machine(files={"/run/systemd/system/x": ""})
+    assert (
+        all("systemd" in check.name for check in sharers(alone)) and len(list(sharers(alone))) == 2
+    )
+    assert not list(sharers(machine()))
 
 
 def nri(body: str, version: int = 2) -> str:

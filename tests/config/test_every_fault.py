@@ -314,6 +314,10 @@ OWN = "[[applications]]\nname = '{}'\nqos = 'BE'\n{}\n"
         (HOST.format("a", "../x"), "slo.hostApplications[0].cgroupPath"),
         (HOST.format("a", "/"), "slo.hostApplications[0].cgroupPath"),
         (OWN.format("a", "systemd_unit = '-.slice'"), "applications[0].systemd_unit"),
+        (
+            OWN.format("a", "cgroup = 'a'\nthrough_systemd = true"),
+            "applications[0].through_systemd",
+        ),
     ],
 )
 def test_two_applications_in_one_cgroup(write: Write, text: str, path: str) -> None:

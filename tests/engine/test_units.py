@@ -118,3 +118,58 @@ def test_without_a_bus_that_is_a_capability_that_is_missing(tmp_path: Path) -> N
     assert not found.supported and "systemd does not run here" in found.why
     assert not world.host.systemd.calls
     world.stop()
+
+
+SERVICE = "batch.service"
+BATCH = f"system.slice/{SERVICE}"
+APPLICATION = f"""
+[[applications]]
+name = "batch"
+systemd_unit = "{SERVICE}"
+qos = "BE"
+"""
+THROUGH = f"{APPLICATION}through_systemd = true\n"
+
+
+def with_service(directory: Path, body: str) -> World:
+    world = World(directory, suppress() + NO_ALARMS + body, "v2")
+    world.host.systemd.boot()
+    world.application(BATCH, 1.0, 1)
+    world.application("service", 2.0, 2)
+    return started(world)
+
+
+def known(world: World) -> int:
+    return world.host.systemd.get(SERVICE, (PROPERTY,))[PROPERTY]
+
+
+def test_a_unit_of_an_application_is_left_to_its_file_unless_asked(tmp_path: Path) -> None:
+    world = with_service(tmp_path, APPLICATION)
+    limit = world.value(BATCH, QUOTA)
+    assert limit != UNLIMITED and not world.host.systemd.calls
+    world.host.systemd.reload()  # systemd 262
+    world.run(12)
+    assert world.value(BATCH, QUOTA) != UNLIMITED
+    (conflict,) = world.views.status().conflicts
+    assert conflict.cgroup == BATCH
+    assert conflict.likely.startswith("systemd (daemon-reload, 262 and later)")
+    world.stop()
+
+
+def test_by_choice_systemd_writes_the_limits_of_a_unit_itself(tmp_path: Path) -> None:
+    world = with_service(tmp_path, THROUGH)
+    assert known(world) == world.value(BATCH, QUOTA) * 10
+    for _ in range(20):
+        world.host.systemd.reload()
+        assert world.value(BATCH, QUOTA) != UNLIMITED
+        world.run(1)
+    assert not world.parts.actuator.conflicts()
+    world.reload(suppress() + NO_ALARMS + APPLICATION)
+    world.run(2 * EVERY_S)
+    assert known(world) == 2**64 - 1 and world.value(BATCH, QUOTA) != UNLIMITED
+    world.reload(suppress() + NO_ALARMS + THROUGH)
+    world.run(2 * EVERY_S)
+    world.views.restore(dry_run=False)
+    world.run(2 * EVERY_S)
+    assert known(world) == 2**64 - 1 and world.value(BATCH, QUOTA) == UNLIMITED
+    world.stop()

@@ -1,7 +1,8 @@
 """systemd as the fake machine's init: units' properties, and the files it writes for them.
 
 ``realize`` is what each change of a property of the unit brings with it (systemd 257): all files
-of the controllers that it has enabled there, with what it knows, else no limit.
+of the controllers that it has enabled there, with what it knows, else no limit. ``reload`` is what
+``daemon-reload`` does since systemd 262: the same for every unit.
 """
 
 from __future__ import annotations
@@ -59,10 +60,15 @@ class FakeSystemd:
     def close(self) -> None:
         """Nothing is open."""
 
+    def reload(self) -> None:
+        """Of services those in system.slice."""
+        base = "/sys/fs/cgroup/system.slice"
+        below = self._host.subdirs(base) if self._host.exists(base) else []
+        for unit in (*below, *(each for each in self._known if each.endswith(".slice"))):
+            self.realize(unit)
+
     def realize(self, unit: str) -> None:
-        stem = unit.removesuffix(".slice").split("-")
-        above = ("-".join(stem[: end + 1]) + ".slice" for end in range(len(stem)))
-        directory = "/sys/fs/cgroup/" + "/".join(above)
+        directory = self._directory(unit)
         known = self._known.get(unit, {})
         quota = known.get(_QUOTA, INFINITY)
         words = "max" if quota == INFINITY else str(quota * PERIOD_US // 1_000_000)
@@ -72,8 +78,15 @@ class FakeSystemd:
             text = "max" if value == INFINITY else str(value)
             self._host.write(f"{directory}/{file}", text.encode())
 
+    def _directory(self, unit: str) -> str:
+        if not unit.endswith(".slice"):
+            return f"/sys/fs/cgroup/system.slice/{unit}"
+        stem = unit.removesuffix(".slice").split("-")
+        above = ("-".join(stem[: end + 1]) + ".slice" for end in range(len(stem)))
+        return "/sys/fs/cgroup/" + "/".join(above)
+
     def _check(self, unit: str) -> None:
         if unit in self.fails:
             raise self.fails[unit]
-        if not unit.endswith(".slice"):
+        if not unit.endswith(".slice") and not self._host.exists(self._directory(unit)):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), unit)

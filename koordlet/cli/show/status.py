@@ -182,7 +182,7 @@ def _endpoints(status: StatusView) -> Iterable[Row]:
 def _conflicts(status: StatusView) -> Iterable[Row]:
     for c in status.conflicts:
         until = output.clock(c.backing_off_until)
-        yield c.expected, c.found, str(c.count), until, c.path
+        yield c.expected, c.found, str(c.count), until, c.path, c.likely
 
 
 def _refused(status: StatusView) -> Iterable[Row]:
@@ -213,7 +213,7 @@ _TABLES: tuple[tuple[str, Row, Callable[[StatusView], Iterable[Row]]], ...] = (
     ("Listening", ("NAME", "ADDRESS", "LISTENING", "ERROR"), _endpoints),
     (
         "Conflicts with other writers",
-        ("EXPECTED", "FOUND", ">TIMES", "HANDS OFF UNTIL", "FILE"),
+        ("EXPECTED", "FOUND", ">TIMES", "HANDS OFF UNTIL", "FILE", "LIKELY BY"),
         _conflicts,
     ),
     ("Refused inputs", ("SUBJECT", ">TIMES", "WHAT"), _refused),

@@ -198,6 +198,11 @@ def is_below_root(cgroup: str) -> bool:
     return any(map(is_root_name, cgroup.split("/", _MAX_DEPTH)[:_MAX_DEPTH]))
 
 
+def is_in_pod(cgroup: str) -> bool:
+    """Whether it is the cgroup of a pod, or in one."""
+    return any(pod_uid_of(name) is not None for name in cgroup.split("/"))
+
+
 def is_container(cgroup: str) -> bool:
     """Return whether a runtime made it for a container: by a name that no other cgroup has, or in
     kubelet's tree."""

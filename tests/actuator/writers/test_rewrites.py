@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from koordlet.actuator.rewrites import BURST
+from koordlet.actuator.sharing import likely
 from koordlet.decision.plan import Plan, Result, Setting
 from koordlet.decision.resource import UNLIMITED, Resource, Value
+from koordlet.kernel.cgroup.kubepods import is_below_root
 from tests.actuator.world import WHY, World, fake, plan
 
 BE = "kubepods.slice/kubepods-besteffort.slice"
@@ -34,7 +36,7 @@ def test_a_kubelet_that_resets_its_slice_each_minute_costs_one_turn_each_time(wo
         world.now += 59
         world.cgroups.write(BE, QUOTA, UNLIMITED)
         assert world.want("be", WANT) == [Result.WRITTEN]
-        assert "kubelet, systemd or the container runtime" in world.heard[0].text
+        assert "kubelet with the systemd driver" in world.heard[0].text
         assert not world.actuator.conflicts() and world.value(BE, QUOTA) == 50_000
 
 
@@ -44,6 +46,66 @@ def test_twenty_pods_that_come_and_go_in_a_minute_are_no_conflict(world: World) 
         world.cgroups.write(BE, QUOTA, UNLIMITED)
         assert world.want("be", WANT, after_s=1.5) == [Result.WRITTEN]
     assert not world.actuator.conflicts()
+
+
+@pytest.mark.parametrize("cgroup", [POD, SCOPE, "kubepods.slice", BE])
+@pytest.mark.parametrize("resource", [MIN, Resource.MEMORY_LOW])
+def test_a_kubelet_with_memory_qos_shares_floors(
+    world: World, cgroup: str, resource: Resource
+) -> None:
+    """0 with each create and resize, and at its start."""
+    want = (cgroup, resource, 64 << 20)
+    world.want("memory-qos", want)
+    for _ in range(20):
+        world.now += 15
+        world.cgroups.write(cgroup, resource, 0)
+        assert world.want("memory-qos", want) == [Result.WRITTEN]
+        assert "kubelet 1.37 (MemoryQoS)" in world.heard[0].text
+        assert world.value(cgroup, resource) == 64 << 20
+    assert not world.actuator.conflicts()
+
+
+@pytest.mark.parametrize(
+    "resource", [MIN, Resource.MEMORY_LOW, Resource.MEMORY_HIGH], ids=["min", "low", "high"]
+)
+def test_amounts_of_kubelet_are_shared_as_long_as_they_are_rare(
+    world: World, resource: Resource
+) -> None:
+    """With ``memoryReservationPolicy`` and ``memoryThrottlingFactor`` each resize writes one."""
+    want = (SCOPE, resource, 64 << 20)
+    world.want("memory-qos", want)
+    world.now += 60
+    for number in range(3):
+        world.now += 15
+        world.cgroups.write(SCOPE, resource, (40 + number) << 20)
+        assert world.want("memory-qos", want) == [Result.WRITTEN]
+        assert "kubelet 1.37 (MemoryQoS)" in world.heard[0].text
+        assert world.actuator.original(SCOPE, resource) == (40 + number) << 20
+    assert not world.actuator.conflicts()
+    for number in range(30):
+        world.cgroups.write(SCOPE, resource, (50 + number) << 20)
+        world.want("memory-qos", want)
+    assert world.actuator.conflicts()
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "resource", "found", "who"),
+    [
+        (BE, QUOTA, UNLIMITED, "kubelet with the systemd driver or systemd (daemon-reload"),
+        ("kubepods/besteffort", QUOTA, UNLIMITED, "another process"),
+        ("kubepods/besteffort", MIN, 0, "kubelet 1.37 (MemoryQoS)"),
+        (SCOPE, QUOTA, UNLIMITED, "systemd (daemon-reload"),
+        (SCOPE, QUOTA, 70_000, "another process"),
+        ("system.slice/db.service", Resource.MEMORY_HIGH, UNLIMITED, "systemd (daemon-reload"),
+        ("system.slice/db.service", Resource.CPUSET_CPUS, "", "systemd (daemon-reload"),
+        ("system.slice/db.service", Resource.MEMORY_HIGH, 5 << 20, "another process"),
+        ("batch", QUOTA, UNLIMITED, "another process"),
+    ],
+)
+def test_who_has_probably_written(cgroup: str, resource: Resource, found: Value, who: str) -> None:
+    assert likely(cgroup, resource, found, 60.0).startswith(who)
+    if is_below_root(cgroup) and "pod0f3a" in cgroup:
+        assert "container runtime" in likely(cgroup, resource, found, 1.0)
 
 
 def test_who_does_so_all_the_time_is_a_second_writer_after_all(world: World) -> None:
