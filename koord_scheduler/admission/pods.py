@@ -155,18 +155,26 @@ def kube_qos(tree: Tree) -> KubeQoS:
     given = (tree.get("status") or {}).get("qosClass")
     if given in set(KubeQoS):
         return KubeQoS(given)
+    whole = tree["spec"]
     return kube_qos_of(
-        (_native(each, "requests"), _native(each, "limits"))
-        for each in (*containers(tree), *init_containers(tree))
+        (
+            (_native(each, "requests", _named(each)), _native(each, "limits", _named(each)))
+            for each in (*containers(tree), *init_containers(tree))
+        ),
+        (_native(whole, "requests", "pod", alone=True), _native(whole, "limits", "pod")),
     )
 
 
-def _native(container: Tree, kind: str) -> dict[str, int]:
-    """In billionths. As the API server: a limit alone is the request too."""
-    given = amounts_of(container, kind)
-    if kind == "requests":
-        given = amounts_of(container, "limits") | given
-    where = f"container {container['name']}: {kind}"
+def _named(container: Tree) -> str:
+    return f"container {container['name']}"
+
+
+def _native(owner: Tree, kind: str, title: str, *, alone: bool = False) -> dict[str, int]:
+    """In billionths. As the API server: a limit alone is the request too, unless ``alone``."""
+    given = amounts_of(owner, kind)
+    if kind == "requests" and not alone:
+        given = amounts_of(owner, "limits") | given
+    where = f"{title}: {kind}"
     return {
         name: quantity(given[name], f"{where} of {name}").nano
         for name in (CPU, MEMORY)

@@ -96,8 +96,11 @@ def kube_qos(spec: wire.PodPlacement, text: str) -> qos.KubeQoS:
     if text in set(qos.KubeQoS):
         return qos.KubeQoS(text)
     return qos.kube_qos_of(
-        (_plain({**r.limits, **r.requests}), _plain(r.limits))
-        for r in (each.resources for each in (*spec.containers, *spec.init_containers))
+        (
+            (_plain({**r.limits, **r.requests}), _plain(r.limits))
+            for r in (each.resources for each in (*spec.containers, *spec.init_containers))
+        ),
+        (_plain(spec.resources.requests), _plain(spec.resources.limits)),
     )
 
 

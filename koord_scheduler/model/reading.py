@@ -202,10 +202,13 @@ def _kube_qos(spec: wire.PodSpec, status: wire.PodStatus) -> qos.KubeQoS:
         return qos.KubeQoS(status.qos_class)
     return qos.kube_qos_of(
         (
-            _plain({**each.resources.limits, **each.resources.requests}),
-            _plain(each.resources.limits),
-        )
-        for each in (*spec.containers, *spec.init_containers)
+            (
+                _plain({**each.resources.limits, **each.resources.requests}),
+                _plain(each.resources.limits),
+            )
+            for each in (*spec.containers, *spec.init_containers)
+        ),
+        (_plain(spec.resources.requests), _plain(spec.resources.limits)),
     )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from koordlet.decision.resource import CFS_PERIOD_US, UNLIMITED, Resource, Value
+from koordlet.decision.resource import CFS_PERIOD_US, MIN_SHARES, UNLIMITED, Resource, Value
 from koordlet.kernel.cgroup.conversions import weight_to_shares
 from koordlet.kernel.cgroup.kubepods import is_below_root, is_in_pod
 
@@ -32,7 +32,7 @@ AMOUNTS = frozenset((Resource.MEMORY_MIN, Resource.MEMORY_LOW, Resource.MEMORY_H
 """Written by kubelet's own memory QoS, from the requests and limits of pods."""
 
 NEW: Mapping[Resource, tuple[Value, ...]] = {
-    Resource.CPU_SHARES: (1024, weight_to_shares(100)),
+    Resource.CPU_SHARES: (1024, weight_to_shares(100), MIN_SHARES),
     Resource.CPU_QUOTA_US: (UNLIMITED,),
     Resource.CPU_PERIOD_US: (CFS_PERIOD_US,),
     Resource.CPU_BURST_US: (0,),
@@ -45,7 +45,8 @@ NEW: Mapping[Resource, tuple[Value, ...]] = {
     Resource.MEMORY_MIN: (0,),
     Resource.MEMORY_OOM_GROUP: (0, 1),
 }
-"""Resource -> what a new cgroup has; of ``memory.oom.group`` also what kubelet (1.28) asks for."""
+"""Resource -> what a new cgroup has; of ``memory.oom.group`` also what kubelet (1.28) asks for, and
+of shares what a container that requests nothing gets with the first resize of its pod."""
 
 
 class Budget(NamedTuple):

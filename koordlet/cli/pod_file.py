@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from koordlet.config.errors import ConfigError, ConfigErrors
 from koordlet.config.slo_file import read_document
@@ -12,10 +13,11 @@ from koordlet.decision.resource import CFS_PERIOD_US, Resource
 from koordlet.decision.snapshot import Application, Fault, Pod, Resources
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.protocol.errors import ProtocolError
-from koordlet.protocol.pod_spec import ContainerSpec, PodManifest, parse_manifest
+from koordlet.protocol.pod_spec import ContainerSpec, PodManifest, amounts, parse_manifest
 from koordlet.protocol.resources import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordlet.state.node_state import NodeState
 
+NOTHING: Mapping[str, int] = MappingProxyType({})
 _FIELDS = (
     ("cpu_milli", CPU),
     ("memory_bytes", MEMORY),
@@ -51,7 +53,7 @@ def facts_of(manifest: PodManifest, tree: Kubepods) -> PodFacts:
             name=each.name,
             is_sandbox=False,
             resources=_resources((each,)),
-            requested=_requested(each),
+            requested=_requested(each, amounts(spec.resources.limits)),
         )
         for each in (*spec.init_containers, *spec.containers)
     )
@@ -65,36 +67,50 @@ def facts_of(manifest: PodManifest, tree: Kubepods) -> PodFacts:
         priority=manifest.priority,
         labels=meta.labels,
         annotations=meta.annotations,
-        resources=_resources(spec.containers),
+        resources=_resources(
+            spec.containers, amounts(spec.resources.requests), amounts(spec.resources.limits)
+        ),
         host_network=spec.host_network,
         runtime_handler=spec.runtime_class_name,
         containers=(sandbox, *containers),
     )
 
 
-def _resources(containers: tuple[ContainerSpec, ...]) -> Resources:
-    """Sums. A limit that one container lacks is no limit of the pod."""
+def _resources(
+    containers: tuple[ContainerSpec, ...],
+    whole_requests: Mapping[str, int] = NOTHING,
+    whole_limits: Mapping[str, int] = NOTHING,
+) -> Resources:
+    """Sums, where the pod states nothing as a whole. A limit that one container lacks is no limit
+    of the pod."""
     requests = [each.requests for each in containers]
     limits = [each.limits for each in containers]
-    amounts: dict[str, int] = {}
+    found: dict[str, int] = {}
     for field, name in _FIELDS:
-        if any(name in each for each in requests):
-            amounts[f"request_{field}"] = sum(each.get(name, 0) for each in requests)
         if all(name in each for each in limits):
-            amounts[f"limit_{field}"] = sum(each[name] for each in limits)
-    return Resources(**amounts)
+            found[f"limit_{field}"] = sum(each[name] for each in limits)
+        if name in whole_limits:
+            found[f"limit_{field}"] = found[f"request_{field}"] = whole_limits[name]
+        if any(name in each for each in requests):
+            found[f"request_{field}"] = sum(each.get(name, 0) for each in requests)
+        if name in whole_requests:
+            found[f"request_{field}"] = whole_requests[name]
+    return Resources(**found)
 
 
-def _requested(container: ContainerSpec) -> dict[Resource, int | str]:
-    """What kubelet would ask the runtime for."""
-    found: dict[Resource, int | str] = {
-        Resource.CPU_SHARES: milli_to_shares(container.requests.get(CPU, 0)),
-    }
-    if container.limits.get(CPU):
-        found[Resource.CPU_QUOTA_US] = milli_to_quota_us(container.limits[CPU])
+def _requested(
+    container: ContainerSpec, pod_limits: Mapping[str, int]
+) -> dict[Resource, int | str]:
+    """What kubelet would ask the runtime for, when the container is created: one without a limit
+    has that of the pod, and shares of it where it requests nothing."""
+    limits = {**pod_limits, **container.limits}
+    shares_of = container.requests.get(CPU, 0) or limits.get(CPU, 0)
+    found: dict[Resource, int | str] = {Resource.CPU_SHARES: milli_to_shares(shares_of)}
+    if limits.get(CPU):
+        found[Resource.CPU_QUOTA_US] = milli_to_quota_us(limits[CPU])
         found[Resource.CPU_PERIOD_US] = CFS_PERIOD_US
-    if container.limits.get(MEMORY):
-        found[Resource.MEMORY_LIMIT] = container.limits[MEMORY]
+    if limits.get(MEMORY):
+        found[Resource.MEMORY_LIMIT] = limits[MEMORY]
     return found
 
 

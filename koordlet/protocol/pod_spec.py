@@ -36,18 +36,21 @@ class ContainerSpec(Section, frozen=True):
     @property
     def requests(self) -> dict[str, int]:
         """CPU in milli-cores, everything else in its own unit. A limit alone is the request too."""
-        return _amounts(self.resources.limits | self.resources.requests)
+        return amounts(self.resources.limits | self.resources.requests)
 
     @property
     def limits(self) -> dict[str, int]:
-        return _amounts(self.resources.limits)
+        return amounts(self.resources.limits)
 
 
-def _amounts(resources: ResourceList) -> dict[str, int]:
+def amounts(resources: ResourceList) -> dict[str, int]:
     return {name: each.milli if name == CPU else each.value for name, each in resources.items()}
 
 
 class PodSpec(Section, frozen=True):
+    """``resources``: of the pod as a whole, where it has some."""
+
+    resources: ContainerResources = ContainerResources()
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
     host_network: bool = False
@@ -64,9 +67,13 @@ class PodManifest(Section, frozen=True):
     @property
     def kube_qos(self) -> KubeQoS:
         """As kubelet computes it; init containers count."""
+        whole = self.spec.resources
         return kube_qos_of(
-            (each.requests, each.limits)
-            for each in (*self.spec.containers, *self.spec.init_containers)
+            (
+                (each.requests, each.limits)
+                for each in (*self.spec.containers, *self.spec.init_containers)
+            ),
+            (amounts(whole.requests), amounts(whole.limits)),
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class QoSClass(StrEnum):
@@ -184,15 +184,26 @@ def claimed_sub_priority(sub: int | None, priority: int) -> tuple[int | None, st
     return None, f"{sub} is above {highest}, where {cls} ends; the label is ignored"
 
 
-def kube_qos_of(
-    containers: Iterable[tuple[Mapping[str, int], Mapping[str, int]]],
-) -> KubeQoS:
-    """The Kubernetes class of a pod from (requests, limits) of its containers.
+Pair: TypeAlias = tuple[Mapping[str, int], Mapping[str, int]]
+"""Requests and limits."""
+
+
+def kube_qos_of(containers: Iterable[Pair], whole: Pair = ({}, {})) -> KubeQoS:
+    """The Kubernetes class of a pod from (requests, limits) of its containers; where the pod has
+    some as a ``whole``, from those alone.
 
     Only ``cpu`` and ``memory`` count, in any unit as long as requests and limits share it.
     """
     requests: Counter[str] = Counter()
     limits: Counter[str] = Counter()
+    if any(map(_native, whole)):
+        for container_requests, _ in containers:
+            requests.update(_native(container_requests))
+        # A request that the pod does not state is that of its containers, else its limit.
+        asked, limited = {**requests, **_native(whole[0])}, _native(whole[1])
+        asked = {**limited, **asked}
+        is_guaranteed = asked == limited and limited.keys() == {"cpu", "memory"}
+        return KubeQoS.GUARANTEED if is_guaranteed else KubeQoS.BURSTABLE
     guaranteed = True
     for container_requests, container_limits in containers:
         requests.update(_native(container_requests))

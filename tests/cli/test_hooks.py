@@ -17,7 +17,7 @@ from koordlet.decision.family import Page
 from koordlet.decision.resource import Resource
 from koordlet.kernel.cgroup.kubepods import Kubepods
 from koordlet.nri.status import Durations, Phase, Status
-from koordlet.protocol.qos import PriorityClass, QoSClass
+from koordlet.protocol.qos import KubeQoS, PriorityClass, QoSClass
 from koordlet.report.page import Format, render
 from koordlet.report.registry import Metrics
 from koordlet.views.nri_view import nri_view, percentile_ms, publish_nri
@@ -73,6 +73,24 @@ def test_a_pod_in_a_file_is_what_the_node_state_would_make_of_it(files: tuple[st
         Resource.MEMORY_LIMIT: 1 << 30,
     }
     assert Resource.CPU_QUOTA_US not in containers["side"].requested
+
+
+def test_a_container_without_resources_has_those_of_the_pod(files: tuple[str, str]) -> None:
+    """kubelet gives it the pod's limits, and shares of them, until its first resize."""
+    Path(files[0]).write_text(
+        "kind: Pod\nmetadata: {name: web}\nspec:\n"
+        "  resources: {limits: {cpu: 500m, memory: 1Gi}}\n"
+        "  containers:\n  - {name: app}\n"
+        "  - {name: side, resources: {requests: {cpu: 100m}}}\n"
+    )
+    pod = read_pod(files[0], SYSTEMD)
+    assert pod.kube_qos is KubeQoS.BURSTABLE and pod.resources.limit_cpu_milli == 500
+    assert (pod.resources.request_cpu_milli, pod.resources.request_memory_bytes) == (100, 1 << 30)
+    requested = {each.name: each.requested for each in pod.containers}
+    assert requested["app"][Resource.CPU_SHARES] == 512
+    assert requested["side"][Resource.CPU_SHARES] == 102
+    assert requested["app"][Resource.CPU_QUOTA_US] == requested["side"][Resource.CPU_QUOTA_US]
+    assert requested["app"][Resource.MEMORY_LIMIT] == 1 << 30
 
 
 def test_what_hooks_would_do_to_it(

@@ -131,3 +131,23 @@ def test_kube_qos(
     containers: list[tuple[dict[str, int], dict[str, int]]], expected: KubeQoS
 ) -> None:
     assert qos.kube_qos_of(containers) is expected
+
+
+HALF = {"cpu": 500, "memory": 32}
+
+
+@pytest.mark.parametrize(
+    ("whole", "containers", "expected"),
+    [
+        (({}, FULL), [({}, {})], KubeQoS.GUARANTEED),  # the limit is the request too
+        ((FULL, FULL), [(HALF, {}), ({}, {})], KubeQoS.GUARANTEED),
+        (({}, FULL), [(HALF, HALF)], KubeQoS.BURSTABLE),  # the containers' requests are the pod's
+        (({}, {"cpu": 1000}), [({}, {})], KubeQoS.BURSTABLE),
+        (({"cpu": 1000}, {}), [(FULL, FULL)], KubeQoS.BURSTABLE),
+        (({}, {"kubernetes.io/batch-cpu": 1}), [(FULL, FULL)], KubeQoS.GUARANTEED),
+    ],
+)
+def test_kube_qos_of_a_pod_with_resources_as_a_whole(
+    whole: qos.Pair, containers: list[qos.Pair], expected: KubeQoS
+) -> None:
+    assert qos.kube_qos_of(containers, whole) is expected

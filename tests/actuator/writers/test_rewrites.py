@@ -156,6 +156,16 @@ def test_a_resize_to_another_limit_under_a_raised_quota_is_no_conflict(world: Wo
     assert not world.actuator.conflicts()
 
 
+def test_shares_of_a_pods_limit_that_go_with_its_first_resize_are_no_conflict(world: World) -> None:
+    """A container without resources begins with shares of the pod's limit, and then has 2."""
+    world.cgroups.write(SCOPE, SHARES, 512)
+    world.want("batch-resource", (SCOPE, SHARES, 256))
+    world.now += 60
+    world.cgroups.write(SCOPE, SHARES, 2)
+    assert world.want("batch-resource", (SCOPE, SHARES, 256)) == [Result.WRITTEN]
+    assert not world.actuator.conflicts() and world.actuator.original(SCOPE, SHARES) == 2
+
+
 def test_what_a_pod_at_its_end_resets_is_no_conflict(world: World) -> None:
     world.cgroups.write(POD, MIN, 32 << 20)
     world.want("memory", (POD, MIN, 64 << 20))
