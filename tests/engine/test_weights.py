@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.decision.facts import ContainerFacts, PodFacts
-from koordlet.decision.resource import Resource
+from koordlet.decision.resource import Resource, Value
 from koordlet.decision.snapshot import Resources
 from koordlet.engine import weights
 from koordlet.protocol.qos import QoSClass
@@ -42,15 +42,23 @@ def weight(world: World, cgroup: str) -> int:
     return int(world.host.read(world.parts.cgroups.path(cgroup, SHARES)))
 
 
-def tell(world: World) -> None:
-    web = Resources(request_cpu_milli=500)
+def tell(
+    world: World,
+    web: Resources = Resources(request_cpu_milli=500),  # noqa: B008
+    requested: dict[Resource, Value] | None = None,
+) -> None:
     batch = Resources(request_batch_cpu_milli=500, limit_batch_cpu_milli=500)
     for uid, cgroup, resources, qos in (
         ("a", WEB, web, QoSClass.LS),
         ("b", BATCH, batch, QoSClass.BE),
     ):
         container = ContainerFacts(
-            f"containerd://{uid * 64}", cgroup, "main", False, resources=resources
+            f"containerd://{uid * 64}",
+            cgroup,
+            "main",
+            False,
+            resources=resources,
+            requested=requested if uid == "a" else None,
         )
         world.parts.reported["nri"].upsert(
             PodFacts(
@@ -73,6 +81,20 @@ def test_ours_are_made_as_those_of_the_runtime(world: World, beside: int, ours: 
     tell(world)
     world.run(3)
     assert weight(world, BATCH) == ours and weight(world, WEB) == beside
+
+
+@pytest.mark.parametrize("beside", [59, 1])
+def test_a_container_without_resources_of_a_pod_with_a_limit_votes_by_what_was_asked(
+    world: World, beside: int
+) -> None:
+    """kubelet asks for shares of the pod's limit (500m), and for 2 with the first resize, of which
+    an event may be missing."""
+    weigh(world, WEB, beside)
+    weigh(world, BATCH, 1)
+    tell(world, Resources(), {SHARES: 512})
+    world.run(3)
+    assert weight(world, BATCH) == (59 if beside == 59 else 20)
+    assert not world.parts.actuator.conflicts()
 
 
 def test_a_runtime_that_is_replaced_is_followed(world: World) -> None:

@@ -45,6 +45,14 @@ def both(low: float, high: float, prefix: str = "") -> dict[str, Any]:
     }
 
 
+def test_a_node_that_is_not_ready_loses_no_pod() -> None:
+    """So it is for some seconds after a kubelet that was stopped goes on."""
+    seen, plugin = example(), make({**both(30, 50), "anomalyCondition": ONCE})
+    away = {**seen.nodes, "n1": node("n1", pods=9, ready=False)}
+    for each, count in ((seen, 4), (dataclasses.replace(seen, nodes=away), 0)):
+        assert len(run(each, plugin).requests) == count
+
+
 @pytest.mark.parametrize(
     ("case", "seen", "args", "limits", "count", "which"),
     [
