@@ -42,6 +42,32 @@ def test_a_reset_is_undone_between_two_ticks(tmp_path: Path, layout: str) -> Non
     assert not world.parts.actuator.conflicts()
 
 
+@pytest.mark.parametrize("release", ["6.18.0-fake", "7.2.0-fake"])
+@pytest.mark.parametrize("policy", ["cfsQuota", "cpuset"])
+def test_a_daemon_reload_of_systemd_262_is_undone_at_once(
+    tmp_path: Path, policy: str, release: str
+) -> None:
+    """Of every unit, also where it takes CPU lists away (Linux 7.2)."""
+    world = World(tmp_path, suppress(policy) + NO_ALARMS, "v2", kernel_release=release)
+    for cgroup in (ROOT, BE):
+        world.host.make_cgroup(cgroup)
+    world.application(f"{BE}/kubepods-besteffort-pod0.slice/{'c' * 64}", 1.0, 1)
+    world.application("service", 2.0, 2)
+    world.start()
+    world.run(3)
+    resource = QUOTA if policy == "cfsQuota" else Resource.CPUSET_CPUS
+    ours = world.value(BE, resource)
+    assert ours not in (UNLIMITED, "")
+    for _ in range(5):
+        world.run(20)
+        ours = world.value(BE, resource)
+        world.host.systemd.reload()
+        world.host.deliver()
+        world.answer()
+        assert world.value(BE, resource) == ours
+    assert not world.parts.actuator.conflicts()
+
+
 def test_no_look_without_a_writer_and_one_for_our_own(tmp_path: Path) -> None:
     world = busy(tmp_path)
     looks = []

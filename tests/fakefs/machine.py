@@ -89,9 +89,16 @@ class Options:
     disks: tuple[tuple[int, int, str], ...] = ((254, 0, "vda"), (7, 0, "loop0"))
     """Block devices: major, minor, name."""
     kernel_release: str = "6.18.0-fake"
+    """It behaves as that version does, where a test of tests/kernel/test_versions.py says so."""
     start_time: float = 1_700_000_000.0
     """Unix time when the fake is made; it has been up for ``uptime_s`` then."""
     uptime_s: int = 1000
+
+    @property
+    def kernel(self) -> tuple[int, int]:
+        """Major and minor version."""
+        major, minor, *_ = self.kernel_release.partition("-")[0].split(".")
+        return int(major), int(minor)
 
 
 class Thread:

@@ -93,10 +93,12 @@ def boolean(text: str) -> int:
     return number_in(strip(text), 0, 1, errno.ERANGE)
 
 
-def size_bytes(text: str, unlimited: str) -> int | None:
+def size_bytes(text: str, unlimited: str, *, saturates: bool = False) -> int | None:
     """page_counter_memparse: bytes rounded down to pages, None = no limit.
 
-    ``unlimited`` is the word for no limit: ``-1`` in v1, ``max`` in v2.
+    ``unlimited`` is the word for no limit: ``-1`` in v1, ``max`` in v2. ``saturates``: as in Linux
+    7.2, where what is too large is no limit instead of what is left of it in 64 bits, and a suffix
+    needs a number.
     """
     stripped = strip(text)
     if stripped == unlimited:
@@ -104,12 +106,12 @@ def size_bytes(text: str, unlimited: str) -> int | None:
     digits, base = _base(stripped)
     value, count = _digits(digits, base)
     rest = digits[count:]  # no digits at all is 0, as strtoull has it
-    if rest and rest[0].lower() in _SUFFIXES:
+    if rest and rest[0].lower() in _SUFFIXES and (count or not saturates):
         value <<= _SUFFIXES[rest[0].lower()]
         rest = rest[1:]
     if rest:
         raise refuse(errno.EINVAL)
-    pages = (value & U64_MAX) // PAGE_BYTES
+    pages = (min(value, U64_MAX) if saturates else value & U64_MAX) // PAGE_BYTES
     return None if pages >= S64_MAX // PAGE_BYTES else pages * PAGE_BYTES
 
 

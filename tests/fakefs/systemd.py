@@ -7,6 +7,7 @@ of the controllers that it has enabled there, with what it knows, else no limit.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Mapping, Sequence
@@ -61,15 +62,22 @@ class FakeSystemd:
         """Nothing is open."""
 
     def reload(self) -> None:
-        """Of services those in system.slice."""
-        base = "/sys/fs/cgroup/system.slice"
-        below = self._host.subdirs(base) if self._host.exists(base) else []
-        for unit in (*below, *(each for each in self._known if each.endswith(".slice"))):
-            self.realize(unit)
+        """``daemon-reload``."""
+        self._reload("/sys/fs/cgroup")
+
+    def _reload(self, directory: str) -> None:
+        for name in self._host.subdirs(directory):
+            if name.endswith((".slice", ".service", ".scope")):
+                below = f"{directory}/{name}"
+                self._write(below, self._known.get(name, {}))
+                with contextlib.suppress(OSError):  # before Linux 7.2, where tasks run
+                    self._host.write(f"{below}/cpuset.cpus", b"\n")
+                self._reload(below)
 
     def realize(self, unit: str) -> None:
-        directory = self._directory(unit)
-        known = self._known.get(unit, {})
+        self._write(self._directory(unit), self._known.get(unit, {}))
+
+    def _write(self, directory: str, known: Mapping[str, int]) -> None:
         quota = known.get(_QUOTA, INFINITY)
         words = "max" if quota == INFINITY else str(quota * PERIOD_US // 1_000_000)
         self._host.write(f"{directory}/cpu.max", f"{words} {PERIOD_US}".encode())
@@ -77,6 +85,7 @@ class FakeSystemd:
             value = known.get(name, unset)
             text = "max" if value == INFINITY else str(value)
             self._host.write(f"{directory}/{file}", text.encode())
+        self._host.write(f"{directory}/memory.oom.group", b"0")  # no OOMPolicy=kill
 
     def _directory(self, unit: str) -> str:
         if not unit.endswith(".slice"):

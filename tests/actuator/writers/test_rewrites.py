@@ -166,6 +166,16 @@ def test_shares_of_a_pods_limit_that_go_with_its_first_resize_are_no_conflict(wo
     assert not world.actuator.conflicts() and world.actuator.original(SCOPE, SHARES) == 2
 
 
+def test_a_group_kill_that_systemd_takes_away_is_given_back(world: World) -> None:
+    """It writes 0 with the memory of a scope whose maker did not say OOMPolicy (runc 1.3)."""
+    want = (SCOPE, Resource.MEMORY_OOM_GROUP, 1)
+    world.want("memory-qos", want)
+    world.now += 60
+    world.cgroups.write(SCOPE, Resource.MEMORY_OOM_GROUP, 0)
+    assert world.want("memory-qos", want) == [Result.WRITTEN]
+    assert "systemd" in world.heard[0].text and not world.actuator.conflicts()
+
+
 def test_what_a_pod_at_its_end_resets_is_no_conflict(world: World) -> None:
     world.cgroups.write(POD, MIN, 32 << 20)
     world.want("memory", (POD, MIN, 64 << 20))

@@ -8,8 +8,9 @@ import pytest
 from koordlet_fakefs import Process
 
 from koordlet.actuator.reclaim import Reclaimer
+from koordlet.decision.facts import ContainerFacts, PodFacts
 from koordlet.decision.resource import Resource
-from koordlet.decision.snapshot import Wake, WakeKind
+from koordlet.decision.snapshot import Resources, Wake, WakeKind
 from koordlet.engine.reclaims import Reclaims
 from koordlet.kernel.cgroup.layout import detect
 from tests.daemon.world import FEATURES, LAYOUTS, NO_ALARMS, World
@@ -285,3 +286,41 @@ def test_a_burstable_pod_of_which_nobody_tells_the_request(make_world: MakeWorld
     assert "estimated from oom_score_adj" in first.why.text
     world.views.restore(dry_run=False)
     assert world.value(pod.containers[0], R.MEMORY_MIN) == 0
+
+
+def test_a_resize_leaves_the_group_kill_that_kubelet_set(make_world: MakeWorld) -> None:
+    """Of a class that does not ask for one, ``memory.oom.group`` is never ours: not while a pod is
+    resized, nor when its floors go back."""
+    world = make_world(SLO + "[nri]\nenable = true\n" + NO_ALARMS, "v2")
+    boxes = [letter * 64 for letter in "ab"]
+    pod = world.host.make_pod("systemd", "burstable", UIDS["burstable"], boxes)
+    for cgroup in pod.containers:
+        world.host.write(f"/sys/fs/cgroup/{cgroup}/memory.oom.group", b"1")
+    world.start(V2)
+
+    def tell(memory_bytes: int) -> None:
+        asked = Resources(request_memory_bytes=memory_bytes, limit_memory_bytes=memory_bytes)
+        containers = tuple(
+            ContainerFacts(f"containerd://{number}", cgroup, f"c{number}", False, resources=asked)
+            for number, cgroup in enumerate(pod.containers)
+        )
+        world.parts.reported["nri"].upsert(
+            PodFacts(
+                UIDS["burstable"],
+                cgroup=pod.pod,
+                name="web",
+                namespace="ns",
+                labels={"koordinator.sh/qosClass": "LS"},
+                priority=9500,
+                resources=asked,
+                containers=containers,
+            )
+        )
+        world.run(2)
+
+    for size in (64 * MIB, 32 * MIB, 128 * MIB):
+        tell(size)
+        assert world.value(pod.containers[0], R.MEMORY_MIN) == size // 2
+    world.views.restore(dry_run=False)
+    assert not [path for path, _ in world.host.written if path.endswith("memory.oom.group")][2:]
+    assert [world.value(each, R.MEMORY_OOM_GROUP) for each in pod.containers] == [1, 1]

@@ -104,7 +104,8 @@ def _writer(which: Which) -> Callable[[Cgroup, str], None]:
             return
         if v1:
             _check_v1(group, which, ids)
-        if not ids and group.populated and getattr(state, which):
+        needs_some = v1 or group.machine.options.kernel < (7, 2)
+        if not ids and needs_some and group.populated and getattr(state, which):
             raise refuse(errno.ENOSPC)
         setattr(state, which, ids)
         group.machine.generation += 1

@@ -98,8 +98,10 @@ def _read_max(group: Cgroup) -> str:
 def _write_max(group: Cgroup, text: str) -> None:
     """``MAJ:MIN rbps=.. wbps=.. riops=.. wiops=..``, any subset, ``max`` = no limit.
 
-    0 is ERANGE and, for no reason that anybody gives, 1 is EINVAL (blk-throttle.c).
+    0 is ERANGE and, before Linux 7.2, 1 is EINVAL: a limit that io.low could not raise again
+    (blk-throttle.c).
     """
+    least = 1 if group.machine.options.kernel >= (7, 2) else 2
     device, rest = device_of(group, text)
     values: dict[str, int] = {}
     for word in rest.split():
@@ -109,7 +111,7 @@ def _write_max(group: Cgroup, text: str) -> None:
         limit = U64_MAX if value == "max" else int(value)
         if not limit:
             raise refuse(errno.ERANGE)
-        if key not in _KEYS or limit == 1:
+        if key not in _KEYS or limit < least:
             raise refuse(errno.EINVAL)
         values[key] = limit
     _set(group, device, values)

@@ -96,9 +96,14 @@ def _read_limit(which: str, unlimited: str) -> Callable[[Cgroup], str]:
     return read
 
 
+def _size(group: Cgroup, text: str, unlimited: str) -> int | None:
+    saturates = group.machine.options.kernel >= (7, 2)
+    return size_bytes(text, unlimited, saturates=saturates)
+
+
 def _write_limit_v1(group: Cgroup, text: str) -> None:
     """EBUSY when reclaim cannot get below the new limit (no swap: anonymous memory stays)."""
-    limit = size_bytes(text, "-1")
+    limit = _size(group, text, "-1")
     if group.parent is None:
         raise refuse(errno.EINVAL)
     if limit is not None and usage_bytes(group) > limit:
@@ -110,14 +115,14 @@ def _write_limit_v1(group: Cgroup, text: str) -> None:
 
 def _write_limit_v2(which: str) -> Callable[[Cgroup, str], None]:
     def write(group: Cgroup, text: str) -> None:
-        _state(group).limits[which] = size_bytes(text, "max")
+        _state(group).limits[which] = _size(group, text, "max")
         enforce(group)
 
     return write
 
 
 def _write_soft(group: Cgroup, text: str) -> None:
-    _state(group).limits["soft"] = size_bytes(text, "-1")
+    _state(group).limits["soft"] = _size(group, text, "-1")
 
 
 def _read_floor(which: str) -> Callable[[Cgroup], str]:
@@ -130,7 +135,7 @@ def _read_floor(which: str) -> Callable[[Cgroup], str]:
 
 def _write_floor(which: str) -> Callable[[Cgroup, str], None]:
     def write(group: Cgroup, text: str) -> None:
-        floor = size_bytes(text, "max")
+        floor = _size(group, text, "max")
         _state(group).floors[which] = UNLIMITED_BYTES if floor is None else floor
 
     return write
@@ -156,7 +161,7 @@ def _force_empty(group: Cgroup, text: str) -> None:
 
 
 def _write_reclaim(group: Cgroup, text: str) -> None:
-    wanted = size_bytes(text, "")
+    wanted = _size(group, text, "")
     if wanted is None or reclaim(group, wanted) < wanted:
         raise refuse(errno.EAGAIN)
 
