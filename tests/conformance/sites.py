@@ -155,7 +155,8 @@ def real_site(name: str, disks: Mapping[str, str]) -> Iterator[Site]:
 
 
 def fake_site(name: str, disks: Mapping[str, str]) -> Site:
-    """A fake with this machine's layout, number of CPUs and memory nodes, and disks."""
+    """A fake with this machine's layout, kernel version, number of CPUs and memory nodes, and
+    disks."""
     layout = detect(LinuxHost())
     cpus = shape(cores_per_l3=os.cpu_count() or 1)
     numbers = [tuple(map(int, number.split(":"))) for number in disks.values()]
@@ -163,6 +164,7 @@ def fake_site(name: str, disks: Mapping[str, str]) -> Site:
         layout.kind,
         topology=replace(cpus, numa_nodes=len(numa_nodes(LinuxHost()))),
         disks=tuple((major, minor, f"disk{minor}") for major, minor in numbers),
+        kernel_release=os.uname().release,
     )
     fake_layout = detect(host)
     places = places_of(fake_layout, name)
